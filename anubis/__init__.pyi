@@ -50,6 +50,7 @@ from anubis.operations.looking import record_telemetry as record_telemetry
 from anubis.operations.looking import take_looks as take_looks
 from anubis.operations.looking import tell_suspicions as tell_suspicions
 from anubis.operations.measuring import accept as accept
+from anubis.operations.measuring import locate as locate
 from anubis.operations.measuring import scan as scan
 from anubis.operations.measuring import validate as validate
 from anubis.operations.modelling import train_watch_model as train_watch_model

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from anubis import __version__
-from anubis.core.campaign.following import following
+from anubis.core.campaign.following import following, handed_back
 from anubis.core.campaign.machine import (
     CampaignEvent,
     CampaignMachine,
@@ -29,6 +29,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import ExecutorError, Stopped
+from anubis.core.fabric import by_number
 from anubis.core.judging.equality import NodeSettings
 from anubis.core.judging.judgement import assess
 from anubis.core.judging.learning import learn_criteria
@@ -64,13 +65,14 @@ def carry_out(
     resumed: bool = False,
     witness: Witness = lambda event: None,
     before: Sequence[NodeSettings] = (),
+    release: Callable[[Sequence[str]], None] = lambda nodes: None,
 ) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
 
     `keep` returns when its executions are safe; only then is anything else done. `witness` hears
     all that the machine is told, before the machine does. `wants_stop` is asked at least every
     second: what still runs is then left to the executor's end. Whoever resumes has looked why most
-    nodes are away.
+    nodes are away. `release` hears of nodes that nothing is to be run on any more.
     """
     executions = list(history)
     present = {node.name for node in executor.nodes()}
@@ -91,13 +93,14 @@ def carry_out(
     )
     machine = opening.machine()
     verdict: tuple[Assessment, tuple[CriteriaSet, ...]] | None = None
+    let_go = set[str]()
 
     def tell(event: CampaignEvent) -> list[Command]:
         witness(event)
         return machine.handle(event)
 
     def obey(commands: list[Command]) -> None:
-        nonlocal verdict
+        nonlocal verdict, let_go
         while commands:
             results = [command.execution for command in commands if isinstance(command, Record)]
             if results:
@@ -127,7 +130,13 @@ def carry_out(
                             undisturbed=undisturbed_meetings(campaign.plan, final),
                             confirm=campaign.policy.confirm,
                         )
-                        answers += tell(Judged(phase=phase, defective=defective, more=more))
+                        spare = handed_back(campaign.plan, phase, verdict[0]) - let_go
+                        let_go |= spare
+                        if spare:
+                            release(sorted(spare, key=by_number))
+                        answers += tell(
+                            Judged(phase=phase, defective=defective, more=more, handed_back=spare)
+                        )
                     case Halt(reason=reason):
                         raise ExecutorError(reason)
                     case Record() | Finish():
@@ -164,8 +173,8 @@ def judge(
 ) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
     """By the criteria the campaign was given or, in an acceptance, by those it teaches itself.
 
-    What followed from its results teaches nothing: it is about the suspects only. `before` is what
-    other nodes told of their settings last.
+    What followed from its results teaches nothing, as it is about the suspects only; unless nothing
+    else measures it. `before` is what other nodes told of their settings last.
     """
     settled = latest(executions)
     measured = units(settled, campaign.plan)
@@ -193,7 +202,11 @@ def _learn(
 ) -> tuple[CriteriaSet, ...]:
     """Of the suite, then of what only its own fabric is judged by."""
     plan = campaign.plan
-    planned = [execution for execution in settled if not execution.step.turn]
+    planned = [
+        execution
+        for execution in settled
+        if not execution.step.turn or execution.step.workload in plan.across | plan.reproducing
+    ]
     lessons = units(planned, plan) if len(planned) < len(settled) else measured
     return tuple(
         criteria

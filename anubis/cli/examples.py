@@ -23,6 +23,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "scan --cluster prod.yaml --topology ibnet.txt --dry-run",
         "scan --cluster prod.yaml --topology ibnet.txt --cover --html network.html",
     ),
+    "locate": (
+        "locate @job-4711.txt --cluster prod.yaml --topology ibnet.txt --dry-run",
+        "locate @job-4711.txt --cluster prod.yaml --topology ibnet.txt",
+        "locate --cluster prod.yaml --resume",
+    ),
     "gate": (
         "gate node[01-64] --duration 24h",
         "gate node[01-08] --duration 90m --budget 10m --json",

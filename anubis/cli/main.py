@@ -31,7 +31,7 @@ from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
 from anubis.cli.keep import actions, keep, tell
 from anubis.cli.learn import learn
-from anubis.cli.measure import accept, scan, validate
+from anubis.cli.measure import accept, locate, scan, validate
 from anubis.cli.nodes import nodes
 from anubis.cli.outlets import HELP, check_answer, open_outlets
 from anubis.cli.remarks import say
@@ -56,6 +56,7 @@ VERBS = (
     accept,
     validate,
     scan,
+    locate,
     gate,
     select,
     sweep,

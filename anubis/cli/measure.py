@@ -1,4 +1,4 @@
-"""`anubis accept`, `validate` and `scan`: measure nodes, or the network between them, and judge."""
+"""`anubis accept`, `validate`, `scan` and `locate`: measure nodes, or the network between them."""
 
 from __future__ import annotations
 
@@ -156,5 +156,49 @@ def scan(
         over_s=over,
         groups="pairs" if full else "covering" if cover else "quick",
     )
+    forms = showing.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
+    campaigns.carry_out(request, dry_run=dry_run, resume=resume, campaign=campaign, forms=forms)
+
+
+def locate(
+    nodes: options.Nodes = None,
+    cluster: options.Cluster = "local",
+    topology: Annotated[
+        str | None,
+        typer.Option(
+            "--topology",
+            metavar="FILE",
+            help="The topology, as for scan: nodes are divided where it divides them. Without one "
+            "they are halved in their order.",
+        ),
+    ] = None,
+    hcas: options.Hcas = None,
+    suite: Annotated[
+        str,
+        typer.Option(
+            "--suite",
+            "-s",
+            help="A suite with programs for groups that fit the job, with `groups: parts`: a name "
+            "under configs/suites/, or a file.",
+        ),
+    ] = "locate",
+    policy: options.Policy = "default",
+    criteria: options.Criteria = None,
+    benchmarks: options.Benchmarks = None,
+    html: options.Html = None,
+    junit: options.JUnit = None,
+    nagios: options.Nagios = False,
+    json: options.Json = False,
+    dry_run: options.DryRun = False,
+    resume: options.Resume = False,
+    campaign: options.Unfinished = None,
+) -> None:
+    """Locate why a job fails or is slow: pods, leaves and halves, until a part is left."""
+    from anubis.cli import campaigns, showing
+
+    request = campaigns.request(
+        "locate", nodes, cluster=cluster, suite=suite, policy=policy, benchmarks=benchmarks
+    )
+    request = replace(request, criteria=criteria, topology=topology, hcas=hcas)
     forms = showing.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
     campaigns.carry_out(request, dry_run=dry_run, resume=resume, campaign=campaign, forms=forms)

@@ -36,6 +36,8 @@ MEETINGS = {
     "batches": ", groups side by side",
     "quick": ", quick",
     "covering": ", quick and covering",
+    "parts": ", parts",
+    "across": ", pairs across parts",
 }
 
 

@@ -30,8 +30,9 @@ Level = Literal["micro", "end-to-end"]
 Scope = Literal["node", "pair", "group"]
 # Who meets: all together; every pair; groups side by side; one pair for each hop distance (and
 # more, until every link is crossed almost surely).
-Arrangement = Literal["all", "pairs", "batches", "quick", "covering"]
+Arrangement = Literal["all", "pairs", "batches", "quick", "covering", "parts", "across"]
 Launcher = Literal["plain", "torchrun"]
+PARTS: Arrangement = "parts"
 MOST_RUNS = 100_000  # of an entry of a suite
 UNNAMED = "unnamed"  # the cluster of what was told before any cluster had a name
 
@@ -237,7 +238,8 @@ class SuiteEntry:
     groups: Arrangement = "all"
     """Who meets: everybody at once (all), everybody in pairs (pairs), groups of `size` nodes side
     by side, which load the network together (batches), a pair for each hop distance (quick), or
-    pairs until every link is crossed (covering)."""
+    pairs until every link is crossed (covering). In `anubis locate`: those that share no cable with
+    others, then ever fewer (parts), and pairs between such groups (across)."""
     size: int | None = None
     """How many nodes a group of batches has."""
     rounds: int | None = None
@@ -341,7 +343,22 @@ class Plan:
     def crossing(self) -> frozenset[Workload]:
         """By what the fabric is judged."""
         phases = [phase for phase in self.phases if self.fabric and phase.crosses_fabric]
-        return frozenset(entry.workload for phase in phases for entry in phase.entries)
+        entries = (entry for phase in phases for entry in phase.entries)
+        return frozenset(
+            entry.workload for entry in entries if entry.groups != PARTS and entry.scope != "node"
+        )
+
+    @cached_property
+    def across(self) -> frozenset[Workload]:
+        """What only follows from results."""
+        entries = (entry for phase in self.phases for entry in phase.entries)
+        return frozenset(entry.workload for entry in entries if entry.groups == "across")
+
+    @cached_property
+    def reproducing(self) -> frozenset[Workload]:
+        """By what a search for the part of a job that fails tells good groups from bad ones."""
+        entries = (entry for phase in self.phases for entry in phase.entries)
+        return frozenset(entry.workload for entry in entries if entry.groups == PARTS)
 
     def crosses(self, verdict: Verdict | Ruling) -> bool:
         """Whether it says anything of the fabric."""
@@ -740,6 +757,7 @@ class CampaignKind(StrEnum):
     ACCEPT = "accept"
     VALIDATE = "validate"
     SCAN = "scan"
+    LOCATE = "locate"
     IMPORT = "import"  # another tool measured
 
     @property
@@ -769,7 +787,12 @@ class CampaignKind(StrEnum):
     @property
     def judges_fabric(self) -> bool:
         """It judges how its nodes are cabled and what is between them, given a topology."""
-        return self in (CampaignKind.ACCEPT, CampaignKind.SCAN)
+        return self in (CampaignKind.ACCEPT, CampaignKind.SCAN, CampaignKind.LOCATE)
+
+    @property
+    def narrows(self) -> bool:
+        """It divides its nodes until a part is left that fails, and hands back the others."""
+        return self is CampaignKind.LOCATE
 
     @property
     def is_signed(self) -> bool:

@@ -10,7 +10,7 @@ import getpass
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,9 @@ class Caller:
 
     def concluded(self, view: CampaignView) -> None:
         """A campaign is over, and its nodes not let go yet. Others may follow, or fail."""
+
+    def handed_back(self, nodes: Sequence[str]) -> None:
+        """These nodes of a campaign are well and let go, while it goes on with others."""
 
     def gated(self, result: GateResult) -> None:
         """The answer of a gate; nodes that it tested are not let go yet."""

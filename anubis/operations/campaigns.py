@@ -12,6 +12,7 @@ from pathlib import Path
 
 from anubis import catalog, criteria_files, places
 from anubis.core.campaign import planning
+from anubis.core.campaign.following import handed_back
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
@@ -20,6 +21,7 @@ from anubis.core.judging.equality import NodeSettings
 from anubis.core.judging.judgement import not_finished
 from anubis.core.judging.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
+from anubis.core.network.reproduction import MOST_ACROSS, divided, most_rounds
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -30,6 +32,7 @@ from anubis.core.records import (
     taught_by,
 )
 from anubis.executors.base import Executor
+from anubis.hostlist import shortened
 from anubis.operations import preparing
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, identify
@@ -98,7 +101,9 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
     ) as executor:
         plan = preparing.make_plan(brief, executor.nodes(), programs)
     alone = [entry for phase in plan.phases for entry in phase.entries if entry.scope == "node"]
-    if brief.policy.confirm and alone:
+    if plan.reproducing:
+        caller.remark(_what_may_follow(plan))
+    if brief.policy.confirm and alone and not plan.reproducing:
         longest = lasting(sum(entry.repeats * entry.duration_s for entry in alone))
         caller.remark(
             "not in the plan: a program by which a node falls short runs there once more; all of "
@@ -107,8 +112,28 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
     return PlannedCampaign(plan=plan, parallel_nodes=brief.setting.parallel_nodes)
 
 
+def _what_may_follow(plan: Plan) -> str:
+    """How many rounds a search may take, and how long."""
+    everybody = divided([node.name for node in plan.nodes], plan.fabric)
+    entries = [entry for phase in plan.phases for entry in phase.entries]
+    round_s = sum(entry.duration_s for entry in entries if entry.workload in plan.reproducing)
+    rounds = most_rounds(everybody)
+    parts = ", ".join(
+        f"{counted(len(groups), kind)} of up to {max(map(len, groups)):,} nodes"
+        for kind, groups in everybody.levels().items()
+    )
+    across = [entry for entry in entries if entry.workload in plan.across]
+    pairs = sum(entry.duration_s for entry in across) * MOST_ACROSS
+    return (
+        f"divided into {parts or 'halves, as no topology was given'}; for one bad node at most "
+        f"{counted(rounds, 'round')}, {lasting(rounds * round_s)}; where every part is well: "
+        f"all nodes together, {lasting(round_s)}"
+        + (f", then pairs across the parts, {lasting(pairs)} at most" if parts and across else "")
+    )
+
+
 def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignResult:
-    """Accept, validate or scan. Every result is kept as it comes; what was learned is written."""
+    """Every result is kept as it comes; what was learned is written."""
     with carried_out(request, caller) as result:
         return result
 
@@ -157,9 +182,10 @@ def resume_campaign(
         setting = preparing.read_setting(campaign.setting)
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
-        refuse_named(others_work(setting.cluster), [node.name for node in campaign.plan.nodes])
+        needed = _still_needed(campaign, history.executions.of(campaign.id))
+        refuse_named(others_work(setting.cluster), needed)
         with _saying_how_to_go_on(campaign):
-            held = until_all_has_ended.enter_context(_hold(campaign, history, caller))
+            held = until_all_has_ended.enter_context(_hold(campaign, history, caller, nodes=needed))
         with executor_of(
             setting.cluster,
             programs,
@@ -218,15 +244,29 @@ def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
             )
 
 
+def _still_needed(campaign: Campaign, executions: Sequence[Execution]) -> list[str]:
+    """Its nodes without those that it handed back before it was cut short: others may have them."""
+    nodes = [node.name for node in campaign.plan.nodes]
+    if not campaign.kind.narrows or not executions:
+        return nodes
+    assessment, _ = judge(campaign, executions, {}, campaign.created_at)
+    phases = range(len(campaign.plan.phases))
+    gone = frozenset().union(*(handed_back(campaign.plan, p, assessment) for p in phases))
+    return [node for node in nodes if node not in gone]
+
+
 def _hold(
     campaign: Campaign,
     history: History,
     caller: Caller,
     beginning: Callable[[], None] = lambda: None,
+    nodes: Sequence[str] | None = None,
 ) -> AbstractContextManager[HeldNodes]:
     """Nobody else measures its nodes meanwhile; a fleet in memory is each campaign's own."""
     in_memory = campaign.executor == "simulated"
-    nodes = [] if in_memory else [node.name for node in campaign.plan.nodes]
+    if nodes is None:
+        nodes = [node.name for node in campaign.plan.nodes]
+    nodes = [] if in_memory else nodes
     holds = history.of(campaign.cluster).holds
     return holds.hold(nodes, holder_of(campaign.id), caller.clock, beginning)
 
@@ -260,6 +300,14 @@ def _drive(
                 held.renew()
                 observe(machine, events)
 
+            def let_go(nodes: Sequence[str]) -> None:
+                held.let_go(nodes)
+                caller.remark(
+                    f"handed back: {shortened(nodes)}, {counted(len(nodes), 'node')} that did well "
+                    "in their group while another group did not"
+                )
+                caller.handed_back(nodes)
+
             outcome = carry_out(
                 campaign,
                 executor,
@@ -271,6 +319,7 @@ def _drive(
                 resumed=resumed,
                 witness=witness,
                 before=before,
+                release=let_go,
             )
         behind_s = _behind_s(campaign, executor, caller)
         view = insist(partial(_conclude, campaign, outcome, behind_s, history), caller.remark)

@@ -69,6 +69,34 @@ def validate(
     return run_campaign(request, caller)
 
 
+def locate(
+    nodes: Sequence[str] | None = None,
+    *,
+    cluster: str = "local",
+    topology: str | None = None,
+    hcas: Path | None = None,
+    suite: str = "locate",
+    policy: str = "default",
+    criteria: Path | None = None,
+    benchmarks: Sequence[Path] = (),
+    caller: Caller = NOBODY,
+) -> CampaignResult:
+    """As `accept`, but of nodes of a job that failed or was slow: divide them by pods, leaves and
+    halves until the part that still is so is left; `caller.handed_back` hears of the others."""
+    request = CampaignRequest(
+        kind=CampaignKind.LOCATE,
+        nodes=nodes,
+        cluster=cluster,
+        topology=topology,
+        hcas=hcas,
+        suite=suite,
+        policy=policy,
+        criteria=criteria,
+        benchmarks=benchmarks,
+    )
+    return run_campaign(request, caller)
+
+
 def scan(
     nodes: Sequence[str] | None = None,
     *,

@@ -19,6 +19,7 @@ from anubis.core.fabric import Fabric, Part, Placement, one_switch, place
 from anubis.core.judging.units import without_distance
 from anubis.core.network import wiring
 from anubis.core.records import (
+    PARTS,
     Arrangement,
     CampaignKind,
     Counters,
@@ -85,11 +86,13 @@ class CampaignRequest:
             raise UsageError(f"groups are for a scan, not for {self.kind}")
         if (self.counters or self.over_s) and not self.crosses_fabric:
             raise UsageError(
-                "counters and over_s are for a scan, and for accept with a topology: this "
+                "counters and over_s are for a scan, and for others with a topology: this "
                 f"{self.kind} measures no fabric"
             )
         if (self.topology or self.hcas) and not self.kind.judges_fabric:
-            raise UsageError(f"topology and hcas are for accept and scan, not for {self.kind}")
+            raise UsageError(
+                f"topology and hcas are for accept, scan and locate, not for {self.kind}"
+            )
         if self.hcas and not self.topology and not self.crosses_fabric:
             raise UsageError("hcas without a topology: give the topology as well")
 
@@ -176,7 +179,7 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
     )
     surveyed = _survey(request, caller) if request.crosses_fabric or request.topology else None
     suite = _suite(request, surveyed)
-    beside = request.crosses_fabric and not request.kind.names_parts
+    beside = request.crosses_fabric and request.kind.is_signed
     return Brief(
         request=request,
         setting=setting,
@@ -204,16 +207,19 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
     plan = planning.plan(
         brief.suite, chosen, programs.specs, fabric, then=then, stop_early=brief.policy.stop_early
     )
-    if brief.request.tests is not None:
-        plan = planning.narrow(plan, brief.request.tests, brief.request.partners)
+    request = brief.request
+    if request.tests is not None:
+        plan = planning.narrow(plan, request.tests, request.partners)
     plan = replace(
         plan,
         counters=brief.counters,
         wiring=brief.miscabled(plan),
         left_out=(*plan.left_out, *([reason] if reason else [])),
     )
-    if fabric and not then:
+    if request.kind.names_parts and fabric:
         _refuse_no_pairs(plan, fabric)
+    if request.kind.narrows:
+        _refuse_no_groups(plan, brief.suite)
     _refuse_unknown_limits(brief.policy, programs)
     _refuse_unknown_alphas(brief.policy, programs)
     _refuse_unknown_settings(brief.policy, programs)
@@ -301,6 +307,16 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
         raise UsageError("a scan needs at least two nodes of the topology")
 
 
+def _refuse_no_groups(plan: Plan, suite: Suite) -> None:
+    if not any(entry.groups == PARTS for entry in suite.benchmarks):
+        raise UsageError(
+            f'suite "{suite.name}" has no benchmark with "groups: parts": locate divides the nodes '
+            "until one of these fails no more; configs/suites/locate.yaml shows how"
+        )
+    if not plan.reproducing:
+        raise UsageError("locate needs at least two nodes: it tells some of a job from the others")
+
+
 # --- the suite -----------------------------------------------------------------------------
 
 
@@ -308,7 +324,8 @@ def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     """The named suite; for a scan, with the requested arrangement of pairs."""
     if request.kind.names_parts:
         return _of_pairs(request.suite, request.groups, surveyed)
-    suite, chosen = config.suite(request.suite or "quick"), request.tests
+    usual = "locate" if request.kind.narrows else "quick"
+    suite, chosen = config.suite(request.suite or usual), request.tests
     if chosen is None:
         return suite
     kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)

@@ -1046,7 +1046,7 @@ class DocumentType:
     fields: tuple[type, ...]
 
 
-CAMPAIGN = "accept, validate, scan, judge, report, gate, sweep, import superbench"
+CAMPAIGN = "accept, validate, scan, locate, judge, report, gate, sweep, import superbench"
 FABRIC = "topology show"
 LINES = (
     DocumentType("verdict", CAMPAIGN, "on a node or group, by one metric", (VerdictLine,)),
@@ -1057,7 +1057,7 @@ LINES = (
     DocumentType("reckoning", CAMPAIGN, "how many of these were found", (ReckoningLine,)),
     DocumentType("summary", CAMPAIGN, "what the whole came to; the last line", (SummaryLine,)),
     DocumentType(
-        "phase", "accept, validate, scan", "of the plan that --dry-run shows", (PhaseLine,)
+        "phase", "accept, validate, scan, locate", "of the plan that --dry-run shows", (PhaseLine,)
     ),
     DocumentType("coverage", "scan", "what the planned pairs cross", (CoverageLine,)),
     DocumentType(

@@ -130,6 +130,14 @@ class HeldNodes:
             )
         self._until = now + LASTS_S
 
+    def let_go(self, nodes: Sequence[str]) -> None:
+        """Of some nodes already, while the others stay held."""
+        gone = set(nodes)
+        self._nodes = [node for node in self._nodes if node not in gone]
+        with self._database.writing() as connection:
+            own = self._own & (HOLDS.c.cluster == self._cluster) & HOLDS.c.node.in_(sorted(gone))
+            connection.execute(sa.delete(HOLDS.table).where(own))
+
     @property
     def resumable_at(self) -> float | None:
         """When its campaign can be taken again after a server stayed away, which keeps the hold."""

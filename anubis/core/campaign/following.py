@@ -6,7 +6,7 @@ for the same again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, filterfalse
 
 from anubis.core.campaign.planning import IN_GROUPS, follow_ups
@@ -16,20 +16,24 @@ from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
 from anubis.core.network.pairing import Meeting, batches, meeting_at
 from anubis.core.network.rails import Rails
+from anubis.core.network.reproduction import Asked, Division, ask, divided, meetings_across
 from anubis.core.network.traffic import crossing, observe_traffic, rails_of
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
     FAILED_ONCE,
+    PARTS,
     Assessment,
     Judgement,
     Plan,
     PlannedEntry,
     Step,
+    Verdict,
     Workload,
 )
 
 SECOND_TRIES = 1
 CONFIRMING_TURNS = 3
+ACROSS_IN = 4  # turns before the last ones in which pairs across parts are confirmed
 SMALLEST_GROUP = 4  # of which halves are groups
 
 
@@ -44,7 +48,13 @@ def following(
 ) -> tuple[Step, ...]:
     """Second tries of what failed on single nodes, second measurements of what fell short there,
     pairs that tell suspects from the good, and the halves of groups that fell short. As groups load
-    the network, they wait until no pair is in doubt."""
+    the network, they wait until no pair is in doubt. A search for the part of a job that fails asks
+    by its own order."""
+    if _models(plan, phase):
+        return (
+            *_second_tries(plan, phase, turn, assessment),
+            *_reproducing(plan, phase, turn, assessment, undisturbed),
+        )
     return (
         *_second_tries(plan, phase, turn, assessment),
         *(_measured_again(plan, phase, turn, assessment) if confirm else ()),
@@ -122,21 +132,22 @@ def _confirming(
     turn: int,
     assessment: Assessment,
     undisturbed: Collection[Meeting],
+    begun: int = 0,
 ) -> Iterator[Step]:
     """One more round of pairs, in which suspects meet nodes that are known to be good; and pairs
     that are bad for no known reason measure again, undisturbed. What is in doubt then gets further
     rounds."""
-    if plan.fabric and turn < CONFIRMING_TURNS:
+    if plan.fabric and turn < begun + CONFIRMING_TURNS:
         assessment = crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings, undisturbed)
         model = informed(seen.model, plan.fabric, plan.counters)
-        chosen = confirmation(plan.fabric, seen.observations, model, again=turn > 0)
+        chosen = confirmation(plan.fabric, seen.observations, model, again=turn > begun)
         rails = rails_of(plan.fabric, assessment.alone, assessment.rulings)
         repeated = _unexplained_pairs(assessment, rails)
         meetings = (meeting_at(plan.fabric, seats) for seats in chosen)
         pairs = dict.fromkeys(chain(filterfalse(undisturbed.__contains__, repeated), meetings))
         for position, entry in enumerate(plan.phases[phase].entries):
-            if entry.scope == "pair" or entry.groups not in IN_GROUPS:
+            if entry.scope == "pair" or entry.groups not in (*IN_GROUPS, PARTS):
                 can_cross = plan.spec(entry.workload).crosses_rails
                 able = [meeting for meeting in pairs if can_cross or not meeting.shift]
                 yield from follow_ups(plan, phase, position, turn + 1, able)
@@ -151,6 +162,80 @@ def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[Meeting
         meeting = rails.meeting(verdict.participants, verdict.device)
         if meeting and frozenset(meeting.pair) in unexplained:
             yield meeting
+
+
+# --- the part of a job that fails -------------------------------------------------------------
+
+
+def handed_back(plan: Plan, phase: int, assessment: Assessment) -> frozenset[str]:
+    """The nodes that a search for the part of a job that fails needs no more, as they are well."""
+    models = _models(plan, phase)
+    if not models:
+        return frozenset()
+    everybody, answers = _answers(plan, phase, models, assessment)
+    return ask(everybody, answers).handed_back if answers else frozenset()
+
+
+def fails_everywhere(plan: Plan, phase: int, assessment: Assessment) -> bool:
+    models = _models(plan, phase)
+    everybody, answers = _answers(plan, phase, models, assessment)
+    return bool(models) and ask(everybody, answers).fails_everywhere
+
+
+def _models(plan: Plan, phase: int) -> list[int]:
+    """The entries that reproduce what a job does."""
+    entries = plan.phases[phase].entries
+    return [position for position, entry in enumerate(entries) if entry.groups == PARTS]
+
+
+def _answers(
+    plan: Plan, phase: int, models: Sequence[int], assessment: Assessment
+) -> tuple[Division, dict[Group, bool | None]]:
+    """Which groups failed or fell short by any of the models. Where one failed, those that ran to
+    their end did not, whether or not they can be compared with others."""
+    answers: dict[Group, bool | None] = {}
+    for position in models:
+        workload = plan.phases[phase].entries[position].workload
+        for group, short in _results(assessment, workload, fails=_failed).items():
+            answers[group] = answers.get(group) or short
+    if any(map(_failed, assessment.verdicts())):
+        answers = {group: bool(short) for group, short in answers.items()}
+    met = {node for group in answers for node in group} - assessment.lost.keys()
+    nodes = [node.name for node in plan.nodes if node.name in met]
+    return divided(nodes, plan.fabric), answers
+
+
+def _reproducing(
+    plan: Plan,
+    phase: int,
+    turn: int,
+    assessment: Assessment,
+    undisturbed: Collection[Meeting],
+) -> Iterator[Step]:
+    models = _models(plan, phase)
+    entries = plan.phases[phase].entries
+    everybody, answers = _answers(plan, phase, models, assessment)
+    further = ask(everybody, answers) if answers else Asked()
+    minutes = sum(entries[position].duration_s for position in models) / 60
+    halves = [
+        test
+        for group in further.halved
+        for test in _next_tests(group, further.partners, answers, minutes)
+    ]
+    tests = dict.fromkeys([*further.groups, *halves])
+    for position in models:
+        yield from follow_ups(plan, phase, position, turn + 1, tests)
+    if tests or not further.across or not plan.fabric:
+        return
+    if any(plan.crosses(verdict) for verdict in assessment.verdicts()):
+        yield from _confirming(plan, phase, turn, assessment, undisturbed, begun=ACROSS_IN)
+        return
+    meetings = dict.fromkeys(
+        meeting for parts in further.across for meeting in meetings_across(parts)
+    )
+    for position, entry in enumerate(entries):
+        if entry.groups == "across":
+            yield from follow_ups(plan, phase, position, turn + 1, meetings)
 
 
 def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
@@ -181,19 +266,27 @@ def _planned_groups(plan: Plan, entry: PlannedEntry, tried: Collection[Group]) -
     return [max(ordered, key=len)] if ordered else []
 
 
-def _results(assessment: Assessment, workload: Workload) -> dict[Group, bool | None]:
+def _results(
+    assessment: Assessment, workload: Workload, fails: Callable[[Verdict], bool] = lambda _: False
+) -> dict[Group, bool | None]:
     """Which groups were tried, and whether any metric fell short; None: nobody can say."""
     fell_short: dict[Group, bool | None] = {}
     for verdict in assessment.verdicts():
         group, measured_by = verdict.participants, (verdict.benchmark, verdict.parameters)
         if len(group) > 1 and measured_by == (workload.benchmark, workload.parameters):
-            if verdict.judgement is Judgement.DEFECTIVE:
+            if verdict.judgement is Judgement.DEFECTIVE or fails(verdict):
                 fell_short[group] = True
             elif verdict.judgement is Judgement.HEALTHY:
                 fell_short[group] = fell_short.get(group) or False
             else:
                 fell_short.setdefault(group, None)
     return fell_short
+
+
+def _failed(verdict: Verdict) -> bool:
+    """A group gave no answer."""
+    applies = verdict.judgement is not Judgement.NOT_APPLICABLE
+    return applies and len(verdict.participants) > 1 and not verdict.metric
 
 
 def _next_tests(

@@ -84,6 +84,7 @@ class Judged:
     phase: int
     defective: frozenset[str]
     more: tuple[Step, ...] = ()
+    handed_back: frozenset[str] = frozenset()  # nodes that are well and needed no more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,6 +153,7 @@ Command = Launch | Kill | Record | Judge | Finish | Halt
 INATTENTIVE_S = 5.0  # a driver that looks every second was kept from it
 AT_ONCE_S = 60.0  # nodes that are lost within this time probably have one reason
 
+HANDED_BACK = "handed back"
 REPEATABLE = frozenset({Ended.LOST, Ended.SKIPPED})  # ends that a resumed campaign tries again
 
 
@@ -322,6 +324,8 @@ class CampaignMachine:
         if not self._judging or event.phase != self.phase:
             return []
         self._judging = False
+        for node in sorted(event.handed_back):
+            self.excluded.setdefault(node, HANDED_BACK)
         if event.more:
             self.turn += 1
             self._network = Room(self._use, undisturbed=True) if self._use else None

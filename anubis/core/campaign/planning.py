@@ -29,8 +29,10 @@ from anubis.core.network.pairing import (
     replace_unfit,
     round_robin,
 )
+from anubis.core.network.reproduction import divided, first_groups
 from anubis.core.network.sharing import CableUse, Strait, fairly, most_narrow, narrowest, waves
 from anubis.core.records import (
+    PARTS,
     VARIABLE,
     BenchmarkSpec,
     Level,
@@ -63,6 +65,7 @@ SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to i
 Party = tuple[str, ...] | Meeting  # who takes part in a step
 BY_DISTANCE = ("quick", "covering")
 IN_GROUPS = ("all", "batches")
+NARROWING = (PARTS, "across")  # of what follows from results, only the first groups are planned
 SAMPLED_ROUNDS = 3  # of all pairs, to see how many turns a round takes
 MET = 2  # partners that a tested node meets
 FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles that look for more
@@ -265,6 +268,9 @@ def _meetings(
         return
     elif entry.scope == "node":
         yield from ((node,) for node in nodes)
+    elif entry.groups in NARROWING:
+        if entry.groups == PARTS:
+            yield from first_groups(divided(nodes, plan.fabric))
     elif plan.fabric and entry.groups in BY_DISTANCE:
         hop_rounds = _rounds_of(plan, entry, scheduled)
         yield from _by_distance(plan, entry, plan.fabric, hop_rounds, fit)
@@ -307,7 +313,7 @@ def _met_by_partners(plan: Plan, nodes: Sequence[str], partners: Sequence[str]) 
 
 
 def all_meet(entry: PlannedEntry) -> bool:
-    by_distance = entry.groups in BY_DISTANCE
+    by_distance = entry.groups in (*BY_DISTANCE, *NARROWING)
     return not by_distance and (entry.scope == "pair" or entry.groups == "pairs")
 
 

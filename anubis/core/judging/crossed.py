@@ -44,6 +44,12 @@ class Crossed:
         )
         return cls(plan, fabric, traffic, part_verdicts(fabric, traffic, plan.counters))
 
+    @cached_property
+    def _searched(self) -> frozenset[tuple[str, str]]:
+        """By what nodes of one switch were told apart, so that no way between them is in doubt."""
+        reproducing = self.plan.reproducing
+        return frozenset((workload.benchmark, workload.parameters) for workload in reproducing)
+
     @property
     def nodes(self) -> Iterator[Verdict]:
         """On nodes, by the fabric and by how they are cabled."""
@@ -66,7 +72,8 @@ class Crossed:
     def _doubt(self, verdict: Verdict, groups: Sequence[Verdict]) -> str:
         node = verdict.participants[0]
         is_blamed = verdict.judgement is Judgement.DEFECTIVE and len(verdict.participants) == 1
-        if not is_blamed or node not in self.fabric.nodes:
+        searched = (verdict.benchmark, verdict.parameters) in self._searched
+        if not is_blamed or searched or node not in self.fabric.nodes:
             return ""
         if node not in self._well:
             return "no good pair across the fabric shows yet that its way is well"

@@ -63,13 +63,16 @@ def judge_members(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
     """Verdicts on single nodes from the groups of each benchmark and metric."""
     by_metric: defaultdict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
     good: set[tuple[str, str]] = set()
+    well: defaultdict[tuple[str, str], set[Group]] = defaultdict(set)  # groups, by any metric
     for verdict in verdicts:
         if len(verdict.participants) > 1:
             by_metric[verdict.benchmark, verdict.parameters, verdict.metric].append(verdict)
             if verdict.judgement is Judgement.HEALTHY:
                 good.update((verdict.benchmark, name) for name in verdict.participants)
-    for (benchmark, _, _), groups in by_metric.items():
-        bad = {
+                well[verdict.benchmark, verdict.parameters].add(verdict.participants)
+    for (benchmark, parameters, metric), groups in by_metric.items():
+        answered = () if metric else well[benchmark, parameters]  # a failure has no metric
+        bad = dict.fromkeys(answered, False) | {
             verdict.participants: verdict.judgement is Judgement.DEFECTIVE
             for verdict in groups
             if verdict.judgement in (Judgement.DEFECTIVE, Judgement.HEALTHY)

@@ -145,12 +145,18 @@ def _judge_each_key(
         if criterion is None:
             reason = why_no_criterion(alike.key, criterion_of)
             yield [ruling_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)], []
-        elif criterion.refusal:
+        elif criterion.refusal and not _compares_itself(alike, plan):
             yield [_refused(alike, criterion)], []
         else:
             against_itself = learned_here and criterion.from_repeats
             runs = plan.runs(alike.key.workload)
             yield _judge(alike, criterion, against_itself, runs, shared)
+
+
+def _compares_itself(alike: Units, plan: Plan) -> bool:
+    """Groups that a search makes differ in few nodes, so that they need no majority: whoever is
+    blamed is bad with others again, and these are good elsewhere."""
+    return alike.key.workload in plan.reproducing and len(alike) > 1
 
 
 def _refused(alike: Units, criterion: Criterion) -> Ruling:

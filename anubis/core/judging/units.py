@@ -35,7 +35,7 @@ from anubis.core.records import (
 
 Names = tuple[str, ...]
 T = TypeVar("T", bound=np.generic)
-_DISTANCE = re.compile(r" at \d+ hops.*")
+_DISTANCE = re.compile(r" (at \d+ hops|in groups of \d).*")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -152,7 +152,8 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
     for execution in executions:
         if execution.ended in SAMPLED:
             step = execution.step
-            workload_rows = rows[_sku(step.participants, plan), step.workload]
+            size = f" in groups of {len(step.participants)}" * (step.workload in plan.reproducing)
+            workload_rows = rows[_sku(step.participants, plan) + size, step.workload]
             workload_rows.add(step.participants, execution.result.series)
     every = [
         alike
@@ -213,7 +214,7 @@ def _by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]:
 
 
 def without_distance(sku: str) -> str:
-    """The sku of pairs at whatever distance."""
+    """The sku of pairs at whatever distance, or of groups of whatever size."""
     return _DISTANCE.sub("", sku)
 
 

@@ -41,12 +41,21 @@ def judge_unmeasured(
     peers, and one for each other step."""
     reasons = dict(lost)
     runs: defaultdict[tuple[Workload, str], list[Execution]] = defaultdict(list)
+    executions = list(executions)
+    reproduced = {  # where some groups fail and others do not, those that fail do so for a reason
+        execution.step.workload
+        for execution in executions
+        if execution.ended is Ended.MEASURED and execution.step.workload in plan.reproducing
+    }
     for execution in executions:
         for name in execution.lost:
             reasons.setdefault(name, execution.reason)
         step, ended = execution.step, execution.ended
         if execution.final and ended in TRIED and len(step.participants) == 1:
             runs[step.workload, step.participants[0]].append(execution)
+        elif execution.final and ended in DEFECTS and step.workload in reproduced:
+            code = f"{step.workload.benchmark.upper()}.{DEFECTS[ended]}"
+            yield _verdict(execution, Judgement.DEFECTIVE, code, execution.reason)
         elif execution.final and ended in CODES:
             yield _as_it_ended(execution)
     yield from _compare(runs, plan)

@@ -1,0 +1,235 @@
+"""From a job that fails as a whole to the part of it that still fails: pods, leaves, halves.
+
+Groups that share a cable spoil each other's answer, so nodes are divided where the fabric divides
+them: the groups of one round cross no cable together. Where a group fails and each of its parts is
+well, the fault lies between the parts, and pairs across them tell where. `ask` runs nothing and
+remembers nothing: what it asks for follows from the answers so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import ceil, log2
+
+from anubis.core.fabric import Fabric
+from anubis.core.network.bisection import Group
+from anubis.core.network.pairing import Meeting
+
+Answers = Mapping[Group, bool | None]  # whether a group failed or fell short; None: nobody can say
+
+SMALLEST = 2  # nodes that can meet
+HALVES_AND_QUARTERS = 6
+MANY = 8  # nodes, so that quarters have several
+TO_MAKE_SURE = 2  # rounds: each suspect with other partners, and the rest together
+MOST_ACROSS = 48  # pairs
+PHI = 0.618034  # steps of this share of a circle come everywhere soon
+LEVELS = ("leaf", "pod")  # from below; what is above is a pod of pods
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """Nodes that reach each other without what joins them to others."""
+
+    kind: str  # leaf, pod, or the whole
+    nodes: Group
+    parts: tuple[Division, ...] = ()
+
+    def levels(self) -> dict[str, list[Group]]:
+        """The groups of each kind, the largest ones first."""
+        levels: dict[str, list[Group]] = {}
+        below = list(self.parts)
+        while below:
+            for part in below:
+                levels.setdefault(part.kind, []).append(part.nodes)
+            below = [smaller for part in below for smaller in part.parts]
+        return levels
+
+    def leaves(self) -> Iterator[Division]:
+        """The smallest ones."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the answers so far ask for next; nothing of it: the search is over."""
+
+    groups: tuple[Group, ...] = ()
+    halved: tuple[Group, ...] = ()  # of which halves are next: their nodes are on one switch
+    partners: Group = ()  # good nodes, with which halves are filled up
+    across: tuple[tuple[Group, ...], ...] = ()  # each part is well, and all of them are not
+    handed_back: frozenset[str] = frozenset()  # nodes that are needed no more
+    fails_everywhere: bool = False  # no group is well: it is not the nodes
+
+
+# --- who meets whom --------------------------------------------------------------------------
+
+
+def divided(nodes: Sequence[str], fabric: Fabric | None = None) -> Division:
+    """By what is left of the fabric without its uppermost switches, then without the next ones, and
+    so on down to leaves. Nodes on several rails belong together if they share all their leaves."""
+    everybody = Division(kind="whole", nodes=tuple(nodes))
+    if fabric is None:
+        return everybody
+    highest = max(fabric.tier.values(), default=0)
+    tiers = [tier for tier in range(1, highest) if tier > 0]
+    return _split(everybody, fabric, tiers)
+
+
+def _split(division: Division, fabric: Fabric, tiers: Sequence[int]) -> Division:
+    if not tiers:
+        return division
+    *lower, tier = tiers
+    below = _joined_below(fabric, tier)
+    by_place: dict[frozenset[int], list[str]] = {}
+    for node in division.nodes:
+        seats = (fabric.nic(node, rail) for rail in fabric.rails)
+        place = frozenset(below[nic.switch] for nic in seats if nic and nic.switch in below)
+        by_place.setdefault(place, []).append(node)
+    if len(by_place) == 1:
+        return _split(division, fabric, lower)
+    kind = LEVELS[min(tier, len(LEVELS)) - 1]
+    parts = tuple(
+        _split(Division(kind=kind, nodes=group), fabric, lower)
+        for group in _large_enough(list(by_place.values()))
+    )
+    return Division(kind=division.kind, nodes=division.nodes, parts=parts if len(parts) > 1 else ())
+
+
+def _large_enough(groups: Sequence[Sequence[str]]) -> Iterator[Group]:
+    """Who is alone on a switch meets others that are, or else joins the first group."""
+    single = [group[0] for group in groups if len(group) < SMALLEST]
+    large = [tuple(group) for group in groups if len(group) >= SMALLEST]
+    if len(single) >= SMALLEST or not large:
+        yield from (*large, tuple(single))
+    else:
+        yield from ((*large[0], *single), *large[1:])
+
+
+def _joined_below(fabric: Fabric, tier: int) -> dict[str, int]:
+    """The switches up to this tier, numbered by what joins them there."""
+    inside = {switch for switch, height in fabric.tier.items() if height <= tier}
+    joined: dict[str, int] = {}
+    for number, start in enumerate(sorted(inside)):
+        waiting = [] if start in joined else [start]
+        while waiting:
+            switch = waiting.pop()
+            if switch not in joined:
+                joined[switch] = number
+                ends = ({link.a, link.b} - {switch} for link in fabric.links_of[switch])
+                waiting += [end for pair in ends for end in pair if end in inside]
+    return joined
+
+
+def first_groups(everybody: Division) -> tuple[Group, ...]:
+    return tuple(part.nodes for part in everybody.parts) or (everybody.nodes,)
+
+
+# --- what to ask next ------------------------------------------------------------------------
+
+
+def ask(everybody: Division, answers: Answers) -> Asked:
+    """Parts first, then those of the parts that fail. The whole meets only if all its parts are
+    well."""
+    well = [group for group, failed in answers.items() if failed is False]
+    suspects = [leaf.nodes for leaf in _below_failing(everybody, answers)]
+    if not well and len(suspects) > 2 and all(answers.get(group) for group in suspects):
+        return Asked(fails_everywhere=True)
+    partners = _partners(everybody, answers)
+    further = list(_ask(everybody, answers, is_whole=True))
+    return Asked(
+        groups=tuple(group for piece in further for group in piece.groups),
+        halved=tuple(group for piece in further for group in piece.halved),
+        across=tuple(parts for piece in further for parts in piece.across),
+        partners=partners,
+        handed_back=frozenset(_handed_back(everybody, answers)) - set(partners),
+    )
+
+
+def _ask(division: Division, answers: Answers, *, is_whole: bool = False) -> Iterator[Asked]:
+    """Of a division that fails, or of the whole, which is said to."""
+    if not division.parts:
+        if division.nodes not in answers:
+            yield Asked(groups=(division.nodes,))
+        elif answers[division.nodes]:
+            yield _within_leaf(division.nodes, answers)
+        return
+    missing = tuple(part.nodes for part in division.parts if part.nodes not in answers)
+    if missing:
+        yield Asked(groups=missing)
+        return
+    failing = [part for part in division.parts if answers[part.nodes]]
+    for part in failing:
+        yield from _ask(part, answers)
+    if not failing:
+        if is_whole and division.nodes not in answers:
+            yield Asked(groups=(division.nodes,))
+        elif answers[division.nodes] is not False:  # the whole may be slow, and nothing like it
+            yield Asked(across=(tuple(part.nodes for part in division.parts),))
+
+
+def _within_leaf(group: Group, answers: Answers) -> Asked:
+    """Halves, and theirs. Where none of them is well beside good partners, it is something that all
+    have in common, and who goes on blames every node of a switch."""
+    own = set(group)
+    smaller = [met for met in answers if own & set(met) and not own <= set(met)]
+    enough = HALVES_AND_QUARTERS if len(group) >= MANY else 2
+    if len(smaller) >= enough and all(answers[met] for met in smaller):
+        return Asked()
+    return Asked(halved=(group,))
+
+
+def _below_failing(division: Division, answers: Answers) -> Iterator[Division]:
+    """The leaves that are left to suspect."""
+    for part in division.parts:
+        if answers.get(part.nodes) is not False:
+            yield from part.leaves()
+
+
+def _partners(everybody: Division, answers: Answers) -> Group:
+    """The nodes of the first good leaf, or of the first leaf of the first good part."""
+    for division in everybody.parts:
+        if answers.get(division.nodes) is False:
+            return next(division.leaves()).nodes
+    for leaf in everybody.leaves():
+        if answers.get(leaf.nodes) is False:
+            return leaf.nodes
+    return ()
+
+
+def _handed_back(division: Division, answers: Answers) -> Iterator[str]:
+    """The nodes of parts that are well while a part beside them is not."""
+    failing = [part for part in division.parts if answers.get(part.nodes)]
+    if failing:
+        for part in division.parts:
+            if answers.get(part.nodes) is False:
+                yield from part.nodes
+    for part in failing:
+        yield from _handed_back(part, answers)
+
+
+def meetings_across(parts: Sequence[Group]) -> Iterator[Meeting]:
+    """Pairs of nodes of different parts, as many of any two parts, from all over both: a few, as
+    pairs that share no cable with others mostly run one after another."""
+    between = list(combinations(parts, 2))
+    for turn in range(max(1, MOST_ACROSS // max(len(between), 1))):
+        for a, b in between:
+            if turn < min(len(a), len(b)):
+                share = turn * PHI % 1
+                yield Meeting(a[int(share * len(a))], b[int((share + PHI / 2) % 1 * len(b))])
+
+
+# --- what it may take ------------------------------------------------------------------------
+
+
+def most_rounds(everybody: Division) -> int:
+    """Of groups, if one node or one pair of parts is at fault."""
+    deepest, division = 1, everybody
+    while division.parts:
+        division = max(division.parts, key=lambda part: len(part.nodes))
+        deepest += bool(division.parts)
+    return deepest + ceil(log2(max(len(division.nodes), SMALLEST))) + TO_MAKE_SURE

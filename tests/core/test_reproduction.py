@@ -1,0 +1,213 @@
+"""A job that fails as a whole is divided until the part that still fails is left, and the others go
+back to work."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fleets import spec
+
+from anubis.core.campaign.planning import plan
+from anubis.core.fabric import Part
+from anubis.core.network.reproduction import Division, ask, divided, first_groups, most_rounds
+from anubis.core.records import (
+    Campaign,
+    CampaignKind,
+    Judgement,
+    Needs,
+    Policy,
+    Readings,
+    Series,
+    Suite,
+    SuiteEntry,
+)
+from anubis.executors.simulated import SimulatedExecutor
+from anubis.simulation.fabric import FatTree
+from anubis.simulation.fleet import SimulatedFleet
+from anubis.simulation.network import Fault, SimulatedNetwork
+from anubis.validator import CampaignOutcome, carry_out
+
+TREE = FatTree(nodes=32, nodes_per_leaf=4, leaves_per_pod=2, spines=2, cores=4)
+FABRIC = TREE.fabric()
+NODES = FABRIC.nodes
+PODS = [NODES[i : i + 8] for i in range(0, 32, 8)]
+MODEL = spec("model", scope="group", needs=Needs(min_nodes=2))
+PAIR = spec("pair", scope="pair", needs=Needs(min_nodes=2))
+ALONE = spec("alone")
+SPECS = {each.name: each for each in (MODEL, PAIR, ALONE)}
+SUITE = Suite(
+    name="s",
+    summary="",
+    benchmarks=(
+        SuiteEntry(benchmark="alone"),
+        SuiteEntry(benchmark="model", groups="parts"),
+        SuiteEntry(benchmark="pair", groups="across"),
+    ),
+)
+
+
+class Cluster(SimulatedExecutor):
+    """A group hangs, or is slow, if it has any of these sets of nodes whole; or if it leads over a
+    bad core or leaf."""
+
+    def __init__(self, *bad: set[str], slow: bool = False, bad_switch: str = "") -> None:
+        super().__init__(SimulatedFleet(nodes="node[00001-00032]", slow_share=0), SPECS, FABRIC)
+        self.bad, self.slow, self.bad_switch = bad, slow, bad_switch
+        faults = (
+            (Fault(kind="drops", part=Part("switch", bad_switch), loss=0.8),) if bad_switch else ()
+        )
+        self.network = SimulatedNetwork(fabric=FABRIC, faults=faults)
+
+    def _is_bad(self, step):
+        met = set(step.participants)
+        pods = sum(not met.isdisjoint(pod) for pod in PODS)
+        below = {nic.node for nic in FABRIC.nics_on.get(self.bad_switch, ())}
+        over = pods > 1 if self.bad_switch.startswith("core") else bool(met & below)
+        return any(nodes <= met for nodes in self.bad) or (bool(self.bad_switch) and over)
+
+    def _troubled(self, step):
+        fails = step.workload.benchmark == "model" and not self.slow and self._is_bad(step)
+        return {"hang": step.participants[0]} if fails else {}
+
+    def _measure(self, step, spec):
+        if step.workload.benchmark != "model":
+            return super()._measure(step, spec)
+        rng = np.random.default_rng(len(step.id))
+        rate = rng.normal(50.0 if self._is_bad(step) else 100.0, 0.5, 8)
+        return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
+
+
+def located(cluster, history=()) -> tuple[CampaignOutcome, list[set[str]]]:
+    released: list[set[str]] = []
+    campaign = Campaign(
+        id="c",
+        kind=CampaignKind.LOCATE,
+        plan=plan(SUITE, cluster.nodes(), SPECS, FABRIC),
+        policy=Policy(),
+        executor="simulated",
+        created_at=0.0,
+    )
+    outcome = carry_out(
+        campaign,
+        cluster,
+        keep=lambda batch: None,
+        observe=lambda machine, events: None,
+        history=history,
+        release=lambda nodes: released.append(set(nodes)),
+    )
+    return outcome, released
+
+
+def rounds(outcome: CampaignOutcome) -> int:
+    return max(run.step.turn for run in outcome.executions) + 1
+
+
+def groups(outcome: CampaignOutcome, turn: int) -> set[tuple[str, ...]]:
+    runs = (run.step for run in outcome.executions if run.step.workload.benchmark == "model")
+    return {step.participants for step in runs if step.turn == turn}
+
+
+def test_nodes_are_divided_where_the_fabric_divides_them():
+    everybody = divided(NODES, FABRIC)
+    assert [part.nodes for part in everybody.parts] == PODS
+    assert {leaf.nodes for leaf in everybody.leaves()} == {
+        NODES[i : i + 4] for i in range(0, 32, 4)
+    }
+    on_rails = FatTree(nodes=16, nodes_per_leaf=8, spines=2, rails=2).fabric()
+    assert [len(part.nodes) for part in divided(on_rails.nodes, on_rails).parts] == [8, 8]
+    assert first_groups(divided(NODES)) == (NODES,)
+
+
+def test_nodes_that_are_alone_on_their_switches_meet_each_other_and_none_is_left_out():
+    one_each = (*NODES[:2], NODES[8], NODES[16])  # a leaf, and one node of each of two further pods
+    assert first_groups(divided(one_each, FABRIC)) == (NODES[:2], (NODES[8], NODES[16]))
+    alone = (*NODES[:2], *NODES[8:10], NODES[16])
+    assert first_groups(divided(alone, FABRIC)) == ((*NODES[:2], NODES[16]), NODES[8:10])
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_bad_node_is_found_by_pod_leaf_and_halves_and_the_others_go_back_after_one_round(slow):
+    outcome, released = located(Cluster({NODES[5]}, slow=slow))
+    assert outcome.assessment.named(Judgement.DEFECTIVE) == (NODES[5],)
+    assert groups(outcome, 0) == set(PODS)
+    assert groups(outcome, 1) == {NODES[0:4], NODES[4:8]}
+    assert rounds(outcome) <= most_rounds(divided(NODES, FABRIC))
+    pod = set(PODS[0])
+    assert pod.isdisjoint(released[0])
+    assert len(released[0]) > len(NODES) / 2
+    last = {node for run in outcome.executions for node in run.step.participants if run.step.turn}
+    assert released[0].isdisjoint(last)
+
+
+def test_of_a_bad_leaf_no_node_is_blamed_and_what_is_between_them_is():
+    leaf = "leaf-0-1"
+    outcome, released = located(Cluster(bad_switch=leaf))
+    assert not outcome.assessment.named(Judgement.DEFECTIVE)
+    smallest = min((v for v in outcome.assessment.parts), key=lambda part: len(part.nodes))
+    below = {nic.node for nic in FABRIC.nics_on[leaf]}
+    assert set(smallest.nodes) & below
+    assert len(released[0]) > len(NODES) / 2
+    assert rounds(outcome) <= 4
+
+
+def test_two_bad_nodes_in_two_pods_are_both_found():
+    outcome, _ = located(Cluster({NODES[5]}, {NODES[30]}))
+    assert outcome.assessment.named(Judgement.DEFECTIVE) == (NODES[5], NODES[30])
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_where_all_parts_are_well_and_the_whole_is_not_pairs_across_them_name_the_core(slow):
+    outcome, released = located(Cluster(bad_switch="core-1", slow=slow))
+    assert groups(outcome, 1) == {NODES}
+    assert not outcome.assessment.named(Judgement.DEFECTIVE)
+    pairs = [run.step for run in outcome.executions if run.step.workload.benchmark == "pair"]
+    pod_of = {node: number for number, pod in enumerate(PODS) for node in pod}
+    first = [step.participants for step in pairs if step.turn == 2]
+    assert first
+    assert all(pod_of[a] != pod_of[b] for a, b in first)
+    named = {part for verdict in outcome.assessment.parts for part in verdict.parts}
+    assert Part("switch", "core-1") in named or any("core-1" in part.other for part in named)
+    assert not released
+
+
+def test_what_fails_between_two_leaves_of_a_pod_is_looked_for_by_pairs_of_that_pod():
+    outcome, released = located(Cluster({NODES[1], NODES[6]}))
+    pairs = [run.step for run in outcome.executions if run.step.workload.benchmark == "pair"]
+    assert {node for step in pairs for node in step.participants} <= set(PODS[0])
+    assert pairs
+    assert released[0] >= set(PODS[2]) | set(PODS[3])
+    assert not outcome.assessment.named(Judgement.DEFECTIVE)
+
+
+def test_what_does_not_fail_again_blames_nobody():
+    outcome, released = located(Cluster())
+    models = [run for run in outcome.executions if run.step.workload.benchmark == "model"]
+    assert {run.step.turn for run in models} == {0, 1}
+    assert not outcome.assessment.parts
+    assert not outcome.assessment.named(Judgement.DEFECTIVE)
+    assert not released
+
+
+def test_what_fails_everywhere_is_no_fault_of_nodes():
+    outcome, _ = located(Cluster(*({node} for node in NODES)))
+    assert rounds(outcome) == 2
+    assert not outcome.assessment.named(Judgement.DEFECTIVE)
+
+
+def test_a_search_that_was_cut_short_goes_on_where_it_was():
+    outcome, _ = located(Cluster({NODES[5]}))
+    resumed, released = located(Cluster({NODES[5]}), history=outcome.executions[:40])
+    assert resumed.assessment.nodes == outcome.assessment.nodes
+    assert len(resumed.executions) == len(outcome.executions)
+    assert released
+
+
+def test_one_of_1024_nodes_takes_rounds_by_the_logarithm():
+    fabric = FatTree(nodes=1024, nodes_per_leaf=32, leaves_per_pod=8, spines=4, cores=4).fabric()
+    everybody = divided(fabric.nodes, fabric)
+    assert most_rounds(everybody) == 2 + 5 + 2
+    answers = {part.nodes: "node00700" in part.nodes for part in everybody.parts}
+    further = ask(everybody, answers)
+    assert len(further.groups) == 8
+    assert len(further.handed_back) == 1024 - 256 - 32  # a leaf stays, to fill up halves
+    assert ask(Division(kind="whole", nodes=("a", "b")), {}).groups == (("a", "b"),)
