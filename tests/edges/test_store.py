@@ -1160,6 +1160,17 @@ def test_a_held_node_is_refused_with_who_has_it_and_since_when(history: History)
     assert history.only().holds.current(clock.now) == []
 
 
+def test_a_holder_lets_some_of_its_nodes_go_and_keeps_the_others(history: History) -> None:
+    clock = Clock()
+    with history.only().holds.hold(["n1", "n2", "n3"], 'campaign "c1"', clock) as held:
+        held.let_go(["n1", "n3"])
+        with history.only().holds.hold(["n1"], 'campaign "c2"', clock):
+            clock.now += LASTS_S / 2
+            held.renew()  # of what is left
+            holders = {hold.node: hold.holder for hold in history.only().holds.current(clock.now)}
+        assert holders == {"n1": 'campaign "c2"', "n2": 'campaign "c1"'}
+
+
 def test_a_hold_that_is_renewed_lasts_and_one_that_is_not_ends_and_its_holder_is_told(
     history: History,
 ) -> None:
