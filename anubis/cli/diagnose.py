@@ -101,6 +101,14 @@ def diagnose(
             "--at", metavar="TIME", help="When it failed, 2026-11-01T12:00. Default: now."
         ),
     ] = None,
+    hook: Annotated[
+        Path | None,
+        typer.Option(
+            "--hook",
+            metavar="FOLDER",
+            help="Only print what a job's environment needs, so that --live FOLDER can ask it.",
+        ),
+    ] = None,
     tell: Annotated[
         bool,
         typer.Option("--tell", help="Tell the keeper of suspects, which has the nodes tested."),
@@ -115,6 +123,9 @@ def diagnose(
     """
     turn_termination_into_interrupt()
     check_page(html)
+    if hook:
+        _print_hook(hook)
+        return
     places = {
         "logs": logs,
         "kernel": kernel,
@@ -148,6 +159,18 @@ def diagnose(
     if tell:
         _say_who_was_told(view, news, caller)
     sys.exit({"nothing": 0, "named": 1, "unknown": 2}[view.diagnosis.answer.value])
+
+
+def _print_hook(folder: Path) -> None:
+    """For the shell that starts the job."""
+    import shlex
+
+    from anubis.diagnosis.live import FOLDER_VARIABLE, hooked
+
+    place = folder.absolute()
+    path = shlex.quote(hooked({}, place)["PYTHONPATH"])
+    print(f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}")
+    print(f"export {FOLDER_VARIABLE}={shlex.quote(str(place))}")
 
 
 def _show(view: DiagnosisView, *, as_json: bool) -> None:

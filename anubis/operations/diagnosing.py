@@ -6,8 +6,9 @@ told to the keeper, which has the node tested, where somebody asks for that.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from anubis import config
@@ -32,6 +33,7 @@ from anubis.operations.telling import note
 from anubis.report.diagnosis import DiagnosisView, headline
 from anubis.store.history import ClusterHistory
 
+LIVE_S = 20.0  # for so long running processes are looked at
 LATELY_S = 3600.0  # what ended before is history
 SETTLED_S = 30.0  # by then its logs are written
 SOURCE = "diagnosis"  # of its suspicions
@@ -257,6 +259,12 @@ def _fabric(topology: str) -> JobEvidence:
 def _trails() -> tuple[_Trail, ...]:
     return (
         _Trail(
+            place="live",
+            words="processes to ask",
+            collectors=(Collector.PROCESSES, Collector.STACKS),
+            read=_live,
+        ),
+        _Trail(
             place="dumps",
             words="dumps of collectives",
             collectors=(Collector.PROGRESS, Collector.CALLS),
@@ -269,18 +277,29 @@ def _trails() -> tuple[_Trail, ...]:
             read=_traces,
         ),
         _Trail(
-            place="live",
-            words="answers of a running job",
-            collectors=(Collector.PROCESSES, Collector.STACKS),
-            read=_live,
-        ),
-        _Trail(
             place="telemetry",
             words="telemetry",
             collectors=(Collector.TELEMETRY,),
             read=_telemetry,
         ),
     )
+
+
+def _live(path: Path, ranks: RankMap) -> JobEvidence:
+    """Until they stand still, or have shown that they do not: of those that work nobody is absent,
+    only late."""
+    from anubis.diagnosis.live import ask_ranks, watch_ranks
+
+    evidence = ask_ranks(path)  # it says why, where nobody can be asked
+    until = time.monotonic() + LIVE_S
+    for look in watch_ranks(path):
+        evidence = look.evidence
+        if look.still_since is not None:
+            return evidence
+        if time.monotonic() >= until:
+            break
+    at_work = frozenset({Collector.PROGRESS, Collector.CALLS})
+    return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
 
 def _dumps(path: Path, ranks: RankMap) -> JobEvidence:
@@ -294,12 +313,6 @@ def _traces(path: Path, ranks: RankMap) -> JobEvidence:
     from anubis.diagnosis.step_tables import read_step_table
 
     return read_traces(path) if path.is_dir() else read_step_table(path)
-
-
-def _live(path: Path, ranks: RankMap) -> JobEvidence:
-    from anubis.diagnosis.live import ask_ranks
-
-    return ask_ranks(path)
 
 
 def _telemetry(path: Path, ranks: RankMap) -> JobEvidence:

@@ -94,8 +94,13 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "cure", cure(diagnosis)
     for step in next_steps(view):
         yield "next", step
-    if gaps := "; ".join(dict.fromkeys(diagnosis.gaps.values())):
-        yield "not seen", gaps
+    if gaps := sorted(dict.fromkeys(diagnosis.gaps.values()), key=_was_not_named):
+        yield "not seen", "; ".join(gaps)
+
+
+def _was_not_named(gap: str) -> bool:
+    """What was named and could not be read comes first."""
+    return gap.startswith("no ") and gap.endswith(")")
 
 
 def _and_more(culprits: Sequence[Whom]) -> str:
