@@ -10,6 +10,8 @@ import pytest
 
 from anubis import config
 from anubis.core.diagnosing.evidence import Gravity
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.diagnosing.faults import fault_of
 from anubis.core.errors import ConfigError
 from anubis.diagnosis.kernel_logs import kernel_lines, parse_kernel
 
@@ -137,3 +139,20 @@ def test_a_bad_row_is_refused_in_one_sentence(tmp_path, row, words):
 def test_levels_are_told_for_policies():
     assert TABLE.levels["nccl-mismatch"] == 4
     assert "xid-79" not in TABLE.levels
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("gpu-fallen-off", "gpu-drop"),
+        ("xid-149", "nvlink"),
+        ("xid-74-nonfatal", "nvlink"),
+        ("gsp-timeout", "gpu-error"),
+        ("mlx5-link-down", "nic-dropout"),
+        ("read-only-remount", "storage"),
+    ],
+)
+def test_codes_of_the_table_speak_for_the_kind_of_fault_that_a_test_is_chosen_by(code, fault):
+    assert code in {row.code for row in TABLE.classes}
+    fact = JobFact(kind=FactKind.CRITICAL_ERROR, whom=Whom(node="n"), evidence="", code=code)
+    assert fault_of(fact) == fault

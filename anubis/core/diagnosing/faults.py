@@ -10,9 +10,9 @@ from anubis.core.diagnosing.facts import FactKind, JobFact
 BY_CODE = (  # the first that matches the whole code
     (r"xid-(48|63|64|92|94|95|171|172)", "ecc"),
     (r"xid-79|.*fallen-off.*|.*gpu-lost.*", "gpu-drop"),
-    (r"xid-(74|14[4-9]|150)|sxid.*|.*nvlink.*", "nvlink"),
+    (r"xid-(74|14[4-9]|150)(-.*)?|sxid.*|.*nvlink.*", "nvlink"),
     (r"xid-(13|31|43|45|68|69)|.*cuda.*", "cuda-error"),
-    (r"xid-\d+", "gpu-error"),
+    (r"xid-\d+|gsp-.*|gpu-.*", "gpu-error"),
     (r".*pcie.*|aer.*", "pcie-downgrade"),
     (r"mlx5.*|.*nic.*|.*link-down.*|.*ib-.*", "nic-dropout"),
     (r"nvme.*|.*read-only.*|.*storage.*|.*disk.*", "storage"),
