@@ -1,0 +1,65 @@
+"""Kernel logs in the forms in which people save them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from anubis import config
+from anubis.core.errors import EvidenceError
+from anubis.diagnosis.kernel_logs import read_kernel
+from anubis.diagnosis.ranks import in_order
+
+CLASSES = config.error_classes()
+TWO = in_order(["n1", "n2"], 1)
+FALLEN = "NVRM: Xid (PCI:0000:3b:00): 79, pid=17, GPU has fallen off the bus."
+AT = 1_771_045_421.0  # 2026-02-14 05:03:41
+JOURNAL = json.dumps(
+    {"__REALTIME_TIMESTAMP": f"{AT * 1e6:.0f}", "_HOSTNAME": "n1", "MESSAGE": FALLEN}
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "at"),
+    [
+        (f"[ 1843.308145] {FALLEN}", None),
+        (f"4,1234,5678901,-;{FALLEN}", None),
+        (f"[Sat Feb 14 05:03:41 2026] {FALLEN}", AT),
+        (f"kern  :err   : [Sat Feb 14 05:03:41 2026] {FALLEN}", AT),
+        (f"2026-02-14T05:03:41,000000+00:00 {FALLEN}", AT),
+        (f"2026-02-14T06:03:41+0100 n1 kernel: {FALLEN}", AT),
+        (JOURNAL, AT),
+    ],
+)
+def test_each_form_tells_the_code_the_device_and_the_time_where_it_has_one(tmp_path, line, at):
+    (tmp_path / "n1.log").write_text(line + "\n")
+    (event,) = read_kernel(tmp_path, TWO, CLASSES).log
+    assert (event.code, event.node, event.device) == ("xid-79", "n1", "0000:3b:00")
+    assert event.at == at
+
+
+def test_a_gpu_that_fell_off_without_an_xid_is_named_by_the_line_before(tmp_path):
+    (tmp_path / "n2.log").write_text(
+        "[ 1843.30] NVRM: The NVIDIA GPU 0000:b3:00.0\n"
+        "               NVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+        "               NVRM: fallen off the bus and is not responding to commands.\n"
+    )
+    evidence = read_kernel(tmp_path, TWO, CLASSES)
+    (event,) = evidence.log
+    assert (event.code, event.node, event.device) == ("gpu-fallen-off", "n2", "0000:b3:00")
+    assert evidence.unread == {"n1"}
+
+
+def test_a_flood_is_cut_in_the_middle(tmp_path):
+    lines = "".join(f"[{n}.0] {FALLEN.replace('17', str(n))}\n" for n in range(1000))
+    (tmp_path / "n1.log").write_text(lines)
+    log = read_kernel(tmp_path, TWO, CLASSES).log
+    assert len(log) == 100
+    assert "pid=999" in log[-1].text
+
+
+def test_what_is_no_kernel_log_is_refused_in_one_sentence(tmp_path):
+    (tmp_path / "n1.log").write_bytes(b"\x00\xff\n{]\nepoch 3\n")
+    with pytest.raises(EvidenceError, match="no line of a kernel log"):
+        read_kernel(tmp_path, TWO, CLASSES)
