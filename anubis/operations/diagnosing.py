@@ -13,6 +13,7 @@ from pathlib import Path
 
 from anubis import config
 from anubis.core.diagnosing.chain import InferenceRule
+from anubis.core.diagnosing.classes import ErrorClasses
 from anubis.core.diagnosing.cures import WEIGHTS, PastDiagnosis
 from anubis.core.diagnosing.diagnostician import DiagnosisAnswer, diagnose
 from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, joined
@@ -71,6 +72,8 @@ def diagnose_job(
     places = _places(request, policy)
     if not places:
         raise UsageError(HOW_TO_NAME)
+    classes = config.error_classes(policy.classes)
+    policy = replace(policy, codes={**classes.levels, **policy.codes})
     ranks = _ranks(request, policy)
     evidence = joined(
         JobEvidence(
@@ -79,7 +82,7 @@ def diagnose_job(
             collectors=frozenset(),
             ranks=ranks,
         ),
-        _collected(places, request.topology, ranks, caller),
+        _collected(places, request.topology, ranks, classes, caller),
     )
     evidence = joined(evidence, [settings_evidence(evidence, votes)])
     diagnosis = diagnose(evidence, rules(), policy, past=past)
@@ -182,9 +185,18 @@ def _diagnose_ended_job(job: Job, policy: str, part: ClusterHistory, caller: Cal
 
 def rules() -> tuple[InferenceRule, ...]:
     """All that are known; each is asked where its needs are met."""
-    from anubis.core.diagnosing import bystanders, hang, mismatch, root_cause, settings, slow
+    from anubis.core.diagnosing import (
+        bystanders,
+        critical,
+        hang,
+        log_facts,
+        mismatch,
+        root_cause,
+        settings,
+        slow,
+    )
 
-    modules = (bystanders, hang, mismatch, slow, root_cause, settings)
+    modules = (critical, log_facts, bystanders, hang, mismatch, slow, root_cause, settings)
     return tuple(rule for module in modules for rule in module.RULES)
 
 
@@ -223,11 +235,15 @@ class _Trail:
     place: str  # the policy's word for where that is, and the option of the command line
     words: str
     collectors: tuple[Collector, ...]  # that have no say without it
-    read: Callable[[Path, RankMap], JobEvidence] = field(compare=False)
+    read: Callable[[Path, RankMap, ErrorClasses], JobEvidence] = field(compare=False)
 
 
 def _collected(
-    places: Mapping[str, Path], topology: str | None, ranks: RankMap, caller: Caller
+    places: Mapping[str, Path],
+    topology: str | None,
+    ranks: RankMap,
+    classes: ErrorClasses,
+    caller: Caller,
 ) -> Iterator[JobEvidence]:
     for trail in _trails():
         path = places.get(trail.place)
@@ -236,7 +252,7 @@ def _collected(
             continue
         caller.doing(f"reading {trail.words}")
         try:
-            yield trail.read(path, ranks)
+            yield trail.read(path, ranks, classes)
         except EvidenceError as error:
             yield _gap(trail, str(error))
     if topology:
@@ -258,6 +274,18 @@ def _fabric(topology: str) -> JobEvidence:
 
 def _trails() -> tuple[_Trail, ...]:
     return (
+        _Trail(
+            place="logs",
+            words="training logs",
+            collectors=(Collector.TRAINING_LOG,),
+            read=_logs,
+        ),
+        _Trail(
+            place="kernel",
+            words="kernel logs",
+            collectors=(Collector.KERNEL_LOG,),
+            read=_kernel,
+        ),
         _Trail(
             place="live",
             words="processes to ask",
@@ -285,7 +313,19 @@ def _trails() -> tuple[_Trail, ...]:
     )
 
 
-def _live(path: Path, ranks: RankMap) -> JobEvidence:
+def _logs(path: Path, ranks: RankMap, classes: ErrorClasses) -> JobEvidence:
+    from anubis.diagnosis.training_logs import read_training
+
+    return read_training(path, ranks, classes)
+
+
+def _kernel(path: Path, ranks: RankMap, classes: ErrorClasses) -> JobEvidence:
+    from anubis.diagnosis.kernel_logs import read_kernel
+
+    return read_kernel(path, ranks, classes)
+
+
+def _live(path: Path, *_: object) -> JobEvidence:
     """Until they stand still, or have shown that they do not: of those that work nobody is absent,
     only late."""
     from anubis.diagnosis.live import ask_ranks, watch_ranks
@@ -302,20 +342,20 @@ def _live(path: Path, ranks: RankMap) -> JobEvidence:
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
 
-def _dumps(path: Path, ranks: RankMap) -> JobEvidence:
+def _dumps(path: Path, *_: object) -> JobEvidence:
     from anubis.diagnosis.flight_recorder import read_dumps
 
     return read_dumps(path)
 
 
-def _traces(path: Path, ranks: RankMap) -> JobEvidence:
+def _traces(path: Path, *_: object) -> JobEvidence:
     from anubis.diagnosis.kineto import read_traces
     from anubis.diagnosis.step_tables import read_step_table
 
     return read_traces(path) if path.is_dir() else read_step_table(path)
 
 
-def _telemetry(path: Path, ranks: RankMap) -> JobEvidence:
+def _telemetry(path: Path, *_: object) -> JobEvidence:
     try:
         (view,) = take_looks(LookRequest(file=path, ended=True))
     except AnubisError as error:

@@ -81,8 +81,8 @@ def named(whom: Whom) -> str:
 def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
     """Label and sentence; the first line is the headline."""
     diagnosis = view.diagnosis
-    if diagnosis.decisive:
-        yield "what", diagnosis.decisive[0].evidence
+    if facts := diagnosis.decisive or diagnosis.facts:
+        yield "what", facts[0].evidence
     if diagnosis.culprits:
         yield "who", "; ".join(_who(diagnosis.culprits[:4])) + _and_more(diagnosis.culprits)
     if diagnosis.cause and diagnosis.cause not in diagnosis.decisive[:1]:
@@ -131,7 +131,7 @@ def next_steps(view: DiagnosisView) -> list[str]:
         return [f"anubis validate '{called(diagnosis.cure.tested)}'{cluster}"]
     nodes = sorted(set(view.evidence.ranks.nodes.values()))
     if view.diagnosis.answer is DiagnosisAnswer.UNKNOWN and diagnosis.facts and nodes:
-        return [f"anubis locate --nodes '{called(nodes)}'{cluster}"]
+        return [f"anubis locate '{called(nodes)}'{cluster}"]
     return []
 
 

@@ -185,3 +185,11 @@ def test_whatever_collectors_are_missing_the_answer_only_says_less(dumps: Path):
 def diagnosed(ranks: RankMap, brought: Iterable[JobEvidence]) -> Diagnosis:
     empty = JobEvidence(job="4711", at=NOW, collectors=frozenset(), ranks=ranks)
     return diagnose(joined(empty, brought), rules(), CurePolicy())
+
+
+def test_rules_declare_kinds_that_some_rule_or_collector_can_meet():
+    """A rule whose needs nothing can give would never be asked."""
+    met = {kind for rule in rules() for kind in rule.gives} | set(Collector)
+    for rule in rules():
+        assert rule.needs <= met, rule.name
+        assert rule.needs, rule.name

@@ -18,6 +18,8 @@ class DiagnosisPolicy(CurePolicy):
     places: Mapping[str, str] = field(default_factory=dict)
     """Where jobs leave logs, kernel, dumps, traces, live and telemetry: a path in which {job}
     stands for the job's id. The command line goes before it."""
+    classes: str = "default"
+    """What lines of logs mean: a table under configs/classes/."""
     categories: Mapping[str, str] = field(default_factory=dict)
     """What each kind of fault is called in this site's incidents, as in configs/watching/."""
     ranks_per_node: int = 8
