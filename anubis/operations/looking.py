@@ -15,7 +15,6 @@ import numpy as np
 from anubis import config
 from anubis.core.errors import OrchestratorError, TelemetryError, UsageError
 from anubis.core.lifecycle.suspicions import HitRate, hit_rates
-from anubis.core.watching.model import WatchModel
 from anubis.core.watching.settings import WatchSettings
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
@@ -23,14 +22,12 @@ from anubis.operations.owners import orchestrator_of
 from anubis.operations.running import RunningJob, nodes_of, running_jobs
 from anubis.operations.telling import note
 from anubis.operations.watching import (
-    SOURCE,
-    JobLook,
     JobMemory,
     Watching,
-    likeliest,
     look_at_job,
     source_of,
     suspicions_of,
+    view_of,
 )
 from anubis.report.watch import LookView
 from anubis.report.wording import counted, moment
@@ -75,7 +72,7 @@ def follow_jobs(
     watching = _watching(request, caller)
     if every_s is not None:
         watching = replace(watching, settings=replace(watching.settings, interval_s=every_s))
-    has_looked, memories = False, defaultdict[str, JobMemory](lambda: JobMemory(watching.source))
+    has_looked, memories = False, defaultdict[str, JobMemory](lambda: JobMemory(watching))
     while not caller.wants_stop():
         due = caller.clock() + watching.settings.interval_s
         try:
@@ -184,7 +181,7 @@ def _look(
 ) -> list[LookView]:
     until = math.inf if request.file and request.until is None else request.until
     return [
-        _view(
+        view_of(
             look_at_job(
                 running.id,
                 running.nodes,
@@ -195,26 +192,11 @@ def _look(
                 memory=None if memories is None else memories[running.id],
             ),
             watching,
-            request,
+            cluster=request.cluster or "",
+            ended=request.ended,
         )
         for running in _jobs(request, watching.settings, caller)
     ]
-
-
-def _view(seen: JobLook, watching: Watching, request: LookRequest) -> LookView:
-    shorter = watching.settings.continuity_ended_s if request.ended else None
-    return LookView(
-        look=seen.look,
-        telemetry=seen.telemetry,
-        continuity_s=watching.settings.continuity_s if shorter is None else shorter,
-        cluster=request.cluster or "",
-        remarks=seen.remarks,
-        learned_from=watching.model.origin.source if isinstance(watching.model, WatchModel) else "",
-        rates={
-            suspicion.node: watching.rates.get((SOURCE, likeliest(suspicion.mix)), HitRate())
-            for suspicion in seen.look.suspicions
-        },
-    )
 
 
 def _jobs(request: LookRequest, settings: WatchSettings, caller: Caller) -> list[RunningJob]:

@@ -4,8 +4,7 @@ told to the keeper. A suspicion is no verdict: the keeper has it tested."""
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anubis import config
@@ -16,6 +15,7 @@ from anubis.core.watching.comparisons import AnswersForMetrics
 from anubis.core.watching.detector import look
 from anubis.core.watching.findings import Deviation, Look, Suspicion
 from anubis.core.watching.likelihood import by_category, mix_of
+from anubis.core.watching.model import WatchModel
 from anubis.core.watching.outliers import OutlierStream
 from anubis.core.watching.rounds import KeptLook, WatchedJob, due_jobs, gone_jobs
 from anubis.core.watching.settings import WatchSettings
@@ -24,11 +24,16 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.keeping import Keeping
 from anubis.operations.telling import note
+from anubis.report.looks import JobLooked, WatchedCluster
+from anubis.report.watch import LookView, lines
+from anubis.report.watch_page import render
 from anubis.report.wording import counted, moment
 from anubis.store.history import ClusterHistory
+from anubis.store.looks import LookDetails
 from anubis.telemetry.config import TelemetrySettings
 from anubis.telemetry.pulled import TelemetrySource
 from anubis.telemetry.ring import TelemetryRing
+from anubis.watch import streams
 
 SOURCE = "watch"  # of its suspicions
 
@@ -57,17 +62,23 @@ class JobMemory:
     """What is kept of a job from one look to the next: its last minutes, so that only what is new
     is asked for, and how long each node has stood apart from all others."""
 
-    def __init__(self, source: TelemetrySource) -> None:
-        self.source = TelemetryRing(source)
+    def __init__(self, watching: Watching, kept: bytes = b"") -> None:
+        """`kept`: what an earlier memory of this job had to keep."""
+        self.source = TelemetryRing(watching.source, watching.settings.known_s)
         self._stream: OutlierStream | None = None
-        self._since = math.inf
+        self._kept = kept
 
     def outliers(self, telemetry: Telemetry) -> Mapping[str, Sequence[Deviation]]:
         if self._stream is None or not self._stream.is_about(telemetry):
             self._stream = OutlierStream(telemetry.metrics, telemetry.nodes, telemetry.groups)
-            self._since = telemetry.start
+            if self._kept:
+                streams.resume(self._stream, self._kept)
         self._stream.hear(telemetry)
-        return _named_by(self._stream, telemetry.end - self._since)
+        return _named_by(self._stream)
+
+    def to_keep(self) -> bytes:
+        """For another process to go on from; nothing where the rule can name nobody anyway."""
+        return streams.packed(self._stream) if self._stream and self._stream.has_peers else b""
 
 
 def look_at_job(
@@ -124,32 +135,37 @@ def _weighed(suspicion: Suspicion, watching: Watching) -> Suspicion:
 def _outliers(telemetry: Telemetry) -> Mapping[str, Sequence[Deviation]]:
     stream = OutlierStream(telemetry.metrics, telemetry.nodes, telemetry.groups)
     stream.hear(telemetry)
-    return _named_by(stream, telemetry.step_s * telemetry.points)
+    return _named_by(stream)
 
 
-def _named_by(stream: OutlierStream, heard_s: float) -> Mapping[str, Sequence[Deviation]]:
+def _named_by(stream: OutlierStream) -> Mapping[str, Sequence[Deviation]]:
     """Before an hour is heard, nobody knows what is usual for a node."""
-    return {} if heard_s < stream.rule.level_s or stream.unable() else stream.deviations()
+    return {} if stream.heard_s < stream.rule.level_s or stream.unable() else stream.deviations()
 
 
 def _mix(deviations: Sequence[Deviation], categories: Mapping[str, str]) -> Mapping[str, float]:
     return by_category(mix_of({deviation.family for deviation in deviations}), categories)
 
 
+def view_of(seen: JobLook, watching: Watching, *, cluster: str, ended: bool) -> LookView:
+    """As it is shown."""
+    shorter = watching.settings.continuity_ended_s if ended else None
+    return LookView(
+        look=seen.look,
+        telemetry=seen.telemetry,
+        continuity_s=watching.settings.continuity_s if shorter is None else shorter,
+        cluster=cluster,
+        remarks=seen.remarks,
+        learned_from=watching.model.origin.source if isinstance(watching.model, WatchModel) else "",
+        rates={
+            suspicion.node: watching.rates.get((SOURCE, likeliest(suspicion.mix)), HitRate())
+            for suspicion in seen.look.suspicions
+        },
+    )
+
+
 def likeliest(mix: Mapping[str, float]) -> str:
     return max(mix, key=lambda category: mix[category])
-
-
-def follow_job(
-    job: str, nodes: Sequence[str], watching: Watching, caller: Caller = NOBODY
-) -> Iterator[JobLook]:
-    """Looks, one each interval, until the caller wants no more."""
-    memory = JobMemory(watching.source)
-    while not caller.wants_stop():
-        due = caller.clock() + watching.settings.interval_s
-        yield look_at_job(job, nodes, watching, caller, memory=memory)
-        while not caller.wants_stop() and (left := due - caller.clock()) > 0:
-            time.sleep(min(left, 1.0))
 
 
 # --- all running jobs ------------------------------------------------------------------------
@@ -236,6 +252,30 @@ def watch_jobs(
         )
 
 
+def last_looks(caller: Caller = NOBODY) -> list[WatchedCluster]:
+    """At each job of each cluster that was watched, whom they made suspect first."""
+    with caller.history() as history:
+        return [_last_looks(part, caller.clock()) for part in history.every()]
+
+
+def _last_looks(part: ClusterHistory, now: float) -> WatchedCluster:
+    saw = part.looks.lines()
+    jobs = [
+        JobLooked(cluster=part.cluster, kept=kept, lines=tuple(saw.get(kept.job, "").splitlines()))
+        for kept in part.looks.all()
+    ]
+    jobs.sort(key=lambda job: (job.kept.job_ended, -job.kept.suspects, not job.kept.trouble))
+    return WatchedCluster(cluster=part.cluster, at=now, jobs=jobs)
+
+
+def last_look(cluster: str, job: str, caller: Caller = NOBODY) -> LookDetails | None:
+    """What the last look at a job saw that saw anything."""
+    with caller.history() as history:
+        if cluster not in history.clusters.names():
+            return None
+        return history.of(cluster).looks.details(job)
+
+
 def _rates(part: ClusterHistory) -> Mapping[str, HitRate]:
     rates = hit_rates(part.keeping.suspicions())
     return {category: rate for (source, category), rate in rates.items() if source == SOURCE}
@@ -259,15 +299,14 @@ def _look_at_all(
         if caller.wants_stop():
             return
         try:
-            kept = _look_and_tell(job, watching, part, caller)
+            _look_and_tell(job, watching, part, caller)
         except StoreUnreachableError:
             raise
         except AnubisError as error:
-            kept = _failed(job, str(error), caller)
+            part.looks.write(_failed(job, str(error), caller))
         except Exception as error:
             bugs.append(error)
-            kept = _failed(job, f"a bug in Anubis ({type(error).__name__})", caller)
-        part.looks.write(kept)
+            part.looks.write(_failed(job, f"a bug in Anubis ({type(error).__name__})", caller))
     if bugs:
         raise bugs[0]
 
@@ -285,14 +324,25 @@ def _failed(job: WatchedJob, why: str, caller: Caller) -> KeptLook:
 
 def _look_and_tell(
     job: WatchedJob, watching: Watching, part: ClusterHistory, caller: Caller
-) -> KeptLook:
+) -> None:
+    """And keep what it saw, and what the rule of ten minutes has to remember until the next."""
     began, has_ended = caller.clock(), job.ended_at is not None
     trusted = replace(watching, rates=hit_rates(part.keeping.suspicions()))
-    seen = look_at_job(job.id, job.nodes, trusted, caller, ended=has_ended, until=job.ended_at)
+    earlier = part.looks.details(job.id)
+    memory = JobMemory(trusted, earlier.stream if earlier else b"")
+    seen = look_at_job(
+        job.id,
+        job.nodes,
+        trusted,
+        caller,
+        ended=has_ended,
+        until=job.ended_at,
+        memory=memory,
+    )
     for sentence in seen.remarks:
         caller.remark(f"job {job.id}: {sentence}")
     note(suspicions_of(seen.look, part, caller.clock()), part)
-    return KeptLook(
+    kept = KeptLook(
         job=job.id,
         at=began,
         nodes=len(job.nodes),
@@ -301,6 +351,14 @@ def _look_and_tell(
         job_ended=has_ended,
         trouble="" if seen.look.judged else _why_unjudged(seen.look),
     )
+    view = view_of(seen, trusted, cluster=part.cluster, ended=has_ended)
+    details = LookDetails(
+        job=job.id,
+        lines="\n".join(lines(view)),
+        page=render([view]),
+        stream=b"" if has_ended else memory.to_keep(),
+    )
+    part.looks.write(kept, details)
 
 
 def _why_unjudged(look: Look) -> str:

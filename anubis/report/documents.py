@@ -1132,7 +1132,7 @@ LINES = (
         "chore", "keep", "periodic work: what became of it, when it is next", (ChoreLine,)
     ),
     DocumentType("diagnosed", "keep", "a job that ended, diagnosed", (DiagnosedLine,)),
-    DocumentType("watch", "keep", "the last look at a job", (WatchLine,)),
+    DocumentType("watch", "keep, serve", "the last look at a job", (WatchLine,)),
     DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
     DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),
     DocumentType("fabric", "serve", "when it was measured last", (BetweenLine,)),

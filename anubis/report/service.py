@@ -36,6 +36,7 @@ class ClusterOnPage:
     headline: str  # of the keeper; empty: nobody keeps it
     is_alarming: bool
     actions: Sequence[LifeAction]
+    watched: str = ""  # what the last looks at its jobs came to; empty: none was taken
 
     @property
     def places(self) -> list[tuple[str, list[NodeGlance]]]:

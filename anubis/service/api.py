@@ -17,6 +17,7 @@ from anubis.operations.glancing import campaign_at_a_glance
 from anubis.operations.importing import report_incidents
 from anubis.operations.past import recall
 from anubis.operations.telling import Telling
+from anubis.operations.watching import last_look
 from anubis.report import decision as decisions
 from anubis.report import history as told
 from anubis.report import incidents, jsonl
@@ -27,7 +28,7 @@ from anubis.service.asker import Asker
 from anubis.service.board import Snapshot
 from anubis.service.gates import GateQuestion
 from anubis.service.house import House
-from anubis.service.overviews import Overview, of_fabric, of_risk, of_tickets
+from anubis.service.overviews import Overview, of_fabric, of_looks, of_risk, of_tickets
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
 from anubis.service.requests import (
     EventEnvelope,
@@ -37,6 +38,7 @@ from anubis.service.requests import (
     read_request,
     text_of,
 )
+from anubis.store.looks import LookDetails
 
 JSON = "application/json"
 LONGEST_NAME = 300
@@ -123,6 +125,13 @@ def router(house: House) -> APIRouter:
         list_fabrics,
         "Of each cluster, when links and pairs were measured last, and what is suspected.",
         "fabric",
+    )
+    get("/looks", list_looks, "The last look at each job that is watched.", "watch")
+    get(
+        "/looks/{cluster}/{job:path}",
+        show_look,
+        "What it saw, as anubis watch --json prints it.",
+        *("suspicion", "oddity", "look"),
     )
     get("/spares", list_spares, "Proven nodes that are kept ready, by sku.", "spares")
     post(
@@ -295,6 +304,25 @@ async def list_fabrics(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
 ) -> Response:
     return _some(await house.overviews.read(of_fabric), "fabric", cluster, limit, offset)
+
+
+async def list_looks(
+    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
+) -> Response:
+    return _some(await house.overviews.read(of_looks), "watch", cluster, limit, offset)
+
+
+def show_look(house: House, cluster: PathName, job: PathName, request: Request) -> Response:
+    asker = asker_of(request)
+    lines = find_look(cluster, job, request).lines.splitlines()
+    return documents(lines, asker.clock(), len(lines))
+
+
+def find_look(cluster: str, job: str, request: Request) -> LookDetails:
+    details = last_look(cluster, job, asker_of(request))
+    if details is None:
+        raise Refused(404, f'no look at a job "{job}" of cluster "{cluster}" saw anything')
+    return details
 
 
 def _some(overview: Overview, kind: str, cluster: str | None, limit: int, offset: int) -> Response:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from anubis.operations.forewarning import risk_at_a_glance
 from anubis.operations.linking import between_nodes
 from anubis.operations.ticketing import out_of_work
-from anubis.report import forewarning, linking, tickets
+from anubis.operations.watching import last_looks
+from anubis.report import forewarning, linking, looks, rounds, tickets
 from anubis.service.asker import Asker
 from anubis.service.gates import beside, opened
 from anubis.service.problems import Refused
@@ -89,6 +90,23 @@ def of_fabric(question: Question) -> Overview:
         at=at,
         page=linking.fabric_page(clusters, at),
         documents={"fabric": [(c.cluster, linking.between_line(c)) for c in clusters]},
+    )
+
+
+def of_looks(question: Question) -> Overview:
+    asker = question.asker
+    at = asker.clock()
+    clusters = last_looks(asker)
+    return Overview(
+        at=at,
+        page=looks.looks_page(clusters, at),
+        documents={
+            "watch": [
+                (cluster.cluster, rounds.watch_line(cluster.cluster, job.kept))
+                for cluster in clusters
+                for job in cluster.jobs
+            ]
+        },
     )
 
 

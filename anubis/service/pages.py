@@ -14,15 +14,15 @@ from fastapi.responses import StreamingResponse
 from anubis.core.errors import AnubisError
 from anubis.operations.glancing import campaign_at_a_glance, steps_planned
 from anubis.operations.past import recall
-from anubis.report import html, keeping
+from anubis.report import html, keeping, rounds
 from anubis.report import service as written
 from anubis.report.glance import NodeGlance, campaign_line
 from anubis.report.service import ClusterOnPage
-from anubis.service.api import asker_of, find_node
+from anubis.service.api import asker_of, find_look, find_node
 from anubis.service.asker import Asker
 from anubis.service.board import Snapshot
 from anubis.service.house import House
-from anubis.service.overviews import of_fabric, of_risk, of_tickets
+from anubis.service.overviews import of_fabric, of_looks, of_risk, of_tickets
 
 HTML = "text/html; charset=utf-8"
 LOOKS_EVERY_S = 2.0
@@ -103,6 +103,15 @@ def router(house: House) -> APIRouter:
     async def fabric() -> Response:
         return _page((await house.overviews.read(of_fabric)).page)
 
+    @pages.get("/looks")
+    async def looks() -> Response:
+        return _page((await house.overviews.read(of_looks)).page)
+
+    @pages.get("/looks/{cluster}/{job:path}")
+    def look(cluster: str, job: str, request: Request) -> Response:
+        """As anubis watch --html writes it."""
+        return _page(find_look(cluster, job, request).page)
+
     @pages.get("/live.js")
     def live() -> Response:
         return Response(written.live_script(), media_type="text/javascript")
@@ -131,6 +140,7 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
                 headline=headline if has_keeper else "",
                 is_alarming=any(breaker.is_open for breaker in kept.breakers.values()),
                 actions=kept.actions,
+                watched=next(rounds.sentences(part.looks, snapshot.at)) if part.looks else "",
             )
         )
     return pages
@@ -176,6 +186,7 @@ def _digest_of(snapshot: Snapshot) -> str:
             facts += [(action.id, action.changed_at) for action in part.kept.actions]
             facts += [(scope, b.is_open) for scope, b in part.kept.breakers.items()]
             facts.append((part.cluster, part.kept.last_turn))
+            facts += [(look.job, look.at) for look in part.looks]
         snapshot.pages["digest"] = hashlib.sha256(repr(facts).encode()).hexdigest()
     return snapshot.pages["digest"]
 

@@ -1,16 +1,19 @@
-"""The last look at each job of a cluster that was watched: when, and what came of it."""
+"""The last look at each job of a cluster that was watched: when, what came of it, what it saw, and
+what the next one goes on from."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from anubis.core.watching.rounds import KeptLook
 from anubis.store.claims import watch_lock
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Prose, RecordTable
+from anubis.store.mapping import Prose, RecordTable, converted, plain
 
 LOOKS = RecordTable(
     "looks",
@@ -18,6 +21,31 @@ LOOKS = RecordTable(
     sa.Column("cluster", sa.Text, primary_key=True),
     keys=("job",),
     trouble=Prose,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookDetails:
+    """Of the last look at a job that saw anything."""
+
+    job: str
+    lines: str  # as anubis watch --json prints them
+    page: str  # as anubis watch --html writes it
+    stream: bytes  # what the rule of ten minutes remembers; empty: nothing
+
+
+DETAILS = RecordTable(
+    "look_details",
+    LookDetails,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    keys=("job",),
+    page=converted(
+        sa.Column("page", sa.LargeBinary, nullable=False),
+        lambda text: zlib.compress(text.encode(errors="replace")),
+        lambda cell: zlib.decompress(cell).decode(),
+    ),
+    stream=plain(sa.Column("stream", sa.LargeBinary, nullable=False)),
+    lines=Prose,
 )
 
 
@@ -41,13 +69,28 @@ class Looks:
         with self._database.reading() as connection:
             return list(LOOKS.records(connection, query.order_by(LOOKS.c.job)))
 
-    def write(self, look: KeptLook) -> None:
-        """Instead of the one before."""
+    def lines(self) -> dict[str, str]:
+        """By job, what the last look saw that saw anything."""
+        query = sa.select(DETAILS.c.job, DETAILS.c.lines).where(DETAILS.c.cluster == self._cluster)
+        with self._database.reading() as connection:
+            return {row.job: row.lines for row in connection.execute(query)}
+
+    def details(self, job: str) -> LookDetails | None:
+        chosen = (DETAILS.c.cluster == self._cluster) & (DETAILS.c.job == job)
+        with self._database.reading() as connection:
+            return next(DETAILS.records(connection, DETAILS.select().where(chosen)), None)
+
+    def write(self, look: KeptLook, details: LookDetails | None = None) -> None:
+        """Instead of the one before. A look that saw nothing leaves what an earlier one saw."""
         with self._database.writing() as connection:
             row = LOOKS.row(look, cluster=self._cluster)
             upsert(connection, LOOKS.table, [row], replace=True)
+            if details:
+                row = DETAILS.row(details, cluster=self._cluster)
+                upsert(connection, DETAILS.table, [row], replace=True)
 
     def forget(self, jobs: Collection[str]) -> None:
-        gone = (LOOKS.c.cluster == self._cluster) & LOOKS.c.job.in_(jobs)
         with self._database.writing() as connection:
-            connection.execute(sa.delete(LOOKS.table).where(gone))
+            for table in (LOOKS.table, DETAILS.table):
+                gone = (table.c.cluster == self._cluster) & table.c.job.in_(jobs)
+                connection.execute(sa.delete(table).where(gone))

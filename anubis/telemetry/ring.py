@@ -1,4 +1,4 @@
-"""The last 20 minutes of a job, so that a look asks its source only for what is new.
+"""The last minutes of a job, so that a look asks its source only for what is new.
 
 It is nothing but what the source told: after a restart the first look fills it again. It holds four
 bytes for each metric, node and point: 336 MB for 7 metrics of 10,000 nodes at 1 s.
@@ -14,20 +14,19 @@ import numpy as np
 from anubis.core.watching.telemetry import Telemetry
 from anubis.telemetry.pulled import PulledTelemetry, TelemetrySource
 
-SPAN_S = 1200.0
 LATE_S = 60.0  # so much is asked for again, because some samples arrive late
 
 
 class TelemetryRing:
     """Of one job. Where its nodes or the step of its grid change, it begins anew."""
 
-    def __init__(self, source: TelemetrySource, span_s: float = SPAN_S) -> None:
+    def __init__(self, source: TelemetrySource, span_s: float) -> None:
         self._source, self._span_s = source, span_s
         self._kept: Telemetry | None = None
 
     def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
         kept = self._kept
-        if kept is None or not _goes_on(kept, nodes, until, last_s):
+        if kept is None or not self._goes_on(kept, nodes, until, last_s):
             return self._filled(nodes, until, last_s)
         since_s = max(LATE_S, until - kept.end + LATE_S)
         pulled = self._source.pull(nodes, until, min(since_s, self._span_s))
@@ -35,6 +34,14 @@ class TelemetryRing:
             return self._filled(nodes, until, last_s)
         self._kept = merged(kept, pulled.telemetry, self._span_s)
         return replace(pulled, telemetry=_ending(self._kept, until, last_s))
+
+    def _goes_on(self, kept: Telemetry, nodes: Sequence[str], until: float, last_s: float) -> bool:
+        return (
+            kept.nodes == tuple(nodes)
+            and kept.points > 0
+            and kept.start <= until - last_s + kept.step_s
+            and kept.end <= until <= kept.end + self._span_s - LATE_S
+        )
 
     def _filled(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
         pulled = self._source.pull(nodes, until, max(last_s, self._span_s))
@@ -56,15 +63,6 @@ def merged(earlier: Telemetry, later: Telemetry, span_s: float) -> Telemetry:
         under = values[:, :, place : place + part.shape[2]]
         np.copyto(under, part, where=~np.isnan(part))
     return replace(later, start=start, values=values)
-
-
-def _goes_on(kept: Telemetry, nodes: Sequence[str], until: float, last_s: float) -> bool:
-    return (
-        kept.nodes == tuple(nodes)
-        and kept.points > 0
-        and kept.start <= until - last_s + kept.step_s
-        and kept.end <= until <= kept.end + SPAN_S - LATE_S
-    )
 
 
 def _fits(kept: Telemetry, pulled: Telemetry) -> bool:

@@ -11,6 +11,8 @@ import pytest
 
 from anubis.core.watching.outliers import OutlierRule, OutlierStream
 from anubis.core.watching.telemetry import Side, Telemetry, WatchedMetric
+from anubis.watch import streams
+from anubis.watch.streams import packed, resume
 
 POWER = WatchedMetric(name="gpu_power", unit="W", low=0.0, high=700.0, fault=Side.LOW, family="gpu")
 RETRANSMITS = WatchedMetric(
@@ -260,3 +262,51 @@ def test_hours_of_silence_leave_nothing_to_judge_by():
 def test_a_level_shorter_than_the_span_is_refused():
     with pytest.raises(ValueError, match="a level of 60 s, expected at least the 600 s"):
         OutlierRule(level_s=60.0)
+
+
+# --- what is kept between two looks --------------------------------------------------------------
+
+
+def test_a_stream_that_goes_on_in_another_process_is_the_one_that_never_ended():
+    values = np.stack([healthy(minutes=90), healthy(minutes=90, seed=1, level=50.0)])
+    values[0, 3, 70 * 60 :] -= 80
+    values[1, 5, 17 * 60 : 33 * 60 : 2] = np.nan
+    job = telemetry(values, metrics=(POWER, HEAT), groups=("a",) * 8 + ("b",) * 8)
+    through, at_once = None, heard(job)
+    for first in range(0, job.points, 487):
+        stream = OutlierStream(job.metrics, job.nodes, job.groups)
+        assert through is None or resume(stream, through)
+        piece = job.values[:, :, max(0, first - 300) : first + 487]  # pieces overlap
+        stream.hear(replace(job, start=job.start + max(0, first - 300), values=piece))
+        through = packed(stream)
+    assert named(stream) == named(at_once) == {("n3", "gpu_power", Side.LOW)}
+    assert stream.heard_s == at_once.heard_s == 90 * 60
+    for name, array in at_once.state().items():
+        np.testing.assert_array_equal(stream.state()[name], array)
+
+
+@pytest.mark.parametrize("nodes", [7, 8])
+def test_of_other_nodes_or_peers_of_damaged_bytes_and_of_another_release_a_stream_begins_anew(
+    nodes, monkeypatch
+):
+    kept = packed(heard(telemetry(healthy(nodes=8))))
+    anew = OutlierStream((POWER,), tuple(f"n{i}" for i in range(nodes)), ("a",) * nodes)
+    assert not resume(anew, kept)
+    alike = OutlierStream((POWER,), tuple(f"n{i}" for i in range(8)))
+    half = len(kept) // 2
+    for damaged in (b"", kept[:half], kept[:half] + b"x" + kept[half + 1 :], b"no archive"):
+        assert not resume(alike, damaged)
+    monkeypatch.setattr(streams, "VERSION", 2)
+    assert not resume(alike, kept)
+    assert alike.heard_s == 0
+    monkeypatch.undo()
+    assert resume(alike, kept)
+
+
+def test_a_gap_longer_than_the_span_begins_the_hour_anew():
+    stream = heard(telemetry(healthy(minutes=70)))
+    assert stream.heard_s == 70 * 60
+    stream.hear(telemetry(healthy(minutes=2), start=START + 75 * 60))
+    assert stream.heard_s == 77 * 60
+    stream.hear(telemetry(healthy(minutes=2), start=START + 120 * 60))
+    assert stream.heard_s == 120

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from copy import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from anubis import catalog, config
@@ -655,6 +657,45 @@ def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site
     last = watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
     (sentence,) = sentences_on_rates(last.rates)
     assert "confirmed 0 and refuted 1; the next is believed to 33%" in sentence
+
+
+class SlowlyLess(PlantedTelemetry):
+    """Two hours of a job: after 80 minutes one node's CPU is a little less, too little for windows
+    of seconds, and plain beside ten minutes of its peers."""
+
+    def __init__(self, node, nodes, start):
+        super().__init__(node)
+        whole = healthy(len(nodes), 720, step_s=10.0)
+        self.whole = replace(whole, nodes=tuple(nodes), start=start)
+        self.whole.values[1, nodes.index(node), 480:] -= 8.0
+
+    def pull(self, nodes, until, last_s):
+        known = int(np.count_nonzero(self.whole.times <= until))
+        so_far = replace(self.whole, values=self.whole.values[:, :, :known])
+        return PulledTelemetry(telemetry=so_far.last(last_s))
+
+
+def test_the_rule_that_needs_an_hour_speaks_in_the_round_by_what_each_look_leaves_the_next(site):
+    nodes = tuple(site.owner.nodes)
+    began = site.now
+    begin(site, "a", *nodes, at=began)
+    watching = by(SlowlyLess(nodes[3], nodes, began))
+    watching = replace(watching, settings=replace(watching.settings, min_effect=0.2))
+    named = {}
+    for minutes in range(16, 112, 8):
+        site.now = began + 60 * minutes
+        watch_jobs(site.keeping(owner=False), site.caller, watching=watching)
+        named[minutes] = [notice.event.nodes for notice in notices(site)]
+    assert [named[minutes] for minutes in (80, 88, 104)] == [[], [], [(nodes[3],)]]
+    (notice,) = notices(site)
+    assert notice.event.reason.startswith("job a: cpu_use 31.96 against 39.9")
+    with History.open(site.history) as history:
+        kept = history.only().looks.details("a")
+        suspicion, look = map(json.loads, kept.lines.splitlines())
+        assert (suspicion["node"], look["answer"]) == (nodes[3], "named")
+        assert f"{nodes[3]}, unlike its 7 peers since" in kept.page
+        history.only().looks.forget(["a"])
+        assert history.only().looks.details("a") is None
 
 
 def test_a_look_at_a_job_that_fails_is_told_and_the_others_are_looked_at_all_the_same(site):

@@ -17,11 +17,18 @@ from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Debt, DefectFound, Life
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.status import Incident, Watch
+from anubis.core.watching.rounds import KeptLook
 from anubis.operations.foreseeing import train_risk
+from anubis.operations.watching import look_at_job, view_of
+from anubis.report.watch import lines
+from anubis.report.watch_page import render
 from anubis.service.overviews import Overview, Overviews, Question
 from anubis.service.problems import Refused
 from anubis.service.settings import ServiceSettings
 from anubis.store.keeping import News
+from anubis.store.looks import LookDetails
+from tests.core.watched import START
+from tests.edges.test_watching import falling, watching
 from tests.edges.visitor import Visitor, house_of, items, page
 
 NOW = 1_790_000_000.0
@@ -165,6 +172,41 @@ def test_with_a_model_each_node_has_its_chance_and_what_carries_it(visitor):
     places.risk_file(history.cluster).write_bytes(b"gone bad")
     visitor.house.overviews._kept.clear()
     assert "the trained model cannot be used" in text_of(page(visitor, "/risk"))
+
+
+# --- looks at running jobs ----------------------------------------------------------------------
+
+
+def test_a_job_that_is_watched_has_its_suspects_with_their_evidence_and_the_page_of_its_look(
+    visitor,
+):
+    assert "No job was looked at" in text_of(page(visitor, "/looks"))
+    by = watching(falling())
+    nodes = by.source.telemetry.nodes
+    seen = look_at_job("17/4", nodes, by, until=START + 900)
+    view = view_of(seen, by, cluster="lab", ended=False)
+    looks = visitor.house.history.only().looks
+    details = LookDetails(job="17/4", lines="\n".join(lines(view)), page=render([view]), stream=b"")
+    looks.write(KeptLook(job="17/4", at=START + 900, nodes=len(nodes), suspects=1), details)
+    looks.write(KeptLook(job="18", at=START, nodes=4, trouble="<nobody> answers"))
+    visitor.house.overviews._kept.clear()
+    kept = {line["job"]: line for line in items(visitor.ask("/v1/looks"))}
+    assert (kept["17/4"]["suspects"], kept["18"]["trouble"]) == (1, "<nobody> answers")
+    text = text_of(page(visitor, "/looks"))
+    for sentence in (
+        "1 suspected 2 running jobs watched 1 could not be looked at",
+        "job 17/4: node n3 is unlike its 7 peers since",
+        "cpu_use 2 %, peers 40",
+        "denoised windows lie apart",
+        "50%, no test yet",
+        "could not be looked at : &lt;nobody&gt; answers",
+    ):
+        assert sentence in text
+    cluster = kept["17/4"]["cluster"]
+    assert f'href="/looks/{cluster}/17%2F4"' in page(visitor, "/looks")
+    assert "n3 against its peers over time" in page(visitor, f"/looks/{cluster}/17%2F4")
+    assert visitor.ask(f"/looks/{cluster}/18").status_code == 404
+    assert visitor.ask("/v1/looks/nowhere/17").status_code == 404
 
 
 # --- the fabric -------------------------------------------------------------------------------

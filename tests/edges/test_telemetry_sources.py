@@ -68,7 +68,7 @@ class Played:
 @given(st.lists(st.integers(0, 1500), min_size=1, max_size=6), st.integers(60, 1200))
 def test_a_ring_gives_what_its_source_would_and_what_was_late_is_put_right(pauses, last_s):
     source = Played(day(12_000))
-    ring, until = TelemetryRing(source), START + 1300
+    ring, until = TelemetryRing(source, 1200.0), START + 1300
     for pause in pauses:
         until += pause
         pulled = ring.pull(source.telemetry.nodes, until, last_s).telemetry
@@ -81,7 +81,7 @@ def test_a_ring_gives_what_its_source_would_and_what_was_late_is_put_right(pause
 
 def test_a_ring_asks_only_for_what_is_new_and_a_minute_more():
     source = Played(day())
-    ring = TelemetryRing(source)
+    ring = TelemetryRing(source, 1200.0)
     for look in range(3):
         ring.pull(source.telemetry.nodes, START + 1300 + 480 * look, 900)
     assert source.pulls == [1200, 540, 540]
@@ -89,7 +89,7 @@ def test_a_ring_asks_only_for_what_is_new_and_a_minute_more():
 
 def test_a_ring_begins_anew_for_other_nodes_and_after_a_long_silence():
     source = Played(day())
-    ring = TelemetryRing(source)
+    ring = TelemetryRing(source, 1200.0)
     ring.pull(["n0", "n1"], START + 1300, 900)
     pulled = ring.pull(["n0", "n2"], START + 1400, 900).telemetry
     np.testing.assert_array_equal(

@@ -70,7 +70,7 @@ def test_a_job_that_is_followed_is_asked_for_what_is_new_and_its_outliers_are_he
     telemetry = falling(since=490, to=32.0, points=600, step_s=10.0)
     blunt = replace(watching().settings, min_effect=0.2)
     by = replace(watching(), source=Reported(telemetry), settings=blunt)
-    memory = JobMemory(by.source)
+    memory = JobMemory(by)
     suspects = []
     for until in np.arange(START + 1200, telemetry.end + 1, 480):
         seen = look_at_job("17", telemetry.nodes, by, until=until, memory=memory)

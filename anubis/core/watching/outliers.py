@@ -62,7 +62,8 @@ class OutlierStream:
         rule: OutlierRule | None = None,
     ) -> None:
         self.metrics, self.nodes, self.rule = tuple(metrics), tuple(nodes), rule or OutlierRule()
-        names = tuple(groups) or ("",) * len(self.nodes)
+        self.groups = tuple(groups)
+        names = self.groups or ("",) * len(self.nodes)
         self._peers = [
             np.flatnonzero([name == group for name in names]) for group in sorted(set(names))
         ]
@@ -73,12 +74,17 @@ class OutlierStream:
         self._minute_apart = np.zeros((2, *shape), dtype=np.int32)
         self._since = np.full((2, *shape), np.nan)
         self._levels = np.full(shape, np.nan)
-        self._heard, self._minute, self._step_s = -math.inf, -1, math.nan
+        self._began, self._heard, self._minute, self._step_s = math.inf, -math.inf, -1, math.nan
+
+    @property
+    def has_peers(self) -> bool:
+        """Enough of them for the rule ever to name anybody."""
+        return any(len(peers) >= self.rule.fewest_peers for peers in self._peers)
 
     def unable(self) -> str:
         """Why the rule cannot name anybody; empty: it can."""
-        largest = max((len(peers) for peers in self._peers), default=0)
-        if largest < self.rule.fewest_peers:
+        if not self.has_peers:
+            largest = max((len(peers) for peers in self._peers), default=0)
             return (
                 f"{largest} peers: among fewer than {self.rule.fewest_peers} nodes none can be"
                 f" {self.rule.deviations:g} deviations from their mean"
@@ -88,12 +94,23 @@ class OutlierStream:
         return ""
 
     def is_about(self, telemetry: Telemetry) -> bool:
-        return (telemetry.metrics, telemetry.nodes) == (self.metrics, self.nodes)
+        return (telemetry.metrics, telemetry.nodes, telemetry.groups) == (
+            self.metrics,
+            self.nodes,
+            self.groups,
+        )
+
+    @property
+    def heard_s(self) -> float:
+        """For how long it has heard of the job, but for gaps shorter than the rule's span."""
+        return max(0.0, self._heard - self._began + self._step_s) if self._minute >= 0 else 0.0
 
     def hear(self, telemetry: Telemetry) -> None:
         if not self.is_about(telemetry):
             raise ValueError("a stream of outliers hears the same metrics and nodes all the time")
         self._step_s = telemetry.step_s
+        if telemetry.start > self._heard + self.rule.span_s:  # what was usual is long ago
+            self._began = telemetry.start
         for minute, points in self._unheard(telemetry):
             self._begin(minute)
             self._count(telemetry.values[:, :, points])
@@ -170,6 +187,31 @@ class OutlierStream:
         samples = self.rule.span_s / self._step_s
         fires: Ints = self._apart.sum(axis=3) >= self.rule.share * samples
         return fires
+
+    def state(self) -> dict[str, Any]:
+        """All that it has to remember, as arrays of fixed size: a stream that is given it goes on
+        as if it had never ended."""
+        return {
+            "means": self._means,
+            "apart": self._apart.astype(np.uint16),  # of a minute of samples
+            "minute_apart": self._minute_apart.astype(np.uint16),
+            "sums": self._sums,
+            "samples": self._samples.astype(np.uint16),
+            "since": self._since,
+            "clock": np.array([self._began, self._heard, self._minute, self._step_s]),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for name, own in self.state().items():
+            if state[name].shape != own.shape or state[name].dtype != own.dtype:
+                raise ValueError(f"the state of another stream: its {name} are of another shape")
+        self._means, self._sums, self._since = state["means"], state["sums"], state["since"]
+        self._apart = state["apart"].astype(np.int32)
+        self._minute_apart = state["minute_apart"].astype(np.int32)
+        self._samples = state["samples"].astype(np.int64)
+        self._began, self._heard, minute, self._step_s = state["clock"].tolist()
+        self._minute = int(minute)
+        self._levels = self._own_levels()
 
     def deviations(self) -> Mapping[str, Sequence[Deviation]]:
         """Of each node that stands apart: metric by metric, on the side of a fault."""

@@ -19,15 +19,15 @@ class WatchPolicy:
     """The file under configs/telemetry/ that says where telemetry comes from."""
     model: str = "synthetic"
     """The watch model, under criteria/watching/, or a file."""
-    pull_s: float = 900.0
+    pull_s: float = WatchSettings.pull_s
     """How far back each look goes."""
-    interval_s: float = 480.0
+    interval_s: float = WatchSettings.interval_s
     """From one look at a job to the next."""
-    continuity_s: float = 240.0
+    continuity_s: float = WatchSettings.continuity_s
     """For so long a node must be unlike its peers. A pull has to hold an interval and this."""
-    min_effect: float = 0.05
+    min_effect: float = WatchSettings.min_effect
     """The least distance from its peers, as a share of a metric's range."""
-    distance: Distance = "l2"
+    distance: Distance = WatchSettings.distance
     """How windows are compared: l2, l1 or chebyshev."""
     categories: Mapping[str, str] = field(default_factory=dict)
     """What each kind of fault is called in this site's incidents: ecc, pcie-downgrade, nic-dropout,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from anubis.core.errors import UsageError
+from anubis.core.watching.alignment import GAP_S
 
 Distance = Literal["l2", "l1", "chebyshev"]
 
@@ -21,7 +22,7 @@ class WatchSettings:
     patience: float = 1 / 30  # as a share of that: what interrupts it for no longer does not end it
     remark_s: float = 60.0  # a node that left its peers for so long and came back is unsteady
     vanished_s: float = 120.0  # for so long its series are gone while those of most go on
-    gap_s: float = 15.0  # a silence of the whole job that is worth a remark
+    gap_s: float = GAP_S  # a silence of the whole job that is worth a remark
     window: int = 8  # samples
     least_nodes: int = 4  # with fewer no majority says what is normal
     min_effect: float = 0.05  # mean distance to the peers, as a share of the range, per sample
