@@ -498,7 +498,10 @@ LINES = [
         "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9).",
         {("xids:94", "pci:0000:01:00"): 1},
     ),
-    ("NVRM: Xid (0000:03:00): 14, Channel 00000001", {}),  # of drivers before PCI was written
+    (
+        "NVRM: Xid (0000:03:00): 14, Channel 00000001",  # of drivers before PCI was written
+        {("xids:14", "pci:0000:03:00"): 1},
+    ),
     ("NVRM: Xid (PCI:0000:3B:00): 119, pid=1, GSP RPC Timeout", {("xids:119", "cuda:1"): 1}),
     (
         "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -124,6 +124,7 @@ def root_causes(scene: CrashScene) -> tuple[RootCause, ...]:
     ends = frozenset[str]().union(*scene.pairs)
     if len(ends) <= FEW:
         return ()
+    scene = replace(scene, reports=tuple(sorted(scene.reports, key=_order)))
     if silent := _few_silent(scene):
         return tuple(_mute(scene, host) for host in silent)
     if scene.fabric is not None:
@@ -199,7 +200,7 @@ def _model(scene: CrashScene, fabric: Fabric) -> FaultPrior:
     scale = min(20.0, max(1.0, 1 / (2 * PRIOR["node"] * len(scene.hosts))))
     hints = {}
     read = {end for pair in scene.pairs for end in pair} - scene.unread
-    for host in read:
+    for host in sorted(read):
         if _on(fabric, host):
             mute = (len(scene.silent - {host}) + 1) / (len(read - {host}) + 2)
             silent = host in scene.silent
@@ -218,7 +219,7 @@ def _observations(scene: CrashScene, fabric: Fabric, unnamed: str) -> Iterator[O
     work with large messages, and that nobody reports, is a good flow."""
     excuses: dict[tuple[frozenset[str], str], tuple[float, str, str]] = {}
     late = dict[tuple[frozenset[str], str], tuple[str, str]]()
-    for report in sorted(scene.reports, key=_order):
+    for report in scene.reports:
         rail = rail_of(report.device) if report.device else unnamed
         key = frozenset((report.reporter, report.peer)), rail
         excuse = _excuse(report, scene)
