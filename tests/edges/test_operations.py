@@ -272,7 +272,11 @@ def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
 @pytest.mark.parametrize(
     ("kind", "wishes", "sentence"),
     [
-        (CampaignKind.VALIDATE, {"topology": "example"}, "for accept, scan and locate, not for validate"),
+        (
+            CampaignKind.VALIDATE,
+            {"topology": "example"},
+            "for accept, scan and locate, not for validate",
+        ),
         (CampaignKind.VALIDATE, {"groups": "pairs"}, "groups are for a scan, not for"),
         (CampaignKind.VALIDATE, {"over_s": 60.0}, "this validate measures no fabric"),
         (CampaignKind.ACCEPT, {"over_s": 60.0}, "this accept measures no fabric"),
