@@ -17,9 +17,9 @@ from anubis.operations.checking import outside_limits as outside_limits
 from anubis.operations.chores import do_chores as do_chores
 from anubis.operations.deciding import Terms as Terms
 from anubis.operations.deciding import select as select
+from anubis.operations.diagnosed import diagnose_due as diagnose_due
 from anubis.operations.diagnosing import DiagnosisRequest as DiagnosisRequest
 from anubis.operations.diagnosing import diagnose_and_tell as diagnose_and_tell
-from anubis.operations.diagnosing import diagnose_ended as diagnose_ended
 from anubis.operations.diagnosing import diagnose_job as diagnose_job
 from anubis.operations.examining import examine as examine
 from anubis.operations.foreseeing import evaluate_risk as evaluate_risk

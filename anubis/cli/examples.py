@@ -42,6 +42,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tell": (
         "tell node-added node[17-24] --cluster prod.yaml",
         "tell incident-reported node07 --category gpu --id ticket-4711",
+        "tell job-stalled --job 4711 --reason 'no step for 20 min' --later",
         "tell job-ended --job 4711 --later",
         "tell job-ended node0007 --job 4712 --failed --cluster simulated",
     ),

@@ -35,9 +35,9 @@ def tell(
         str,
         typer.Argument(
             metavar="EVENT",
-            help="node-added, node-removed, fleet-upgraded, job-allocated, job-ended, "
-            "incident-reported, suspicion-raised, repair-begun, repair-done, retire, return or "
-            "close-breaker.",
+            help="node-added, node-removed, fleet-upgraded, job-allocated, job-stalled, "
+            "job-ended, incident-reported, suspicion-raised, repair-begun, repair-done, retire, "
+            "return or close-breaker.",
         ),
     ],
     nodes: options.Nodes = None,
@@ -55,7 +55,8 @@ def tell(
         typer.Option("--category", metavar="WORD", help="Of an incident or of a suspicion."),
     ] = None,
     source: Annotated[
-        str, typer.Option("--source", metavar="WORD", help="Who suspects the nodes.")
+        str,
+        typer.Option("--source", metavar="WORD", help="Who suspects the nodes, or saw the stall."),
     ] = "operator",
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; or what a repair did.")
@@ -153,7 +154,8 @@ def keep(
         bool, typer.Option("--watch", help="Only look at the running jobs that are due.")
     ] = False,
     diagnose: Annotated[
-        bool, typer.Option("--diagnose", help="Only diagnose the jobs that have ended lately.")
+        bool,
+        typer.Option("--diagnose", help="Only diagnose the jobs that ended lately or stand still."),
     ] = False,
     service: Annotated[
         str,
@@ -168,7 +170,7 @@ def keep(
 ) -> None:
     """Take the keeper's turn: hear what is new, and propose or do what the policy says. Then do the
     periodic work that is due, look at running jobs where the policy has them watched, and diagnose
-    those that have ended where it has them diagnosed.
+    those that ended or stand still where it has them diagnosed.
 
     Exit code 1: a node is out or to be taken out, or a breaker is open.
     """
@@ -183,7 +185,7 @@ def keep(
         _show_watch(anubis.watch_jobs(request, caller), as_json=json)
         return
     if diagnose:
-        _show_diagnoses(request, anubis.diagnose_ended(request, caller), as_json=json)
+        _show_diagnoses(request, anubis.diagnose_due(request, caller), as_json=json)
         return
     elsewhere = _elsewhere(cluster, keeping, benchmarks or (), service) if apart or every else None
     drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
@@ -199,7 +201,7 @@ def keep(
     )
     standings = anubis.do_chores(request, caller, do_chores)
     watched = anubis.watch_jobs(request, caller, look)
-    diagnoses = anubis.diagnose_ended(request, caller, ended)
+    diagnoses = anubis.diagnose_due(request, caller, ended)
     while pause_s is not None:
         _show_diagnoses(request, diagnoses, as_json=json)
         _show(fleet, standings, watched, as_json=json)
@@ -208,7 +210,7 @@ def keep(
             fleet = anubis.keep(request, caller, drive)
             standings = anubis.do_chores(request, caller, do_chores)
             watched = anubis.watch_jobs(request, caller, look)
-            diagnoses = anubis.diagnose_ended(request, caller, ended)
+            diagnoses = anubis.diagnose_due(request, caller, ended)
         except AnubisError as error:
             caller.remark(f"no turn was taken: {error}")
     _show_diagnoses(request, diagnoses, as_json=json)
@@ -342,7 +344,7 @@ def _event(
     orders = {order.value: order for order in events.Order}
     if kind == events.Order.CLOSE:
         return events.OperatorSaid(order=events.Order.CLOSE, scope=scope)
-    if not nodes and kind != "job-ended":
+    if not nodes and kind not in ("job-stalled", "job-ended"):
         raise UsageError(f"{kind}: of which nodes? name them after the event")
     if kind in orders:
         return events.OperatorSaid(order=orders[kind], nodes=nodes)
@@ -358,6 +360,9 @@ def _event(
             return events.JobAllocated(
                 nodes=nodes, duration_s=seconds, job=_needed(job, "--job", kind)
             )
+        case "job-stalled":
+            id = _needed(job, "--job", kind)
+            return events.JobStalled(nodes=nodes, job=id, source=source, reason=reason)
         case "job-ended":
             return events.JobEnded(nodes=nodes, job=_needed(job, "--job", kind), failed=failed)
         case "incident-reported":

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, tzinfo
+from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
@@ -37,14 +38,34 @@ def log_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     files: list[Path] = []
-    for file in path.rglob("*"):
-        if file.suffix not in NO_LOGS and not file.name.startswith(".") and file.is_file():
-            files.append(file)
-            if len(files) > MOST_FILES:
-                raise EvidenceError(f'"{path}" has more than {MOST_FILES} files: name fewer')
+    for file in _below(path):
+        files.append(file)
+        if len(files) > MOST_FILES:
+            raise EvidenceError(f'"{path}" has more than {MOST_FILES} files: name fewer')
     if not files:
         raise EvidenceError(f'"{path}" has no logs')
     return sorted(files)
+
+
+def last_written(path: Path, enough: float) -> float | None:
+    """When any log there was written last; of those later than `enough` the first that is met.
+    None: there is none, or nobody can tell."""
+    newest: float | None = None
+    try:
+        for file in islice([path] if path.is_file() else _below(path), MOST_FILES):
+            at = file.stat().st_mtime
+            newest = at if newest is None else max(newest, at)
+            if newest > enough:
+                break
+    except OSError:
+        return None
+    return newest
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for file in folder.rglob("*"):
+        if file.suffix not in NO_LOGS and not file.name.startswith(".") and file.is_file():
+            yield file
 
 
 def read_lines(path: Path) -> Iterator[str]:

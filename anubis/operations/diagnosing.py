@@ -16,16 +16,14 @@ from anubis.core.diagnosing.chain import InferenceRule
 from anubis.core.diagnosing.classes import ErrorClasses
 from anubis.core.diagnosing.cures import WEIGHTS, PastDiagnosis
 from anubis.core.diagnosing.diagnostician import DiagnosisAnswer, diagnose
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, joined
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, Stall, joined
 from anubis.core.diagnosing.faults import fault_of
 from anubis.core.diagnosing.policy import PLACES, DiagnosisPolicy
 from anubis.core.errors import AnubisError, EvidenceError, UsageError, did_you_mean
 from anubis.core.judging.equality import NodeSettings
 from anubis.core.past.events import Notice, SuspicionRaised
-from anubis.core.past.status import Job
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
-from anubis.operations.keeping import Keeping
 from anubis.operations.looking import LookRequest, take_looks
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.precedents import told_last
@@ -35,8 +33,6 @@ from anubis.report.diagnosis import DiagnosisView, headline
 from anubis.store.history import ClusterHistory
 
 LIVE_S = 20.0  # for so long running processes are looked at
-LATELY_S = 3600.0  # what ended before is history
-SETTLED_S = 30.0  # by then its logs are written
 SOURCE = "diagnosis"  # of its suspicions
 HOW_TO_NAME = (
     "nothing says where the job left its traces: give --logs, --kernel, --dumps, --traces, --live "
@@ -55,6 +51,8 @@ class DiagnosisRequest:
     places: Mapping[str, Path] = field(default_factory=dict)  # of its traces, by the policy's words
     policy: str = "default"  # under configs/diagnosis/
     at: float | None = None  # of the failure; None: now
+    stall: Stall | None = None  # somebody says that it stands still
+    since: float | None = None  # what was advised for this job since then was for the same trouble
 
 
 def diagnose_job(
@@ -81,6 +79,7 @@ def diagnose_job(
             at=caller.clock() if request.at is None else request.at,
             collectors=frozenset(),
             ranks=ranks,
+            stall=request.stall,
         ),
         _collected(places, request.topology, ranks, classes, caller),
     )
@@ -98,15 +97,20 @@ def diagnose_and_tell(
         part = resolve(history, request.cluster, caller)
         now = caller.clock() if request.at is None else request.at
         past = part.diagnoses.since(now - config.diagnosis(request.policy).repeat_s)
+        past = [entry for entry in past if not _is_of_same_trouble(entry, request)]
         view = diagnose_job(request, caller, past=past, votes=told_last(part, now))
         notices = _suspicions(view, part, config.diagnosis(request.policy).categories)
         note(notices, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
-            part.diagnoses.write(_kept(view))
+            part.diagnoses.write(kept_of(view))
     return view, tuple(node for notice in notices for node in notice.event.nodes)
 
 
-def _kept(view: DiagnosisView) -> PastDiagnosis:
+def _is_of_same_trouble(past: PastDiagnosis, request: DiagnosisRequest) -> bool:
+    return request.since is not None and past.job == request.job and past.at >= request.since
+
+
+def kept_of(view: DiagnosisView) -> PastDiagnosis:
     diagnosis = view.diagnosis
     return PastDiagnosis(
         job=diagnosis.job,
@@ -139,48 +143,6 @@ def _suspicions(
             id = f"{SOURCE} {node} {len(of_node) + 1}"
             fresh.append(Notice(id=id, at=diagnosis.at, event=raised))
     return fresh
-
-
-def diagnose_ended(
-    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
-) -> tuple[PastDiagnosis, ...]:
-    """Jobs that ended lately, each once; then all diagnoses of the last day. `drive` has it done
-    elsewhere, by this function without it. Nobody tells whether a job failed: its traces do."""
-    name = keeping.policy.diagnose
-    if not name:
-        return ()
-    policy, now = config.diagnosis(name), caller.clock()
-    with caller.history() as history:
-        part = resolve(history, keeping.cluster, caller)
-        kept = {(diagnosis.job, diagnosis.at) for diagnosis in part.diagnoses.since(0.0)}
-        due = [
-            job
-            for job in part.jobs.all()
-            if job.end is not None
-            and now - LATELY_S <= job.end <= now - SETTLED_S
-            and (job.id, job.end) not in kept
-        ]
-        if due and drive is not None:
-            drive()
-        for job in due if drive is None else ():
-            _diagnose_ended_job(job, name, part, caller)
-        return tuple(part.diagnoses.since(now - policy.repeat_s))
-
-
-def _diagnose_ended_job(job: Job, policy: str, part: ClusterHistory, caller: Caller) -> None:
-    """What nothing tells of is kept as well: it is not asked again."""
-    request = DiagnosisRequest(
-        job=job.id, nodes=job.nodes, cluster=part.cluster, policy=policy, at=job.end
-    )
-    try:
-        view, _ = diagnose_and_tell(request, caller)
-        kept = _kept(view)
-    except AnubisError as error:
-        kept = PastDiagnosis(
-            job=job.id, at=request.at or 0.0, level=0, code="", headline=f"not diagnosed: {error}"
-        )
-    part.diagnoses.write(kept)
-    caller.remark(kept.headline)
 
 
 def rules() -> tuple[InferenceRule, ...]:

@@ -19,10 +19,12 @@ from anubis.core.watching.model import WatchModel
 from anubis.core.watching.outliers import OutlierStream
 from anubis.core.watching.rounds import KeptLook, WatchedJob, due_jobs, gone_jobs
 from anubis.core.watching.settings import WatchSettings
+from anubis.core.watching.standstill import standing_still
 from anubis.core.watching.telemetry import Telemetry
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.keeping import Keeping
+from anubis.operations.stalling import note_stall
 from anubis.operations.telling import note
 from anubis.report.looks import JobLooked, WatchedCluster
 from anubis.report.watch import LookView, lines
@@ -56,6 +58,7 @@ class JobLook:
     look: Look
     telemetry: Telemetry
     remarks: tuple[str, ...] = ()  # on the telemetry
+    still_since: float | None = None  # no node of the job works since then
 
 
 class JobMemory:
@@ -95,10 +98,13 @@ def look_at_job(
     at = caller.clock() if until is None else until
     source = memory.source if memory else watching.source
     pulled = source.pull(nodes, at, watching.settings.known_s)
+    since = None if ended else standing_still(pulled.telemetry, watching.settings.stalled_s)
+    still = () if since is None else (f"no node of it works since {moment(since)}",)
     return JobLook(
         look=look_at(pulled.telemetry, watching, job=job, ended=ended, memory=memory),
         telemetry=pulled.telemetry,
-        remarks=pulled.remarks,
+        remarks=(*still, *pulled.remarks),
+        still_since=since,
     )
 
 
@@ -342,6 +348,8 @@ def _look_and_tell(
     for sentence in seen.remarks:
         caller.remark(f"job {job.id}: {sentence}")
     note(suspicions_of(seen.look, part, caller.clock()), part)
+    if seen.still_since is not None:
+        note_stall(job.id, job.nodes, seen.still_since, seen.remarks[0], part)
     kept = KeptLook(
         job=job.id,
         at=began,

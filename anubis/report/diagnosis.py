@@ -83,6 +83,8 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
     diagnosis = view.diagnosis
     if facts := diagnosis.decisive or diagnosis.facts:
         yield "what", facts[0].evidence
+    elif view.evidence.stall:
+        yield "what", view.evidence.stall.sentence
     if diagnosis.culprits:
         yield "who", "; ".join(_who(diagnosis.culprits[:4])) + _and_more(diagnosis.culprits)
     if diagnosis.cause and diagnosis.cause not in diagnosis.decisive[:1]:

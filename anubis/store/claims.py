@@ -22,6 +22,7 @@ NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is th
 OF_ACTIONS = 0x616E7563  # the same, where the second is an action of the keeper
 OF_CHORES = 0x616E7564  # or a cluster, by a checksum of its name
 OF_WATCHES = 0x616E7565  # the same, of whoever watches its jobs
+OF_DIAGNOSES = 0x616E7566  # the same, of whoever diagnoses them
 
 
 TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:namespace, :key)")
@@ -287,3 +288,9 @@ def watch_lock(database: Database, cluster: str) -> ProcessLock:
     """Of several processes that could watch the running jobs of a cluster."""
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
     return ProcessLock(database, f"watch-{cluster}", key, OF_WATCHES)
+
+
+def diagnosis_lock(database: Database, cluster: str) -> ProcessLock:
+    """Of several processes that could diagnose the jobs of a cluster."""
+    key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
+    return ProcessLock(database, f"diagnose-{cluster}", key, OF_DIAGNOSES)

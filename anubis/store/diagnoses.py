@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import sqlalchemy as sa
 
 from anubis.core.diagnosing.cures import PastDiagnosis
+from anubis.store.claims import diagnosis_lock
 from anubis.store.database import Database, upsert
 from anubis.store.mapping import Prose, RecordTable, converted
 
@@ -26,6 +30,15 @@ class Diagnoses:
     def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
         self._cluster = cluster
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether this process diagnoses the jobs of the cluster while the block runs."""
+        lock = diagnosis_lock(self._database, self._cluster)
+        try:
+            yield lock.has()
+        finally:
+            lock.give_back()
 
     def write(self, diagnosis: PastDiagnosis) -> None:
         with self._database.writing() as connection:

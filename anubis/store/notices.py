@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
 
-from anubis.core.past.events import KEPT, Notice
+from anubis.core.past.events import KEPT, KeptEvent, Notice
 from anubis.store import codec
 from anubis.store.database import PER_QUESTION, Database, add_new
 from anubis.store.mapping import Form, RecordTable
@@ -56,6 +56,13 @@ class Notices:
         with self._database.reading() as connection:
             refuse_changed(connection, self._cluster, NOTICES)
             return told(connection, self._cluster)
+
+    def of(self, kind: type[KeptEvent]) -> list[Notice]:
+        """Those of one kind, in the order of time."""
+        chosen = (NOTICES.c.cluster == self._cluster) & (NOTICES.c.event == kind.kind)
+        query = NOTICES.select().where(chosen).order_by(NOTICES.c.at, NOTICES.c.id)
+        with self._database.reading() as connection:
+            return list(NOTICES.records(connection, query))
 
 
 def told(connection: sa.Connection, cluster: str) -> list[Notice]:

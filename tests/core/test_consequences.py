@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.past.consequences import Consequences, UnknownJob, jobs_in, repaired_in
-from anubis.core.past.events import JobAllocated, JobEnded, NodeAdded, RepairBegun, RepairDone
+from anubis.core.past.events import (
+    JobAllocated,
+    JobEnded,
+    JobStalled,
+    NodeAdded,
+    RepairBegun,
+    RepairDone,
+)
 from anubis.core.past.status import Job, Repair
 
 NODES = st.lists(st.sampled_from(["n1", "n2"]), min_size=1, max_size=2, unique=True).map(tuple)
@@ -18,6 +25,7 @@ NAMES = st.sampled_from(["j1", "j2"])
 EVENTS = st.one_of(
     st.builds(JobAllocated, nodes=NODES, duration_s=st.just(60.0), job=NAMES | st.just("")),
     st.builds(JobEnded, nodes=NODES | st.just(()), job=NAMES),
+    st.builds(JobStalled, nodes=NODES | st.just(()), job=NAMES),
     st.builds(RepairBegun, nodes=NODES),
     st.builds(RepairDone, nodes=NODES, action=st.sampled_from(["", "a", "b"])),
     st.builds(NodeAdded, nodes=NODES),
@@ -51,6 +59,11 @@ class Naive:
                 job = known[0] if known else Job(id=event.job, nodes=nodes, start=at)
                 self.write(self.jobs, job.id, replace(job, end=max(at, job.start)))
                 return replace(event, nodes=nodes)
+            case JobStalled():
+                nodes = event.nodes or next(
+                    (job.nodes for job in self.jobs.values() if job.id == event.job), ()
+                )
+                return replace(event, nodes=nodes) if nodes else None
             case RepairBegun():
                 for node in event.nodes:
                     self.write(self.repairs, (node, at), Repair(node=node, start=at))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,13 @@ from anubis.core.diagnosing.cures import CureLevel, CurePolicy
 from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
 from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, joined
 from anubis.core.errors import UsageError
-from anubis.core.past.events import JobAllocated, JobEnded, Notice
+from anubis.core.past.events import JobAllocated, JobEnded, JobStalled, Notice
 from anubis.diagnosis.flight_recorder import read_dumps
 from anubis.diagnosis.step_tables import parse_step_table
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import resolve
-from anubis.operations.diagnosing import SETTLED_S, DiagnosisRequest, diagnose_and_tell, rules
+from anubis.operations.diagnosed import SETTLED_S
+from anubis.operations.diagnosing import DiagnosisRequest, diagnose_and_tell, rules
 from anubis.operations.telling import note
 from anubis.report import diagnosis as report
 from anubis.report import diagnosis_page
@@ -143,19 +145,60 @@ def test_a_job_that_ended_is_diagnosed_once(dumps: Path, tmp_path: Path, caller:
     end_job("without-traces", caller, NOW - SETTLED_S - 1)
     end_job("just-now", caller, NOW)
     keeping, begun = keeping_with(tmp_path), []
-    anubis.diagnose_ended(keeping, caller, lambda: begun.append(1))
+    anubis.diagnose_due(keeping, caller, lambda: begun.append(1))
     assert begun == [1]
-    diagnoses = {past.job: past for past in anubis.diagnose_ended(keeping, caller)}
+    diagnoses = {past.job: past for past in anubis.diagnose_due(keeping, caller)}
     assert diagnoses.keys() == {"4711", "without-traces"}
     assert (diagnoses["4711"].nodes, diagnoses["4711"].level) == (("n1",), CureLevel.RESTART)
     assert diagnoses["without-traces"].headline.startswith("job without-traces: cannot say")
-    anubis.diagnose_ended(keeping, caller, lambda: begun.append(2))
+    anubis.diagnose_due(keeping, caller, lambda: begun.append(2))
     assert begun == [1]  # nothing is due
+
+
+def begin_job(id: str, caller: Caller) -> None:
+    begins = JobAllocated(nodes=NODES, duration_s=3600.0, job=id)
+    with caller.history() as history:
+        note([Notice(id=id, at=NOW - 3000, event=begins)], resolve(history, None, caller))
+
+
+def test_a_running_job_that_is_said_to_stand_still_is_diagnosed_once(
+    dumps: Path, tmp_path: Path, caller: Caller
+):
+    begin_job("4711", caller)
+    keeping = keeping_with(tmp_path)
+    assert anubis.diagnose_due(keeping, caller) == ()
+    for minute in (20, 10):
+        anubis.tell(JobStalled(nodes=(), job="4711"), at=NOW - 60 * minute, caller=caller)
+        (diagnosis,) = anubis.diagnose_due(keeping, caller)
+        assert (diagnosis.at, diagnosis.nodes) == (NOW - 1200, ("n1",))
+    end = JobEnded(nodes=(), job="4711")
+    anubis.tell(end, at=NOW - SETTLED_S - 1, caller=caller)
+    _, again = anubis.diagnose_due(keeping, caller)
+    assert again.level == CureLevel.RESTART  # what was advised just now was not in vain
+
+
+def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller: Caller):
+    """Two jobs write nothing, one of them to a log that it never began."""
+    for id, silent_s in (("4711", 700), ("4712", 500)):
+        begin_job(id, caller)
+        log = tmp_path / "logs" / id / "rank0.log"
+        log.parent.mkdir(parents=True)
+        log.write_text("step 1\n")
+        os.utime(log, (NOW - silent_s, NOW - silent_s))
+    begin_job("4713", caller)
+    policy = tmp_path / "diagnosis.yaml"
+    policy.write_text(yaml.safe_dump({"places": {"logs": f"{tmp_path}/logs/{{job}}"}}))
+    keeping = anubis.keeping_of()
+    keeping = replace(keeping, policy=replace(keeping.policy, diagnose=str(policy)))
+    for _ in range(2):
+        (diagnosis,) = anubis.diagnose_due(keeping, caller)
+        assert (diagnosis.job, diagnosis.at) == ("4711", NOW - 700)
+        assert diagnosis.headline == "job 4711 hangs, and nobody can be named"
 
 
 def test_a_policy_that_says_nothing_of_diagnosis_diagnoses_nothing(caller: Caller):
     end_job("4711", caller, NOW - SETTLED_S - 1)
-    assert anubis.diagnose_ended(anubis.keeping_of(), caller) == ()
+    assert anubis.diagnose_due(anubis.keeping_of(), caller) == ()
 
 
 # --- whatever is missing ------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from anubis.core.past.events import (
     IncidentReported,
     JobAllocated,
     JobEnded,
+    JobStalled,
     NodeAdded,
     NodeRemoved,
     OperatorSaid,
@@ -657,6 +658,35 @@ def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site
     last = watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
     (sentence,) = sentences_on_rates(last.rates)
     assert "confirmed 0 and refuted 1; the next is believed to 33%" in sentence
+
+
+class WaitingForEachOther(PlantedTelemetry):
+    """GPUs are busy, and since the middle of what is known nothing crosses the network."""
+
+    def __init__(self, stops_at):
+        super().__init__("")
+        self.stops_at = stops_at
+
+    def pull(self, nodes, until, last_s):
+        seen = super().pull(nodes, until, last_s).telemetry
+        network = replace(seen.metrics[1], name="throughput", family="throughput")
+        seen.values[1, :, seen.times >= self.stops_at] = 0.0
+        metrics = (seen.metrics[0], network, seen.metrics[2])
+        return PulledTelemetry(telemetry=replace(seen, metrics=metrics))
+
+
+def test_the_watch_tells_once_that_a_job_stands_still(site):
+    nodes = tuple(site.owner.nodes)
+    begin(site, "a", *nodes)
+    source = WaitingForEachOther(site.now - 650)
+    for _ in range(2):
+        watch_jobs(site.keeping(owner=False), site.caller, watching=by(source))
+        site.later(480)
+    with History.open(site.history) as history:
+        (notice,) = history.only().notices.of(JobStalled)
+        assert (notice.event.job, notice.event.source) == ("a", "watch")
+        assert notice.at == pytest.approx(source.stops_at, abs=1)
+        assert notice.event.nodes == nodes
 
 
 class SlowlyLess(PlantedTelemetry):

@@ -91,6 +91,8 @@ def _trouble(likely: JobTrouble, facts: Iterable[JobFact], evidence: JobEvidence
     kinds = {fact.kind for fact in facts}
     if evidence.alive is False or any(end.code or end.signal for end in evidence.exits):
         return JobTrouble.FAILED
+    if evidence.stall:
+        return JobTrouble.HUNG
     if kinds & {FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED, FactKind.MISMATCH}:
         return JobTrouble.HUNG
     if kinds & {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR} and not evidence.alive:

@@ -41,7 +41,7 @@ def crash_window(evidence: JobEvidence) -> CrashWindow:
         return CrashWindow(evidence.at - WAITED_S - AROUND_S, evidence.at + AROUND_S)
     last = max(at for at, _ in signs)
     start = min(at - lasted_s for at, lasted_s in signs if at >= last - AROUND_S)
-    end = max(last, evidence.at) if evidence.alive else last
+    end = max(last, evidence.at) if evidence.alive or evidence.stall else last
     return CrashWindow(start - AROUND_S, end + AROUND_S)
 
 

@@ -191,6 +191,14 @@ class OddSetting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stall:
+    """Somebody says that the job runs and comes no further."""
+
+    since: float
+    sentence: str  # who says so, and why
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobEvidence:
     """All that is known of one job, at one moment."""
 
@@ -220,6 +228,7 @@ class JobEvidence:
         default_factory=dict
     )  # without a fabric: "leaf", "pod" or "rail" → node → its name
     alive: bool | None = None  # whether its processes still run; None: nobody asked
+    stall: Stall | None = None
 
 
 def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
@@ -243,6 +252,7 @@ def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
             working=evidence.working + piece.working,
             fabric=evidence.fabric or piece.fabric,
             groups={**piece.groups, **evidence.groups},
+            stall=evidence.stall or piece.stall,
             alive=piece.alive if evidence.alive is None else evidence.alive,
             log=evidence.log + piece.log,
             exits=evidence.exits + piece.exits,

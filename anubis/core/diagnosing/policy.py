@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +23,9 @@ class DiagnosisPolicy(CurePolicy):
     """What lines of logs mean: a table under configs/classes/."""
     categories: Mapping[str, str] = field(default_factory=dict)
     """What each kind of fault is called in this site's incidents, as in configs/watching/."""
+    silent_s: float = 600.0
+    """A running job whose logs (of {job}) say nothing for so long stands still, and is diagnosed;
+    of one that wrote on after all, twice as long. 0: silence says nothing."""
     ranks_per_node: int = 8
     """How many processes of a job run on each node."""
 
@@ -32,6 +36,8 @@ class DiagnosisPolicy(CurePolicy):
         if unknown := sorted(self.categories.keys() - FAULTS.keys()):
             kinds = ", ".join(FAULTS)
             raise ValueError(f'categories has "{unknown[0]}", expected kinds of faults: {kinds}')
+        if not 0 <= self.silent_s < math.inf:
+            raise ValueError(f"silent_s is {self.silent_s:g}, expected seconds from 0")
         if self.ranks_per_node < 1:
             raise ValueError(f"ranks_per_node is {self.ranks_per_node}, expected 1 or more")
 

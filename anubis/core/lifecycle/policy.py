@@ -107,8 +107,8 @@ class KeepingPolicy:
     watch: str = ""
     """By which file under configs/watching/ running jobs are watched. Without it, they are not."""
     diagnose: str = ""
-    """By which file under configs/diagnosis/ jobs are diagnosed when they have ended. Without it,
-    they are not."""
+    """By which file under configs/diagnosis/ jobs are diagnosed when they ended or stand still.
+    Without it, they are not."""
     sweep: SweepChore | None = None
     """When idle nodes are swept. Without it, never."""
     criteria: CriteriaChore | None = None

@@ -7,17 +7,24 @@ from collections.abc import Iterable
 from dataclasses import replace
 from operator import attrgetter
 
-from anubis.core.past.events import JobAllocated, JobEnded, KeptEvent, RepairBegun, RepairDone
+from anubis.core.past.events import (
+    JobAllocated,
+    JobEnded,
+    JobStalled,
+    KeptEvent,
+    RepairBegun,
+    RepairDone,
+)
 from anubis.core.past.status import Job, Repair
 
 
 class UnknownJob(Exception):
-    """It ended, and nobody knows where it ran."""
+    """It ended or stands still, and nobody knows where it ran."""
 
 
 def jobs_in(events: Iterable[KeptEvent]) -> set[str]:
     """Those of which events say anything."""
-    kinds = (JobAllocated, JobEnded)
+    kinds = (JobAllocated, JobStalled, JobEnded)
     return {event.job for event in events if isinstance(event, kinds) and event.job}
 
 
@@ -39,12 +46,15 @@ class Consequences:
         self.repairs: list[Repair] = []
 
     def follow(self, event: KeptEvent, at: float) -> KeptEvent:
-        """The event, with the nodes of a job that ended: whoever tells it need not name them."""
+        """The event, with the nodes of a job that ended or stands still: whoever tells it need not
+        name them."""
         match event:
             case JobAllocated() if event.job:
                 self._allocate(event, at)
             case JobEnded():
                 return self._end(event, at)
+            case JobStalled():
+                return replace(event, nodes=self._nodes_of(event))
             case RepairBegun():
                 self.repairs += [self._begin(node, at) for node in event.nodes]
             case RepairDone():
@@ -56,14 +66,18 @@ class Consequences:
         self.jobs.append(self._known.setdefault(job.id, job))
 
     def _end(self, event: JobEnded, at: float) -> JobEnded:
+        nodes = self._nodes_of(event)
+        job = self._known.get(event.job) or Job(id=event.job, nodes=nodes, start=at)
+        self._known[job.id] = replace(job, end=max(at, job.start))
+        self.jobs.append(self._known[job.id])
+        return replace(event, nodes=nodes)
+
+    def _nodes_of(self, event: JobStalled | JobEnded) -> tuple[str, ...]:
         job = self._known.get(event.job)
         nodes = event.nodes or (job.nodes if job else ())
         if not nodes:
             raise UnknownJob(event.job)
-        job = job or Job(id=event.job, nodes=nodes, start=at)
-        self._known[job.id] = replace(job, end=max(at, job.start))
-        self.jobs.append(self._known[job.id])
-        return replace(event, nodes=nodes)
+        return nodes
 
     def _begin(self, node: str, at: float) -> Repair:
         return self._repairs[node].setdefault(at, Repair(node=node, start=at))

@@ -60,6 +60,17 @@ class JobEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobStalled:
+    """It runs and comes no further. Why and through whom is for a diagnosis to say."""
+
+    kind: ClassVar[str] = "job-stalled"
+    nodes: tuple[str, ...]
+    job: str
+    source: str = "operator"  # who says so
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class IncidentReported:
     kind: ClassVar[str] = "incident-reported"
     nodes: tuple[str, ...]
@@ -162,7 +173,8 @@ class NodesSuspected:
 
 
 DefectPresumed = NodeAdded | FleetUpgraded | IncidentReported | SuspicionRaised | RepairDone
-KeptEvent = DefectPresumed | NodeRemoved | JobAllocated | JobEnded | RepairBegun | OperatorSaid
+OfJob = JobAllocated | JobStalled | JobEnded
+KeptEvent = DefectPresumed | NodeRemoved | OfJob | RepairBegun | OperatorSaid
 FleetEvent = (  # to be decided
     NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | NodesSuspected | Tick
 )

@@ -25,6 +25,8 @@ class WatchPolicy:
     """From one look at a job to the next."""
     continuity_s: float = WatchSettings.continuity_s
     """For so long a node must be unlike its peers. A pull has to hold an interval and this."""
+    stalled_s: float = WatchSettings.stalled_s
+    """For so long no node of a job works: it stands still. Less than 20 minutes; 0: nobody says."""
     min_effect: float = WatchSettings.min_effect
     """The least distance from its peers, as a share of a metric's range."""
     distance: Distance = WatchSettings.distance
@@ -49,6 +51,7 @@ class WatchPolicy:
             pull_s=self.pull_s,
             interval_s=self.interval_s,
             continuity_s=self.continuity_s,
+            stalled_s=self.stalled_s,
             min_effect=self.min_effect,
             distance=self.distance,
         )

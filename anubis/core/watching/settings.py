@@ -21,6 +21,7 @@ class WatchSettings:
     continuity_ended_s: float | None = 60.0  # the same where the job has failed; None: no shorter
     patience: float = 1 / 30  # as a share of that: what interrupts it for no longer does not end it
     remark_s: float = 60.0  # a node that left its peers for so long and came back is unsteady
+    stalled_s: float = 600.0  # for so long no node works: the job stands still; 0: nobody says so
     vanished_s: float = 120.0  # for so long its series are gone while those of most go on
     gap_s: float = GAP_S  # a silence of the whole job that is worth a remark
     window: int = 8  # samples
@@ -38,6 +39,11 @@ class WatchSettings:
             raise UsageError(
                 f"a pull of {self.pull_s:g} s every {self.interval_s:g} s can miss a fault of "
                 f"{self.continuity_s:g} s: pull at least {self.interval_s + self.continuity_s:g} s"
+            )
+        if not 0 <= self.stalled_s < self.known_s:
+            raise UsageError(
+                f"stalled_s is {self.stalled_s:g}, expected 0 or more, and less than the "
+                f"{self.known_s:g} s that are read at each look"
             )
         if self.window < 1 or self.least_nodes < 3:
             raise UsageError("watching needs windows of a sample or more, and three nodes or more")

@@ -1,0 +1,147 @@
+"""Jobs are diagnosed by themselves: those that ended lately, and those that stand still. Each once.
+
+Nobody tells whether a job failed: its traces do. That a running job stands still is told, by a
+person or by whoever watches it; where its logs lie, that they say nothing any more tells it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis import config
+from anubis.core.diagnosing.cures import PastDiagnosis
+from anubis.core.diagnosing.evidence import Stall
+from anubis.core.diagnosing.policy import DiagnosisPolicy
+from anubis.core.diagnosing.stalls import AGAIN_S, LOGS, ToldStall, silent_since, undiagnosed
+from anubis.core.errors import AnubisError
+from anubis.core.past.events import Notice
+from anubis.core.past.status import Job
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import resolve
+from anubis.operations.diagnosing import DiagnosisRequest, diagnose_and_tell, kept_of
+from anubis.operations.keeping import Keeping
+from anubis.operations.stalling import stall_notice, told_of
+from anubis.operations.telling import note
+from anubis.report.wording import lasting, moment
+from anubis.store.history import ClusterHistory
+
+LATELY_S = 3600.0  # what ended before is history
+SETTLED_S = 30.0  # by then its logs are written
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Patient:
+    """A job that is to be diagnosed now."""
+
+    job: str
+    nodes: tuple[str, ...]
+    at: float  # when it ended, or since when it stands still
+    stall: Stall | None = None
+
+
+def diagnose_due(
+    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
+) -> tuple[PastDiagnosis, ...]:
+    """Jobs that ended lately or stand still, unless another process is at it; then all diagnoses of
+    the last day. `drive` has it done elsewhere, by this function without it."""
+    name = keeping.policy.diagnose
+    if not name:
+        return ()
+    policy, now = config.diagnosis(name), caller.clock()
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        with part.diagnoses.alone() as is_alone:
+            due = _due(part, policy, now) if is_alone else []
+            if drive is None:
+                for patient in due:
+                    _diagnose(patient, name, part, caller)
+        if due and drive is not None:
+            drive()
+        return tuple(part.diagnoses.since(now - policy.repeat_s))
+
+
+def _due(part: ClusterHistory, policy: DiagnosisPolicy, now: float) -> list[_Patient]:
+    jobs = {job.id: job for job in part.jobs.all()}
+    times: dict[str, list[float]] = {}
+    for diagnosis in part.diagnoses.since(0.0):
+        times.setdefault(diagnosis.job, []).append(diagnosis.at)
+    note(list(_silent(jobs.values(), policy, part, now)), part)
+    stalls = [stall for of_job in told_of(part).values() for stall in of_job]
+    return [*_ended(jobs.values(), times, now), *_stalled(undiagnosed(stalls, times), jobs, now)]
+
+
+def _ended(jobs: Iterable[Job], times: Mapping[str, list[float]], now: float) -> Iterable[_Patient]:
+    for job in jobs:
+        is_recent = job.end is not None and now - LATELY_S <= job.end <= now - SETTLED_S
+        if is_recent and job.end is not None and job.end not in times.get(job.id, ()):
+            yield _Patient(job=job.id, nodes=job.nodes, at=job.end)
+
+
+def _stalled(
+    stalls: Iterable[ToldStall], jobs: Mapping[str, Job], now: float
+) -> Iterable[_Patient]:
+    """Of a job that ended, the end is what is diagnosed."""
+    for stall in stalls:
+        job = jobs.get(stall.job)
+        runs = job.end is None if job else now - stall.at <= LATELY_S
+        if runs:
+            yield _Patient(
+                job=stall.job,
+                nodes=stall.nodes,
+                at=stall.at,
+                stall=Stall(since=stall.at, sentence=_sentence(stall)),
+            )
+
+
+def _sentence(stall: ToldStall) -> str:
+    reason = f": {stall.reason}" if stall.reason else ""
+    return f"{stall.source} says that it stands still since {moment(stall.at)}{reason}"
+
+
+def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Caller) -> None:
+    """What nothing tells of is kept as well: it is not asked again. What was advised for a stall
+    was not in vain where the job ended with it."""
+    request = DiagnosisRequest(
+        job=patient.job,
+        nodes=patient.nodes,
+        cluster=part.cluster,
+        policy=policy,
+        at=patient.at,
+        stall=patient.stall,
+        since=patient.at - AGAIN_S,
+    )
+    try:
+        view, _ = diagnose_and_tell(request, caller)
+        kept = kept_of(view)
+    except AnubisError as error:
+        kept = PastDiagnosis(
+            job=patient.job, at=patient.at, level=0, code="", headline=f"not diagnosed: {error}"
+        )
+    part.diagnoses.write(kept)
+    caller.remark(kept.headline)
+
+
+# --- who says that a job stands still -----------------------------------------------------------
+
+
+def _silent(
+    jobs: Iterable[Job], policy: DiagnosisPolicy, part: ClusterHistory, now: float
+) -> Iterable[Notice]:
+    """Running jobs that write nothing to logs of their own any more."""
+    from anubis.diagnosis.log_lines import last_written
+
+    if not policy.silent_s or "{job}" not in policy.places.get("logs", ""):
+        return
+    stalls = told_of(part)
+    for job in jobs:
+        if job.end is not None:
+            continue
+        written = last_written(Path(policy.place_of("logs", job.id)), now - policy.silent_s)
+        if written is None:
+            continue
+        since = silent_since(written, job.start, now, policy.silent_s, stalls.get(job.id, []))
+        if since is not None:
+            reason = f"its logs have said nothing for {lasting(now - since)}"
+            yield stall_notice(job.id, job.nodes, since, LOGS, reason)
