@@ -14,13 +14,23 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, ProcessState, Pulse, Stack
+from anubis.core.diagnosing.evidence import (
+    Collector,
+    JobEvidence,
+    ProcessState,
+    Pulse,
+    RankMap,
+    Stack,
+)
 from anubis.core.diagnosing.live_progress import Standstill, steps_of
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
 from anubis.diagnosis.flight_recorder import FlightDump, evidence_of, parse_dump
+from anubis.diagnosis.scheduling import ProcessorWatch
+from anubis.diagnosis.sockets import SocketWatch
 from anubis.files import json_value, read_text
 
 HOOK = Path(__file__).parent / "hook"
@@ -30,6 +40,8 @@ MOST_BYTES = 64 << 20
 MOST_RANKS = 4096  # of one machine
 AT_ONCE = 64
 PULSE_EVERY_S = 0.05
+PULSES_A_SAMPLE = 4  # of connections: they cost more to look at
+LONGEST_HOST = 255
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
 FRAMES = 40
 
@@ -42,6 +54,7 @@ class LiveRank:
     pid: int
     socket: str
     world: int = 0
+    host: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +88,7 @@ def _announced(file: Path) -> LiveRank:
             pid=int(words["pid"]),
             socket=str(words["socket"]),
             world=int(words.get("world", 0)),
+            host=one_line(str(words.get("host", "")))[:LONGEST_HOST],
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         raise EvidenceError(f'"{file}" is no announcement of a rank') from None
@@ -103,7 +117,7 @@ class LiveLook:
 def watch_ranks(folder: Path, job: str = "", *, every_s: float = 1.0) -> Iterator[LiveLook]:
     """Looks at a job, without end. Stacks are asked for only where it stands still. Between looks
     it is noted which process ends first: the launcher soon ends all."""
-    standstill = Standstill()
+    standstill, sockets, processors = Standstill(), SocketWatch(), ProcessorWatch()
     gone: dict[int, float] = {}
     while True:
         began = time.monotonic()
@@ -112,10 +126,30 @@ def watch_ranks(folder: Path, job: str = "", *, every_s: float = 1.0) -> Iterato
             evidence = _timed(ask_ranks(folder, job, stacks=False), ranks, gone)
             if (since := standstill.since(evidence)) is not None:
                 evidence = _timed(ask_ranks(folder, job), ranks, gone)
+            processors.sample({rank.rank: rank.pid for rank in ranks if rank.rank not in gone})
+            evidence = _watched(evidence, sockets, processors)
             yield LiveLook(evidence=evidence, still_since=since)
-        while time.monotonic() < began + every_s:
+        for pulse in count():
+            if time.monotonic() >= began + every_s:
+                break
             _note_ends(ranks, gone)
+            if pulse % PULSES_A_SAMPLE == 0:
+                sockets.sample({rank.rank: rank.pid for rank in ranks if rank.rank not in gone})
             time.sleep(PULSE_EVERY_S)
+
+
+def _watched(
+    evidence: JobEvidence, sockets: SocketWatch, processors: ProcessorWatch
+) -> JobEvidence:
+    connections = tuple(sockets.connections())
+    return replace(
+        evidence,
+        collectors=evidence.collectors | ({Collector.CONNECTIONS} if connections else set()),
+        connections=connections,
+        processes=tuple(
+            replace(process, waits=processors.share(process.rank)) for process in evidence.processes
+        ),
+    )
 
 
 def _note_ends(ranks: list[LiveRank], gone: dict[int, float]) -> None:
@@ -215,6 +249,7 @@ def live_evidence(answers: list[LiveAnswer], job: str, at: float) -> JobEvidence
     dumps = {answer.rank.rank: answer.dump for answer in answers if answer.dump}
     world = max((answer.rank.world for answer in answers), default=0)
     everybody = {*range(min(world, MOST_RANKS)), *(answer.rank.rank for answer in answers)}
+    hosts = {answer.rank.rank: answer.rank.host for answer in answers if answer.rank.host}
     recorded = evidence_of(dumps, job=job, at=at, expected=everybody)
     silent = [answer for answer in answers if answer.why_not and answer.pulse is Pulse.ANSWERS]
     gaps = {}
@@ -226,6 +261,7 @@ def live_evidence(answers: list[LiveAnswer], job: str, at: float) -> JobEvidence
     return replace(
         recorded,
         collectors=recorded.collectors | met,
+        ranks=RankMap(nodes=hosts, addresses={host: host for host in hosts.values()}),
         steps=steps,
         gaps=gaps,
         stacks=tuple(
@@ -236,4 +272,5 @@ def live_evidence(answers: list[LiveAnswer], job: str, at: float) -> JobEvidence
         processes=tuple(
             ProcessState(rank=answer.rank.rank, pulse=answer.pulse, at=at) for answer in answers
         ),
+        alive=any(answer.pulse is not Pulse.GONE for answer in answers),
     )

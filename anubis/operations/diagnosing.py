@@ -156,9 +156,10 @@ def rules() -> tuple[InferenceRule, ...]:
         root_cause,
         settings,
         slow,
+        wires,
     )
 
-    modules = (critical, log_facts, bystanders, hang, mismatch, slow, root_cause, settings)
+    modules = (critical, log_facts, bystanders, hang, mismatch, wires, slow, root_cause, settings)
     return tuple(rule for module in modules for rule in module.RULES)
 
 
@@ -235,7 +236,14 @@ def _fabric(topology: str) -> JobEvidence:
 
 
 def _trails() -> tuple[_Trail, ...]:
+    """What runs is asked first: while it is looked at, it may end, and its logs say why."""
     return (
+        _Trail(
+            place="live",
+            words="processes to ask",
+            collectors=(Collector.PROCESSES, Collector.STACKS, Collector.CONNECTIONS),
+            read=_live,
+        ),
         _Trail(
             place="logs",
             words="training logs",
@@ -247,12 +255,6 @@ def _trails() -> tuple[_Trail, ...]:
             words="kernel logs",
             collectors=(Collector.KERNEL_LOG,),
             read=_kernel,
-        ),
-        _Trail(
-            place="live",
-            words="processes to ask",
-            collectors=(Collector.PROCESSES, Collector.STACKS),
-            read=_live,
         ),
         _Trail(
             place="dumps",

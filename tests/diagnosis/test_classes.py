@@ -137,7 +137,7 @@ def test_a_bad_row_is_refused_in_one_sentence(tmp_path, row, words):
 
 
 def test_levels_are_told_for_policies():
-    assert TABLE.levels["nccl-mismatch"] == 4
+    assert TABLE.levels["nccl-version"] == 4
     assert "xid-79" not in TABLE.levels
 
 

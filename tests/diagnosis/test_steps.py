@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,9 +13,17 @@ import pytest
 
 from anubis.core.diagnosing import slow
 from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, StepTime
+from anubis.core.diagnosing.evidence import (
+    Collector,
+    JobEvidence,
+    ProcessState,
+    Pulse,
+    RankMap,
+    StepTime,
+)
 from anubis.core.diagnosing.facts import FactKind
 from anubis.core.errors import EvidenceError
+from anubis.diagnosis import scheduling
 from anubis.diagnosis.kineto import parse_trace, read_traces
 from anubis.diagnosis.step_tables import parse_step_table, read_step_table
 
@@ -123,6 +132,65 @@ def test_who_is_half_as_long_again_on_the_wire_is_named(
     seconds: tuple[float, ...], ranks: list[int]
 ):
     assert named(on_the_wire(*seconds), FactKind.SLOW_NETWORK) == ranks
+
+
+def kept_waiting(*shares: float | None, stages: dict[int, int] | None = None) -> JobEvidence:
+    return JobEvidence(
+        job="",
+        at=0.0,
+        collectors=frozenset({Collector.PROCESSES}),
+        ranks=RankMap(stages=stages or {}),
+        processes=tuple(
+            ProcessState(rank=rank, pulse=Pulse.ANSWERS, waits=share)
+            for rank, share in enumerate(shares)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "ranks"),
+    [
+        pytest.param((0.07, 0.09, 0.69, 0.08), [2], id="as measured with a tenth of a processor"),
+        pytest.param((0.5, 0.55, 0.95, 0.6), [], id="all wait"),
+        pytest.param((0.01, 0.02, 0.2), [], id="not for long"),
+        pytest.param((0.9,), [], id="no peers"),
+        pytest.param((None, 0.05, 0.9), [2], id="one that nobody looked at"),
+        pytest.param((0.9, 0.05), [0], id="one peer"),
+    ],
+)
+def test_whose_program_waits_for_a_processor_is_named(
+    shares: tuple[float | None, ...], ranks: list[int]
+):
+    assert named(kept_waiting(*shares)) == ranks
+
+
+def test_only_ranks_of_the_same_stage_are_peers_in_waiting():
+    stages = {0: 0, 1: 0, 2: 1, 3: 1}
+    assert named(kept_waiting(0.05, 0.06, 0.6, 0.62, stages=stages)) == []
+
+
+def test_a_process_waits_as_long_as_its_threads_do_since_the_oldest_sample(monkeypatch):
+    waited, clock = iter([1.0, 2.0, 4.0, 12.0]), iter([100.0, 104.0, 110.0, 120.0])
+    monkeypatch.setattr(scheduling, "_waited_s", lambda _: next(waited, None))
+    monkeypatch.setattr(scheduling.time, "monotonic", lambda: next(clock))
+    watch = scheduling.ProcessorWatch()
+    watch.sample({5: 1})
+    watch.sample({5: 1})
+    assert watch.share(5) is None  # 4 s are too few
+    watch.sample({5: 1})
+    assert watch.share(5) == pytest.approx(0.3)  # 3 s of 10
+    watch.sample({5: 1})
+    watch.sample({5: 1})  # it is gone
+    assert watch.share(5) == pytest.approx(0.55)
+    assert watch.share(6) is None
+
+
+def test_the_kernel_counts_for_each_thread_of_a_process():
+    own = Path("/proc/self/schedstat").read_text().split()
+    waited_s = scheduling._waited_s(os.getpid())
+    assert waited_s is not None
+    assert waited_s >= int(own[1]) / 1e9
+    assert scheduling._waited_s(2**22 + 1) is None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ import random
 import pytest
 
 from anubis import config
+from anubis.core.diagnosing import mismatch
+from anubis.core.diagnosing.analyst import analyse
+from anubis.core.diagnosing.chain import reason
 from anubis.core.diagnosing.evidence import Collector, Gravity, RankMap
 from anubis.core.errors import EvidenceError
 from anubis.diagnosis.ranks import in_order
@@ -42,6 +45,23 @@ def test_a_traceback_is_one_event_with_the_same_detail_on_all_ranks(tmp_path):
         (3, "n2", "python-error"),
     ]
     assert len({event.detail for event in log}) == 1
+
+
+def test_gloo_s_words_on_another_shape_blame_nobody(tmp_path):
+    """Recorded: rank 2 had called another shape, its peers lost their connections to it."""
+    (tmp_path / "rank_2.log").write_text(
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+        "  what():  [enforce fail at /g/gloo/transport/tcp/pair.cc:456] op.preamble.length <= "
+        "op.nbytes. 74112 vs 4. Received data size doesn't match expected size.\n"
+    )
+    for rank in (0, 1, 3):
+        words = f"[/g/gloo/transport/tcp/pair.cc:537] Read error [10.0.0.{rank}]:51897: Connection"
+        error = f"RuntimeError: {words} reset by peer. This is typically caused by a remote worker"
+        (tmp_path / f"rank_{rank}.log").write_text(raised(error))
+    evidence = read(tmp_path)
+    assert [event.rank for event in evidence.log if event.gravity == "mismatch"] == [2]
+    analysis = analyse(reason(evidence, mismatch.RULES), evidence)
+    assert (analysis.is_nobodys, analysis.nodes) == (True, ())
 
 
 def test_the_same_error_in_another_line_has_another_detail(tmp_path):

@@ -47,8 +47,8 @@ TIERS = (
     Tier(kinds=(FactKind.COMMON_PART,), trouble=JobTrouble.FAILED),
     Tier(kinds=(FactKind.SILENT,), trouble=JobTrouble.FAILED),
     Tier(kinds=(FactKind.DISTRIBUTED_ERROR,), trouble=JobTrouble.FAILED),
-    Tier(kinds=(FactKind.SLOW_COMPUTE,), trouble=JobTrouble.SLOW),
     Tier(kinds=(FactKind.SLOW_NETWORK,), trouble=JobTrouble.SLOW),
+    Tier(kinds=(FactKind.SLOW_COMPUTE,), trouble=JobTrouble.SLOW),
     Tier(kinds=(FactKind.UNLIKE_PEERS,), trouble=JobTrouble.UNEVEN),
     Tier(kinds=(FactKind.OUTLIER,), trouble=JobTrouble.UNEVEN),
     Tier(kinds=(FactKind.SETTINGS_DIFFER,), trouble=JobTrouble.UNEVEN),
@@ -93,7 +93,11 @@ def _trouble(likely: JobTrouble, facts: Iterable[JobFact], evidence: JobEvidence
         return JobTrouble.FAILED
     if evidence.stall:
         return JobTrouble.HUNG
+    if FactKind.MISMATCH in kinds and FactKind.DIED in kinds:
+        return JobTrouble.FAILED
     if kinds & {FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED, FactKind.MISMATCH}:
+        return JobTrouble.HUNG
+    if FactKind.UNREACHABLE in kinds and evidence.alive:
         return JobTrouble.HUNG
     if kinds & {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR} and not evidence.alive:
         return JobTrouble.FAILED

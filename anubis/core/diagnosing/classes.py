@@ -31,9 +31,10 @@ class ErrorClass:
     """Letters that the line contains, capitals as they are."""
     pattern: str = ""
     """A regular expression that it matches as well. The groups peer, device and rank are told."""
-    gravity: Literal["critical", "distributed", "application", "memory", "loss", "note"]
+    gravity: Literal["critical", "distributed", "application", "mismatch", "memory", "loss", "note"]
     """Critical: broken hardware, here. Distributed: between two. Application: the program or the
-    hardware, a repeat tells. Memory: too little of it. Loss: not a number. Note: no cause."""
+    hardware, a repeat tells. Mismatch: ranks called different collectives, nobody is blamed.
+    Memory: too little of it. Loss: not a number. Note: no cause."""
     means: str
     """In a few words."""
     source: str

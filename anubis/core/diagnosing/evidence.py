@@ -28,7 +28,7 @@ class Collector(StrEnum):
     STEPS = "steps"
     TELEMETRY = "telemetry"
     SETTINGS = "settings"
-    NETWORK = "network"
+    CONNECTIONS = "connections"
 
 
 class Gravity(StrEnum):
@@ -37,6 +37,7 @@ class Gravity(StrEnum):
     CRITICAL = "critical"  # a sure sign of broken hardware, here
     DISTRIBUTED = "distributed"  # something went wrong between two, and it may be the other
     APPLICATION = "application"  # the program, or the hardware: a repeat tells
+    MISMATCH = "mismatch"  # ranks called different collectives: no one of them is to blame
     MEMORY = "memory"  # somebody asked for more of it than there is
     LOSS = "loss"  # the training itself went wrong: not a number
     NOTE = "note"  # known, and no cause
@@ -131,6 +132,19 @@ class ProcessState:
     rank: int
     pulse: Pulse
     at: float | None = None
+    waits: float | None = None  # share of the time for which it could have run, and was not let
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """What a rank sends to another one or to an address, by the kernel of its own host."""
+
+    rank: int
+    peer: str  # address
+    peer_rank: int | None = None
+    samples: int  # lately
+    sending: int  # of these: bytes were under way, and not because the peer's program was slow
+    resent: int = 0  # how often the same bytes were sent again by now, without an answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +233,7 @@ class JobEvidence:
     stacks: tuple[Stack, ...] = ()
     processes: tuple[ProcessState, ...] = ()
     steps: tuple[StepTime, ...] = ()
+    connections: tuple[Connection, ...] = ()
     look: Look | None = None  # at its telemetry
     settings: tuple[OddSetting, ...] = ()
     unread: frozenset[str] = frozenset()  # nodes whose logs nobody has: they are not silent
@@ -261,6 +276,7 @@ def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
             stacks=evidence.stacks + piece.stacks,
             processes=evidence.processes + piece.processes,
             steps=evidence.steps + piece.steps,
+            connections=evidence.connections + piece.connections,
             settings=evidence.settings + piece.settings,
         )
     gaps = {

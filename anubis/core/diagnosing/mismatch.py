@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from anubis.core.diagnosing.chain import Hearing, InferenceRule
-from anubis.core.diagnosing.evidence import Call, CallState, Collector
+from anubis.core.diagnosing.critical import crash_window
+from anubis.core.diagnosing.evidence import Call, CallState, Collector, Gravity
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.diagnosing.hang import named
 from anubis.core.diagnosing.waiting import Waiting
@@ -122,6 +123,15 @@ def _circles(hearing: Hearing) -> Iterator[JobFact]:
             yield _fact("circle", fact, RING_CONFIDENCE)
 
 
+def _logged(hearing: Hearing) -> Iterator[JobFact]:
+    """Whoever says so only received what did not fit."""
+    window = crash_window(hearing.evidence)
+    for event in hearing.evidence.log:
+        if event.gravity is Gravity.MISMATCH and window.has(event.at):
+            speaker = "a rank" if event.rank is None else f"rank {event.rank}"
+            yield _fact(event.code, f"{speaker}: {event.text}")
+
+
 def _fact(code: str, sentence: str, confidence: float = 0.95) -> JobFact:
     return JobFact(
         kind=FactKind.MISMATCH,
@@ -133,6 +143,12 @@ def _fact(code: str, sentence: str, confidence: float = 0.95) -> JobFact:
 
 
 RULES = (
+    InferenceRule(
+        name="whose collectives do not fit, by the training log",
+        needs=frozenset({Collector.TRAINING_LOG}),
+        gives=frozenset({FactKind.MISMATCH}),
+        infer=_logged,
+    ),
     InferenceRule(
         name="whose collectives do not fit together",
         needs=frozenset({Collector.CALLS}),

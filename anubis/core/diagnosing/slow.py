@@ -1,4 +1,5 @@
-"""A slow job: who computes slowly, or communicates slowly, by the times of steps (Aegis' phase 2).
+"""A slow job: who computes slowly, or communicates slowly, by the times of steps (Aegis' phase 2);
+and whose program is kept from running.
 
 Collectives end on all ranks at once, so who comes last waits least: a rank whose time in the
 collectives of its group stays below `ALPHA` of the group's mean holds the group up. That alone
@@ -21,8 +22,11 @@ ALPHA = 0.8
 BETA = 1.5
 OWN_RATIO = 1.2
 FEWEST_STEPS = 3
+WAITS = 0.25  # of the time, that a program waits for a processor longer than its peers do
+WAITS_TIMES = 2.0  # that, and so many times as long
 LEAST_EFFECT = 0.05  # of the step, that its own time is longer than that of its peers
 ALPHA_CONFIDENCE = 0.85
+WAITS_CONFIDENCE = 0.8
 BETA_CONFIDENCE = 0.75
 
 
@@ -109,6 +113,30 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
             )
 
 
+def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
+    evidence = hearing.evidence
+    stages = evidence.ranks.stages
+    waits = {state.rank: state.waits for state in evidence.processes if state.waits is not None}
+    for rank, share in waits.items():
+        peers = [
+            of_peer
+            for peer, of_peer in waits.items()
+            if peer != rank and stages.get(peer) == stages.get(rank)
+        ]
+        typical = median(peers) if peers else share
+        if share - typical >= WAITS and share >= WAITS_TIMES * typical:
+            yield JobFact(
+                kind=FactKind.SLOW_COMPUTE,
+                whom=whom_of(evidence, rank),
+                evidence=(
+                    f"the program of rank {rank} waits for a processor {share:.0%} of the time,"
+                    f" those of its {len(peers)} peers {typical:.0%}"
+                ),
+                confidence=WAITS_CONFIDENCE,
+                code="waits-for-processor",
+            )
+
+
 def _slow_network(hearing: Hearing) -> Iterator[JobFact]:
     evidence = hearing.evidence
     measured = paces(evidence.steps)
@@ -144,6 +172,12 @@ RULES = (
         needs=frozenset({Collector.STEPS}),
         gives=frozenset({FactKind.SLOW_COMPUTE}),
         infer=_slow_compute,
+    ),
+    InferenceRule(
+        name="whose program waits for a processor",
+        needs=frozenset({Collector.PROCESSES}),
+        gives=frozenset({FactKind.SLOW_COMPUTE}),
+        infer=_kept_waiting,
     ),
     InferenceRule(
         name="who communicates slowly",
