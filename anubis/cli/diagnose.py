@@ -41,9 +41,21 @@ def diagnose(
         Path | None,
         _place("dumps", "A folder of Flight Recorder dumps, one for each rank."),
     ] = None,
+    ras: Annotated[
+        Path | None,
+        _place("ras", "Reports of NCCL's RAS, text or JSON: a file, or a folder of several."),
+    ] = None,
+    xpu_timer: Annotated[
+        Path | None,
+        _place("xpu-timer", "What DLRover's xpu_timer exposes: a scrape, or one of each node."),
+    ] = None,
     traces: Annotated[
         Path | None,
-        _place("traces", "How long its collectives took: NCCL Inspector, Kineto, xpu_timer, CSV."),
+        _place("traces", "How long its steps took: a folder of Kineto's traces, or a CSV file."),
+    ] = None,
+    inspector: Annotated[
+        Path | None,
+        _place("inspector", "The folder into which NCCL Inspector wrote, as JSON."),
     ] = None,
     live: Annotated[
         Path | None,
@@ -130,7 +142,10 @@ def diagnose(
         "logs": logs,
         "kernel": kernel,
         "dumps": dumps,
+        "ras": ras,
+        "xpu-timer": xpu_timer,
         "traces": traces,
+        "inspector": inspector,
         "live": live,
         "telemetry": telemetry,
     }

@@ -68,36 +68,39 @@ def _below(folder: Path) -> Iterator[Path]:
             yield file
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Lines without their ends. A carriage return ends one as well: progress bars use it."""
+def read_lines(
+    path: Path, *, longest: int = LONGEST, most_bytes: int | None = None
+) -> Iterator[str]:
+    """Lines without their ends. A carriage return ends one as well: progress bars use it.
+    `most_bytes`: from the end of a file that is not packed."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == GZIPPED
             if packed:
                 file.seek(0)
                 with gzip.open(file) as unpacked:
-                    yield from split_lines(cast(IO[bytes], unpacked))
+                    yield from split_lines(cast(IO[bytes], unpacked), longest)
                 return
-            file.seek(max(0, file.seek(0, 2) - MOST_BYTES))
-            yield from split_lines(file)
+            file.seek(max(0, file.seek(0, 2) - (most_bytes or MOST_BYTES)))
+            yield from split_lines(file, longest)
     except (OSError, ValueError, EOFError, zlib.error) as cause:
         reason = getattr(cause, "strerror", None) or cause
         raise EvidenceError(f'cannot read "{path}": {reason}') from None
 
 
-def split_lines(file: IO[bytes]) -> Iterator[str]:
+def split_lines(file: IO[bytes], longest: int = LONGEST) -> Iterator[str]:
     rest, total = b"", 0
     while total < MOST_BYTES and (chunk := file.read(CHUNK)):
         total += len(chunk)
         *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
-        yield from map(_text, lines)
-        rest = rest[:LONGEST]
+        yield from (_text(line, longest) for line in lines)
+        rest = rest[:longest]
     if rest:
-        yield _text(rest)
+        yield _text(rest, longest)
 
 
-def _text(line: bytes) -> str:
-    text = line[:LONGEST].decode(errors="replace")
+def _text(line: bytes, longest: int) -> str:
+    text = line[:longest].decode(errors="replace")
     if "\0" in text:
         text = text.replace("\0", "")
     return COLOURS.sub("", text) if "\x1b" in text else text

@@ -35,8 +35,8 @@ from anubis.store.history import ClusterHistory
 LIVE_S = 20.0  # for so long running processes are looked at
 SOURCE = "diagnosis"  # of its suspicions
 HOW_TO_NAME = (
-    "nothing says where the job left its traces: give --logs, --kernel, --dumps, --traces, --live "
-    "or --telemetry"
+    "nothing says where the job left its traces: give --logs, --kernel, --dumps, --ras, "
+    "--xpu-timer, --traces, --inspector, --live or --telemetry"
 )
 
 
@@ -209,15 +209,16 @@ def _collected(
     caller: Caller,
 ) -> Iterator[JobEvidence]:
     for trail in _trails():
-        path = places.get(trail.place)
-        if path is None:
-            yield _gap(trail, f"no {trail.words} (--{trail.place})")
-            continue
-        caller.doing(f"reading {trail.words}")
-        try:
-            yield trail.read(path, ranks, classes)
-        except EvidenceError as error:
-            yield _gap(trail, str(error))
+        if (path := places.get(trail.place)) is not None:
+            caller.doing(f"reading {trail.words}")
+            try:
+                yield trail.read(path, ranks, classes)
+            except EvidenceError as error:
+                yield _gap(trail, str(error))
+    absent = [trail for trail in _trails() if trail.place not in places]
+    for trail in absent:  # what was named, and could not be read, was told before
+        instead = [rival.place for rival in absent if {*rival.collectors} & {*trail.collectors}]
+        yield _gap(trail, f"no {trail.words} ({' or '.join(f'--{place}' for place in instead)})")
     if topology:
         yield _fabric(topology)
 
@@ -247,7 +248,7 @@ def _trails() -> tuple[_Trail, ...]:
         _Trail(
             place="logs",
             words="training logs",
-            collectors=(Collector.TRAINING_LOG,),
+            collectors=(Collector.TRAINING_LOG, Collector.EXITS),
             read=_logs,
         ),
         _Trail(
@@ -263,10 +264,28 @@ def _trails() -> tuple[_Trail, ...]:
             read=_dumps,
         ),
         _Trail(
+            place="ras",
+            words="reports of RAS",
+            collectors=(Collector.PROGRESS, Collector.PROCESSES),
+            read=_ras,
+        ),
+        _Trail(
+            place="xpu-timer",
+            words="timers of kernels",
+            collectors=(Collector.TIMERS,),
+            read=_timers,
+        ),
+        _Trail(
             place="traces",
             words="traces of steps",
             collectors=(Collector.STEPS,),
             read=_traces,
+        ),
+        _Trail(
+            place="inspector",
+            words="lines of NCCL Inspector",
+            collectors=(Collector.STEPS,),
+            read=_inspector,
         ),
         _Trail(
             place="telemetry",
@@ -310,6 +329,24 @@ def _dumps(path: Path, *_: object) -> JobEvidence:
     from anubis.diagnosis.flight_recorder import read_dumps
 
     return read_dumps(path)
+
+
+def _ras(path: Path, *_: object) -> JobEvidence:
+    from anubis.diagnosis.ras import read_ras
+
+    return read_ras(path)
+
+
+def _timers(path: Path, *_: object) -> JobEvidence:
+    from anubis.diagnosis.xpu_timer import read_xpu_timer
+
+    return read_xpu_timer(path)
+
+
+def _inspector(path: Path, *_: object) -> JobEvidence:
+    from anubis.diagnosis.inspector import read_inspector
+
+    return read_inspector(path)
 
 
 def _traces(path: Path, *_: object) -> JobEvidence:

@@ -96,13 +96,17 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "cure", cure(diagnosis)
     for step in next_steps(view):
         yield "next", step
-    if gaps := sorted(dict.fromkeys(diagnosis.gaps.values()), key=_was_not_named):
-        yield "not seen", "; ".join(gaps)
+    if gaps := not_seen(diagnosis.gaps.values()):
+        yield "not seen", gaps
 
 
-def _was_not_named(gap: str) -> bool:
-    """What was named and could not be read comes first."""
-    return gap.startswith("no ") and gap.endswith(")")
+def not_seen(gaps: Iterable[str]) -> str:
+    """What was named and could not be read comes first, then what could be named. What no option
+    brings is on the page alone."""
+    every = dict.fromkeys(gaps)
+    unnamed = [gap[len("no ") :] for gap in every if gap.startswith("no ") and gap.endswith(")")]
+    failed = [gap for gap in every if not gap.startswith("no ")]
+    return "; ".join([*failed, *([f"no {', '.join(unnamed)}"] if unnamed else [])])
 
 
 def _and_more(culprits: Sequence[Whom]) -> str:

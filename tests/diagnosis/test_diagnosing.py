@@ -73,7 +73,7 @@ def test_the_answer_fits_ten_lines_and_names_what_was_not_seen(dumps: Path, call
     lines = dict(report.ten_lines(view))
     assert len(lines) <= 9  # and the headline
     assert lines["cure"] == "level 2 of 4: restart the processes"
-    assert "no telemetry (--telemetry)" in lines["not seen"]
+    assert "telemetry (--telemetry)" in lines["not seen"]
 
 
 def test_the_page_shows_who_waits_for_whom_and_escapes_what_ranks_said(dumps: Path, caller: Caller):

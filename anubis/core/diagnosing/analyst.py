@@ -56,6 +56,12 @@ TIERS = (
 )
 
 
+HANGS = {
+    *(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED),
+    *(FactKind.STANDSTILL, FactKind.MISMATCH),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
     trouble: JobTrouble
@@ -82,7 +88,10 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
         if not tier.blames:
             return Analysis(trouble=trouble, decisive=tuple(facts), is_nobodys=True)
         return Analysis(trouble=trouble, culprits=culprits, decisive=tuple(facts))
-    return Analysis(trouble=_trouble(JobTrouble.NOTHING, reasoning.facts, evidence))
+    return Analysis(
+        trouble=_trouble(JobTrouble.NOTHING, reasoning.facts, evidence),
+        decisive=tuple(fact for fact in reasoning.facts if fact.kind is FactKind.STANDSTILL),
+    )
 
 
 def _trouble(likely: JobTrouble, facts: Iterable[JobFact], evidence: JobEvidence) -> JobTrouble:
@@ -95,7 +104,7 @@ def _trouble(likely: JobTrouble, facts: Iterable[JobFact], evidence: JobEvidence
         return JobTrouble.HUNG
     if FactKind.MISMATCH in kinds and FactKind.DIED in kinds:
         return JobTrouble.FAILED
-    if kinds & {FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED, FactKind.MISMATCH}:
+    if kinds & HANGS:
         return JobTrouble.HUNG
     if FactKind.UNREACHABLE in kinds and evidence.alive:
         return JobTrouble.HUNG

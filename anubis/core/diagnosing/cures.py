@@ -74,6 +74,7 @@ def _levels() -> dict[str, int]:
         FactKind.OUTLIER: 0,
         FactKind.SETTINGS_DIFFER: 3,
         FactKind.NETWORK_FAULT: 3,
+        FactKind.STANDSTILL: 1,
         FactKind.SAME_ERROR: 4,
         FactKind.MISMATCH: 4,
         FactKind.BAD_LOSS: 4,

@@ -31,10 +31,28 @@ CAUSES = (
     FactKind.UNFINISHED,
     FactKind.ABSENT,
     FactKind.DISTRIBUTED_ERROR,
+    FactKind.STANDSTILL,
     FactKind.MISMATCH,
     FactKind.SAME_ERROR,
     FactKind.BAD_LOSS,
 )
+
+
+UNSEEN = {
+    Collector.KERNEL_LOG: "kernel logs",
+    Collector.TRAINING_LOG: "training logs",
+    Collector.EXITS: "exit codes",
+    Collector.REACH: "word of whether its nodes answer",
+    Collector.PROCESSES: "processes to ask",
+    Collector.PROGRESS: "counts of collectives",
+    Collector.CALLS: "records of collectives",
+    Collector.STACKS: "stacks",
+    Collector.STEPS: "traces of steps",
+    Collector.TIMERS: "timers of kernels",
+    Collector.TELEMETRY: "telemetry",
+    Collector.SETTINGS: "settings of its nodes",
+    Collector.CONNECTIONS: "connections between its ranks",
+}
 
 
 class DiagnosisAnswer(StrEnum):
@@ -111,9 +129,15 @@ def diagnose(
         decisive=analysis.decisive,
         is_nobodys=analysis.is_nobodys,
         collectors=evidence.collectors,
-        gaps=evidence.gaps,
+        gaps={**untold(evidence), **evidence.gaps},
         unmet=reasoning.unmet,
     )
+
+
+def untold(evidence: JobEvidence) -> dict[Collector, str]:
+    """What nobody brought, and nobody said why."""
+    missing = [name for name in Collector if name not in evidence.collectors]
+    return {name: f"no {UNSEEN[name]}" for name in missing if name not in evidence.gaps}
 
 
 def _about(analysis: Analysis, reasoning: Reasoning) -> list[JobFact]:

@@ -26,6 +26,7 @@ class Collector(StrEnum):
     CALLS = "calls"
     STACKS = "stacks"
     STEPS = "steps"
+    TIMERS = "timers"
     TELEMETRY = "telemetry"
     SETTINGS = "settings"
     CONNECTIONS = "connections"
@@ -123,6 +124,7 @@ class Pulse(StrEnum):
     ANSWERS = "answers"
     STOPPED = "stopped"  # it is there, and does not answer
     GONE = "gone"
+    UNHEARD = "unheard"  # the other processes of the job hear nothing of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,14 @@ class Connection:
     samples: int  # lately
     sending: int  # of these: bytes were under way, and not because the peer's program was slow
     resent: int = 0  # how often the same bytes were sent again by now, without an answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelTimer:
+    """Whether a kernel of a rank has run for so long that its timer calls it hung."""
+
+    rank: int
+    is_hung: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +244,7 @@ class JobEvidence:
     processes: tuple[ProcessState, ...] = ()
     steps: tuple[StepTime, ...] = ()
     connections: tuple[Connection, ...] = ()
+    timers: tuple[KernelTimer, ...] = ()
     look: Look | None = None  # at its telemetry
     settings: tuple[OddSetting, ...] = ()
     unread: frozenset[str] = frozenset()  # nodes whose logs nobody has: they are not silent
@@ -277,6 +288,7 @@ def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
             processes=evidence.processes + piece.processes,
             steps=evidence.steps + piece.steps,
             connections=evidence.connections + piece.connections,
+            timers=evidence.timers + piece.timers,
             settings=evidence.settings + piece.settings,
         )
     gaps = {

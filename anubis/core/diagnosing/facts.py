@@ -13,7 +13,7 @@ class FactKind(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     UNREACHABLE = "unreachable"
     DIED = "died"  # its process was ended from outside
-    STOPPED = "stopped"  # its process is there and does nothing
+    STOPPED = "stopped"  # its process does nothing, or is not heard of
     ABSENT = "absent"  # its group waits in a collective that it never launched
     UNFINISHED = "unfinished"  # all launched, and it did not finish
     SILENT = "silent"  # others name it, and it says nothing: the dead do not log
@@ -26,6 +26,7 @@ class FactKind(StrEnum):
     COMMON_PART = "common-part"  # one part explains the distributed errors
     # of the whole job
     SAME_ERROR = "same-error"  # on nine of ten ranks: the code, its data or its settings
+    STANDSTILL = "standstill"  # its kernels do not end, and nobody knows why
     MISMATCH = "mismatch"  # ranks called different collectives: nobody is to blame
     BAD_LOSS = "bad-loss"  # not a number
     SETTINGS_DIFFER = "settings-differ"

@@ -1,9 +1,10 @@
 """A hang: who did not come (ABSENT), who came and did not finish (UNFINISHED), and whose process
-does not answer (STOPPED) or is gone (DIED)."""
+does not answer (STOPPED) or is gone (DIED). And that all wait, where no more is known
+(STANDSTILL)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from anubis.core.diagnosing.chain import Hearing, InferenceRule
 from anubis.core.diagnosing.evidence import Collector, JobEvidence, Pulse
@@ -12,6 +13,9 @@ from anubis.core.diagnosing.waiting import Root, Wait, Waiting
 
 RECORDED = 0.9  # how sure one may be of who is known not to have come
 UNRECORDED = 0.7  # its record may have been lost
+ALL_HANG, SOME_HANG = 0.9, 0.7  # how sure one may be that a job hangs, by its kernels
+SHOWN = 3  # ranks that a sentence names
+HEARSAY = 0.8  # who is not heard of may be stopped, gone or out of reach
 
 
 def whom_of(evidence: JobEvidence, rank: int) -> Whom:
@@ -52,6 +56,12 @@ def named(operation: str, communicator: str, sequence: int) -> str:
     return f"{operation or 'collective'} {sequence} of {communicator or 'the job'}"
 
 
+def ranks_named(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(ranks)[:SHOWN]))
+    more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
 def _doing(evidence: JobEvidence, rank: int) -> str:
     stacks = (stack.frames for stack in evidence.stacks if stack.rank == rank)
     frames = next(stacks, ())
@@ -68,19 +78,42 @@ def _since(wait: Wait, evidence: JobEvidence) -> float | None:
     return min(launches, default=None)
 
 
+STATES = {
+    Pulse.GONE: "is gone",
+    Pulse.STOPPED: "is there, and does not answer",
+    Pulse.UNHEARD: "is not heard of by the others: it is stopped, gone or out of reach",
+}
+
+
 def _processes(hearing: Hearing) -> Iterable[JobFact]:
     evidence = hearing.evidence
     for process in evidence.processes:
         if process.pulse is not Pulse.ANSWERS:
-            is_gone = process.pulse is Pulse.GONE
-            state = "is gone" if is_gone else "is there, and does not answer"
             yield JobFact(
-                kind=FactKind.DIED if is_gone else FactKind.STOPPED,
+                kind=FactKind.DIED if process.pulse is Pulse.GONE else FactKind.STOPPED,
                 whom=whom_of(evidence, process.rank),
-                evidence=f"the process of rank {process.rank} {state}",
+                evidence=f"the process of rank {process.rank} {STATES[process.pulse]}",
+                confidence=HEARSAY if process.pulse is Pulse.UNHEARD else 1.0,
                 code=process.pulse,
                 at=process.at,
             )
+
+
+def _standstill(hearing: Hearing) -> Iterable[JobFact]:
+    """Whose kernels end may be the one that the others wait for, or its timer is only late: nobody
+    is named for it."""
+    timers = {timer.rank: timer.is_hung for timer in hearing.evidence.timers}
+    ended = sorted(rank for rank, is_hung in timers.items() if not is_hung)
+    hung = len(timers) - len(ended)
+    if 2 * hung > len(timers):
+        rest = f", and none of {ranks_named(ended)} hangs" if ended else ""
+        yield JobFact(
+            kind=FactKind.STANDSTILL,
+            whom=Whom(),
+            evidence=f"a kernel of {hung} of {len(timers)} ranks has not ended for minutes{rest}",
+            confidence=SOME_HANG if ended else ALL_HANG,
+            code="kernel-timer",
+        )
 
 
 RULES = (
@@ -95,5 +128,11 @@ RULES = (
         needs=frozenset({Collector.PROCESSES}),
         gives=frozenset({FactKind.STOPPED, FactKind.DIED}),
         infer=_processes,
+    ),
+    InferenceRule(
+        name="whose kernels do not end",
+        needs=frozenset({Collector.TIMERS}),
+        gives=frozenset({FactKind.STANDSTILL}),
+        infer=_standstill,
     ),
 )

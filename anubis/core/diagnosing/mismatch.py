@@ -15,7 +15,7 @@ from anubis.core.diagnosing.chain import Hearing, InferenceRule
 from anubis.core.diagnosing.critical import crash_window
 from anubis.core.diagnosing.evidence import Call, CallState, Collector, Gravity
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
-from anubis.core.diagnosing.hang import named
+from anubis.core.diagnosing.hang import SHOWN, named, ranks_named
 from anubis.core.diagnosing.waiting import Waiting
 
 EVEN = frozenset(
@@ -32,7 +32,6 @@ EVEN = frozenset(
     ]
 )  # operations whose input is as large on each rank
 RING_CONFIDENCE = 0.7
-SHOWN = 3  # ranks that are named of those that differ
 
 
 def _mismatches(hearing: Hearing) -> Iterator[JobFact]:
@@ -97,13 +96,7 @@ def _types(call: Call) -> str:
 
 def _told(sides: Variants) -> str:
     few = sorted(sides.items(), key=lambda side: (len(side[1]), side[1]))
-    return ", ".join(f"{label} on {_ranks(ranks)}" for label, ranks in few[:SHOWN])
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, sorted(ranks)[:SHOWN]))
-    more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+    return ", ".join(f"{label} on {ranks_named(ranks)}" for label, ranks in few[:SHOWN])
 
 
 def _circles(hearing: Hearing) -> Iterator[JobFact]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from anubis.core.diagnosing.cures import CurePolicy
 from anubis.core.watching.likelihood import FAULTS
 
-PLACES = ("logs", "kernel", "dumps", "traces", "live", "telemetry")
+PLACES = (
+    *("logs", "kernel", "dumps", "ras", "xpu-timer", "traces", "inspector", "live", "telemetry"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +19,8 @@ class DiagnosisPolicy(CurePolicy):
     summary: str = ""
     """What it is for, in one line."""
     places: Mapping[str, str] = field(default_factory=dict)
-    """Where jobs leave logs, kernel, dumps, traces, live and telemetry: a path in which {job}
-    stands for the job's id. The command line goes before it."""
+    """Where jobs leave logs, kernel, dumps, ras, xpu-timer, traces, inspector, live and telemetry:
+    a path in which {job} stands for the job's id. The command line goes before it."""
     classes: str = "default"
     """What lines of logs mean: a table under configs/classes/."""
     categories: Mapping[str, str] = field(default_factory=dict)
