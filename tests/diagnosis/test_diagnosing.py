@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +11,11 @@ import yaml
 
 import anubis
 from anubis.core.diagnosing.analyst import JobTrouble
-from anubis.core.diagnosing.cures import CureLevel, CurePolicy
-from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, joined
+from anubis.core.diagnosing.cures import CureLevel
+from anubis.core.diagnosing.diagnostician import DiagnosisAnswer
+from anubis.core.diagnosing.evidence import Collector
 from anubis.core.errors import UsageError
 from anubis.core.past.events import JobAllocated, JobEnded, JobStalled, Notice
-from anubis.diagnosis.flight_recorder import read_dumps
-from anubis.diagnosis.step_tables import parse_step_table
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.diagnosed import SETTLED_S
@@ -28,7 +24,6 @@ from anubis.operations.telling import note
 from anubis.report import diagnosis as report
 from anubis.report import diagnosis_page
 from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, written
-from tests.diagnosis.test_steps import table
 
 NOW = 1_790_000_000.0
 NODES = ("n0", "n1")
@@ -201,33 +196,7 @@ def test_a_policy_that_says_nothing_of_diagnosis_diagnoses_nothing(caller: Calle
     assert anubis.diagnose_due(anubis.keeping_of(), caller) == ()
 
 
-# --- whatever is missing ------------------------------------------------------------------------
-
-
-def pieces(dumps: Path) -> list[JobEvidence]:
-    slow = table(dp=2, pp=2, steps=5, slow_down={(1, 0): 1.6}, seed=1)
-    return [read_dumps(dumps), parse_step_table(slow, "made")]
-
-
-def test_whatever_collectors_are_missing_the_answer_only_says_less(dumps: Path):
-    """Of all subsets: nobody is named whom the full evidence does not know of, what is missing is
-    told, and less evidence makes no answer surer."""
-    ranks = RankMap(nodes={rank: f"n{rank // 2}" for rank in range(4)})
-    brought = pieces(dumps)
-    full = diagnosed(ranks, brought)
-    everybody = {(fact.whom.node, fact.whom.rank) for fact in full.facts}
-    for size in range(len(brought) + 1):
-        for subset in itertools.combinations(brought, size):
-            partial = diagnosed(ranks, subset)
-            assert {(whom.node, whom.rank) for whom in partial.culprits} <= everybody
-            assert partial.confidence <= full.confidence + 1e-9
-            lacking = {rule for rule, needs in partial.unmet.items() if needs}
-            assert lacking >= {rule for rule, needs in full.unmet.items() if needs}
-
-
-def diagnosed(ranks: RankMap, brought: Iterable[JobEvidence]) -> Diagnosis:
-    empty = JobEvidence(job="4711", at=NOW, collectors=frozenset(), ranks=ranks)
-    return diagnose(joined(empty, brought), rules(), CurePolicy())
+# --- rules --------------------------------------------------------------------------------------
 
 
 def test_rules_declare_kinds_that_some_rule_or_collector_can_meet():

@@ -12,7 +12,7 @@ from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.diagnosing.waiting import Root, Wait, Waiting
 
 RECORDED = 0.9  # how sure one may be of who is known not to have come
-UNRECORDED = 0.7  # its record may have been lost
+UNRECORDED = 0.7  # its record may have been lost, or nobody recorded messages
 ALL_HANG, SOME_HANG = 0.9, 0.7  # how sure one may be that a job hangs, by its kernels
 SHOWN = 3  # ranks that a sentence names
 HEARSAY = 0.8  # who is not heard of may be stopped, gone or out of reach
@@ -23,14 +23,19 @@ def whom_of(evidence: JobEvidence, rank: int) -> Whom:
 
 
 def _who_holds_up(hearing: Hearing) -> Iterator[JobFact]:
+    """Counts alone do not show who waits for a message: of several that are behind, some may wait
+    for another of them."""
     evidence = hearing.evidence
     waiting = Waiting(evidence.advances, evidence.calls)
+    if not evidence.calls and len(waiting.roots) > 1:
+        return
     for root in waiting.roots:
+        sure = RECORDED if root.has_record and evidence.calls else UNRECORDED
         yield JobFact(
             kind=FactKind.UNFINISHED if root.is_stuck else FactKind.ABSENT,
             whom=whom_of(evidence, root.rank),
             evidence=_sentence(root, waiting) + _doing(evidence, root.rank),
-            confidence=RECORDED if root.has_record else UNRECORDED,
+            confidence=sure,
             code="collectives",
             at=_since(root.wait, evidence),
         )
