@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.lifecycle.suspicions import HitRate
 from anubis.core.watching.rounds import KeptLook
-from anubis.report.wording import counted, json_line
+from anubis.report.wording import counted, json_line, lasting
 
 if TYPE_CHECKING:
     from anubis.report.documents import WatchLine
@@ -24,8 +24,8 @@ def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:
     suspects = sum(look.suspects for look in running)
     newest = max(look.at for look in running)
     yield (
-        f"watch: {counted(len(running), 'running job')}, last look {max(0, now - newest) / 60:.0f}"
-        f" min ago, {counted(suspects, 'suspected node')}"
+        f"watch: {counted(len(running), 'running job')}, last look"
+        f" {lasting(max(0.0, now - newest))} ago, {counted(suspects, 'suspected node')}"
     )
     for look in [look for look in running if look.trouble][:TROUBLES_NAMED]:
         yield f"watch: job {look.job} could not be looked at: {look.trouble}"

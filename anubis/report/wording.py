@@ -48,7 +48,10 @@ def lasting(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60:02d} min" if hours < 100 else f"{round(hours / 24):,} days"
 
 
 def names(listed: Sequence[str], limit: int = 8) -> str:
