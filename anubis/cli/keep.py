@@ -18,11 +18,11 @@ from anubis.core.errors import AnubisError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anubis.core.diagnosing.cures import PastDiagnosis
     from anubis.core.lifecycle.chores import ChoreStanding
     from anubis.core.past.events import KeptEvent
-    from anubis.operations.keeping import Keeping, KeptFleet
+    from anubis.operations.keeping import KeptFleet
     from anubis.operations.watching import WatchRound
+    from anubis.report.diagnoses import DiagnosedJob
 
 KeepingName = Annotated[
     str,
@@ -185,7 +185,7 @@ def keep(
         _show_watch(anubis.watch_jobs(request, caller), as_json=json)
         return
     if diagnose:
-        _show_diagnoses(request, anubis.diagnose_due(request, caller), as_json=json)
+        _show_diagnoses(anubis.diagnose_due(request, caller), as_json=json)
         return
     elsewhere = _elsewhere(cluster, keeping, benchmarks or (), service) if apart or every else None
     drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
@@ -203,7 +203,7 @@ def keep(
     watched = anubis.watch_jobs(request, caller, look)
     diagnoses = anubis.diagnose_due(request, caller, ended)
     while pause_s is not None:
-        _show_diagnoses(request, diagnoses, as_json=json)
+        _show_diagnoses(diagnoses, as_json=json)
         _show(fleet, standings, watched, as_json=json)
         time.sleep(pause_s)
         try:
@@ -213,7 +213,7 @@ def keep(
             diagnoses = anubis.diagnose_due(request, caller, ended)
         except AnubisError as error:
             caller.remark(f"no turn was taken: {error}")
-    _show_diagnoses(request, diagnoses, as_json=json)
+    _show_diagnoses(diagnoses, as_json=json)
     _show(fleet, standings, watched, as_json=json)
     _leave(fleet)
 
@@ -299,14 +299,13 @@ def _show_watch(watched: WatchRound | None, *, as_json: bool) -> None:
         print(sentence)
 
 
-def _show_diagnoses(request: Keeping, diagnoses: Sequence[PastDiagnosis], *, as_json: bool) -> None:
-    from anubis.report import diagnosis as report
+def _show_diagnoses(diagnosed: Sequence[DiagnosedJob], *, as_json: bool) -> None:
+    from anubis.report import diagnoses
 
     if as_json:
-        cluster = request.cluster or ""
-        answer.write_lines(report.diagnosed_line(cluster, past) for past in diagnoses)
+        answer.write_lines(map(diagnoses.diagnosed_line, diagnosed))
         return
-    for sentence in report.sentences(diagnoses):
+    for sentence in diagnoses.sentences(diagnosed):
         print(sentence)
 
 

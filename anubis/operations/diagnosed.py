@@ -6,7 +6,7 @@ person or by whoever watches it; where its logs lie, that they say nothing any m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,19 +16,23 @@ from anubis.core.diagnosing.evidence import Stall
 from anubis.core.diagnosing.policy import DiagnosisPolicy
 from anubis.core.diagnosing.stalls import AGAIN_S, LOGS, ToldStall, silent_since, undiagnosed
 from anubis.core.errors import AnubisError
+from anubis.core.lifecycle.suspicions import answering, hit_rates
 from anubis.core.past.events import Notice
 from anubis.core.past.status import Job
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
-from anubis.operations.diagnosing import DiagnosisRequest, diagnose_and_tell, kept_of
+from anubis.operations.diagnosing import SOURCE, DiagnosisRequest, diagnose_and_tell, kept_of
 from anubis.operations.keeping import Keeping
 from anubis.operations.stalling import stall_notice, told_of
 from anubis.operations.telling import note
+from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob
 from anubis.report.wording import lasting, moment
+from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
 from anubis.store.history import ClusterHistory
 
 LATELY_S = 3600.0  # what ended before is history
 SETTLED_S = 30.0  # by then its logs are written
+MOST_SHOWN = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +47,7 @@ class _Patient:
 
 def diagnose_due(
     keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
-) -> tuple[PastDiagnosis, ...]:
+) -> tuple[DiagnosedJob, ...]:
     """Jobs that ended lately or stand still, unless another process is at it; then all diagnoses of
     the last day. `drive` has it done elsewhere, by this function without it."""
     name = keeping.policy.diagnose
@@ -59,7 +63,7 @@ def diagnose_due(
                     _diagnose(patient, name, part, caller)
         if due and drive is not None:
             drive()
-        return tuple(part.diagnoses.since(now - policy.repeat_s))
+        return tuple(_with_outcomes(part.diagnoses.since(now - policy.repeat_s), part))
 
 
 def _due(part: ClusterHistory, policy: DiagnosisPolicy, now: float) -> list[_Patient]:
@@ -121,6 +125,60 @@ def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Call
         )
     part.diagnoses.write(kept)
     caller.remark(kept.headline)
+
+
+# --- what was diagnosed -------------------------------------------------------------------------
+
+
+def last_diagnoses(caller: Caller = NOBODY) -> list[DiagnosedCluster]:
+    """Of each cluster, for as long as what spoke for them is kept."""
+    with caller.history() as history:
+        return [_last_diagnoses(part, caller.clock()) for part in history.every()]
+
+
+def _last_diagnoses(part: ClusterHistory, now: float) -> DiagnosedCluster:
+    diagnosed = _with_outcomes(part.diagnoses.since(now - DETAILS_KEPT_S), part)
+    telling = [job for job in reversed(diagnosed) if job.says_something]
+    rates = hit_rates(part.keeping.suspicions())
+    return DiagnosedCluster(
+        cluster=part.cluster,
+        jobs=telling[:MOST_SHOWN],
+        others=len(diagnosed) - len(telling),
+        rates={category: rate for (source, category), rate in rates.items() if source == SOURCE},
+    )
+
+
+def kept_diagnosis(
+    cluster: str, job: str, at: float, caller: Caller = NOBODY
+) -> tuple[DiagnosedJob, DiagnosisDetails] | None:
+    """With what its suspects came to; None: it is not kept."""
+    with caller.history() as history:
+        if cluster not in history.clusters.names():
+            return None
+        part = history.of(cluster)
+        details = part.diagnoses.details(job, at)
+        if details is None:
+            return None
+        of_job = [past for past in part.diagnoses.since(details.at) if past.job == job]
+        return _with_outcomes(of_job[:1], part)[0], details
+
+
+def _with_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[DiagnosedJob]:
+    suspicions = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
+    detailed = part.diagnoses.detailed()
+    return [
+        DiagnosedJob(
+            cluster=part.cluster,
+            past=diagnosis,
+            outcomes={
+                node: suspicion.outcome.value if suspicion.outcome else OPEN
+                for node in diagnosis.nodes
+                if (suspicion := answering(suspicions, SOURCE, node, diagnosis.at))
+            },
+            is_kept=(diagnosis.job, diagnosis.at) in detailed,
+        )
+        for diagnosis in past
+    ]
 
 
 # --- who says that a job stands still -----------------------------------------------------------

@@ -6,6 +6,7 @@ told to the keeper, which has the node tested, where somebody asks for that.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,9 @@ from anubis.operations.owners import orchestrator_of
 from anubis.operations.precedents import told_last
 from anubis.operations.running import nodes_of
 from anubis.operations.telling import note
-from anubis.report.diagnosis import DiagnosisView, headline
+from anubis.report.diagnosis import DiagnosisView, headline, lines
+from anubis.report.diagnosis_page import facts_of
+from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.history import ClusterHistory
 
 LIVE_S = 20.0  # for so long running processes are looked at
@@ -102,7 +105,7 @@ def diagnose_and_tell(
         notices = _suspicions(view, part, config.diagnosis(request.policy).categories)
         note(notices, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
-            part.diagnoses.write(kept_of(view))
+            part.diagnoses.write(kept_of(view), details_of(view))
     return view, tuple(node for notice in notices for node in notice.event.nodes)
 
 
@@ -119,6 +122,19 @@ def kept_of(view: DiagnosisView) -> PastDiagnosis:
         code=diagnosis.code,
         nodes=diagnosis.nodes,
         headline=headline(view),
+    )
+
+
+def details_of(view: DiagnosisView) -> DiagnosisDetails | None:
+    """None: there is nothing to be shown."""
+    diagnosis = view.diagnosis
+    if not diagnosis.collectors or diagnosis.answer is DiagnosisAnswer.NOTHING:
+        return None
+    return DiagnosisDetails(
+        job=diagnosis.job,
+        at=diagnosis.at,
+        lines="\n".join(lines(view)),
+        page=json.dumps(facts_of(view)),
     )
 
 

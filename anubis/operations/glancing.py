@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TypeVar
 
 from anubis.core.campaign import planning
+from anubis.core.diagnosing.cures import PastDiagnosis
 from anubis.core.fabric import by_number
 from anubis.core.lifecycle.chores import Chore
 from anubis.core.past.changes import (
@@ -34,6 +35,7 @@ from anubis.report.glance import CampaignGlance, NodeGlance
 from anubis.report.history import Happening
 from anubis.selector import LOOKED_BACK_S, standing_of
 from anubis.store.campaigns import CampaignRow
+from anubis.store.diagnoses import DETAILS_KEPT_S
 from anubis.store.history import ClusterHistory
 from anubis.store.holds import Hold
 from anubis.store.memory import Memory
@@ -64,6 +66,7 @@ class ClusterGlance:
     kept: KeptFleet  # as the keeper's last turn left it
     chores: Mapping[Chore, float]  # when periodic work last ended without failing
     looks: tuple[KeptLook, ...]  # the last one at each job that is watched
+    diagnosed: tuple[PastDiagnosis, ...]  # of the last weeks, that suspect a node
 
     @cached_property
     def nodes(self) -> tuple[NodeGlance, ...]:
@@ -131,6 +134,7 @@ def glance_at(
         kept=look(history, now, now),
         chores=history.chores.successes(),
         looks=tuple(history.looks.all()),
+        diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),
     )
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from anubis.core.diagnosing.analyst import JobTrouble
-from anubis.core.diagnosing.cures import WORDS, CureLevel, PastDiagnosis
+from anubis.core.diagnosing.cures import WORDS, CureLevel
 from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer
 from anubis.core.diagnosing.evidence import JobEvidence
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
@@ -18,7 +18,7 @@ from anubis.report.wording import called, json_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import DiagnosedLine, DiagnosisLine, FactLine, WhomFields
+    from anubis.report.documents import DiagnosisLine, FactLine, WhomFields
 
 WIDTH = 79
 LABEL = 10
@@ -164,13 +164,6 @@ def show(view: DiagnosisView, console: Console) -> None:
             )
 
 
-def sentences(past: Iterable[PastDiagnosis]) -> Iterator[str]:
-    """Diagnoses that came to something, of jobs that ended."""
-    for diagnosis in past:
-        if diagnosis.code:
-            yield f"diagnosis: {diagnosis.headline} ({WORDS[CureLevel(diagnosis.level)]})"
-
-
 # --- for programs --------------------------------------------------------------------------
 
 
@@ -179,19 +172,6 @@ def lines(view: DiagnosisView) -> Iterator[str]:
     for fact in view.diagnosis.facts:
         yield json_line("fact", _fact_fields(view, fact))
     yield json_line("diagnosis", _diagnosis_fields(view))
-
-
-def diagnosed_line(cluster: str, past: PastDiagnosis) -> str:
-    fields: DiagnosedLine = {
-        "cluster": cluster,
-        "job": past.job,
-        "at": past.at,
-        "headline": past.headline,
-        "code": past.code,
-        "level": past.level,
-        "nodes": past.nodes,
-    }
-    return json_line("diagnosed", fields)
 
 
 def _whom_fields(whom: Whom) -> WhomFields:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from anubis.report.diagnosis import DiagnosisView, clock, headline, named, ten_lines
 from anubis.report.diagnosis_pictures import time_line, waiting_grid
 from anubis.report.page import page
@@ -10,16 +13,27 @@ FACTS = 200  # that the page lists
 
 
 def render(view: DiagnosisView) -> str:
+    return shown_again(facts_of(view))
+
+
+def shown_again(facts: Mapping[str, Any], tested: str = "", rooms: str = "") -> str:
+    """What was kept of a page. `tested`: what tests of its suspects came to since; `rooms`: where
+    the others are."""
+    lines = [*facts["lines"], *([("was it right", tested)] if tested else [])]
+    return page("diagnosis", **{**facts, "lines": lines, "rooms": rooms})
+
+
+def facts_of(view: DiagnosisView) -> dict[str, Any]:
+    """What it shows: plain texts, fit to be kept as JSON."""
     diagnosis = view.diagnosis
-    return page(
-        "diagnosis",
-        title=headline(view),
-        answer=diagnosis.answer.value,
-        job=diagnosis.job,
-        lines=[(label, sentence) for label, sentence in ten_lines(view) if label != "not seen"],
-        time_line=time_line(view.evidence, diagnosis.culprits),
-        waiting=waiting_grid(view.evidence, diagnosis.culprits),
-        facts=[
+    return {
+        "title": headline(view),
+        "answer": diagnosis.answer.value,
+        "job": diagnosis.job,
+        "lines": [(label, sentence) for label, sentence in ten_lines(view) if label != "not seen"],
+        "time_line": time_line(view.evidence, diagnosis.culprits),
+        "waiting": waiting_grid(view.evidence, diagnosis.culprits),
+        "facts": [
             [
                 fact.kind.value,
                 named(fact.whom),
@@ -29,8 +43,8 @@ def render(view: DiagnosisView) -> str:
             ]
             for fact in diagnosis.facts[:FACTS]
         ],
-        more_facts=max(0, len(diagnosis.facts) - FACTS),
-        stacks=[(stack.rank, stack.frames[-12:]) for stack in view.evidence.stacks[:8]],
-        gaps=sorted(set(diagnosis.gaps.values())),
-        unmet=[f"{name}: lacks {', '.join(lacked)}" for name, lacked in diagnosis.unmet.items()],
-    )
+        "more_facts": max(0, len(diagnosis.facts) - FACTS),
+        "stacks": [(stack.rank, stack.frames[-12:]) for stack in view.evidence.stacks[:8]],
+        "gaps": sorted(set(diagnosis.gaps.values())),
+        "unmet": [f"{name}: lacks {', '.join(lacked)}" for name, lacked in diagnosis.unmet.items()],
+    }

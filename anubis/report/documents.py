@@ -1026,7 +1026,7 @@ class DiagnosedLine(TypedDict):
     cluster: str
     job: str
     at: float
-    """When the job ended."""
+    """When the job ended, or since when it stands still."""
     headline: str
     code: str
     """Of the cause; empty: nothing is wrong, or nothing is known."""
@@ -1034,6 +1034,8 @@ class DiagnosedLine(TypedDict):
     """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail."""
     nodes: Sequence[str]
     """That are suspected."""
+    outcomes: Mapping[str, str]
+    """What tests of these came to: confirmed, refuted, given-up; open where none has told yet."""
 
 
 @dataclass(frozen=True)
@@ -1131,7 +1133,9 @@ LINES = (
     DocumentType(
         "chore", "keep", "periodic work: what became of it, when it is next", (ChoreLine,)
     ),
-    DocumentType("diagnosed", "keep", "a job that ended, diagnosed", (DiagnosedLine,)),
+    DocumentType(
+        "diagnosed", "keep", "a job that ended or stands still, diagnosed", (DiagnosedLine,)
+    ),
     DocumentType("watch", "keep, serve", "the last look at a job", (WatchLine,)),
     DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
     DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),

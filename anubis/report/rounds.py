@@ -45,10 +45,10 @@ def watch_line(cluster: str, look: KeptLook) -> str:
     return json_line("watch", fields)
 
 
-def sentences_on_rates(rates: Mapping[str, HitRate]) -> Iterator[str]:
-    """How often suspicions of the watch were right at this site."""
+def sentences_on_rates(rates: Mapping[str, HitRate], source: str = "watch") -> Iterator[str]:
+    """How often suspicions of the watch, or of another source, were right at this site."""
     for category, rate in rates.items():
         yield (
-            f"watch: of its suspicions of {category}, tests confirmed {rate.hits} and refuted"
+            f"{source}: of its suspicions of {category}, tests confirmed {rate.hits} and refuted"
             f" {rate.misses}; the next is believed to {rate.confidence():.0%}"
         )

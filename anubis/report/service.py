@@ -11,6 +11,7 @@ from importlib.resources import files
 from urllib.parse import quote
 
 from anubis.core.choosing.decision import Decision
+from anubis.core.diagnosing.cures import PastDiagnosis
 from anubis.core.lifecycle.actions import LifeAction
 from anubis.core.lifecycle.life import Life
 from anubis.core.records import WORST_FIRST, Judgement
@@ -36,6 +37,7 @@ class ClusterOnPage:
     headline: str  # of the keeper; empty: nobody keeps it
     is_alarming: bool
     actions: Sequence[LifeAction]
+    diagnosed: str = ""  # whom diagnoses of jobs suspected; empty: nobody
     watched: str = ""  # what the last looks at its jobs came to; empty: none was taken
 
     @property
@@ -89,7 +91,9 @@ def node(
     kept: Life | None,
     made: Iterable[Decision],
     as_of: float,
+    diagnosed: Sequence[tuple[PastDiagnosis, str]] = (),
 ) -> str:
+    """`diagnosed`: diagnoses of jobs that suspect it, and where each is shown."""
     hold, last, traits = glance.hold, glance.last, glance.traits
     facts = (
         ("state", kept.state.value if kept else ""),
@@ -110,6 +114,7 @@ def node(
         line=life_line(life, as_of),
         life=[_told(happening) for happening in life],
         decisions=list(made),
+        diagnosed=diagnosed,
         paragraph=decisions.paragraph,
         why=why,
     )

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from anubis.core.past.events import KEPT, OperatorSaid
 from anubis.core.records import Judgement
 from anubis.operations.deciding import Terms
+from anubis.operations.diagnosed import kept_diagnosis
 from anubis.operations.glancing import campaign_at_a_glance
 from anubis.operations.importing import report_incidents
 from anubis.operations.past import recall
@@ -21,6 +22,7 @@ from anubis.operations.watching import last_look
 from anubis.report import decision as decisions
 from anubis.report import history as told
 from anubis.report import incidents, jsonl
+from anubis.report.diagnoses import DiagnosedJob, diagnosed_line
 from anubis.report.glance import NodeGlance, campaign_line
 from anubis.report.schemas import request_schema, schemas
 from anubis.report.wording import json_line
@@ -28,7 +30,14 @@ from anubis.service.asker import Asker
 from anubis.service.board import Snapshot
 from anubis.service.gates import GateQuestion
 from anubis.service.house import House
-from anubis.service.overviews import Overview, of_fabric, of_looks, of_risk, of_tickets
+from anubis.service.overviews import (
+    Overview,
+    of_diagnoses,
+    of_fabric,
+    of_looks,
+    of_risk,
+    of_tickets,
+)
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
 from anubis.service.requests import (
     EventEnvelope,
@@ -38,6 +47,7 @@ from anubis.service.requests import (
     read_request,
     text_of,
 )
+from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.looks import LookDetails
 
 JSON = "application/json"
@@ -132,6 +142,18 @@ def router(house: House) -> APIRouter:
         show_look,
         "What it saw, as anubis watch --json prints it.",
         *("suspicion", "oddity", "look"),
+    )
+    get(
+        "/diagnoses",
+        list_diagnoses,
+        "What was wrong with jobs that ended or stand still, the newest first.",
+        "diagnosed",
+    )
+    get(
+        "/diagnoses/{cluster}/{at}/{job:path}",
+        show_diagnosis,
+        "One of them, as anubis diagnose --json prints it, and what tests of its suspects came to.",
+        *("fact", "diagnosis", "diagnosed"),
     )
     get("/spares", list_spares, "Proven nodes that are kept ready, by sku.", "spares")
     post(
@@ -323,6 +345,33 @@ def find_look(cluster: str, job: str, request: Request) -> LookDetails:
     if details is None:
         raise Refused(404, f'no look at a job "{job}" of cluster "{cluster}" saw anything')
     return details
+
+
+async def list_diagnoses(
+    house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
+) -> Response:
+    overview = await house.overviews.read(of_diagnoses)
+    return _some(overview, "diagnosed", cluster, limit, offset)
+
+
+def show_diagnosis(
+    house: House, cluster: PathName, at: PathName, job: PathName, request: Request
+) -> Response:
+    diagnosed, details = find_diagnosis(cluster, at, job, request)
+    lines = [*details.lines.splitlines(), diagnosed_line(diagnosed)]
+    return documents(lines, asker_of(request).clock(), len(lines))
+
+
+def find_diagnosis(
+    cluster: str, at: str, job: str, request: Request
+) -> tuple[DiagnosedJob, DiagnosisDetails]:
+    try:
+        kept = kept_diagnosis(cluster, job, float(at), asker_of(request))
+    except ValueError:
+        kept = None
+    if kept is None:
+        raise Refused(404, f'no diagnosis of a job "{job}" of cluster "{cluster}" at {at} is kept')
+    return kept
 
 
 def _some(overview: Overview, kind: str, cluster: str | None, limit: int, offset: int) -> Response:

@@ -10,11 +10,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
+from anubis.operations.diagnosed import last_diagnoses
 from anubis.operations.forewarning import risk_at_a_glance
 from anubis.operations.linking import between_nodes
 from anubis.operations.ticketing import out_of_work
 from anubis.operations.watching import last_looks
-from anubis.report import forewarning, linking, looks, rounds, tickets
+from anubis.report import diagnoses, forewarning, linking, looks, rounds, tickets
 from anubis.service.asker import Asker
 from anubis.service.gates import beside, opened
 from anubis.service.problems import Refused
@@ -103,6 +104,23 @@ def of_looks(question: Question) -> Overview:
         documents={
             "watch": [
                 (cluster.cluster, rounds.watch_line(cluster.cluster, job.kept))
+                for cluster in clusters
+                for job in cluster.jobs
+            ]
+        },
+    )
+
+
+def of_diagnoses(question: Question) -> Overview:
+    asker = question.asker
+    at = asker.clock()
+    clusters = last_diagnoses(asker)
+    return Overview(
+        at=at,
+        page=diagnoses.diagnoses_page(clusters, at),
+        documents={
+            "diagnosed": [
+                (cluster.cluster, diagnoses.diagnosed_line(job))
                 for cluster in clusters
                 for job in cluster.jobs
             ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -14,15 +15,16 @@ from fastapi.responses import StreamingResponse
 from anubis.core.errors import AnubisError
 from anubis.operations.glancing import campaign_at_a_glance, steps_planned
 from anubis.operations.past import recall
-from anubis.report import html, keeping, rounds
+from anubis.report import diagnoses as told_diagnoses
+from anubis.report import diagnosis_page, html, keeping, rounds
 from anubis.report import service as written
 from anubis.report.glance import NodeGlance, campaign_line
 from anubis.report.service import ClusterOnPage
-from anubis.service.api import asker_of, find_look, find_node
+from anubis.service.api import asker_of, find_diagnosis, find_look, find_node
 from anubis.service.asker import Asker
 from anubis.service.board import Snapshot
 from anubis.service.house import House
-from anubis.service.overviews import of_fabric, of_looks, of_risk, of_tickets
+from anubis.service.overviews import of_diagnoses, of_fabric, of_looks, of_risk, of_tickets
 
 HTML = "text/html; charset=utf-8"
 LOOKS_EVERY_S = 2.0
@@ -52,7 +54,12 @@ def router(house: House) -> APIRouter:
         about_here = [made for made in about if made.cluster == cluster]
         kept = part.kept.lives.get(node)
         life = part.life(node, LIFE_SHOWN)
-        return _page(written.node(glance, life, kept, about_here, snapshot.at))
+        named = [
+            (past, told_diagnoses.DiagnosedJob(cluster=cluster, past=past).href)
+            for past in reversed(part.diagnosed)
+            if node in past.nodes
+        ]
+        return _page(written.node(glance, life, kept, about_here, snapshot.at, named))
 
     @pages.get("/campaigns")
     async def campaigns() -> Response:
@@ -112,6 +119,16 @@ def router(house: House) -> APIRouter:
         """As anubis watch --html writes it."""
         return _page(find_look(cluster, job, request).page)
 
+    @pages.get("/diagnoses")
+    async def diagnoses() -> Response:
+        return _page((await house.overviews.read(of_diagnoses)).page)
+
+    @pages.get("/diagnoses/{cluster}/{at}/{job:path}")
+    def diagnosis(cluster: str, at: str, job: str, request: Request) -> Response:
+        diagnosed, details = find_diagnosis(cluster, at, job, request)
+        facts = json.loads(details.page)
+        return _page(diagnosis_page.shown_again(facts, diagnosed.tested, rooms="/diagnoses"))
+
     @pages.get("/live.js")
     def live() -> Response:
         return Response(written.live_script(), media_type="text/javascript")
@@ -140,6 +157,7 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
                 headline=headline if has_keeper else "",
                 is_alarming=any(breaker.is_open for breaker in kept.breakers.values()),
                 actions=kept.actions,
+                diagnosed=told_diagnoses.sentence(part.diagnosed) if part.diagnosed else "",
                 watched=next(rounds.sentences(part.looks, snapshot.at)) if part.looks else "",
             )
         )
@@ -187,6 +205,7 @@ def _digest_of(snapshot: Snapshot) -> str:
             facts += [(scope, b.is_open) for scope, b in part.kept.breakers.items()]
             facts.append((part.cluster, part.kept.last_turn))
             facts += [(look.job, look.at) for look in part.looks]
+            facts += [(past.job, past.at) for past in part.diagnosed]
         snapshot.pages["digest"] = hashlib.sha256(repr(facts).encode()).hexdigest()
     return snapshot.pages["digest"]
 

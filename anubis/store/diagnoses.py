@@ -1,9 +1,12 @@
-"""Diagnoses of jobs: whom they named and what they advised, so that it is not advised in vain."""
+"""Diagnoses of jobs: whom they named and what they advised, so that it is not advised in vain; and,
+for a while, what spoke for it."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
@@ -11,6 +14,9 @@ from anubis.core.diagnosing.cures import PastDiagnosis
 from anubis.store.claims import diagnosis_lock
 from anubis.store.database import Database, upsert
 from anubis.store.mapping import Prose, RecordTable, converted
+
+DETAILS_KEPT_S = 30 * 86_400.0
+SAME_S = 0.001  # as precisely as an address says when it was
 
 DIAGNOSES = RecordTable(
     "diagnoses",
@@ -23,6 +29,32 @@ DIAGNOSES = RecordTable(
         ",".join,
         lambda text: tuple(filter(None, text.split(","))),
     ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisDetails:
+    job: str
+    at: float
+    lines: str  # as anubis diagnose --json prints them
+    page: str  # what its page shows, as JSON
+
+
+def _packed(text: str) -> bytes:
+    return zlib.compress(text.encode(errors="replace"))
+
+
+def _unpacked(cell: bytes) -> str:
+    return zlib.decompress(cell).decode()
+
+
+DETAILS = RecordTable(
+    "diagnosis_details",
+    DiagnosisDetails,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    keys=("job", "at"),
+    lines=converted(sa.Column("lines", sa.LargeBinary, nullable=False), _packed, _unpacked),
+    page=converted(sa.Column("page", sa.LargeBinary, nullable=False), _packed, _unpacked),
 )
 
 
@@ -40,15 +72,39 @@ class Diagnoses:
         finally:
             lock.give_back()
 
-    def write(self, diagnosis: PastDiagnosis) -> None:
+    def write(self, diagnosis: PastDiagnosis, details: DiagnosisDetails | None = None) -> None:
+        """Details of long before it are dropped."""
         with self._database.writing() as connection:
             row = DIAGNOSES.row(diagnosis, cluster=self._cluster)
             upsert(connection, DIAGNOSES.table, [row], replace=True)
+            if details:
+                row = DETAILS.row(details, cluster=self._cluster)
+                upsert(connection, DETAILS.table, [row], replace=True)
+            is_old = DETAILS.c.at < diagnosis.at - DETAILS_KEPT_S
+            old = (DETAILS.c.cluster == self._cluster) & is_old
+            connection.execute(sa.delete(DETAILS.table).where(old))
 
     def since(self, at: float) -> list[PastDiagnosis]:
         """Oldest first."""
-        query = DIAGNOSES.select().where(
-            (DIAGNOSES.c.cluster == self._cluster) & (DIAGNOSES.c.at >= at)
-        )
+        return self._chosen(DIAGNOSES.c.at >= at)
+
+    def naming(self, at: float) -> list[PastDiagnosis]:
+        """Those since then that suspect a node, the oldest first."""
+        return self._chosen((DIAGNOSES.c.at >= at) & (DIAGNOSES.c.nodes != ""))
+
+    def _chosen(self, chosen: sa.ColumnElement[bool]) -> list[PastDiagnosis]:
+        query = DIAGNOSES.select().where((DIAGNOSES.c.cluster == self._cluster) & chosen)
         with self._database.reading() as connection:
             return list(DIAGNOSES.records(connection, query.order_by(DIAGNOSES.c.at)))
+
+    def detailed(self) -> set[tuple[str, float]]:
+        """Job and time of those whose details are kept."""
+        query = sa.select(DETAILS.c.job, DETAILS.c.at).where(DETAILS.c.cluster == self._cluster)
+        with self._database.reading() as connection:
+            return {(row.job, row.at) for row in connection.execute(query)}
+
+    def details(self, job: str, at: float) -> DiagnosisDetails | None:
+        chosen = (DETAILS.c.cluster == self._cluster) & (DETAILS.c.job == job)
+        chosen &= DETAILS.c.at.between(at - SAME_S, at + SAME_S)
+        with self._database.reading() as connection:
+            return next(DETAILS.records(connection, DETAILS.select().where(chosen)), None)

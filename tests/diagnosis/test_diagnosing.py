@@ -142,7 +142,7 @@ def test_a_job_that_ended_is_diagnosed_once(dumps: Path, tmp_path: Path, caller:
     keeping, begun = keeping_with(tmp_path), []
     anubis.diagnose_due(keeping, caller, lambda: begun.append(1))
     assert begun == [1]
-    diagnoses = {past.job: past for past in anubis.diagnose_due(keeping, caller)}
+    diagnoses = {made.past.job: made.past for made in anubis.diagnose_due(keeping, caller)}
     assert diagnoses.keys() == {"4711", "without-traces"}
     assert (diagnoses["4711"].nodes, diagnoses["4711"].level) == (("n1",), CureLevel.RESTART)
     assert diagnoses["without-traces"].headline.startswith("job without-traces: cannot say")
@@ -164,12 +164,13 @@ def test_a_running_job_that_is_said_to_stand_still_is_diagnosed_once(
     assert anubis.diagnose_due(keeping, caller) == ()
     for minute in (20, 10):
         anubis.tell(JobStalled(nodes=(), job="4711"), at=NOW - 60 * minute, caller=caller)
-        (diagnosis,) = anubis.diagnose_due(keeping, caller)
-        assert (diagnosis.at, diagnosis.nodes) == (NOW - 1200, ("n1",))
+        (made,) = anubis.diagnose_due(keeping, caller)
+        assert (made.past.at, made.past.nodes) == (NOW - 1200, ("n1",))
+        assert made.outcomes == {"n1": "open"}
     end = JobEnded(nodes=(), job="4711")
     anubis.tell(end, at=NOW - SETTLED_S - 1, caller=caller)
     _, again = anubis.diagnose_due(keeping, caller)
-    assert again.level == CureLevel.RESTART  # what was advised just now was not in vain
+    assert again.past.level == CureLevel.RESTART  # what was advised just now was not in vain
 
 
 def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller: Caller):
@@ -186,9 +187,9 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
     keeping = anubis.keeping_of()
     keeping = replace(keeping, policy=replace(keeping.policy, diagnose=str(policy)))
     for _ in range(2):
-        (diagnosis,) = anubis.diagnose_due(keeping, caller)
-        assert (diagnosis.job, diagnosis.at) == ("4711", NOW - 700)
-        assert diagnosis.headline == "job 4711 hangs, and nobody can be named"
+        (made,) = anubis.diagnose_due(keeping, caller)
+        assert (made.past.job, made.past.at) == ("4711", NOW - 700)
+        assert made.past.headline == "job 4711 hangs, and nobody can be named"
 
 
 def test_a_policy_that_says_nothing_of_diagnosis_diagnoses_nothing(caller: Caller):

@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from anubis.report import schemas
-from anubis.report.wording import json_line
+from anubis.report.wording import VERSIONS, json_line
 from tests.edges.desk import check_line
 
 LEFT_OUT = {"type": "left-out", "schema": "anubis.left-out/1", "reason": "one class only"}
@@ -54,7 +54,8 @@ def test_a_field_that_is_not_declared_or_of_another_kind_does_not_pass(changes):
 def test_every_schema_is_one_is_closed_and_asks_for_its_name_and_version(made):
     for name, schema in made.items():
         Draft202012Validator.check_schema(schema)
-        assert schema["title"] == schema["properties"]["schema"]["const"] == f"anubis.{name}/1"
+        title = f"anubis.{name}/{VERSIONS.get(name, 1)}"
+        assert schema["title"] == schema["properties"]["schema"]["const"] == title
         assert schema["additionalProperties"] is (name == "result")
         assert not references(schema)
 

@@ -12,14 +12,21 @@ from dataclasses import replace
 import pytest
 
 from anubis import places
-from anubis.core.lifecycle.commands import CloseTicket, Mode, OpenTicket
+from anubis.core.diagnosing.cures import CurePolicy, PastDiagnosis
+from anubis.core.diagnosing.diagnostician import diagnose
+from anubis.core.diagnosing.evidence import Collector, Gravity, JobEvidence, LogEvent
+from anubis.core.lifecycle.commands import CloseTicket, EndSuspicion, Mode, OpenTicket, Outcome
 from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Debt, DefectFound, Life
 from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.past.events import Notice, SuspicionRaised
 from anubis.core.past.status import Incident, Watch
 from anubis.core.watching.rounds import KeptLook
+from anubis.operations.diagnosing import details_of, kept_of, rules
 from anubis.operations.foreseeing import train_risk
+from anubis.operations.telling import note
 from anubis.operations.watching import look_at_job, view_of
+from anubis.report.diagnosis import DiagnosisView
 from anubis.report.watch import lines
 from anubis.report.watch_page import render
 from anubis.service.overviews import Overview, Overviews, Question
@@ -207,6 +214,70 @@ def test_a_job_that_is_watched_has_its_suspects_with_their_evidence_and_the_page
     assert "n3 against its peers over time" in page(visitor, f"/looks/{cluster}/17%2F4")
     assert visitor.ask(f"/looks/{cluster}/18").status_code == 404
     assert visitor.ask("/v1/looks/nowhere/17").status_code == 404
+
+
+# --- diagnoses ----------------------------------------------------------------------------------
+
+
+def broken(job, node, at):
+    """The view of a diagnosis: a GPU of that node fell off the bus."""
+    event = LogEvent(
+        collector=Collector.KERNEL_LOG,
+        code="xid-79",
+        gravity=Gravity.CRITICAL,
+        text="<GPU> has fallen off the bus",
+        node=node,
+        at=at,
+    )
+    evidence = JobEvidence(
+        job=job, at=at, collectors=frozenset({Collector.KERNEL_LOG}), log=(event,)
+    )
+    diagnosis = diagnose(evidence, rules(), CurePolicy())
+    return DiagnosisView(diagnosis=diagnosis, evidence=evidence, cluster="lab")
+
+
+def test_a_diagnosis_is_shown_with_what_a_test_of_its_suspect_came_to(visitor):
+    assert "No job was diagnosed" in text_of(page(visitor, "/diagnoses"))
+    part, now = visitor.house.history.only(), round(time.time(), 3)
+    for job, node, at in (("17/4", "n1", now - 7200), ("18", "n2", now - 3600), ("20", "n1", now)):
+        view = broken(job, node, at)
+        part.diagnoses.write(kept_of(view), details_of(view))
+        raised = SuspicionRaised(nodes=(node,), category="gpu", source="diagnosis")
+        note([Notice(id=f"diagnosis {node} {at}", at=at, event=raised)], part)
+    part.diagnoses.write(PastDiagnosis(job="19", at=now, level=0, code="", headline="nothing"))
+    refuted = EndSuspicion(
+        id=f"diagnosis n1 {now - 7200}", node="n1", outcome=Outcome.REFUTED, reason=""
+    )
+    with part.keeping.turn("a test") as turn:
+        turn.keep([refuted], now - 60)
+    visitor.house.overviews._kept.clear()
+    diagnosed = {line["job"]: line for line in items(visitor.ask("/v1/diagnoses"))}
+    assert {job: line["outcomes"] for job, line in diagnosed.items()} == {
+        "17/4": {"n1": "refuted"},
+        "18": {"n2": "open"},
+        "20": {"n1": "open"},
+    }
+    cluster = part.cluster
+    html = page(visitor, "/diagnoses")
+    text = text_of(html)
+    for sentence in (
+        "3 jobs in trouble 0 confirmed by a test 1 refuted",
+        "1 other job ended, and nothing is to be told of it",
+        "diagnosis: of its suspicions of gpu, tests confirmed 0 and refuted 1; the next is",
+        "a test cleared n1",
+        "not tested yet: n2",
+    ):
+        assert sentence in text
+    place = f"{cluster}/{now - 7200:.3f}/17%2F4"
+    assert f'href="/diagnoses/{place}"' in html
+    alone = page(visitor, f"/diagnoses/{place}")
+    assert "was it right a test cleared n1" in text_of(alone)
+    assert "&lt;GPU&gt; has fallen off the bus" in alone
+    *facts, answer, last = items(visitor.ask(f"/v1/diagnoses/{place}"))
+    assert [line["type"] for line in (*facts, answer, last)] == ["fact", "diagnosis", "diagnosed"]
+    assert (answer["nodes"], last["outcomes"]) == (["n1"], {"n1": "refuted"})
+    for nowhere in ("lab/soon/18", f"nowhere/{now}/18", f"{cluster}/{now - 1}/18"):
+        assert visitor.ask(f"/diagnoses/{nowhere}").status_code == 404
 
 
 # --- the fabric -------------------------------------------------------------------------------

@@ -57,6 +57,19 @@ def hit_rates(suspicions: Iterable[KeptSuspicion]) -> dict[tuple[str, str], HitR
     }
 
 
+def answering(
+    suspicions: Iterable[KeptSuspicion], source: str, node: str, at: float
+) -> KeptSuspicion | None:
+    """What became of it when this source suspected a node: it is not suspected anew while an
+    earlier suspicion is open."""
+    for suspicion in suspicions:
+        is_its = (suspicion.source, suspicion.node) == (source, node)
+        ended_at = math.inf if suspicion.ended_at is None else suspicion.ended_at
+        if is_its and suspicion.at <= at <= ended_at:
+            return suspicion
+    return None
+
+
 def kept_suspicions(
     raised: Iterable[tuple[str, float, SuspicionRaised]],
     ends: Iterable[tuple[float, EndSuspicion]],

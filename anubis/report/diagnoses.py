@@ -1,0 +1,122 @@
+"""Diagnoses that were made of jobs, with what tests of their suspects came to since: in sentences,
+for programs, and on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from anubis.core.diagnosing.cures import WORDS, CureLevel, PastDiagnosis
+from anubis.core.lifecycle.commands import Outcome
+from anubis.core.lifecycle.suspicions import HitRate
+from anubis.report import rounds
+from anubis.report.page import page
+from anubis.report.service import path_of
+from anubis.report.wording import called, counted, json_line
+
+if TYPE_CHECKING:
+    from anubis.report.documents import DiagnosedLine
+
+OPEN = "open"  # no test has told yet
+CLAIMS: Mapping[str, str] = {
+    Outcome.CONFIRMED: "a test confirmed it of",
+    Outcome.REFUTED: "a test cleared",
+    Outcome.GIVEN_UP: "no test could tell of",
+    OPEN: "not tested yet:",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosedJob:
+    cluster: str
+    past: PastDiagnosis
+    outcomes: Mapping[str, str] = field(default_factory=dict)  # of its suspects: confirmed …
+    is_kept: bool = False  # all that spoke for it
+
+    @property
+    def href(self) -> str:
+        places = (self.cluster, f"{self.past.at:.3f}", self.past.job)
+        return "/diagnoses/" + "/".join(quote(place, safe="") for place in places)
+
+    @property
+    def tested(self) -> str:
+        """Empty: nobody is suspected."""
+        parts = []
+        for outcome, words in CLAIMS.items():
+            if nodes := [node for node, of_node in self.outcomes.items() if of_node == outcome]:
+                parts.append(f"{words} {called(nodes)}")
+        return "; ".join(parts)
+
+    @property
+    def says_something(self) -> bool:
+        return self.is_kept or bool(self.past.code)
+
+    @property
+    def state(self) -> str:
+        """How the page shows it; the colours are those of judgements."""
+        if self.past.nodes or self.past.code:
+            return "defective"
+        return "unknown"
+
+    @property
+    def cure(self) -> str:
+        return WORDS[CureLevel(self.past.level)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosedCluster:
+    cluster: str
+    jobs: Sequence[DiagnosedJob]  # that something is to be said of, the newest first
+    others: int  # in which nothing was seen
+    rates: Mapping[str, HitRate]  # of its suspicions, by category
+
+    @property
+    def sentences_on_rates(self) -> list[str]:
+        return list(rounds.sentences_on_rates(self.rates, "diagnosis"))
+
+
+def diagnoses_page(clusters: Sequence[DiagnosedCluster], as_of: float) -> str:
+    listed = [cluster for cluster in clusters if cluster.jobs or cluster.others]
+    outcomes = [
+        outcome for cluster in listed for job in cluster.jobs for outcome in job.outcomes.values()
+    ]
+    return page(
+        "service_diagnoses",
+        here="/diagnoses",
+        as_of=as_of,
+        clusters=listed,
+        diagnosed=sum(len(cluster.jobs) for cluster in listed),
+        right=outcomes.count(Outcome.CONFIRMED),
+        wrong=outcomes.count(Outcome.REFUTED),
+        path_of=path_of,
+    )
+
+
+def sentence(named: Sequence[PastDiagnosis]) -> str:
+    """Those that suspect somebody, of the last days."""
+    return f"diagnosis: {counted(len(named), 'job')} with a suspect, the last: {named[-1].headline}"
+
+
+def sentences(diagnosed: Iterable[DiagnosedJob]) -> Iterator[str]:
+    """Of jobs of which something is to be said."""
+    for job in diagnosed:
+        if job.past.code:
+            tested = f"; {job.tested}" if job.tested else ""
+            yield f"diagnosis: {job.past.headline} ({job.cure}){tested}"
+
+
+def diagnosed_line(job: DiagnosedJob) -> str:
+    past = job.past
+    fields: DiagnosedLine = {
+        "cluster": job.cluster,
+        "job": past.job,
+        "at": past.at,
+        "headline": past.headline,
+        "code": past.code,
+        "level": past.level,
+        "nodes": past.nodes,
+        "outcomes": job.outcomes,
+    }
+    return json_line("diagnosed", fields)
