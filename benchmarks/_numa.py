@@ -167,7 +167,7 @@ def bound_to(node: Node | None) -> Iterator[None]:
         yield
         return
     own_cpus = os.sched_getaffinity(0)
-    before = {thread: os.sched_getaffinity(thread) for thread in _threads()}
+    before = _affinities()
     policy = _policy()
     _set_affinity(dict.fromkeys(before, node.cpus))
     if policy:
@@ -202,6 +202,14 @@ def address_of(area: mmap.mmap) -> int:
 
 def _threads() -> list[int]:
     return [int(thread.name) for thread in THREADS.iterdir()]
+
+
+def _affinities() -> dict[int, set[int]]:
+    affinities = {}
+    for thread in _threads():
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            affinities[thread] = os.sched_getaffinity(thread)
+    return affinities
 
 
 def _set_affinity(affinities: dict[int, Iterable[int]]) -> None:

@@ -45,7 +45,10 @@ class Ran:
     @property
     def document(self) -> dict[str, Any]:
         """Each that a test looks at is held against its schema."""
-        document: dict[str, Any] = json.loads(self.stdout)
+        try:
+            document: dict[str, Any] = json.loads(self.stdout)
+        except ValueError:
+            raise AssertionError(f"no document: {self}") from None
         published(document["schema"].split(".")[1].split("/")[0]).validate(document)
         return document
 

@@ -159,6 +159,17 @@ def test_all_threads_run_on_the_node_meanwhile_and_where_they_did_afterwards(two
         other.join()
 
 
+def test_a_thread_that_ends_meanwhile_hinders_nobody(monkeypatch):
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+        threads = [gone.pid, *_numa._threads()]
+    monkeypatch.setattr(_numa, "_threads", lambda: threads)
+    before = cpus_of_threads()
+    with _numa.bound_to(_numa.all_nodes()[0]):
+        assert len(cpus_of_threads()) == 1
+    assert cpus_of_threads() == before
+
+
 @pytest.mark.skipif(
     not Path("/proc/self/numa_maps").exists() or _numa._policy() is None,
     reason="no memory policies here",
