@@ -38,6 +38,8 @@ FOLDER_VARIABLE = "ANUBIS_LIVE_DIR"
 DEADLINE_S = 3.0
 MOST_BYTES = 64 << 20
 MOST_RANKS = 4096  # of one machine
+LARGEST_RANK = 1_000_000
+LARGEST_PID = 1 << 22  # of Linux
 AT_ONCE = 64
 PULSE_EVERY_S = 0.05
 PULSES_A_SAMPLE = 4  # of connections: they cost more to look at
@@ -83,15 +85,18 @@ def announced(folder: Path) -> list[LiveRank]:
 def _announced(file: Path) -> LiveRank:
     try:
         words = json_value(read_text(file, EvidenceError, limit=1 << 16))
-        return LiveRank(
+        rank = LiveRank(
             rank=int(words["rank"]),
             pid=int(words["pid"]),
             socket=str(words["socket"]),
             world=int(words.get("world", 0)),
             host=one_line(str(words.get("host", "")))[:LONGEST_HOST],
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise EvidenceError(f'"{file}" is no announcement of a rank') from None
+    if not (0 <= rank.rank < LARGEST_RANK and 0 < rank.pid < LARGEST_PID):
+        raise EvidenceError(f'"{file}" announces no rank and no process that can be')
+    return rank
 
 
 def ask_ranks(

@@ -161,7 +161,7 @@ class Reading:
 
     def hear(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self.lines += 1
+            self.lines += bool(line.strip())
             if line:
                 self._hear(line)
 

@@ -148,6 +148,13 @@ def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
     (tmp_path / "0.json").write_text("[]")
     with pytest.raises(EvidenceError, match="no announcement"):
         announced(tmp_path)
+    for odd in (
+        '{"rank": 1e400, "pid": 9, "socket": "s"}',
+        '{"rank": -1, "pid": 0, "socket": "s"}',
+    ):
+        (tmp_path / "0.json").write_text(odd)
+        with pytest.raises(EvidenceError, match="announce"):
+            announced(tmp_path)
 
 
 @pytest.fixture

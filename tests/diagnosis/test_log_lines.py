@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
+import tracemalloc
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from anubis import config
+from anubis.core.diagnosing.evidence import RankMap
 from anubis.core.errors import EvidenceError
 from anubis.diagnosis import log_lines
+from anubis.diagnosis.inspector import read_inspector
+from anubis.diagnosis.kernel_logs import read_kernel
 from anubis.diagnosis.log_lines import (
     LONGEST,
     log_files,
@@ -18,6 +24,8 @@ from anubis.diagnosis.log_lines import (
     split_lines,
     time_of,
 )
+from anubis.diagnosis.training_logs import read_training
+from anubis.diagnosis.xpu_timer import read_xpu_timer
 
 ABOUT = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
 
@@ -67,6 +75,28 @@ def test_of_a_huge_file_the_end_is_read(tmp_path, monkeypatch):
     lines = list(read_lines(file))
     assert lines[-1] == "the last words"
     assert len(lines) < 20
+
+
+@pytest.mark.parametrize("reader", ["kernel", "training", "inspector", "xpu_timer"])
+def test_a_line_without_end_is_one_sentence_and_takes_little_memory(tmp_path, reader):
+    """`scripts/fuzz-files --line 2147483648` does the same with 2 GiB, and with all readers."""
+    classes = config.error_classes()
+    readers = {
+        "kernel": lambda: read_kernel(file, RankMap(), classes),
+        "training": lambda: read_training(file, RankMap(), classes),
+        "inspector": lambda: read_inspector(file),
+        "xpu_timer": lambda: read_xpu_timer(file),
+    }
+    file = tmp_path / "a.log"
+    file.touch()
+    os.truncate(file, 48 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(EvidenceError, match="has no "):
+            readers[reader]()
+        assert tracemalloc.get_traced_memory()[1] < 12 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_gzipped_logs_are_read_and_broken_ones_are_one_sentence(tmp_path):
