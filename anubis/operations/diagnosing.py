@@ -29,6 +29,7 @@ from anubis.operations.looking import LookRequest, take_looks
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.precedents import told_last
 from anubis.operations.running import nodes_of
+from anubis.operations.surroundings import surroundings
 from anubis.operations.telling import note
 from anubis.report.diagnosis import DiagnosisView, headline, lines
 from anubis.report.diagnosis_page import facts_of
@@ -64,9 +65,11 @@ def diagnose_job(
     *,
     past: Sequence[PastDiagnosis] = (),
     votes: Sequence[NodeSettings] = (),
+    around: JobEvidence | None = None,
 ) -> DiagnosisView:
-    """`past`: what was advised before; what did not help is not advised again. `votes`: how the
-    nodes of the cluster are set up, as they told last."""
+    """`around`: what is known of what lies between its nodes, where no topology is named. `past`:
+    what was advised before; what did not help is not advised again. `votes`: how the nodes of the
+    cluster are set up, as they told last."""
     from anubis.diagnosis.settings import settings_evidence
 
     policy = config.diagnosis(request.policy)
@@ -84,8 +87,9 @@ def diagnose_job(
             ranks=ranks,
             stall=request.stall,
         ),
-        _collected(places, request.topology, ranks, classes, caller),
+        _collected(places, request.topology or policy.topology, ranks, classes, caller),
     )
+    evidence = joined(evidence, [around] if around else [])
     evidence = joined(evidence, [settings_evidence(evidence, votes)])
     diagnosis = diagnose(evidence, rules(), policy, past=past)
     return DiagnosisView(diagnosis=diagnosis, evidence=evidence, cluster=request.cluster or "")
@@ -101,7 +105,8 @@ def diagnose_and_tell(
         now = caller.clock() if request.at is None else request.at
         past = part.diagnoses.since(now - config.diagnosis(request.policy).repeat_s)
         past = [entry for entry in past if not _is_of_same_trouble(entry, request)]
-        view = diagnose_job(request, caller, past=past, votes=told_last(part, now))
+        around = surroundings(history, part, request.nodes, now, caller)
+        view = diagnose_job(request, caller, past=past, votes=told_last(part, now), around=around)
         notices = _suspicions(view, part, config.diagnosis(request.policy).categories)
         note(notices, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:

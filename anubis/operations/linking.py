@@ -57,6 +57,24 @@ def _between(
     )
 
 
+def measured_across(
+    history: History, part: ClusterHistory, nodes: Sequence[str]
+) -> Iterator[tuple[Campaign, NetworkView]]:
+    """Campaigns of this cluster that measured a fabric with any of these nodes, the newest first;
+    no nodes: with any."""
+    rows = [
+        row
+        for row in history.campaigns.newest(MOST_CAMPAIGNS)
+        if row.finished_at and row.cluster == part.cluster and row.kind.validates
+    ]
+    across = (
+        campaign
+        for campaign in _readable(history, rows[:LOOKED_AT])
+        if campaign.plan.fabric and (not nodes or {*nodes} & {*campaign.plan.fabric.nodes})
+    )
+    return _networks(history, across)
+
+
 def _readable(history: History, rows: Iterable[CampaignRow]) -> Iterator[Campaign]:
     """What is damaged or of another version is left out: its own page says so."""
     for row in rows:

@@ -252,7 +252,7 @@ class JobEvidence:
     fabric: Fabric | None = None  # between its nodes, where a topology is known
     groups: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict
-    )  # without a fabric: "leaf", "pod" or "rail" → node → its name
+    )  # without a fabric: "leaf", "rack" or the like → node → its name
     alive: bool | None = None  # whether its processes still run; None: nobody asked
     stall: Stall | None = None
 

@@ -25,6 +25,9 @@ class DiagnosisPolicy(CurePolicy):
     """What lines of logs mean: a table under configs/classes/."""
     categories: Mapping[str, str] = field(default_factory=dict)
     """What each kind of fault is called in this site's incidents, as in configs/watching/."""
+    topology: str = ""
+    """The fabric between its nodes: a file, or an example under configs/topologies/. Default: that
+    of the last campaign that measured it, where the history is asked."""
     silent_s: float = 600.0
     """A running job whose logs (of {job}) say nothing for so long stands still, and is diagnosed;
     of one that wrote on after all, twice as long. 0: silence says nothing."""

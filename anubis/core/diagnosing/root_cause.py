@@ -8,6 +8,7 @@ reports equally well stand together: whoever acts sends all of them to validatio
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,7 +66,7 @@ class CrashScene:
     working: tuple[WorkingPair, ...] = ()
     fabric: Fabric | None = None
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # without a fabric: "leaf", "pod" or "rail" → host → which
+    # without a fabric: "leaf", "rack" or the like → host → which
 
     @cached_property
     def first_words(self) -> dict[str, float | None]:
@@ -373,10 +374,23 @@ def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
         reports=tuple(reports),
         spoke=spoke,
         unread=evidence.unread,
-        working=evidence.working,
+        working=(*evidence.working, *_outlived(evidence, errors)),
         fabric=evidence.fabric,
         groups=evidence.groups,
     )
+
+
+def _outlived(evidence: JobEvidence, errors: Sequence[JobFact]) -> Iterator[WorkingPair]:
+    """Pairs between which something still arrived after the first error. What arrived before it
+    says nothing."""
+    began = min((fact.at for fact in errors if fact.at is not None), default=math.inf)
+    ends = {
+        frozenset((evidence.ranks.node_of(call.rank), evidence.ranks.node_of(call.peer)))
+        for call in evidence.calls
+        if call.peer is not None and call.finished is not None and call.finished > began + SKEW_S
+    }
+    for a, b in sorted(sorted(pair) for pair in ends if len(pair) == 2 and "" not in pair):
+        yield WorkingPair(a=a, b=b)
 
 
 def _node(evidence: JobEvidence, whom: Whom) -> str:

@@ -1,0 +1,85 @@
+"""What is known of what lies between the nodes of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from anubis.core.diagnosing.evidence import Call, CallState, Collector, JobEvidence, RankMap
+from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.diagnosing.root_cause import SKEW_S, scene_of
+from anubis.core.fabric import Seat
+from anubis.core.past.traits import NodeTraits
+from anubis.operations.surroundings import groups_of, working_pairs
+from anubis.report.view import NetworkView
+
+NODES = ("n1", "n2", "n3", "n4")
+
+
+@pytest.mark.parametrize(
+    ("racks", "kinds"),
+    [
+        ("aabb", {"rack"}),
+        ("aaab", set()),  # that errors touch it says nothing
+        ("aaaa", set()),
+        ("ab  ", {"rack"}),
+        ("    ", set()),
+    ],
+)
+def test_racks_are_groups_where_none_holds_most_of_the_job(racks: str, kinds: set[str]):
+    traits = [NodeTraits(node=n, rack=rack.strip()) for n, rack in zip(NODES, racks, strict=True)]
+    elsewhere = [NodeTraits(node="n9", rack="z", cage="c")]
+    groups: Mapping[str, Mapping[str, str]] = groups_of([*traits, *elsewhere], NODES)
+    assert groups.keys() == kinds
+    assert all("n9" not in of_node for of_node in groups.values())
+
+
+def test_a_pair_that_met_and_was_not_short_works_on_its_rail():
+    def seats(a: str, b: str, rail: str = "mlx5_0") -> tuple[Seat, Seat]:
+        return Seat(a, rail), Seat(b, rail)
+
+    network = SimpleNamespace(
+        measured=[
+            seats("n1", "n2"),
+            seats("n1", "n3"),
+            (Seat("n1", "mlx5_0"), Seat("n4", "mlx5_1")),
+        ],
+        shortfall={seats("n1", "n2"): 0.01, seats("n1", "n3"): 0.9},
+    )
+    (pair,) = working_pairs(cast(NetworkView, network))
+    assert (pair.a, pair.b, pair.device) == ("n1", "n2", "mlx5_0")
+
+
+def test_a_pair_works_if_something_arrived_after_the_first_error_and_not_before_it():
+    error = JobFact(
+        kind=FactKind.DISTRIBUTED_ERROR,
+        whom=Whom(node="n1"),
+        peer=Whom(node="n2"),
+        evidence="",
+        at=1000.0,
+    )
+
+    def call(peer: int, finished: float | None) -> Call:
+        return Call(
+            rank=0,
+            communicator="pp",
+            sequence=1,
+            operation="recv",
+            state=CallState.FINISHED if finished else CallState.LAUNCHED,
+            point_to_point=True,
+            peer=peer,
+            finished=finished,
+        )
+
+    evidence = JobEvidence(
+        job="7",
+        at=1000.0,
+        collectors=frozenset({Collector.CALLS}),
+        ranks=RankMap(nodes=dict(enumerate(NODES))),
+        calls=(call(1, 1000.0), call(2, 1001.0 + SKEW_S), call(3, None), call(9, 2000.0)),
+    )
+    assert [(pair.a, pair.b) for pair in scene_of(evidence, [error]).working] == [("n1", "n3")]
+    assert scene_of(evidence, []).working == ()
