@@ -24,6 +24,7 @@ from anubis.operations.telling import note
 from anubis.report import diagnosis as report
 from anubis.report import diagnosis_page
 from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, written
+from tests.diagnosis.made_recorders import inspector_files, ras_text, scrape
 
 NOW = 1_790_000_000.0
 NODES = ("n0", "n1")
@@ -85,6 +86,22 @@ def test_a_place_that_cannot_be_read_is_a_sentence_and_the_rest_counts(dumps: Pa
     view = anubis.diagnose_job(replace(request(dumps), places=places), caller)
     assert view.diagnosis.answer is DiagnosisAnswer.NAMED
     assert "none.csv" in view.diagnosis.gaps[Collector.STEPS]
+
+
+def test_what_recorders_of_nccl_wrote_is_read_where_it_is_named(tmp_path: Path, caller: Caller):
+    (tmp_path / "inspector").mkdir()
+    for name, text in inspector_files(slow={2: 1.6}).items():
+        (tmp_path / "inspector" / name).write_text(text)
+    (tmp_path / "ras").write_text(ras_text(launched={5: 649}) * 2)
+    (tmp_path / "xpu-timer").write_text(scrape({rank: rank != 5 for rank in range(8)}))
+    places = {name: tmp_path / name for name in ("inspector", "ras", "xpu-timer")}
+    request = DiagnosisRequest(nodes=("n0", "n1"), ranks_per_node=4, places=places)
+    diagnosis = anubis.diagnose_job(request, caller).diagnosis
+    assert [(whom.rank, whom.node) for whom in diagnosis.culprits] == [(5, "n1")]
+    kinds = {(fact.kind.value, fact.whom.rank) for fact in diagnosis.facts}
+    assert kinds == {("absent", 5), ("slow-compute", 2), ("standstill", None)}
+    assert diagnosis.gaps[Collector.CALLS] == "no dumps of collectives (--dumps)"
+    assert Collector.STEPS not in diagnosis.gaps
 
 
 def test_where_nothing_can_be_read_nothing_is_said(tmp_path: Path, caller: Caller):
