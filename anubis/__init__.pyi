@@ -21,6 +21,7 @@ from anubis.operations.diagnosed import diagnose_due as diagnose_due
 from anubis.operations.diagnosing import DiagnosisRequest as DiagnosisRequest
 from anubis.operations.diagnosing import diagnose_and_tell as diagnose_and_tell
 from anubis.operations.diagnosing import diagnose_job as diagnose_job
+from anubis.operations.diagnosing import keep_look as keep_look
 from anubis.operations.examining import examine as examine
 from anubis.operations.foreseeing import evaluate_risk as evaluate_risk
 from anubis.operations.foreseeing import foresee as foresee

@@ -13,6 +13,7 @@ import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.pages import check_page, write_page
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
     from anubis.report.diagnosis import DiagnosisView
@@ -59,7 +60,20 @@ def diagnose(
     ] = None,
     live: Annotated[
         Path | None,
-        _place("live", "Where its processes say how to ask them while it hangs: a folder."),
+        _place(
+            "live",
+            "Where its processes say how to ask them while it hangs: a folder. Or what --live-to "
+            "wrote.",
+        ),
+    ] = None,
+    live_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--live-to",
+            metavar="FOLDER",
+            help="Only write there what the ranks of this machine tell, as MACHINE.look: for a job "
+            "of several, --live FOLDER then diagnoses from all of them.",
+        ),
     ] = None,
     telemetry: Annotated[
         Path | None,
@@ -138,6 +152,9 @@ def diagnose(
     if hook:
         _print_hook(hook)
         return
+    if live_to:
+        _keep_look(live, live_to)
+        return
     places = {
         "logs": logs,
         "kernel": kernel,
@@ -186,6 +203,14 @@ def _print_hook(folder: Path) -> None:
     path = shlex.quote(hooked({}, place)["PYTHONPATH"])
     print(f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}")
     print(f"export {FOLDER_VARIABLE}={shlex.quote(str(place))}")
+
+
+def _keep_look(live: Path | None, folder: Path) -> None:
+    if live is None:
+        raise UsageError(
+            "--live-to needs --live, the folder in which the ranks announce themselves"
+        )
+    print(anubis.keep_look(live, folder, Terminal()))
 
 
 def _show(view: DiagnosisView, *, as_json: bool) -> None:

@@ -60,6 +60,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "diagnose": (
         "diagnose --logs logs --kernel kernel --nodes node[01-04]",
+        "diagnose --live /tmp/4711 --live-to /shared/4711",
+        "diagnose --live /shared/4711 --logs logs",
         "diagnose 4711 --dumps dumps --ranks ranks.csv --html 4711.html",
         "diagnose 4711 --ras reports --inspector inspector --nodes node[01-04]",
         "diagnose 4711 --cluster prod.yaml --policy prod --tell",

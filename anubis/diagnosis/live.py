@@ -11,24 +11,25 @@ import http.client
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
 from anubis.core.diagnosing.evidence import (
     Collector,
+    Connection,
     JobEvidence,
     ProcessState,
     Pulse,
     RankMap,
     Stack,
 )
-from anubis.core.diagnosing.live_progress import Standstill, steps_of
+from anubis.core.diagnosing.live_progress import STILL_S, Standstill, steps_of
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
-from anubis.diagnosis.flight_recorder import FlightDump, evidence_of, parse_dump
+from anubis.diagnosis.flight_recorder import evidence_of, parse_dump
 from anubis.diagnosis.scheduling import ProcessorWatch
 from anubis.diagnosis.sockets import SocketWatch
 from anubis.files import json_value, read_text
@@ -55,15 +56,16 @@ class LiveRank:
     rank: int
     pid: int
     socket: str
-    world: int = 0
     host: str = ""
+    world: int = 0  # ranks of the job
+    here: int = 0  # and of it on this machine; 0: its launcher does not tell
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveAnswer:
     rank: LiveRank
     pulse: Pulse
-    dump: FlightDump | None = None
+    trace: str = ""  # what its flight recorder told, as JSON
     frames: tuple[str, ...] = ()
     why_not: str = ""
 
@@ -89,8 +91,9 @@ def _announced(file: Path) -> LiveRank:
             rank=int(words["rank"]),
             pid=int(words["pid"]),
             socket=str(words["socket"]),
-            world=int(words.get("world", 0)),
             host=one_line(str(words.get("host", "")))[:LONGEST_HOST],
+            world=int(words.get("world", 0)),
+            here=int(words.get("here", 0)),
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise EvidenceError(f'"{file}" is no announcement of a rank') from None
@@ -99,27 +102,30 @@ def _announced(file: Path) -> LiveRank:
     return rank
 
 
-def ask_ranks(
-    folder: Path, job: str = "", *, deadline_s: float = DEADLINE_S, stacks: bool = True
-) -> JobEvidence:
+@dataclass(frozen=True, kw_only=True)
+class LiveLook:
+    """What was seen of the ranks of one machine at once."""
+
+    at: float
+    answers: tuple[LiveAnswer, ...]
+    ended: Mapping[int, float] = field(default_factory=dict)  # ranks that are gone, and since when
+    connections: tuple[Connection, ...] = ()
+    waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
+    quiet_s: float = 0.0  # for so long nothing has moved
+    hangs: bool = False
+
+
+def ask_ranks(folder: Path, *, deadline_s: float = DEADLINE_S, stacks: bool = True) -> LiveLook:
     ranks = announced(folder)
     if not ranks:
         raise EvidenceError(
             f'no rank has announced itself in "{folder}": was the job started with {HOOK} on'
             f" PYTHONPATH and {FOLDER_VARIABLE} set?"
         )
-    return live_evidence(_answers(ranks, deadline_s, stacks), job, time.time())
+    return LiveLook(at=time.time(), answers=tuple(_answers(ranks, deadline_s, stacks)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class LiveLook:
-    """What was seen of a running job at once. `still_since`: it hangs."""
-
-    evidence: JobEvidence
-    still_since: float | None
-
-
-def watch_ranks(folder: Path, job: str = "", *, every_s: float = 1.0) -> Iterator[LiveLook]:
+def watch_ranks(folder: Path, *, every_s: float = 1.0) -> Iterator[LiveLook]:
     """Looks at a job, without end. Stacks are asked for only where it stands still. Between looks
     it is noted which process ends first: the launcher soon ends all."""
     standstill, sockets, processors = Standstill(), SocketWatch(), ProcessorWatch()
@@ -128,33 +134,31 @@ def watch_ranks(folder: Path, job: str = "", *, every_s: float = 1.0) -> Iterato
         began = time.monotonic()
         ranks = announced(folder)
         if ranks:
-            evidence = _timed(ask_ranks(folder, job, stacks=False), ranks, gone)
-            if (since := standstill.since(evidence)) is not None:
-                evidence = _timed(ask_ranks(folder, job), ranks, gone)
-            processors.sample({rank.rank: rank.pid for rank in ranks if rank.rank not in gone})
-            evidence = _watched(evidence, sockets, processors)
-            yield LiveLook(evidence=evidence, still_since=since)
+            look = ask_ranks(folder, stacks=False)
+            if hangs := standstill.since(evidence_of_looks([look])) is not None:
+                look = ask_ranks(folder)
+            _note_ends(ranks, gone)
+            processors.sample(_running(ranks, gone))
+            shares = {rank.rank: processors.share(rank.rank) for rank in ranks}
+            yield replace(
+                look,
+                ended=dict(gone),
+                connections=tuple(sockets.connections()),
+                waits={rank: share for rank, share in shares.items() if share is not None},
+                quiet_s=standstill.quiet_s,
+                hangs=hangs,
+            )
         for pulse in count():
             if time.monotonic() >= began + every_s:
                 break
             _note_ends(ranks, gone)
             if pulse % PULSES_A_SAMPLE == 0:
-                sockets.sample({rank.rank: rank.pid for rank in ranks if rank.rank not in gone})
+                sockets.sample(_running(ranks, gone))
             time.sleep(PULSE_EVERY_S)
 
 
-def _watched(
-    evidence: JobEvidence, sockets: SocketWatch, processors: ProcessorWatch
-) -> JobEvidence:
-    connections = tuple(sockets.connections())
-    return replace(
-        evidence,
-        collectors=evidence.collectors | ({Collector.CONNECTIONS} if connections else set()),
-        connections=connections,
-        processes=tuple(
-            replace(process, waits=processors.share(process.rank)) for process in evidence.processes
-        ),
-    )
+def _running(ranks: list[LiveRank], gone: Mapping[int, float]) -> dict[int, int]:
+    return {rank.rank: rank.pid for rank in ranks if rank.rank not in gone}
 
 
 def _note_ends(ranks: list[LiveRank], gone: dict[int, float]) -> None:
@@ -162,17 +166,6 @@ def _note_ends(ranks: list[LiveRank], gone: dict[int, float]) -> None:
     for rank in ranks:
         if rank.rank not in gone and pulse_of(rank.pid) is Pulse.GONE:
             gone[rank.rank] = now
-
-
-def _timed(evidence: JobEvidence, ranks: list[LiveRank], gone: dict[int, float]) -> JobEvidence:
-    _note_ends(ranks, gone)
-    return replace(
-        evidence,
-        processes=tuple(
-            replace(process, at=gone.get(process.rank, process.at))
-            for process in evidence.processes
-        ),
-    )
 
 
 def _answers(ranks: list[LiveRank], deadline_s: float, stacks: bool) -> list[LiveAnswer]:
@@ -192,11 +185,11 @@ def _ask(rank: LiveRank, until: float, stacks: bool) -> LiveAnswer:
         return LiveAnswer(rank=rank, pulse=pulse)
     try:
         trace = _post(rank.socket, "fr_trace_json", until)
-        dump = parse_dump(trace, f"rank {rank.rank}")
         frames = parse_stack(_post(rank.socket, "dump_traceback", until)) if stacks else ()
     except (OSError, http.client.HTTPException, EvidenceError) as cause:
         return _outside(rank, one_line(str(cause))[:200] or "no answer")
-    return LiveAnswer(rank=rank, pulse=Pulse.ANSWERS, dump=dump, frames=frames)
+    text = trace.decode(errors="replace")
+    return LiveAnswer(rank=rank, pulse=Pulse.ANSWERS, trace=text, frames=frames)
 
 
 def _outside(rank: LiveRank, why_not: str) -> LiveAnswer:
@@ -250,32 +243,79 @@ def parse_stack(text: bytes) -> tuple[str, ...]:
     return tuple(reversed(frames[:FRAMES]))
 
 
-def live_evidence(answers: list[LiveAnswer], job: str, at: float) -> JobEvidence:
-    dumps = {answer.rank.rank: answer.dump for answer in answers if answer.dump}
-    world = max((answer.rank.world for answer in answers), default=0)
-    everybody = {*range(min(world, MOST_RANKS)), *(answer.rank.rank for answer in answers)}
-    hosts = {answer.rank.rank: answer.rank.host for answer in answers if answer.rank.host}
-    recorded = evidence_of(dumps, job=job, at=at, expected=everybody)
-    silent = [answer for answer in answers if answer.why_not and answer.pulse is Pulse.ANSWERS]
-    gaps = {}
-    if silent:
-        first = silent[0]
-        gaps[Collector.STACKS] = f"rank {first.rank.rank} did not answer: {first.why_not}"
+def hang_together(looks: Sequence[LiveLook]) -> bool:
+    """Of one machine its own word. Where several were looked at, one after the other: nothing moves
+    on any, and somebody waits or does not answer."""
+    if len(looks) == 1:
+        return looks[0].hangs
+    evidence = evidence_of_looks(looks)
+    waits = any(advance.enqueued > advance.completed for advance in evidence.advances)
+    is_out = any(process.pulse is not Pulse.ANSWERS for process in evidence.processes)
+    return (waits or is_out) and all(look.quiet_s >= STILL_S for look in looks)
+
+
+def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
+    """Of each machine one look, as of one job."""
+    answers = [answer for look in looks for answer in look.answers]
+    gaps: dict[Collector, str] = {}
+    dumps = {}
+    for answer in answers:
+        why_not = answer.why_not if answer.pulse is Pulse.ANSWERS else ""
+        try:
+            if answer.trace:
+                dumps[answer.rank.rank] = parse_dump(
+                    answer.trace.encode(), f"rank {answer.rank.rank}"
+                )
+        except EvidenceError as error:
+            why_not = str(error)
+        if why_not:
+            sentence = f"rank {answer.rank.rank} did not answer: {why_not}"
+            gaps.setdefault(Collector.STACKS, sentence)
+    at = max((look.at for look in looks), default=0.0)
+    everybody = _expected([answer.rank for answer in answers], gaps)
+    recorded = evidence_of(dumps, at=at, expected=everybody)
     steps = tuple(steps_of(recorded.calls))
-    met = {Collector.PROCESSES, Collector.STACKS, *((Collector.STEPS,) if steps else ())}
+    connections = tuple(wire for look in looks for wire in look.connections)
+    met = {Collector.PROCESSES, Collector.STACKS}
+    met |= {Collector.STEPS} if steps else set()
+    met |= {Collector.CONNECTIONS} if connections else set()
+    hosts = {answer.rank.rank: answer.rank.host for answer in answers if answer.rank.host}
     return replace(
         recorded,
         collectors=recorded.collectors | met,
         ranks=RankMap(nodes=hosts, addresses={host: host for host in hosts.values()}),
         steps=steps,
         gaps=gaps,
+        connections=connections,
         stacks=tuple(
             Stack(rank=answer.rank.rank, frames=answer.frames)
             for answer in answers
             if answer.frames
         ),
         processes=tuple(
-            ProcessState(rank=answer.rank.rank, pulse=answer.pulse, at=at) for answer in answers
+            ProcessState(
+                rank=answer.rank.rank,
+                pulse=answer.pulse,
+                at=look.ended.get(answer.rank.rank, look.at),
+                waits=look.waits.get(answer.rank.rank),
+            )
+            for look in looks
+            for answer in look.answers
         ),
         alive=any(answer.pulse is not Pulse.GONE for answer in answers),
     )
+
+
+def _expected(ranks: Sequence[LiveRank], gaps: dict[Collector, str]) -> frozenset[int]:
+    """Whoever should have left a record: all ranks of the job, if all of its machines were asked.
+    Of a rank on a machine that nobody asked nothing is known."""
+    present = frozenset(rank.rank for rank in ranks)
+    world = max((rank.world for rank in ranks), default=0)
+    on_host = {rank.host: rank.here for rank in ranks}
+    if sum(on_host.values()) >= world or not all(on_host.values()):
+        return present | frozenset(range(min(world, MOST_RANKS)))
+    gaps[Collector.PROGRESS] = (
+        f"{len(present)} of {world} ranks are on the machines that were asked: look at the others"
+        " with --live-to"
+    )
+    return present

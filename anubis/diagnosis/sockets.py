@@ -22,6 +22,7 @@ MOST_BYTES = 8 << 20  # of such a file: 50,000 connections
 MOST_OPEN = 65_536  # files of a process
 WINDOW = 40  # samples
 RESENDING = 1  # the timer that runs: bytes were sent, and are not acknowledged
+PROBING = 4  # the peer has no room for more: its program does not read
 _LINE = re.compile(
     r"\s*\d+: ([0-9A-F]+:[0-9A-F]{4}) ([0-9A-F]+:[0-9A-F]{4}) 01 ([0-9A-F]{8}):([0-9A-F]{8})"
     r" ([0-9A-F]{2}):[0-9A-F]+ ([0-9A-F]{8}) +\d+ +\d+ (\d+)"
@@ -35,7 +36,7 @@ class Wire:
 
     here: str  # address and port, as the kernel writes them
     there: str
-    unacknowledged: int  # bytes
+    unacknowledged: int  # bytes, that the other end has room for
     unread: int  # bytes that came, and that the program has not taken
     resent: int  # how often the oldest bytes were sent again without an answer
     inode: int
@@ -43,18 +44,19 @@ class Wire:
 
 def parse_wires(text: str) -> list[Wire]:
     """Of a file like `/proc/net/tcp`. Lines of any other form are passed over."""
-    return [
-        Wire(
-            here=match[1],
-            there=match[2],
-            unacknowledged=int(match[3], 16),
-            unread=int(match[4], 16),
-            resent=int(match[6], 16) if int(match[5], 16) == RESENDING else 0,
-            inode=int(match[7]),
-        )
-        for match in map(_LINE.match, text.splitlines())
-        if match
-    ]
+    return [_wire(match) for match in map(_LINE.match, text.splitlines()) if match]
+
+
+def _wire(line: re.Match[str]) -> Wire:
+    timer = int(line[5], 16)
+    return Wire(
+        here=line[1],
+        there=line[2],
+        unacknowledged=0 if timer == PROBING else int(line[3], 16),
+        unread=int(line[4], 16),
+        resent=int(line[6], 16) if timer == RESENDING else 0,
+        inode=int(line[7]),
+    )
 
 
 def address_of(end: str) -> str:
@@ -73,25 +75,28 @@ class _Sample:
     resent: int
 
 
+_Place = tuple[int, str, str, int | None]  # rank, its address, that of its peer, the peer's rank
+
+
 @dataclass
 class SocketWatch:
     """Samples the connections of processes by their ranks, and says what the last samples saw."""
 
-    _seen: dict[tuple[int, str, int | None], deque[_Sample]] = field(default_factory=dict)
+    _seen: dict[_Place, deque[_Sample]] = field(default_factory=dict)
 
     def sample(self, pids: Mapping[int, int]) -> None:
         """`pids`: by rank. A process that may not be looked at has no connections."""
         wires = dict(_of_ranks(pids))
         owners = {(wire.here, wire.there): rank for rank, own in wires.items() for wire in own}
         unread = {(wire.here, wire.there) for own in wires.values() for wire in own if wire.unread}
-        now: dict[tuple[int, str, int | None], _Sample] = {}
+        now: dict[_Place, _Sample] = {}
         for rank, own in wires.items():
             for wire in own:
                 back = wire.there, wire.here
                 peer_rank = owners.get(back)
                 if peer_rank == rank:
                     continue
-                key = rank, address_of(wire.there), peer_rank
+                key = rank, address_of(wire.here), address_of(wire.there), peer_rank
                 before = now.get(key, _Sample(False, 0))
                 # what the other end leaves unread waits for its program, not for the wire
                 is_sending = wire.unacknowledged > 0 and back not in unread
@@ -102,9 +107,10 @@ class SocketWatch:
             del self._seen[key]
 
     def connections(self) -> Iterator[Connection]:
-        for (rank, peer, peer_rank), samples in self._seen.items():
+        for (rank, own, peer, peer_rank), samples in self._seen.items():
             yield Connection(
                 rank=rank,
+                own=own,
                 peer=peer,
                 peer_rank=peer_rank,
                 samples=len(samples),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anubis import config
 from anubis.core.diagnosing.chain import InferenceRule
@@ -36,7 +37,11 @@ from anubis.report.diagnosis_page import facts_of
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.history import ClusterHistory
 
+if TYPE_CHECKING:
+    from anubis.diagnosis.live import LiveLook
+
 LIVE_S = 20.0  # for so long running processes are looked at
+KEPT_S = 10.0  # and where others look at the same time
 SOURCE = "diagnosis"  # of its suspicions
 HOW_TO_NAME = (
     "nothing says where the job left its traces: give --logs, --kernel, --dumps, --ras, "
@@ -330,20 +335,37 @@ def _kernel(path: Path, ranks: RankMap, classes: ErrorClasses) -> JobEvidence:
 
 
 def _live(path: Path, *_: object) -> JobEvidence:
-    """Until they stand still, or have shown that they do not: of those that work nobody is absent,
-    only late."""
-    from anubis.diagnosis.live import ask_ranks, watch_ranks
+    """Of those that work nobody is absent, only late."""
+    from anubis.diagnosis.live import evidence_of_looks, hang_together
+    from anubis.diagnosis.live_files import look_files, read_look
 
-    evidence = ask_ranks(path)  # it says why, where nobody can be asked
-    until = time.monotonic() + LIVE_S
-    for look in watch_ranks(path):
-        evidence = look.evidence
-        if look.still_since is not None:
-            return evidence
-        if time.monotonic() >= until:
-            break
+    files = look_files(path)
+    looks = [read_look(file) for file in files] if files else [_watched(path, LIVE_S)]
+    evidence = evidence_of_looks(looks)
+    if hang_together(looks):
+        return evidence
     at_work = frozenset({Collector.PROGRESS, Collector.CALLS})
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
+
+
+def _watched(folder: Path, seconds: float) -> LiveLook:
+    """Until the ranks stand still, or have shown that they do not."""
+    from anubis.diagnosis.live import ask_ranks, watch_ranks
+
+    look = ask_ranks(folder)  # it says why, where nobody can be asked
+    until = time.monotonic() + seconds
+    for look in watch_ranks(folder):
+        if look.hangs or time.monotonic() >= until:
+            break
+    return look
+
+
+def keep_look(folder: Path, kept_in: Path, caller: Caller = NOBODY) -> Path:
+    """What the ranks of this machine tell, for a diagnosis of all machines of their job."""
+    from anubis.diagnosis.live_files import write_look
+
+    caller.doing("looking at the ranks of this machine")
+    return write_look(_watched(folder, KEPT_S), kept_in)
 
 
 def _dumps(path: Path, *_: object) -> JobEvidence:

@@ -30,7 +30,20 @@ from anubis.core.diagnosing.evidence import (
 from anubis.core.diagnosing.facts import FactKind
 from anubis.core.diagnosing.live_progress import STILL_S, WARM_UP, Standstill, steps_of
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.live import announced, ask_ranks, hooked, parse_stack, pulse_of, watch_ranks
+from anubis.diagnosis.live import (
+    LiveAnswer,
+    LiveLook,
+    LiveRank,
+    announced,
+    ask_ranks,
+    evidence_of_looks,
+    hang_together,
+    hooked,
+    parse_stack,
+    pulse_of,
+    watch_ranks,
+)
+from anubis.diagnosis.live_files import read_look, write_look
 from anubis.operations.caller import Caller
 from anubis.operations.diagnosing import DiagnosisRequest
 
@@ -173,16 +186,20 @@ def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
     words = {"rank": 3, "pid": process.pid, "socket": str(tmp_path / "no.sock")}
     (tmp_path / "3.json").write_text(json.dumps(words))
     assert pulse_of(process.pid) is Pulse.ANSWERS
-    silent = ask_ranks(tmp_path)
+    silent = evidence_of_looks([ask_ranks(tmp_path)])
     assert "rank 3 did not answer" in next(iter(silent.gaps.values()))
     process.send_signal(signal.SIGSTOP)
     while pulse_of(process.pid) is not Pulse.STOPPED:
         time.sleep(0.01)
-    assert [fact.kind for fact in reason(ask_ranks(tmp_path), hang.RULES).facts] == ["stopped"]
+    assert [
+        fact.kind for fact in reason(evidence_of_looks([ask_ranks(tmp_path)]), hang.RULES).facts
+    ] == ["stopped"]
     process.kill()
     while pulse_of(process.pid) is not Pulse.GONE:
         time.sleep(0.01)
-    assert [fact.kind for fact in reason(ask_ranks(tmp_path), hang.RULES).facts] == ["died"]
+    assert [
+        fact.kind for fact in reason(evidence_of_looks([ask_ranks(tmp_path)]), hang.RULES).facts
+    ] == ["died"]
 
 
 def test_a_diagnosis_asks_the_processes_of_a_job(process: subprocess.Popen[bytes], tmp_path: Path):
@@ -198,6 +215,74 @@ def test_a_diagnosis_asks_the_processes_of_a_job(process: subprocess.Popen[bytes
         request, Caller(history_url=f"sqlite:///{tmp_path}/history.db")
     ).diagnosis
     assert [(whom.node, whom.rank) for whom in diagnosis.culprits] == [("n1", 3)]
+
+
+def trace(collectives: int, ended: int) -> str:
+    """Of a flight recorder, of a rank that launched and finished so many."""
+    entries = [
+        {
+            "pg_id": 0,
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": number,
+            "profiling_name": "gloo:all_reduce",
+            "state": "completed" if number <= ended else "scheduled",
+            "time_created_ns": 10**18 + number * 10**9,
+        }
+        for number in range(1, collectives + 1)
+    ]
+    return json.dumps({"version": "2.10", "entries": entries})
+
+
+def machine(host: str, *ranks: int, late: int = 2, quiet_s: float = 8.0) -> LiveLook:
+    """Two ranks on each of two machines. All but one wait in the 31st collective."""
+    return LiveLook(
+        at=100.0,
+        answers=tuple(
+            LiveAnswer(
+                rank=LiveRank(rank=rank, pid=1, socket="", host=host, world=4, here=2),
+                pulse=Pulse.ANSWERS,
+                trace=trace(30 if rank == late else 31, 30),
+            )
+            for rank in ranks
+        ),
+        quiet_s=quiet_s,
+    )
+
+
+def asked_on_each(tmp_path: Path, *looks: LiveLook):
+    for number, look in enumerate(looks):
+        written = write_look(look, tmp_path)
+        written.rename(tmp_path / f"n{number}.look")
+        assert read_look(tmp_path / f"n{number}.look") == look
+    caller = Caller(history_url=f"sqlite:///{tmp_path}/history.db")
+    return anubis.diagnose_job(DiagnosisRequest(places={"live": tmp_path}), caller).diagnosis
+
+
+def test_what_several_machines_kept_names_the_rank_that_all_wait_for(tmp_path: Path):
+    diagnosis = asked_on_each(tmp_path, machine("n0", 0, 1), machine("n1", 2, 3))
+    assert [(whom.node, whom.rank) for whom in diagnosis.culprits] == [("n1", 2)]
+
+
+def test_while_one_machine_still_moves_nobody_is_late(tmp_path: Path):
+    looks = machine("n0", 0, 1), machine("n1", 2, 3, quiet_s=2.0)
+    assert not hang_together(looks)
+    assert asked_on_each(tmp_path, *looks).culprits == ()
+
+
+def test_of_a_rank_on_a_machine_that_nobody_asked_nothing_is_known():
+    """Before, it counted as one without a record, and was named."""
+    evidence = evidence_of_looks([machine("n0", 0, 1, late=0)])
+    assert [fact.whom.rank for fact in reason(evidence, hang.RULES).facts] == [0]
+    evidence = evidence_of_looks([machine("n0", 0, 1)])
+    assert reason(evidence, hang.RULES).facts == ()
+    assert "2 of 4 ranks are on the machines that were asked" in evidence.gaps[Collector.PROGRESS]
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"at": 1}', b'{"at": "x", "answers": []}', b"\x1f"])
+def test_a_look_that_is_none_is_refused_in_a_sentence(text: bytes, tmp_path: Path):
+    (tmp_path / "n0.look").write_bytes(text)
+    with pytest.raises(EvidenceError, match=r"n0\.look"):
+        read_look(tmp_path / "n0.look")
 
 
 def test_the_hook_runs_the_sitecustomize_that_was_there_and_loads_nothing_else(tmp_path: Path):
@@ -237,12 +322,9 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
         )
     try:
         until = time.monotonic() + 300
-        look = next(
-            look
-            for look in watch_ranks(live)
-            if look.still_since is not None or time.monotonic() > until
-        )
-        analysis = analyse(reason(look.evidence, hang.RULES), look.evidence)
+        look = next(look for look in watch_ranks(live) if look.hangs or time.monotonic() > until)
+        evidence = evidence_of_looks([look])
+        analysis = analyse(reason(evidence, hang.RULES), evidence)
         assert [whom.rank for whom in analysis.culprits] == [1], (tmp_path / "log").read_text()
         assert analysis.decisive[0].kind is FactKind.ABSENT
         assert "train.py" in analysis.decisive[0].evidence

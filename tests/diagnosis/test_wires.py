@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,7 @@ def recorded(table: str) -> list[Connection]:
     return [
         Connection(
             rank=int(rank),
+            own=f"10.0.0.{int(rank) + 1}",
             peer=f"10.0.0.{1 if peer == 'STORE' else int(peer) + 1}",
             peer_rank=STORE if peer == "STORE" else int(peer),
             samples=int(samples),
@@ -99,6 +101,7 @@ def facts(connections, nodes=None):
 def between(rank, peer, *, samples=40, sending=0, resent=0):
     return Connection(
         rank=rank,
+        own=f"10.0.0.{rank + 1}",
         peer=f"10.0.0.{peer + 1}",
         peer_rank=peer,
         samples=samples,
@@ -139,6 +142,14 @@ def test_the_first_host_is_one_whoever_of_it_is_meant():
     store = Connection(rank=2, peer="10.0.0.1", samples=24, sending=24, resent=5)
     silent = [between(1, 0, resent=6), between(0, 3, resent=6), between(1, 2), store]
     assert facts(silent)[1].nodes == ("node1",)
+
+
+def test_ranks_of_other_machines_are_known_by_their_addresses():
+    """Each machine knows the ranks of its own alone."""
+    apart = [replace(connection, peer_rank=None) for connection in recorded(CUT)]
+    assert facts(apart)[1].nodes == ("node3",)
+    apart = [replace(connection, peer_rank=None) for connection in recorded(SHAPED)]
+    assert facts(apart)[1].nodes == ("node3",)
 
 
 def test_of_two_hosts_either_may_be_cut_off():
@@ -207,7 +218,7 @@ def test_established_connections_are_read_and_probes_of_a_full_reader_are_no_res
     first, second, third = parse_wires(TABLE)
     assert (first.unacknowledged, first.unread, first.resent, first.inode) == (2600, 0, 6, 4242)
     assert (second.unacknowledged, second.unread, second.resent) == (0, 16, 0)
-    assert (third.unacknowledged, third.resent) == (1, 0)
+    assert (third.unacknowledged, third.resent) == (0, 0)
     assert address_of(first.here) == "192.168.1.4"
 
 

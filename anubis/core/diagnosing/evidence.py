@@ -142,7 +142,8 @@ class Connection:
     """What a rank sends to another one or to an address, by the kernel of its own host."""
 
     rank: int
-    peer: str  # address
+    own: str = ""  # address of its end
+    peer: str  # and of the other one
     peer_rank: int | None = None
     samples: int  # lately
     sending: int  # of these: bytes were under way, and not because the peer's program was slow

@@ -32,6 +32,11 @@ class Standstill:
     _longest_pause_s: float = 0.0  # over which looks saw no move
     _out: frozenset[int] = frozenset()  # did not answer when they were asked last
 
+    @property
+    def quiet_s(self) -> float:
+        """For how long nothing has moved, by the last look."""
+        return 0.0 if self._moved_at is None else self._looked_at - self._moved_at
+
     def since(self, evidence: JobEvidence) -> float | None:
         out = frozenset(
             process.rank for process in evidence.processes if process.pulse is not Pulse.ANSWERS

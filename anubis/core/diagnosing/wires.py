@@ -29,11 +29,10 @@ class Wires:
 
     @cached_property
     def _hosts(self) -> Mapping[str, Whom]:
-        """Addresses of ranks: others of their processes are reached there too."""
+        """By the addresses of ranks: they themselves on other machines, or others beside them."""
         return {
-            connection.peer: self._of_rank(connection.peer_rank)
+            connection.own: self._of_rank(connection.rank)
             for connection in self.evidence.connections
-            if connection.peer_rank is not None
         }
 
     def _of_rank(self, rank: int) -> Whom:

@@ -32,6 +32,7 @@ def _start(folder: str, rank: int) -> object:
         "host": socket.gethostname(),
         "socket": path,
         "world": int(os.environ.get("WORLD_SIZE", "0")),
+        "here": int(os.environ.get("LOCAL_WORLD_SIZE", "0")),
     }
     beside = place / f".{rank}.{os.getpid()}.new"
     beside.write_text(json.dumps(words), encoding="utf-8")
