@@ -45,6 +45,7 @@ AT_ONCE = 64
 PULSE_EVERY_S = 0.05
 PULSES_A_SAMPLE = 4  # of connections: they cost more to look at
 LONGEST_HOST = 255
+LONGEST_NOTE = 200
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
 FRAMES = 40
 
@@ -113,6 +114,21 @@ class LiveLook:
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
     quiet_s: float = 0.0  # for so long nothing has moved
     hangs: bool = False
+
+
+def refusals(folder: Path) -> str:
+    """Why ranks did not announce themselves, as the hook in them noted; empty: none did."""
+    present = {rank.rank for rank in announced(folder)}
+    why: dict[int, str] = {}
+    for file in sorted(folder.glob("*.refused"))[:MOST_RANKS]:
+        if file.stem.isdigit() and int(file.stem[:7]) not in present:
+            note = read_text(file, EvidenceError, limit=1 << 12)
+            why[int(file.stem[:7])] = one_line(note)[:LONGEST_NOTE]
+    if not why:
+        return ""
+    first = min(why)
+    more = f", nor could {len(why) - 1} of the others" if len(why) > 1 else ""
+    return f"rank {first} could not be asked: {why[first] or 'its hook does not say why'}{more}"
 
 
 def ask_ranks(folder: Path, *, deadline_s: float = DEADLINE_S, stacks: bool = True) -> LiveLook:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
+from itertools import chain, islice
 from pathlib import Path
 
 from anubis.core.diagnosing.classes import ErrorClasses, Recognised
@@ -27,6 +28,7 @@ from anubis.core.diagnosing.evidence import (
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
 from anubis.diagnosis.log_lines import log_files, node_of_file, read_lines, time_of, written_at
+from anubis.diagnosis.task_labels import HEAD, task_labels
 
 TRACEBACK = "Traceback (most recent call last)"
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -158,12 +160,18 @@ class Reading:
     _counts: dict[tuple[Speaker, str], int] = field(default_factory=dict)
     _operations: dict[Speaker, str] = field(default_factory=dict)
     _entry: dict[str, str] = field(default_factory=dict)
+    _task: tuple[int | None, str] = (None, "")  # the rank or the node that Slurm says speaks
 
     def hear(self, lines: Iterable[str]) -> None:
-        for line in lines:
+        unread = iter(lines)
+        head = list(islice(unread, HEAD))
+        labels = task_labels(head, self.ranks)
+        for line in chain(head, unread):
             self.lines += bool(line.strip())
-            if line:
-                self._hear(line)
+            rank, node, text = labels.of(line) if labels else (None, "", line)
+            self._task = rank, node
+            if text:
+                self._hear(text)
 
     def _hear(self, line: str) -> None:
         if line[0] in "[0123456789IWEF" or ":" in line[:40]:
@@ -196,11 +204,18 @@ class Reading:
     # --- who speaks ---
 
     def _speaker(self, line: str) -> tuple[Speaker, str]:
+        task, node = self._task
         own = Speaker(rank=self.source.rank, local=self.source.local)
+        if task is not None:
+            own = Speaker(rank=task)
+        elif node:  # of a launcher: its own words are no rank's
+            own = Speaker(process=f"{node}:launcher")
         if "[" in line[:12] and (match := PREFIX.match(line)):
             text = line[match.end() :]
             if match[1]:
                 own = Speaker(rank=int(match[2]))
+            elif node:
+                own = Speaker(rank=self.ranks.rank_on(node, int(match[2])))
             elif own.rank is None:
                 own = Speaker(local=int(match[2]))
             if inner := PREFIX.match(text):  # torchrun's prefix before PyTorch's own
@@ -475,8 +490,7 @@ class _Places:
             node = next(iter(nodes))
         if not nodes:
             return local
-        own = sorted(rank for rank, name in self.ranks.nodes.items() if name == node)
-        return own[local] if local < len(own) else None
+        return self.ranks.rank_on(node, local)
 
 
 def _advance(rank: int, group: str, status: tuple[int, int, int, str]) -> Advance:

@@ -10,8 +10,11 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from anubis import config
 from anubis.core.diagnosing.chain import InferenceRule
@@ -21,7 +24,7 @@ from anubis.core.diagnosing.diagnostician import DiagnosisAnswer, diagnose
 from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, Stall, joined
 from anubis.core.diagnosing.faults import fault_of
 from anubis.core.diagnosing.policy import PLACES, DiagnosisPolicy
-from anubis.core.errors import AnubisError, EvidenceError, UsageError, did_you_mean
+from anubis.core.errors import AnubisError, ConfigError, EvidenceError, UsageError, did_you_mean
 from anubis.core.judging.equality import NodeSettings
 from anubis.core.past.events import Notice, SuspicionRaised
 from anubis.operations.caller import NOBODY, Caller
@@ -92,7 +95,14 @@ def diagnose_job(
             ranks=ranks,
             stall=request.stall,
         ),
-        _collected(places, request.topology or policy.topology, ranks, classes, caller),
+        _collected(
+            places,
+            request.topology or policy.topology,
+            ranks,
+            classes,
+            _zone(policy.zone),
+            caller,
+        ),
     )
     evidence = joined(evidence, [around] if around else [])
     evidence = joined(evidence, [settings_evidence(evidence, votes)])
@@ -197,6 +207,16 @@ def _places(request: DiagnosisRequest, policy: DiagnosisPolicy) -> dict[str, Pat
     return {**{name: Path(at) for name, at in stated.items() if at}, **request.places}
 
 
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        raise ConfigError(
+            f'zone is "{name}", which no time zone is called here; expected UTC or one such as'
+            " Europe/Berlin"
+        ) from None
+
+
 # --- who ran where -------------------------------------------------------------------------
 
 
@@ -232,16 +252,18 @@ def _collected(
     topology: str | None,
     ranks: RankMap,
     classes: ErrorClasses,
+    zone: tzinfo,
     caller: Caller,
 ) -> Iterator[JobEvidence]:
-    for trail in _trails():
+    trails = _trails(zone)
+    for trail in trails:
         if (path := places.get(trail.place)) is not None:
             caller.doing(f"reading {trail.words}")
             try:
                 yield trail.read(path, ranks, classes)
             except EvidenceError as error:
                 yield _gap(trail, str(error))
-    absent = [trail for trail in _trails() if trail.place not in places]
+    absent = [trail for trail in trails if trail.place not in places]
     for trail in absent:  # what was named, and could not be read, was told before
         instead = [rival.place for rival in absent if {*rival.collectors} & {*trail.collectors}]
         yield _gap(trail, f"no {trail.words} ({' or '.join(f'--{place}' for place in instead)})")
@@ -262,8 +284,9 @@ def _fabric(topology: str) -> JobEvidence:
     return JobEvidence(job="", at=0.0, collectors=frozenset(), fabric=fabric)
 
 
-def _trails() -> tuple[_Trail, ...]:
-    """What runs is asked first: while it is looked at, it may end, and its logs say why."""
+def _trails(zone: tzinfo) -> tuple[_Trail, ...]:
+    """What runs is asked first: while it is looked at, it may end, and its logs say why. `zone`: of
+    times in logs that name none."""
     return (
         _Trail(
             place="live",
@@ -275,13 +298,13 @@ def _trails() -> tuple[_Trail, ...]:
             place="logs",
             words="training logs",
             collectors=(Collector.TRAINING_LOG, Collector.EXITS),
-            read=_logs,
+            read=partial(_logs, zone=zone),
         ),
         _Trail(
             place="kernel",
             words="kernel logs",
             collectors=(Collector.KERNEL_LOG,),
-            read=_kernel,
+            read=partial(_kernel, zone=zone),
         ),
         _Trail(
             place="dumps",
@@ -322,19 +345,36 @@ def _trails() -> tuple[_Trail, ...]:
     )
 
 
-def _logs(path: Path, ranks: RankMap, classes: ErrorClasses) -> JobEvidence:
+def _logs(path: Path, ranks: RankMap, classes: ErrorClasses, *, zone: tzinfo = UTC) -> JobEvidence:
     from anubis.diagnosis.training_logs import read_training
 
-    return read_training(path, ranks, classes)
+    return read_training(path, ranks, classes, zone)
 
 
-def _kernel(path: Path, ranks: RankMap, classes: ErrorClasses) -> JobEvidence:
+def _kernel(
+    path: Path, ranks: RankMap, classes: ErrorClasses, *, zone: tzinfo = UTC
+) -> JobEvidence:
     from anubis.diagnosis.kernel_logs import read_kernel
 
-    return read_kernel(path, ranks, classes)
+    return read_kernel(path, ranks, classes, zone)
 
 
 def _live(path: Path, *_: object) -> JobEvidence:
+    """With why some ranks let nobody ask them."""
+    from anubis.diagnosis.live import refusals
+
+    refused = refusals(path) if path.is_dir() else ""
+    try:
+        evidence = _looked_at(path)
+    except EvidenceError:
+        if refused:
+            raise EvidenceError(refused) from None
+        raise
+    gaps = {Collector.PROCESSES: refused} if refused else {}
+    return replace(evidence, gaps={**evidence.gaps, **gaps})
+
+
+def _looked_at(path: Path) -> JobEvidence:
     """Of those that work nobody is absent, only late."""
     from anubis.diagnosis.live import evidence_of_looks, hang_together
     from anubis.diagnosis.live_files import look_files, read_look

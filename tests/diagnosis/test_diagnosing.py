@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from anubis.core.diagnosing.analyst import JobTrouble
 from anubis.core.diagnosing.cures import CureLevel
 from anubis.core.diagnosing.diagnostician import DiagnosisAnswer
 from anubis.core.diagnosing.evidence import Collector
-from anubis.core.errors import UsageError
+from anubis.core.errors import ConfigError, UsageError
 from anubis.core.past.events import JobAllocated, JobEnded, JobStalled, Notice
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import resolve
@@ -129,6 +130,40 @@ def test_what_was_advised_in_vain_is_not_advised_again_and_its_node_is_suspected
     with caller.history() as history:
         (suspicion,) = resolve(history, None, caller).keeping.suspicions()
         assert (suspicion.node, suspicion.source) == ("n1", "diagnosis")
+
+
+def test_times_without_a_zone_are_those_of_the_zone_that_the_policy_names(
+    tmp_path: Path, caller: Caller
+):
+    """13:20 in Berlin, in summer, is 11:20 UTC."""
+    (tmp_path / "n1.log").write_text(
+        "2026-09-21T13:20:00 n1 kernel: NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off\n"
+    )
+    at = {}
+    for zone in ("UTC", "Europe/Berlin", "Europe/Berlim"):
+        policy = tmp_path / "zone.yaml"
+        policy.write_text(yaml.safe_dump({"zone": zone}))
+        ask = DiagnosisRequest(
+            nodes=NODES, places={"kernel": tmp_path / "n1.log"}, policy=str(policy)
+        )
+        if zone == "Europe/Berlim":
+            with pytest.raises(ConfigError, match=r"Berlim.*no time zone"):
+                anubis.diagnose_job(ask, caller)
+            continue
+        (event,) = anubis.diagnose_job(ask, caller).evidence.log
+        at[zone] = event.at
+    assert at["UTC"] == datetime(2026, 9, 21, 13, 20, tzinfo=UTC).timestamp()
+    assert at["UTC"] - at["Europe/Berlin"] == 7200
+
+
+def test_why_a_rank_let_nobody_ask_it_is_told(tmp_path: Path, caller: Caller):
+    for rank in (3, 5):
+        (tmp_path / f"{rank}.refused").write_text("others may enter /tmp/\x1b[31mx\n")
+    view = anubis.diagnose_job(DiagnosisRequest(nodes=NODES, places={"live": tmp_path}), caller)
+    gap = view.diagnosis.gaps[Collector.PROCESSES]
+    assert gap.startswith("rank 3 could not be asked: others may enter /tmp/")
+    assert gap.endswith(", nor could 1 of the others")
+    assert "\x1b" not in gap
 
 
 # --- in the keeper's turn -----------------------------------------------------------------------

@@ -237,3 +237,46 @@ def test_rubbish_ends_without_an_event_that_blames(tmp_path):
         for event in read(file, RankMap()).log:
             assert event.gravity is not Gravity.CRITICAL
             assert len(event.text) <= 240
+
+
+# --- what srun -l writes before each line --------------------------------------------------------
+
+
+def labelled(texts):
+    """As srun -l mixes them: a line of each in turn."""
+    blocks = [text.splitlines() for text in texts]
+    return "".join(
+        f"{task:>2}: {line}\n"
+        for lines in zip(*blocks, strict=True)
+        for task, line in enumerate(lines)
+    )
+
+
+def test_lines_of_tasks_that_are_ranks_are_their_ranks_words(tmp_path):
+    texts = [f"step 1\n{raised(f'ValueError: rank {rank}', line=7 + rank)}" for rank in range(4)]
+    log = of_text(tmp_path, labelled(texts)).log
+    assert [(event.rank, event.node) for event in log] == [
+        (0, "n1"),
+        (1, "n1"),
+        (2, "n2"),
+        (3, "n2"),
+    ]
+    assert [event.text.partition("rank ")[2][0] for event in log] == list("0123")
+
+
+def test_of_a_launcher_on_each_node_the_label_is_the_node_and_the_rank_stands_behind_it(tmp_path):
+    quiet = "[default0]:step 1\n" * 4
+    log = of_text(tmp_path, labelled([quiet, raised("ValueError: x", prefix="[default1]:")])).log
+    assert [(event.rank, event.node) for event in log] == [(3, "n2")]
+
+
+def test_where_nobody_can_tell_what_a_label_means_no_rank_is_named(tmp_path):
+    two = labelled([raised("ValueError: x"), raised("ValueError: x")])
+    assert {(event.rank, event.node) for event in of_text(tmp_path, two).log} == {(None, "")}
+
+
+def test_numbers_of_lines_are_no_labels(tmp_path):
+    lines = raised("ValueError: x").splitlines() + ["the end"] * 9
+    numbered = "".join(f"{number}: {line}\n" for number, line in enumerate(lines))
+    assert of_text(tmp_path, numbered).log == ()
+    assert of_text(tmp_path, numbered, RankMap()).log == ()

@@ -186,6 +186,11 @@ class RankMap:
         """Empty: nobody said."""
         return self.nodes.get(rank, "")
 
+    def rank_on(self, node: str, local: int) -> int | None:
+        """Of the node's ranks, in order, the one of that number."""
+        own = sorted(rank for rank, name in self.nodes.items() if name == node)
+        return own[local] if local < len(own) else None
+
     def node_named(self, peer: str) -> str:
         """The node that a log calls so: by name, or by address with or without port, or empty."""
         if peer in self.addresses:

@@ -31,6 +31,9 @@ class DiagnosisPolicy(CurePolicy):
     silent_s: float = 600.0
     """A running job whose logs (of {job}) say nothing for so long stands still, and is diagnosed;
     of one that wrote on after all, twice as long. 0: silence says nothing."""
+    zone: str = "UTC"
+    """Of times in logs that name none, such as Europe/Berlin. A zone that a line names is believed.
+    """
     ranks_per_node: int = 8
     """How many processes of a job run on each node."""
 
