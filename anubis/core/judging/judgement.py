@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from anubis.core.judging.bad_leaves import with_leaves
 from anubis.core.judging.criteria import similarities
 from anubis.core.judging.crossed import Crossed
 from anubis.core.judging.equality import NodeSettings, judge_settings, settings_of
@@ -101,6 +102,7 @@ def assess(
         key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)
     )
     paths = faulty_paths((verdict for verdict in alone if not plan.crosses(verdict)), nodes)
+    paths = tuple(with_leaves(paths, (*alone, *_group_verdicts(rulings)), plan))
     return Assessment(
         alone=tuple(alone),
         rulings=tuple(rulings),

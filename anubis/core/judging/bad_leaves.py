@@ -1,0 +1,89 @@
+"""A switch all of whose nodes fail together: with each other, and with any good partner.
+
+Nodes of one switch are told apart by nothing but the switch, so it stands for whatever they have in
+common: it is named, and that it may be something else is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from anubis.core.fabric import Fabric, Part
+from anubis.core.network.localization import describe
+from anubis.core.network.reproduction import divided
+from anubis.core.records import Judgement, PartVerdict, Plan, Verdict
+
+FEWEST = 4  # nodes of a switch, so that there are halves of several
+SWITCH = "NETWORK.SWITCH"
+Met = frozenset[str]
+
+
+def with_leaves(
+    paths: Iterable[PartVerdict], verdicts: Iterable[Verdict], plan: Plan
+) -> Iterator[PartVerdict]:
+    """The faulty paths of a search for the part of a job that fails; those of a switch that is at
+    fault itself are evidence for it."""
+    paths, fabric = list(paths), plan.fabric
+    searched = {(workload.benchmark, workload.parameters) for workload in plan.reproducing}
+    if fabric is None or not searched or not paths:
+        yield from paths
+        return
+    bad: dict[Met, bool] = {}
+    good: set[Met] = set()
+    for verdict in verdicts:
+        if len(verdict.participants) > 1 and (verdict.benchmark, verdict.parameters) in searched:
+            if verdict.judgement is Judgement.DEFECTIVE:
+                silent = not verdict.metric
+                bad[frozenset(verdict.participants)] = silent
+            elif verdict.judgement is Judgement.HEALTHY:
+                good.add(frozenset(verdict.participants))
+    nodes = [node.name for node in plan.nodes if node.name in fabric.nodes]
+    leaves = [leaf.nodes for leaf in divided(nodes, fabric).leaves()]
+    for leaf in leaves:
+        if fails_together(frozenset(leaf), bad, good - bad.keys()):
+            own = [path for path in paths if set(path.nodes) & set(leaf)]
+            paths = [path for path in paths if path not in own]
+            if own:
+                yield _verdict(fabric, leaf, own)
+    yield from paths
+
+
+def fails_together(leaf: Met, bad: Mapping[Met, bool], good: Collection[Met]) -> bool:
+    """`bad`: groups that failed, and whether they gave no answer at all. Every part of the leaf
+    that met good partners failed as well. Where all groups of a size have nodes of the leaf, they are as
+    slow as each other, and say nothing."""
+    if len(leaf) < FEWEST or leaf not in bad:
+        return False
+    parts = [group for group in bad if group & leaf and not leaf <= group]
+    well = frozenset[str]().union(*(group for group in good if not group & leaf))
+    partners = frozenset[str]().union(*parts) - leaf
+    covers = leaf <= frozenset[str]().union(*parts)
+    if not (covers and partners and partners <= well):
+        return False
+    hangs = any(bad[group] for group in parts)
+    apart = {len(group) for group in (*bad, *good) if not group & leaf} | {len(p) for p in parts}
+    return not any(group & leaf and (hangs or len(group) in apart) for group in good)
+
+
+def _verdict(fabric: Fabric, leaf: Sequence[str], own: Sequence[PartVerdict]) -> PartVerdict:
+    switches = dict.fromkeys(
+        nic.switch
+        for node in leaf
+        for rail in fabric.rails
+        if (nic := fabric.nic(node, rail)) is not None
+    )
+    parts = tuple(Part("switch", switch) for switch in switches)
+    listed = " or ".join(describe(fabric, part) for part in parts)
+    subject = f"{listed}, or what its {len(leaf):,} nodes have in common"
+    worst = own[0]
+    seen = worst.reason.removeprefix(f"{worst.subject}: ")
+    return replace(
+        worst,
+        parts=parts,
+        nodes=tuple(leaf),
+        subject=subject,
+        code=SWITCH,
+        reason=f"{subject}: they fail together, and each half with good nodes: {seen}",
+        evidence=tuple(path.reason for path in own[1:]),
+    )
