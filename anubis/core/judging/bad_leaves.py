@@ -51,8 +51,8 @@ def with_leaves(
 
 def fails_together(leaf: Met, bad: Mapping[Met, bool], good: Collection[Met]) -> bool:
     """`bad`: groups that failed, and whether they gave no answer at all. Every part of the leaf
-    that met good partners failed as well. Where all groups of a size have nodes of the leaf, they are as
-    slow as each other, and say nothing."""
+    that met good partners failed as well. Where all groups of a size have nodes of the leaf, they
+    are as slow as each other, and say nothing."""
     if len(leaf) < FEWEST or leaf not in bad:
         return False
     parts = [group for group in bad if group & leaf and not leaf <= group]
