@@ -576,8 +576,8 @@ class _Twins:
         """Pairs that differ in more than twins, and which of them stands for each pair."""
         a, b = self._first[pairs[:, 0]], self._first[pairs[:, 1]]
         b = np.where((a == b) & (pairs[:, 0] != pairs[:, 1]), self._second[pairs[:, 1]], b)
-        alike, of = np.unique(np.stack([a, b], axis=1), axis=0, return_inverse=True)
-        return alike, of.reshape(-1)
+        alike, of = np.unique(a * len(self._first) + b, return_inverse=True)
+        return np.stack(np.divmod(alike, len(self._first)), axis=1), of
 
     def translated(
         self, spread: Spread, alike: Numbers, rows: Numbers, of: Numbers, pairs: Numbers

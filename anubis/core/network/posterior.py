@@ -120,9 +120,22 @@ class Evidence:
         return self._gains(self.missed(columns))
 
     def _gains(self, missed: Shares) -> Shares:
+        """Of one set of columns, or of many: `missed` is theirs, row by row."""
+        row, q, first, filled = self._crossed
         left = missed * (self.odds - 1)
-        after = self.odds[:, None] - left[:, None] * (1 - self.q)
-        return np.asarray(self.weight + np.log(after / (self.odds - left)[:, None]).sum(axis=0))
+        of_rows = self.odds - left
+        more = np.log((self.odds[row] - left[..., row] * (1 - q)) / of_rows[..., row])
+        gains = np.zeros((*missed.shape[:-1], len(self.weight)))
+        gains[..., filled] = np.add.reduceat(more, first, axis=-1)
+        return np.asarray(self.weight + gains)
+
+    @cached_property
+    def _crossed(self) -> tuple[Numbers, Shares, Numbers, Numbers]:
+        """Column by column the rows that it may hit, and with what chance; where each begins that
+        has any, and which these are. Most columns hit few rows, and the others say nothing."""
+        column, row = np.nonzero(self.q.T)
+        filled, first = np.unique(column, return_index=True)
+        return row, self.q[row, column], first, filled
 
     def all_sets(self) -> tuple[Flags, Shares]:
         """Every set of columns, with its score."""
@@ -141,19 +154,21 @@ class Evidence:
         """
         width = int(min(WIDEST, max(1, MOST_CELLS // self.q.size)))
         members, score = np.zeros((1, len(self.weight)), dtype=bool), np.zeros(1)
+        missed = np.ones((1, len(self.odds)))
         levels, best = [(members, score)], 0.0
         while len(members) and score.max() > best - NEGLIGIBLE:
             best = max(best, float(score.max()))
-            missed = np.array([self.missed(np.flatnonzero(member).tolist()) for member in members])
-            gains = np.array([self._gains(chances) for chances in missed])
+            gains = self._gains(missed)
             place, column = np.nonzero(~members & (gains > -NEGLIGIBLE))
             score = score[place] + gains[place, column]
             top = np.argsort(-score, kind="stable")[:MOST_KEPT]
-            members, score = members[place[top]], score[top]
-            members[np.arange(len(top)), column[top]] = True
-            members, score = _distinct(members, score)
-            levels.append((members, score))
-            wide = np.argsort(-score, kind="stable")[:width]
+            place, column, score = place[top], column[top], score[top]
+            members = members[place]
+            members[np.arange(len(top)), column] = True
+            once = _distinct(members)
+            levels.append((members[once], score[once]))
+            wide = once[np.argsort(-score[once], kind="stable")[:width]]
+            missed = missed[place[wide]] * (1 - self.q[:, column[wide]].T)
             members, score = members[wide], score[wide]
         return np.concatenate([sets for sets, _ in levels]), np.concatenate([s for _, s in levels])
 
@@ -215,13 +230,11 @@ class Evidence:
         return kept
 
 
-def _distinct(members: Flags, scores: Shares) -> tuple[Flags, Shares]:
-    """Each set once; scores differ in the last digits only, by the way the set was reached."""
-    places: dict[bytes, int] = {}
-    for place, row in enumerate(np.packbits(members, axis=1)):
-        places.setdefault(row.tobytes(), place)
-    first = [places[row] for row in sorted(places)]
-    return members[first], scores[first]
+def _distinct(members: Flags) -> Numbers:
+    """Where each set stands first; scores differ in the last digits only, by the way there."""
+    packed = np.packbits(members, axis=1)
+    rows = np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1])))
+    return np.unique(rows.ravel(), return_index=True)[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,7 +321,9 @@ def solve_case(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
         sets, score = evidence.all_sets()
     else:
         parts = [evidence.probable_sets(), evidence.neighbours(evidence.search())]
-        sets, score = _distinct(*(np.concatenate(pieces) for pieces in zip(*parts, strict=True)))
+        sets, score = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
+        once = _distinct(sets)
+        sets, score = sets[once], score[once]
     probable = score > score.max() - NEGLIGIBLE
     sets, score = sets[probable], score[probable]
     posterior = np.exp(score - score.max())
@@ -342,14 +357,15 @@ class Problem:
         self.odds = odds(shortfall, model, shared)
         crossed, classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
         fitful = _come_and_go(crossed, self.odds) if model.intermittent else np.empty(0, np.int64)
-        fitful = fitful[[self._may_come_and_go(classes[number]) for number in fitful.tolist()]]
+        fitful = fitful[self._may_come_and_go([classes[number] for number in fitful.tolist()])]
         self.crossed = _twice(crossed, len(classes), fitful)
         self.classes = [*classes, *(classes[number] for number in fitful.tolist())]
         self.steady = np.arange(len(self.classes)) < len(classes)
         self.q = np.minimum(self.crossed.chance, 1.0)
         self._speaking = self.odds[self.crossed.row] > 1
         alone = np.log1p(self.q * (self.odds[self.crossed.row] - 1))
-        priors = [self._priors(columns) for columns in self.classes]
+        every = np.concatenate([np.empty(0, np.int64), *self.classes])
+        priors = np.split(self._priors(every), _starts(self.classes)[1:])[: len(self.classes)]
         self.shares = [prior / prior.sum() for prior in priors]  # of the columns of each class
         prior = np.minimum([prior.sum() for prior in priors], 0.5)
         prior = prior * np.where(self.steady, 1.0, model.intermittent)
@@ -370,9 +386,12 @@ class Problem:
         factors = np.array([self._factors.get(number, 1.0) for number in (columns // 3).tolist()])
         return np.asarray(prior * factors / (1 - prior + prior * factors))
 
-    def _may_come_and_go(self, columns: Numbers) -> bool:
+    def _may_come_and_go(self, classes: Sequence[Numbers]) -> Flags:
         """Cables and whatever ends them; half of what crosses a switch is not the switch."""
-        return bool(np.isin(self.parts.kinds(columns), FITFUL).all())
+        if not classes:
+            return np.zeros(0, dtype=bool)
+        may = np.isin(self.parts.kinds(np.concatenate(classes)), FITFUL)
+        return np.logical_and.reduceat(may, _starts(classes))
 
     @cached_property
     def _factors(self) -> dict[int, float]:
@@ -400,6 +419,12 @@ class Problem:
             evidence = Evidence(table, self.odds[rows[here]], weight)
             if len(here):
                 yield solve_case(rows[here], columns[columns_here], evidence)
+
+
+def _starts(classes: Sequence[Numbers]) -> Numbers:
+    """Where each begins when all are laid end to end."""
+    sizes = np.array([len(columns) for columns in classes], dtype=np.int64)
+    return np.cumsum(sizes) - sizes
 
 
 def _come_and_go(crossed: Crossings, odds: Shares) -> Numbers:

@@ -116,6 +116,8 @@ class CableUse:
 
     def _work_out(self, leaves: Sequence[LeafPair]) -> None:
         new = [ends for ends in dict.fromkeys(leaves) if ends not in self._known]
+        if not new:
+            return
         for part in self.fabric.spread(new):
             order = np.argsort(part.link_pair, kind="stable")
             pair, link, share = part.link_pair[order], part.link[order], part.link_share[order]
