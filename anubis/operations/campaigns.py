@@ -21,7 +21,7 @@ from anubis.core.judging.equality import NodeSettings
 from anubis.core.judging.judgement import not_finished
 from anubis.core.judging.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
-from anubis.core.network.reproduction import MOST_ACROSS, divided, most_rounds
+from anubis.core.network.reproduction import MOST_ACROSS, divided, most_rounds, most_rounds_together
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -122,6 +122,7 @@ def _what_may_follow(plan: Plan) -> str:
         f"{counted(len(groups), kind)} of up to {max(map(len, groups)):,} nodes"
         for kind, groups in everybody.levels().items()
     )
+    together = most_rounds_together(everybody)
     across = [entry for entry in entries if entry.workload in plan.across]
     pairs = sum(entry.duration_s for entry in across) * MOST_ACROSS
     return (
@@ -129,6 +130,12 @@ def _what_may_follow(plan: Plan) -> str:
         f"{counted(rounds, 'round')}, {lasting(rounds * round_s)}; where every part is well: "
         f"all nodes together, {lasting(round_s)}"
         + (f", then pairs across the parts, {lasting(pairs)} at most" if parts and across else "")
+        + (
+            f", then every two parts, and halves of two that fail together: at most"
+            f" {counted(together, 'round')}, {lasting(together * round_s)}"
+            if together and across
+            else ""
+        )
     )
 
 

@@ -3,13 +3,23 @@ back to work."""
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from fleets import spec
 
+from anubis.core.campaign.following import ACROSS_IN
 from anubis.core.campaign.planning import plan
 from anubis.core.fabric import Part
-from anubis.core.network.reproduction import Division, ask, divided, first_groups, most_rounds
+from anubis.core.network.reproduction import (
+    Division,
+    ask,
+    divided,
+    first_groups,
+    most_rounds,
+    most_rounds_together,
+)
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -139,13 +149,14 @@ def test_a_bad_node_is_found_by_pod_leaf_and_halves_and_the_others_go_back_after
     assert released[0].isdisjoint(last)
 
 
-def test_of_a_bad_leaf_no_node_is_blamed_and_what_is_between_them_is():
+@pytest.mark.parametrize("slow", [False, True])
+def test_of_a_bad_leaf_no_node_is_blamed_and_its_switch_is(slow):
     leaf = "leaf-0-1"
-    outcome, released = located(Cluster(bad_switch=leaf))
+    outcome, released = located(Cluster(bad_switch=leaf, slow=slow))
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
-    smallest = min((v for v in outcome.assessment.parts), key=lambda part: len(part.nodes))
-    below = {nic.node for nic in FABRIC.nics_on[leaf]}
-    assert set(smallest.nodes) & below
+    (named,) = outcome.assessment.parts
+    assert named.parts == (Part("switch", leaf),)
+    assert set(named.nodes) == {nic.node for nic in FABRIC.nics_on[leaf]}
     assert len(released[0]) > len(NODES) / 2
     assert rounds(outcome) <= 4
 
@@ -179,10 +190,26 @@ def test_what_fails_between_two_leaves_of_a_pod_is_looked_for_by_pairs_of_that_p
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
 
 
+@pytest.mark.parametrize("slow", [False, True])
+def test_two_nodes_of_two_pods_that_fail_only_together_are_found(slow):
+    """No pair of them measured: every two pods meet, and two that fail together are halved."""
+    pair = {NODES[6], NODES[27]}
+    outcome, _ = located(Cluster(pair, slow=slow))
+    met = [run.step for run in outcome.executions if run.step.workload.benchmark == "pair"]
+    assert met
+    assert pair not in [set(step.participants) for step in met]
+    smallest = min(outcome.assessment.parts, key=lambda part: len(part.nodes))
+    assert set(smallest.nodes) == pair
+    assert not outcome.assessment.named(Judgement.DEFECTIVE)
+    together = most_rounds_together(divided(NODES, FABRIC))
+    assert rounds(outcome) <= 2 + ACROSS_IN + together
+
+
 def test_what_does_not_fail_again_blames_nobody():
     outcome, released = located(Cluster())
-    models = [run for run in outcome.executions if run.step.workload.benchmark == "model"]
-    assert {run.step.turn for run in models} == {0, 1}
+    models = [run.step for run in outcome.executions if run.step.workload.benchmark == "model"]
+    two_pods = {(*a, *b) for a, b in combinations(PODS, 2)}
+    assert {step.participants for step in models} == {*PODS, NODES, *two_pods}
     assert not outcome.assessment.parts
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
     assert not released

@@ -16,7 +16,15 @@ from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import informed
 from anubis.core.network.pairing import Meeting, batches, meeting_at
 from anubis.core.network.rails import Rails
-from anubis.core.network.reproduction import Asked, Division, ask, divided, meetings_across
+from anubis.core.network.reproduction import (
+    MOST_FAILING,
+    Asked,
+    Division,
+    ask,
+    divided,
+    meetings_across,
+    two_together,
+)
 from anubis.core.network.traffic import crossing, observe_traffic, rails_of
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
@@ -228,7 +236,14 @@ def _reproducing(
     if tests or not further.across or not plan.fabric:
         return
     if any(plan.crosses(verdict) for verdict in assessment.verdicts()):
-        yield from _confirming(plan, phase, turn, assessment, undisturbed, begun=ACROSS_IN)
+        further_pairs = list(
+            _confirming(plan, phase, turn, assessment, undisturbed, begun=ACROSS_IN)
+        )
+        yield from further_pairs
+        if not further_pairs and not any(verdict.parts for verdict in assessment.parts):
+            tests = dict.fromkeys(_of_two_parts(further.across, answers, minutes))
+            for position in models:
+                yield from follow_ups(plan, phase, position, turn + 1, tests)
         return
     meetings = dict.fromkeys(
         meeting for parts in further.across for meeting in meetings_across(parts)
@@ -236,6 +251,23 @@ def _reproducing(
     for position, entry in enumerate(entries):
         if entry.groups == "across":
             yield from follow_ups(plan, phase, position, turn + 1, meetings)
+
+
+def _of_two_parts(
+    across: Sequence[Sequence[Group]], answers: Mapping[Group, bool | None], minutes: float
+) -> Iterator[Group]:
+    """Where pairs across parts found nothing, two nodes may be slow only together, of which no pair
+    was measured: which two parts fail together, then halves of these, beside nodes of others."""
+    for parts in across:
+        unions = two_together(parts)
+        if missing := [union for union in unions if union not in answers]:
+            yield from missing
+            continue
+        failing = [union for union in unions if answers[union]]
+        for union in failing if len(failing) <= MOST_FAILING else ():
+            own = set(union)
+            good = [node for part in parts for node in part if node not in own]
+            yield from _next_tests(union, good, answers, minutes)
 
 
 def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:

@@ -24,6 +24,8 @@ HALVES_AND_QUARTERS = 6
 MANY = 8  # nodes, so that quarters have several
 TO_MAKE_SURE = 2  # rounds: each suspect with other partners, and the rest together
 MOST_ACROSS = 48  # pairs
+THIRD, MOST_PARTS = 3, 8  # all pairs of parts meet in one round less than there are parts
+MOST_FAILING = 2  # pairs of parts: more have something in common
 PHI = 0.618034  # steps of this share of a circle come everywhere soon
 LEVELS = ("leaf", "pod")  # from below; what is above is a pod of pods
 
@@ -212,6 +214,14 @@ def _handed_back(division: Division, answers: Answers) -> Iterator[str]:
         yield from _handed_back(part, answers)
 
 
+def two_together(parts: Sequence[Group]) -> tuple[Group, ...]:
+    """Every two parts as one group: of one size, so that a slow one is told from the others. Which
+    two parts fail together then tells where to halve on, with good nodes of a third."""
+    if not THIRD <= len(parts) <= MOST_PARTS:
+        return ()
+    return tuple((*a, *b) for a, b in combinations(parts, 2))
+
+
 def meetings_across(parts: Sequence[Group]) -> Iterator[Meeting]:
     """Pairs of nodes of different parts, as many of any two parts, from all over both: a few, as
     pairs that share no cable with others mostly run one after another."""
@@ -233,3 +243,14 @@ def most_rounds(everybody: Division) -> int:
         division = max(division.parts, key=lambda part: len(part.nodes))
         deepest += bool(division.parts)
     return deepest + ceil(log2(max(len(division.nodes), SMALLEST))) + TO_MAKE_SURE
+
+
+def most_rounds_together(everybody: Division) -> int:
+    """Of groups, where every two parts meet and two that fail together are halved."""
+    parts = everybody.parts
+    if not two_together([part.nodes for part in parts]):
+        return 0
+    largest = max(len(part.nodes) for part in parts)
+    at_once = len(parts) // 2  # no part is in two groups at a time
+    meet = ceil(len(parts) * (len(parts) - 1) / 2 / at_once)
+    return meet + 1 + 2 * ceil(log2(largest)) + TO_MAKE_SURE
