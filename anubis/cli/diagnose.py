@@ -66,6 +66,16 @@ def diagnose(
             "wrote.",
         ),
     ] = None,
+    pid: Annotated[
+        int | None,
+        typer.Option(
+            "--pid",
+            min=1,
+            metavar="PID",
+            help="Instead of --live: a process on this machine that is, or has started, its ranks. "
+            "Without the hook they are looked at from outside only.",
+        ),
+    ] = None,
     live_to: Annotated[
         Path | None,
         typer.Option(
@@ -152,6 +162,9 @@ def diagnose(
     if hook:
         _print_hook(hook)
         return
+    if pid and live:
+        raise UsageError("--pid and --live both say whom to ask: give one of them")
+    live = Path("/proc", str(pid)) if pid else live
     if live_to:
         _keep_look(live, live_to)
         return
@@ -207,9 +220,7 @@ def _print_hook(folder: Path) -> None:
 
 def _keep_look(live: Path | None, folder: Path) -> None:
     if live is None:
-        raise UsageError(
-            "--live-to needs --live, the folder in which the ranks announce themselves"
-        )
+        raise UsageError("--live-to needs --live or --pid: whom to ask")
     print(anubis.keep_look(live, folder, Terminal()))
 
 

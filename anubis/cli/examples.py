@@ -60,6 +60,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "diagnose": (
         "diagnose --logs logs --kernel kernel --nodes node[01-04]",
+        "diagnose --pid 31415 --logs logs",
         "diagnose --live /tmp/4711 --live-to /shared/4711",
         "diagnose --live /shared/4711 --logs logs",
         "diagnose 4711 --dumps dumps --ranks ranks.csv --html 4711.html",

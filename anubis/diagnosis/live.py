@@ -11,7 +11,7 @@ import http.client
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -36,6 +36,7 @@ from anubis.files import json_value, read_text
 
 HOOK = Path(__file__).parent / "hook"
 FOLDER_VARIABLE = "ANUBIS_LIVE_DIR"
+UNHOOKED = "it was started without the hook (--hook)"
 DEADLINE_S = 3.0
 MOST_BYTES = 64 << 20
 MOST_RANKS = 4096  # of one machine
@@ -56,7 +57,7 @@ class LiveRank:
 
     rank: int
     pid: int
-    socket: str
+    socket: str  # empty: it opened none
     host: str = ""
     world: int = 0  # ranks of the job
     here: int = 0  # and of it on this machine; 0: its launcher does not tell
@@ -116,6 +117,16 @@ class LiveLook:
     hangs: bool = False
 
 
+def ranks_in(folder: Path) -> list[LiveRank]:
+    ranks = announced(folder)
+    if not ranks:
+        raise EvidenceError(
+            f'no rank has announced itself in "{folder}": was the job started with {HOOK} on'
+            f" PYTHONPATH and {FOLDER_VARIABLE} set?"
+        )
+    return ranks
+
+
 def refusals(folder: Path) -> str:
     """Why ranks did not announce themselves, as the hook in them noted; empty: none did."""
     present = {rank.rank for rank in announced(folder)}
@@ -131,28 +142,27 @@ def refusals(folder: Path) -> str:
     return f"rank {first} could not be asked: {why[first] or 'its hook does not say why'}{more}"
 
 
-def ask_ranks(folder: Path, *, deadline_s: float = DEADLINE_S, stacks: bool = True) -> LiveLook:
-    ranks = announced(folder)
-    if not ranks:
-        raise EvidenceError(
-            f'no rank has announced itself in "{folder}": was the job started with {HOOK} on'
-            f" PYTHONPATH and {FOLDER_VARIABLE} set?"
-        )
+def ask_ranks(
+    ranks: Sequence[LiveRank], *, deadline_s: float = DEADLINE_S, stacks: bool = True
+) -> LiveLook:
     return LiveLook(at=time.time(), answers=tuple(_answers(ranks, deadline_s, stacks)))
 
 
-def watch_ranks(folder: Path, *, every_s: float = 1.0) -> Iterator[LiveLook]:
-    """Looks at a job, without end. Stacks are asked for only where it stands still. Between looks
-    it is noted which process ends first: the launcher soon ends all."""
+def watch_ranks(
+    present: Callable[[], Sequence[LiveRank]], *, every_s: float = 1.0
+) -> Iterator[LiveLook]:
+    """Looks at a job, without end; `present` says who there is by now. Stacks are asked for only
+    where it stands still. Between looks it is noted which process ends first: the launcher soon
+    ends all."""
     standstill, sockets, processors = Standstill(), SocketWatch(), ProcessorWatch()
     gone: dict[int, float] = {}
     while True:
         began = time.monotonic()
-        ranks = announced(folder)
+        ranks = present()
         if ranks:
-            look = ask_ranks(folder, stacks=False)
+            look = ask_ranks(ranks, stacks=False)
             if hangs := standstill.since(evidence_of_looks([look])) is not None:
-                look = ask_ranks(folder)
+                look = ask_ranks(ranks)
             _note_ends(ranks, gone)
             processors.sample(_running(ranks, gone))
             shares = {rank.rank: processors.share(rank.rank) for rank in ranks}
@@ -173,18 +183,18 @@ def watch_ranks(folder: Path, *, every_s: float = 1.0) -> Iterator[LiveLook]:
             time.sleep(PULSE_EVERY_S)
 
 
-def _running(ranks: list[LiveRank], gone: Mapping[int, float]) -> dict[int, int]:
+def _running(ranks: Sequence[LiveRank], gone: Mapping[int, float]) -> dict[int, int]:
     return {rank.rank: rank.pid for rank in ranks if rank.rank not in gone}
 
 
-def _note_ends(ranks: list[LiveRank], gone: dict[int, float]) -> None:
+def _note_ends(ranks: Sequence[LiveRank], gone: dict[int, float]) -> None:
     now = time.time()
     for rank in ranks:
         if rank.rank not in gone and pulse_of(rank.pid) is Pulse.GONE:
             gone[rank.rank] = now
 
 
-def _answers(ranks: list[LiveRank], deadline_s: float, stacks: bool) -> list[LiveAnswer]:
+def _answers(ranks: Sequence[LiveRank], deadline_s: float, stacks: bool) -> list[LiveAnswer]:
     until = time.monotonic() + deadline_s
     pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(ranks)))
     questions = {pool.submit(_ask, rank, until, stacks): rank for rank in ranks}
@@ -199,6 +209,8 @@ def _answers(ranks: list[LiveRank], deadline_s: float, stacks: bool) -> list[Liv
 def _ask(rank: LiveRank, until: float, stacks: bool) -> LiveAnswer:
     if (pulse := pulse_of(rank.pid)) is not Pulse.ANSWERS:
         return LiveAnswer(rank=rank, pulse=pulse)
+    if not rank.socket:
+        return LiveAnswer(rank=rank, pulse=pulse, why_not=UNHOOKED)
     try:
         trace = _post(rank.socket, "fr_trace_json", until)
         frames = parse_stack(_post(rank.socket, "dump_traceback", until)) if stacks else ()

@@ -41,7 +41,7 @@ from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.history import ClusterHistory
 
 if TYPE_CHECKING:
-    from anubis.diagnosis.live import LiveLook
+    from anubis.diagnosis.live import LiveLook, LiveRank
 
 LIVE_S = 20.0  # for so long running processes are looked at
 KEPT_S = 10.0  # and where others look at the same time
@@ -388,24 +388,39 @@ def _looked_at(path: Path) -> JobEvidence:
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
 
-def _watched(folder: Path, seconds: float) -> LiveLook:
+def _watched(place: Path, seconds: float) -> LiveLook:
     """Until the ranks stand still, or have shown that they do not."""
     from anubis.diagnosis.live import ask_ranks, watch_ranks
 
-    look = ask_ranks(folder)  # it says why, where nobody can be asked
+    present = _who_is_there(place)
+    look = ask_ranks(present())  # it says why, where nobody can be asked
     until = time.monotonic() + seconds
-    for look in watch_ranks(folder):
+    for look in watch_ranks(present):
         if look.hangs or time.monotonic() >= until:
             break
     return look
 
 
-def keep_look(folder: Path, kept_in: Path, caller: Caller = NOBODY) -> Path:
+def _who_is_there(place: Path) -> Callable[[], list[LiveRank]]:
+    """`place`: in which ranks announce themselves, or /proc/PID of a process that started them."""
+    from anubis.diagnosis.live import ranks_in
+    from anubis.diagnosis.processes import PROC, live_folder, ranks_of_process
+
+    if place.parent != PROC:
+        return partial(ranks_in, place)
+    pid = int(place.name) if place.name.isdecimal() else 0
+    if folder := live_folder(pid):
+        return partial(ranks_in, folder)
+    ranks = ranks_of_process(pid)
+    return lambda: ranks
+
+
+def keep_look(place: Path, kept_in: Path, caller: Caller = NOBODY) -> Path:
     """What the ranks of this machine tell, for a diagnosis of all machines of their job."""
     from anubis.diagnosis.live_files import write_look
 
     caller.doing("looking at the ranks of this machine")
-    return write_look(_watched(folder, KEPT_S), kept_in)
+    return write_look(_watched(place, KEPT_S), kept_in)
 
 
 def _dumps(path: Path, *_: object) -> JobEvidence:

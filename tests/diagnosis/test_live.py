@@ -41,9 +41,11 @@ from anubis.diagnosis.live import (
     hooked,
     parse_stack,
     pulse_of,
+    ranks_in,
     watch_ranks,
 )
 from anubis.diagnosis.live_files import read_look, write_look
+from anubis.diagnosis.processes import live_folder, ranks_of_process
 from anubis.operations.caller import Caller
 from anubis.operations.diagnosing import DiagnosisRequest
 
@@ -157,7 +159,7 @@ Current thread 0x2 (most recent call first):
 
 def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
     with pytest.raises(EvidenceError, match="no rank has announced itself"):
-        ask_ranks(tmp_path)
+        ranks_in(tmp_path)
     (tmp_path / "0.json").write_text("[]")
     with pytest.raises(EvidenceError, match="no announcement"):
         announced(tmp_path)
@@ -186,19 +188,21 @@ def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
     words = {"rank": 3, "pid": process.pid, "socket": str(tmp_path / "no.sock")}
     (tmp_path / "3.json").write_text(json.dumps(words))
     assert pulse_of(process.pid) is Pulse.ANSWERS
-    silent = evidence_of_looks([ask_ranks(tmp_path)])
+    silent = evidence_of_looks([ask_ranks(announced(tmp_path))])
     assert "rank 3 did not answer" in next(iter(silent.gaps.values()))
     process.send_signal(signal.SIGSTOP)
     while pulse_of(process.pid) is not Pulse.STOPPED:
         time.sleep(0.01)
     assert [
-        fact.kind for fact in reason(evidence_of_looks([ask_ranks(tmp_path)]), hang.RULES).facts
+        fact.kind
+        for fact in reason(evidence_of_looks([ask_ranks(announced(tmp_path))]), hang.RULES).facts
     ] == ["stopped"]
     process.kill()
     while pulse_of(process.pid) is not Pulse.GONE:
         time.sleep(0.01)
     assert [
-        fact.kind for fact in reason(evidence_of_looks([ask_ranks(tmp_path)]), hang.RULES).facts
+        fact.kind
+        for fact in reason(evidence_of_looks([ask_ranks(announced(tmp_path))]), hang.RULES).facts
     ] == ["died"]
 
 
@@ -215,6 +219,65 @@ def test_a_diagnosis_asks_the_processes_of_a_job(process: subprocess.Popen[bytes
         request, Caller(history_url=f"sqlite:///{tmp_path}/history.db")
     ).diagnosis
     assert [(whom.node, whom.rank) for whom in diagnosis.culprits] == [("n1", 3)]
+
+
+LAUNCHER = """
+import os, subprocess, sys
+sleep = [sys.executable, "-c", "import time; time.sleep(100)"]
+ranks = [
+    subprocess.Popen(sleep, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3"})
+    for rank in range(3)
+]
+print(*(rank.pid for rank in ranks), flush=True)
+sys.stdin.read()
+for rank in ranks:
+    rank.kill()
+"""
+
+
+@pytest.fixture
+def launched() -> Iterator[tuple[int, list[int]]]:
+    """A launcher and its ranks, without the hook."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", LAUNCHER], text=True, **pipes) as launcher:
+        assert launcher.stdout is not None
+        yield launcher.pid, list(map(int, launcher.stdout.readline().split()))
+
+
+def test_ranks_are_known_by_the_process_that_started_them(
+    launched: tuple[int, list[int]], process: subprocess.Popen[bytes]
+):
+    launcher, pids = launched
+    ranks = ranks_of_process(launcher)
+    assert [(rank.rank, rank.pid, rank.world) for rank in ranks] == [
+        (rank, pid, 3) for rank, pid in enumerate(pids)
+    ]
+    assert [rank.rank for rank in ranks_of_process(pids[1])] == [1]
+    with pytest.raises(EvidenceError, match="has no rank of a job"):
+        ranks_of_process(process.pid)
+    with pytest.raises(EvidenceError, match="there is no process"):
+        ranks_of_process(2**22 + 1)
+
+
+def test_a_job_without_the_hook_is_looked_at_from_outside(
+    launched: tuple[int, list[int]], tmp_path: Path
+):
+    launcher, pids = launched
+    os.kill(pids[1], signal.SIGSTOP)
+    caller = Caller(history_url=f"sqlite:///{tmp_path}/history.db")
+    places = {"live": Path("/proc", str(launcher))}
+    diagnosis = anubis.diagnose_job(DiagnosisRequest(places=places), caller).diagnosis
+    assert [whom.rank for whom in diagnosis.culprits] == [1]
+    assert "started without the hook" in diagnosis.gaps[Collector.STACKS]
+
+
+def test_a_job_with_the_hook_is_asked_where_it_announced_itself(tmp_path: Path):
+    sleep = [sys.executable, "-c", "import time; time.sleep(100)"]
+    with subprocess.Popen(sleep, env=hooked({}, tmp_path)) as process:
+        while not live_folder(process.pid):
+            time.sleep(0.01)
+        assert live_folder(process.pid) == tmp_path
+        process.kill()
 
 
 def trace(collectives: int, ended: int) -> str:
@@ -322,7 +385,11 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
         )
     try:
         until = time.monotonic() + 300
-        look = next(look for look in watch_ranks(live) if look.hangs or time.monotonic() > until)
+        look = next(
+            look
+            for look in watch_ranks(lambda: announced(live))
+            if look.hangs or time.monotonic() > until
+        )
         evidence = evidence_of_looks([look])
         analysis = analyse(reason(evidence, hang.RULES), evidence)
         assert [whom.rank for whom in analysis.culprits] == [1], (tmp_path / "log").read_text()
