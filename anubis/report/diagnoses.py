@@ -102,7 +102,7 @@ def sentence(named: Sequence[PastDiagnosis]) -> str:
 def sentences(diagnosed: Iterable[DiagnosedJob]) -> Iterator[str]:
     """Of jobs of which something is to be said."""
     for job in diagnosed:
-        if job.past.code:
+        if job.says_something:
             tested = f"; {job.tested}" if job.tested else ""
             yield f"diagnosis: {job.past.headline} ({job.cure}){tested}"
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from anubis.core.choosing.decision import Decision
-from anubis.core.past.events import IncidentReported, Notice, SuspicionRaised
+from anubis.core.past.events import IncidentReported, JobStalled, Notice, SuspicionRaised
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.records import UNNAMED
 from anubis.report import decision as decisions
@@ -68,6 +68,9 @@ def of_notice(notice: Notice) -> Happening:
     )
     if isinstance(event, SuspicionRaised):
         category += _likelihood(event)
+    if isinstance(event, JobStalled):
+        reason = f": {event.reason}" if event.reason else ""
+        category = f", job {event.job}, by {event.source}{reason}"
     follows = ": a defect is presumed until a test is passed" if notice.presumes_defect else ""
     facts = {"id": notice.id, "event": event.kind, **asdict(event)}
     return Happening(

@@ -24,6 +24,7 @@ from anubis.operations.diagnosing import DiagnosisRequest, diagnose_and_tell, ru
 from anubis.operations.telling import note
 from anubis.report import diagnosis as report
 from anubis.report import diagnosis_page
+from anubis.report.diagnoses import sentences
 from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, written
 from tests.diagnosis.made_recorders import inspector_files, ras_text, scrape
 
@@ -242,6 +243,8 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
         (made,) = anubis.diagnose_due(keeping, caller)
         assert (made.past.job, made.past.at) == ("4711", NOW - 700)
         assert made.past.headline == "job 4711 hangs, and nobody can be named"
+        (sentence,) = sentences([made])
+        assert sentence == f"diagnosis: {made.past.headline} (try again)"
 
 
 def test_a_policy_that_says_nothing_of_diagnosis_diagnoses_nothing(caller: Caller):
