@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
 from anubis.report.diagnosis import DiagnosisView, clock, headline, named, ten_lines
 from anubis.report.diagnosis_pictures import time_line, waiting_grid
@@ -12,19 +12,35 @@ from anubis.report.page import page
 FACTS = 200  # that the page lists
 
 
+class PageFacts(TypedDict):
+    """What a page shows: plain texts, fit to be kept as JSON."""
+
+    title: str
+    answer: str
+    job: str
+    lines: Sequence[tuple[str, str]]
+    time_line: str
+    waiting: str
+    facts: Sequence[Sequence[str]]
+    more_facts: int
+    stacks: Sequence[tuple[int, Sequence[str]]]
+    gaps: Sequence[str]
+    unmet: Sequence[str]
+
+
 def render(view: DiagnosisView) -> str:
     return shown_again(facts_of(view))
 
 
 def shown_again(facts: Mapping[str, Any], tested: str = "", rooms: str = "") -> str:
-    """What was kept of a page. `tested`: what tests of its suspects came to since; `rooms`: where
-    the others are."""
+    """What was kept of a page; what an earlier release did not keep is left out. `tested`: what
+    tests of its suspects came to since; `rooms`: where the others are."""
+    nothing = dict.fromkeys(PageFacts.__annotations__, "")
     lines = [*facts["lines"], *([("was it right", tested)] if tested else [])]
-    return page("diagnosis", **{**facts, "lines": lines, "rooms": rooms})
+    return page("diagnosis", **{**nothing, **facts, "lines": lines, "rooms": rooms})
 
 
-def facts_of(view: DiagnosisView) -> dict[str, Any]:
-    """What it shows: plain texts, fit to be kept as JSON."""
+def facts_of(view: DiagnosisView) -> PageFacts:
     diagnosis = view.diagnosis
     return {
         "title": headline(view),

@@ -27,6 +27,7 @@ from anubis.operations.foreseeing import train_risk
 from anubis.operations.telling import note
 from anubis.operations.watching import look_at_job, view_of
 from anubis.report.diagnosis import DiagnosisView
+from anubis.report.diagnosis_page import shown_again
 from anubis.report.watch import lines
 from anubis.report.watch_page import render
 from anubis.service.overviews import Overview, Overviews, Question
@@ -273,6 +274,7 @@ def test_a_diagnosis_is_shown_with_what_a_test_of_its_suspect_came_to(visitor):
     alone = page(visitor, f"/diagnoses/{place}")
     assert "was it right a test cleared n1" in text_of(alone)
     assert "&lt;GPU&gt; has fallen off the bus" in alone
+    assert "job 18" in shown_again({"title": "job 18", "lines": []})  # by an earlier release
     *facts, answer, last = items(visitor.ask(f"/v1/diagnoses/{place}"))
     assert [line["type"] for line in (*facts, answer, last)] == ["fact", "diagnosis", "diagnosed"]
     assert (answer["nodes"], last["outcomes"]) == (["n1"], {"n1": "refuted"})
