@@ -11,7 +11,7 @@ import http.client
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -29,7 +29,7 @@ from anubis.core.diagnosing.evidence import (
 from anubis.core.diagnosing.live_progress import STILL_S, Standstill, steps_of
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
-from anubis.diagnosis.flight_recorder import evidence_of, parse_dump
+from anubis.diagnosis.flight_recorder import FlightDump, evidence_of, parse_dump
 from anubis.diagnosis.scheduling import ProcessorWatch
 from anubis.diagnosis.sockets import SocketWatch
 from anubis.files import json_value, read_text
@@ -285,65 +285,73 @@ def hang_together(looks: Sequence[LiveLook]) -> bool:
 def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
     """Of each machine one look, as of one job."""
     answers = [answer for look in looks for answer in look.answers]
-    gaps: dict[Collector, str] = {}
-    dumps = {}
-    for answer in answers:
-        why_not = answer.why_not if answer.pulse is Pulse.ANSWERS else ""
-        try:
-            if answer.trace:
-                dumps[answer.rank.rank] = parse_dump(
-                    answer.trace.encode(), f"rank {answer.rank.rank}"
-                )
-        except EvidenceError as error:
-            why_not = str(error)
-        if why_not:
-            sentence = f"rank {answer.rank.rank} did not answer: {why_not}"
-            gaps.setdefault(Collector.STACKS, sentence)
-    at = max((look.at for look in looks), default=0.0)
-    everybody = _expected([answer.rank for answer in answers], gaps)
-    recorded = evidence_of(dumps, at=at, expected=everybody)
+    ranks = [answer.rank for answer in answers]
+    dumps, unread = _dumps_of(answers)
+    everybody, unasked = _expected(ranks)
+    recorded = evidence_of(
+        dumps, at=max((look.at for look in looks), default=0.0), expected=everybody
+    )
     steps = tuple(steps_of(recorded.calls))
     connections = tuple(wire for look in looks for wire in look.connections)
     met = {Collector.PROCESSES, Collector.STACKS}
     met |= {Collector.STEPS} if steps else set()
     met |= {Collector.CONNECTIONS} if connections else set()
-    hosts = {answer.rank.rank: answer.rank.host for answer in answers if answer.rank.host}
+    gaps = {Collector.STACKS: unread, Collector.PROGRESS: unasked}
+    hosts = {rank.rank: rank.host for rank in ranks if rank.host}
     return replace(
         recorded,
         collectors=recorded.collectors | met,
         ranks=RankMap(nodes=hosts, addresses={host: host for host in hosts.values()}),
         steps=steps,
-        gaps=gaps,
+        gaps={name: why for name, why in gaps.items() if why},
         connections=connections,
         stacks=tuple(
             Stack(rank=answer.rank.rank, frames=answer.frames)
             for answer in answers
             if answer.frames
         ),
-        processes=tuple(
-            ProcessState(
-                rank=answer.rank.rank,
-                pulse=answer.pulse,
-                at=look.ended.get(answer.rank.rank, look.at),
-                waits=look.waits.get(answer.rank.rank),
-            )
-            for look in looks
-            for answer in look.answers
-        ),
+        processes=tuple(state for look in looks for state in _states(look)),
         alive=any(answer.pulse is not Pulse.GONE for answer in answers),
     )
 
 
-def _expected(ranks: Sequence[LiveRank], gaps: dict[Collector, str]) -> frozenset[int]:
+def _states(look: LiveLook) -> Iterator[ProcessState]:
+    for answer in look.answers:
+        rank = answer.rank.rank
+        yield ProcessState(
+            rank=rank,
+            pulse=answer.pulse,
+            at=look.ended.get(rank, look.at),
+            waits=look.waits.get(rank),
+        )
+
+
+def _dumps_of(answers: Iterable[LiveAnswer]) -> tuple[dict[int, FlightDump], str]:
+    """And why there is none of the first rank that is there and has none."""
+    dumps: dict[int, FlightDump] = {}
+    sentences: list[str] = []
+    for answer in answers:
+        rank = answer.rank.rank
+        why_not = answer.why_not if answer.pulse is Pulse.ANSWERS else ""
+        try:
+            if answer.trace:
+                dumps[rank] = parse_dump(answer.trace.encode(), f"rank {rank}")
+        except EvidenceError as error:
+            why_not = str(error)
+        if why_not:
+            sentences.append(f"rank {rank} did not answer: {why_not}")
+    return dumps, next(iter(sentences), "")
+
+
+def _expected(ranks: Sequence[LiveRank]) -> tuple[frozenset[int], str]:
     """Whoever should have left a record: all ranks of the job, if all of its machines were asked.
-    Of a rank on a machine that nobody asked nothing is known."""
+    Of a rank on a machine that nobody asked nothing is known; then it says so."""
     present = frozenset(rank.rank for rank in ranks)
-    world = max((rank.world for rank in ranks), default=0)
+    world = min(max((rank.world for rank in ranks), default=0), MOST_RANKS)
     on_host = {rank.host: rank.here for rank in ranks}
-    if sum(on_host.values()) >= world or not all(on_host.values()):
-        return present | frozenset(range(min(world, MOST_RANKS)))
-    gaps[Collector.PROGRESS] = (
+    if len(present) >= world or (all(on_host.values()) and sum(on_host.values()) >= world):
+        return present | frozenset(range(world)), ""
+    return present, (
         f"{len(present)} of {world} ranks are on the machines that were asked: look at the others"
         " with --live-to"
     )
-    return present
