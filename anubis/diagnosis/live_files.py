@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from anubis.reading import read
 
 SUFFIX = ".look"
 MOST_FILES = 65_536
+TOGETHER_S = 120.0  # looks of one question are not further apart
 
 
 def write_look(look: LiveLook, folder: Path) -> Path:
@@ -38,6 +40,13 @@ def look_files(place: Path) -> list[Path]:
         return sorted(place.glob(f"*{SUFFIX}"))[:MOST_FILES]
     except OSError as cause:
         raise EvidenceError(f'cannot read "{place}": {cause.strerror}') from None
+
+
+def read_looks(files: Sequence[Path]) -> list[LiveLook]:
+    """Those that were taken at one time: what an earlier question left does not count."""
+    looks = [read_look(file) for file in files]
+    newest = max((look.at for look in looks), default=0.0)
+    return [look for look in looks if newest - look.at <= TOGETHER_S]
 
 
 def read_look(file: Path) -> LiveLook:

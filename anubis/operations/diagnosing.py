@@ -377,10 +377,10 @@ def _live(path: Path, *_: object) -> JobEvidence:
 def _looked_at(path: Path) -> JobEvidence:
     """Of those that work nobody is absent, only late."""
     from anubis.diagnosis.live import evidence_of_looks, hang_together
-    from anubis.diagnosis.live_files import look_files, read_look
+    from anubis.diagnosis.live_files import look_files, read_looks
 
     files = look_files(path)
-    looks = [read_look(file) for file in files] if files else [_watched(path, LIVE_S)]
+    looks = read_looks(files) or [_watched(path, LIVE_S)]
     evidence = evidence_of_looks(looks)
     if hang_together(looks):
         return evidence

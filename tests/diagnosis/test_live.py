@@ -27,7 +27,7 @@ from anubis.core.diagnosing.evidence import (
     ProcessState,
     Pulse,
 )
-from anubis.core.diagnosing.facts import FactKind
+from anubis.core.diagnosing.facts import FactKind, Whom
 from anubis.core.diagnosing.live_progress import STILL_S, WARM_UP, Standstill, steps_of
 from anubis.core.errors import EvidenceError
 from anubis.diagnosis.live import (
@@ -330,6 +330,12 @@ def test_while_one_machine_still_moves_nobody_is_late(tmp_path: Path):
     looks = machine("n0", 0, 1), machine("n1", 2, 3, quiet_s=2.0)
     assert not hang_together(looks)
     assert asked_on_each(tmp_path, *looks).culprits == ()
+
+
+def test_what_an_earlier_question_left_does_not_count(tmp_path: Path):
+    old = replace(machine("n0", 0, 1, late=0), at=-60.0)
+    fresh = replace(machine("n1", 2, 3, late=3), hangs=True)
+    assert asked_on_each(tmp_path, old, fresh).culprits == (Whom(node="n1", rank=3),)
 
 
 def test_of_a_rank_on_a_machine_that_nobody_asked_nothing_is_known():
