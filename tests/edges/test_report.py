@@ -9,6 +9,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -77,8 +78,11 @@ def fleet_view(
                 _execution(workload, metric, normal, name, random, samples, defective, lost)
             )
             verdicts.append(_verdict(workload, metric, name, defective, lost))
+    of_node = defaultdict(list)
+    for verdict in verdicts:
+        of_node[verdict.participants].append(verdict)
     for name in names:
-        worst = min((v for v in verdicts if v.participants == (name,)), key=_badness)
+        worst = min(of_node[name,], key=_badness)
         nodes.append(
             NodeVerdict(node=name, judgement=worst.judgement, code=worst.code, reason=worst.reason)
         )

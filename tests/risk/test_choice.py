@@ -65,7 +65,7 @@ def test_a_model_that_is_better_in_both_splits_is_not_refused_for_one_node_far_w
     assert choice.model in LOOKING
     assert choice.beats_base_rate
     risk = forecast(model, data.statuses).hazard_at(np.array([720.0]))[:, 0]
-    by_node = {node: risk[np.equal(data.statuses.nodes, node)][-1] for node in data.statuses.nodes}
+    by_node = dict(zip(data.statuses.nodes, risk, strict=True))  # of each node, the last
     assert sorted(by_node, key=by_node.get)[-3:].count("n003") == 1
 
 
