@@ -293,7 +293,8 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
     )
     steps = tuple(steps_of(recorded.calls))
     connections = tuple(wire for look in looks for wire in look.connections)
-    met = {Collector.PROCESSES, Collector.STACKS}
+    met = {Collector.PROCESSES}
+    met |= {Collector.STACKS} if dumps else set()
     met |= {Collector.STEPS} if steps else set()
     met |= {Collector.CONNECTIONS} if connections else set()
     gaps = {Collector.STACKS: unread, Collector.PROGRESS: unasked}

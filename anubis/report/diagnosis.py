@@ -50,6 +50,8 @@ def headline(view: DiagnosisView) -> str:
     diagnosis = view.diagnosis
     if not diagnosis.collectors:
         return f"{view.job}: cannot say: nothing that tells of it could be read"
+    if diagnosis.trouble is JobTrouble.NOTHING and diagnosis.answer is DiagnosisAnswer.UNKNOWN:
+        return f"{view.job}: cannot say: none of its ranks answered"
     if diagnosis.trouble is JobTrouble.NOTHING:
         return f"{view.job}: {VERBS[diagnosis.trouble]}"
     verb = VERBS[diagnosis.trouble]

@@ -46,8 +46,10 @@ from anubis.diagnosis.live import (
 )
 from anubis.diagnosis.live_files import read_look, write_look
 from anubis.diagnosis.processes import live_folder, ranks_of_process
+from anubis.operations import diagnosing
 from anubis.operations.caller import Caller
 from anubis.operations.diagnosing import DiagnosisRequest
+from anubis.report.diagnosis import headline
 
 
 def seen(at: float, *counts: tuple[int, int], pulses: str = "") -> JobEvidence:
@@ -269,6 +271,16 @@ def test_a_job_without_the_hook_is_looked_at_from_outside(
     diagnosis = anubis.diagnose_job(DiagnosisRequest(places=places), caller).diagnosis
     assert [whom.rank for whom in diagnosis.culprits] == [1]
     assert "started without the hook" in diagnosis.gaps[Collector.STACKS]
+
+
+def test_a_job_that_nobody_answered_for_is_not_called_well(process, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(diagnosing, "LIVE_S", 0.1)
+    (tmp_path / "0.json").write_text(json.dumps({"rank": 0, "pid": process.pid, "socket": "/no"}))
+    caller = Caller(history_url=f"sqlite:///{tmp_path}/history.db")
+    view = anubis.diagnose_job(DiagnosisRequest(places={"live": tmp_path}), caller)
+    assert view.diagnosis.answer == "unknown"
+    assert "rank 0 did not answer" in view.diagnosis.gaps[Collector.STACKS]
+    assert "cannot say" in headline(view)
 
 
 def test_a_job_with_the_hook_is_asked_where_it_announced_itself(tmp_path: Path):

@@ -55,6 +55,10 @@ UNSEEN = {
 }
 
 
+# seen from outside, a job may look well and hang
+ACCUSERS = frozenset({Collector.PROCESSES, Collector.CONNECTIONS})
+
+
 class DiagnosisAnswer(StrEnum):
     NAMED = "named"  # somebody, or the job itself
     NOTHING = "nothing"  # wrong, as far as could be seen
@@ -89,7 +93,7 @@ class Diagnosis:
     def answer(self) -> DiagnosisAnswer:
         if self.culprits or self.is_nobodys:
             return DiagnosisAnswer.NAMED
-        if self.trouble is JobTrouble.NOTHING and self.collectors:
+        if self.trouble is JobTrouble.NOTHING and self.collectors - ACCUSERS:
             return DiagnosisAnswer.NOTHING
         return DiagnosisAnswer.UNKNOWN
 
