@@ -7,6 +7,7 @@ built once; beds of hosts are one group, the first to begin.
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from collections.abc import Callable, Generator
 from functools import cache
@@ -28,6 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fast", action="store_true", help="leave out what waits for processes, but for a smoke"
     )
+
+
+def pytest_configure() -> None:
+    """What a shell begins in its background ignores Ctrl-C, and so would all that tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
