@@ -22,6 +22,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
 BLOCK = re.compile(r"^```(\w+)(?: \w+)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = typer.main.get_command(app)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
@@ -58,7 +59,7 @@ def test_readme_leads_to_every_page():
 @pytest.mark.parametrize("line", commands())
 def test_every_command_of_a_page_is_one_that_its_verb_takes(line):
     words = shlex.split(re.sub(r"[<>|].*", "", line[line.index("anubis ") :]))[1:]
-    command = typer.main.get_command(app)
+    command = COMMAND
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     command.make_context("anubis", words)
@@ -111,7 +112,7 @@ def verbs(node: Any, path: str = "") -> dict[str, Any]:
     return {path: verb for paths in below for path, verb in paths.items()}
 
 
-VERBS = verbs(typer.main.get_command(app))
+VERBS = verbs(COMMAND)
 
 
 def test_every_verb_has_examples_and_no_other():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from statsmodels.tsa.seasonal import seasonal_decompose
 
 from anubis.core.errors import CriteriaError
 from anubis.core.judging import tuning
@@ -47,6 +48,22 @@ def saw(size, period):
 
 
 # --- the period ----------------------------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 999),
+    period=st.integers(2, 40),
+    cycles=st.integers(3, 12),
+    more=st.integers(0, 39),
+)
+def test_the_strength_of_a_season_is_that_of_statsmodels(seed, period, cycles, more):
+    rates = noisy(np.random.default_rng(seed), period * cycles + more % period)
+    rates *= wave(rates.size, period) * stalls(rates.size, 5)
+    parts = seasonal_decompose(rates, period=period)
+    defined = ~np.isnan(parts.resid)
+    left = np.var(parts.resid[defined]) / np.var((parts.seasonal + parts.resid)[defined])
+    strength = 1 - left / (1 - period / np.count_nonzero(defined))
+    assert tuning.seasonal_strength(rates, period) == pytest.approx(strength, rel=0, abs=1e-12)
 
 
 @pytest.mark.parametrize("shape", [stalls, wave, saw])

