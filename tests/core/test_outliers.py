@@ -64,6 +64,10 @@ def as_written(job, rule):
     kept = min(minutes, rule.level_minutes)
     result = set()
     for row, metric in enumerate(job.metrics):
+        own = {
+            past: [own_level(series, past, minute, rule) for series in job.values[row]]
+            for past in range(minutes - rule.minutes, minutes)
+        }
         for group in sorted(set(job.groups or ("",))):
             peers = [
                 i for i, name in enumerate(job.groups or ("",) * len(job.nodes)) if name == group
@@ -74,9 +78,7 @@ def as_written(job, rule):
                         continue
                     apart = 0
                     for past in range(minutes - rule.minutes, minutes):
-                        levels = {
-                            i: own_level(job.values[row, i], past, minute, rule) for i in peers
-                        }
+                        levels = {i: own[past][i] for i in peers}
                         for t in range(past * minute, (past + 1) * minute):
                             apart += stands_apart(
                                 job.values[row, :, t], levels, node, side, metric, rule
