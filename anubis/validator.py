@@ -5,7 +5,7 @@ Every decision is taken in core. Here is only the loop: wait, keep, launch, judg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -34,9 +34,16 @@ from anubis.core.judging.equality import NodeSettings
 from anubis.core.judging.judgement import assess
 from anubis.core.judging.learning import learn_criteria
 from anubis.core.judging.software import versions
-from anubis.core.judging.units import Units, latest, parted, units
+from anubis.core.judging.units import Units, latest, parted, relevant, units
 from anubis.core.network.traffic import undisturbed_meetings
-from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, Judgement
+from anubis.core.records import (
+    Assessment,
+    Campaign,
+    CriteriaSet,
+    Execution,
+    Judgement,
+    Workload,
+)
 from anubis.executors.base import Executor
 
 LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is heard
@@ -171,24 +178,31 @@ def judge(
     *,
     before: Sequence[NodeSettings] = (),
 ) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
-    """By the criteria the campaign was given or, in an acceptance, by those it teaches itself.
+    """By the criteria the campaign was given or, in an acceptance, by those it teaches itself. What
+    only follows from results is in no criteria that were learned before, as pairs across the parts
+    of a job that fails: it teaches itself in any case.
 
     What followed from its results teaches nothing, as it is about the suspects only; unless nothing
     else measures it. `before` is what other nodes told of their settings last.
     """
+    plan, given = campaign.plan, campaign.criteria
     settled = latest(executions)
-    measured = units(settled, campaign.plan)
-    criteria = campaign.criteria or _learn(campaign, settled, measured, at, learned)
+    measured = units(settled, plan)
+    before_it = {criterion.key.workload for of_sku in given for criterion in of_sku.criteria}
+    taught_here = plan.across - before_it if given else plan.workloads
+    criteria = given
+    if taught_here:
+        criteria += _learn(campaign, settled, measured, at, learned, taught_here)
     assessment = assess(
         measured,
         settled,
-        campaign.plan,
+        plan,
         criteria,
         lost,
         limits=campaign.policy.limits,
         expectations=campaign.policy.expectations,
         before=before,
-        learned_here=not campaign.criteria,
+        taught_here=taught_here,
     )
     return assessment, criteria
 
@@ -199,8 +213,9 @@ def _learn(
     measured: Sequence[Units],
     at: float,
     learned: Sequence[CriteriaSet],
+    workloads: Collection[Workload],
 ) -> tuple[CriteriaSet, ...]:
-    """Of the suite, then of what only its own fabric is judged by."""
+    """Of the suite, then of what only its own fabric is judged by; by these workloads."""
     plan = campaign.plan
     planned = [
         execution
@@ -208,6 +223,7 @@ def _learn(
         if not execution.step.turn or execution.step.workload in plan.across | plan.reproducing
     ]
     lessons = units(planned, plan) if len(planned) < len(settled) else measured
+    lessons = relevant(lessons, workloads, ())
     return tuple(
         criteria
         for part in parted(lessons, plan.taught)

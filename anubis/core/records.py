@@ -349,6 +349,10 @@ class Plan:
         )
 
     @cached_property
+    def workloads(self) -> frozenset[Workload]:
+        return frozenset(entry.workload for phase in self.phases for entry in phase.entries)
+
+    @cached_property
     def across(self) -> frozenset[Workload]:
         """What only follows from results."""
         entries = (entry for phase in self.phases for entry in phase.entries)
@@ -367,8 +371,7 @@ class Plan:
     @cached_property
     def taught(self) -> frozenset[Workload]:
         """Of what others learn from it: of the suite, which in a scan is all that crosses."""
-        every = frozenset(e.workload for phase in self.phases for e in phase.entries)
-        return every - self.crossing or every
+        return self.workloads - self.crossing or self.workloads
 
     @property
     def demands(self) -> tuple[Demand, ...]:

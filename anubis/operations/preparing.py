@@ -390,7 +390,7 @@ def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
         )
     _refuse_untrusted(criteria, plan, skus)
     learned = {c.key.workload for criteria_set in criteria for c in criteria_set.criteria}
-    planned = {entry.workload for phase in plan.phases for entry in phase.entries}
+    planned = plan.workloads
     if learned & planned:
         return
     learned_names = {str(workload) for workload in learned}
@@ -410,7 +410,7 @@ def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
 def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Sequence[str]) -> None:
     """What a machine taught about itself alone is soon taught again, and better than a run that
     cannot end healthy. What a fleet taught is kept, whatever it lacks."""
-    planned = {entry.workload for phase in plan.phases for entry in phase.entries}
+    planned = plan.workloads
     refused = [
         criterion
         for criteria_set in criteria

@@ -352,7 +352,7 @@ def test_a_single_machine_whose_repeats_disagree_is_unstable_and_not_defective_b
     assert not criteria[0].criteria[0].refusal
     settled = latest(done)
     found = units(settled, plan)
-    (alone,) = assess(found, settled, plan, criteria, {}, learned_here=True).nodes
+    (alone,) = assess(found, settled, plan, criteria, {}, taught_here=plan.workloads).nodes
     assert (alone.judgement, alone.code) == (U, "UNSTABLE")
     (later,) = assess(found, settled, plan, criteria, {}).nodes  # judged by what it was before
     assert later.judgement is D

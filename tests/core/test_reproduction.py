@@ -30,6 +30,7 @@ from anubis.core.records import (
     Series,
     Suite,
     SuiteEntry,
+    taught_by,
 )
 from anubis.executors.simulated import SimulatedExecutor
 from anubis.simulation.fabric import FatTree
@@ -87,7 +88,7 @@ class Cluster(SimulatedExecutor):
         return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
 
 
-def located(cluster, history=()) -> tuple[CampaignOutcome, list[set[str]]]:
+def located(cluster, history=(), criteria=()) -> tuple[CampaignOutcome, list[set[str]]]:
     released: list[set[str]] = []
     campaign = Campaign(
         id="c",
@@ -96,6 +97,7 @@ def located(cluster, history=()) -> tuple[CampaignOutcome, list[set[str]]]:
         policy=Policy(),
         executor="simulated",
         created_at=0.0,
+        criteria=criteria,
     )
     outcome = carry_out(
         campaign,
@@ -179,6 +181,21 @@ def test_where_all_parts_are_well_and_the_whole_is_not_pairs_across_them_name_th
     named = {part for verdict in outcome.assessment.parts for part in verdict.parts}
     assert Part("switch", "core-1") in named or any("core-1" in part.other for part in named)
     assert not released
+
+
+def test_what_was_learned_before_judges_groups_and_pairs_across_teach_themselves():
+    """A locate of a sound fabric teaches nothing of pairs, which no other campaign measures."""
+    healthy, _ = located(Cluster())
+    before = taught_by(healthy.criteria, plan(SUITE, Cluster().nodes(), SPECS, FABRIC))
+    assert {c.key.workload.benchmark for of_sku in before for c in of_sku.criteria} == {
+        "alone",
+        "model",
+    }
+    cluster = Cluster(bad_switch="core-1", slow=True)
+    outcome, _ = located(cluster, criteria=before)
+    named = {part for verdict in outcome.assessment.parts for part in verdict.parts}
+    assert Part("switch", "core-1") in named or any("core-1" in part.other for part in named)
+    assert not outcome.assessment.named(Judgement.DEFECTIVE)
 
 
 def test_what_fails_between_two_leaves_of_a_pod_is_looked_for_by_pairs_of_that_pod():

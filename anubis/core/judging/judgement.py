@@ -48,6 +48,7 @@ from anubis.core.records import (
     Plan,
     Ruling,
     Verdict,
+    Workload,
     by_key,
 )
 
@@ -62,21 +63,21 @@ def assess(
     limits: Iterable[Limit] = (),
     expectations: Sequence[Expectation] = (),
     before: Iterable[NodeSettings] = (),
-    learned_here: bool = False,
+    taught_here: Collection[Workload] = (),
 ) -> Assessment:
     """All verdicts on what was run, and the verdict on each node.
 
     A limit comes first; what is within it is then compared with the fleet, unless its metric is a
-    fact that only limits judge. `learned_here` says that the criteria come from these very
-    measurements. `lost` gives the reason for each lost node, even if no step was lost with it.
-    `before` is what other nodes told of their settings last.
+    fact that only limits judge. The criteria of `taught_here` come from these very measurements.
+    `lost` gives the reason for each lost node, even if no step was lost with it. `before` is what
+    other nodes told of their settings last.
     """
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
     alone: list[Verdict] = []
     rulings: list[Ruling] = []
     for ruled, verdicts in _judge_each_key(
-        measured, plan, tuple(criteria), limits, learned_here, shared
+        measured, plan, tuple(criteria), limits, taught_here, shared
     ):
         rulings += ruled
         alone += verdicts
@@ -127,7 +128,7 @@ def _judge_each_key(
     plan: Plan,
     criteria: Sequence[CriteriaSet],
     limits: Iterable[Limit],
-    learned_here: bool,
+    taught_here: Collection[Workload],
     shared: SharedCables | None,
 ) -> Iterator[tuple[list[Ruling], Iterable[Verdict]]]:
     """Of comparable units at a time: rulings on many, and verdicts of their own on the others."""
@@ -150,7 +151,7 @@ def _judge_each_key(
         elif criterion.refusal and not _compares_itself(alike, plan):
             yield [_refused(alike, criterion)], []
         else:
-            against_itself = learned_here and criterion.from_repeats
+            against_itself = criterion.from_repeats and alike.key.workload in taught_here
             runs = plan.runs(alike.key.workload)
             yield _judge(alike, criterion, against_itself, runs, shared)
 
