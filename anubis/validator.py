@@ -185,12 +185,11 @@ def judge(
     What followed from its results teaches nothing, as it is about the suspects only; unless nothing
     else measures it. `before` is what other nodes told of their settings last.
     """
-    plan, given = campaign.plan, campaign.criteria
+    plan, criteria = campaign.plan, campaign.criteria
     settled = latest(executions)
     measured = units(settled, plan)
-    before_it = {criterion.key.workload for of_sku in given for criterion in of_sku.criteria}
-    taught_here = plan.across - before_it if given else plan.workloads
-    criteria = given
+    covered = {criterion.key.workload for of_sku in criteria for criterion in of_sku.criteria}
+    taught_here = plan.across - covered if criteria else plan.workloads
     if taught_here:
         criteria += _learn(campaign, settled, measured, at, learned, taught_here)
     assessment = assess(
