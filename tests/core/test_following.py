@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fleets import spec
 
+from anubis.core.campaign.machine import Measured, NodeLost
 from anubis.core.campaign.planning import plan
 from anubis.core.records import (
     Campaign,
@@ -29,9 +30,17 @@ NODES = tuple(f"n{i}" for i in range(1, 17))
 class Fleet(SimulatedExecutor):
     """A group is slow if it has a slow node, or all of some that are slow together only."""
 
-    def __init__(self, slow=(), together=()):
+    def __init__(self, slow=(), together=(), dies=""):
+        """`dies`: it is lost as soon as anything was measured."""
         super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"together": TOGETHER})
-        self.slow, self.together = set(slow), set(together)
+        self.slow, self.together, self.dies = set(slow), set(together), dies
+
+    def wait(self, until):
+        events = super().wait(until)
+        if self.dies and any(isinstance(event, Measured) for event in events):
+            events.append(NodeLost(node=self.dies, at=self.now(), reason="silent"))
+            self.dies = ""
+        return events
 
     def _measure(self, step, spec):
         met = set(step.participants)
@@ -74,6 +83,13 @@ def test_the_slow_nodes_of_a_group_are_found_by_halves_and_nobody_else(criteria,
     assert found.assessment.named(Judgement.DEFECTIVE) == tuple(slow)
     assert len(found.assessment.named(Judgement.HEALTHY)) == 16 - len(slow)
     assert max(each.step.turn for each in found.executions) <= 4 + 3  # halves; then to make sure
+
+
+def test_a_search_whose_halves_lack_a_node_that_was_lost_comes_to_an_end(criteria):
+    found = outcome(criteria, slow=["n5"], dies="n6")
+    assert found.assessment.named(Judgement.DEFECTIVE) == ("n5",)
+    assert found.assessment.lost.keys() == {"n6"}
+    assert max(each.step.turn for each in found.executions) <= 4 + 3
 
 
 def test_two_that_are_slow_together_only_are_named_as_a_pair_and_neither_is_blamed(criteria):

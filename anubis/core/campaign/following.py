@@ -271,18 +271,21 @@ def _of_two_parts(
 
 
 def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
-    """The next tests of every search for what makes a group slow, until all are over."""
+    """The next tests of every search for what makes a group slow, until all are over. Who was lost
+    meanwhile takes no further part."""
+    lost = assessment.lost
     for position, entry in enumerate(plan.phases[phase].entries):
         if entry.scope == "group" and entry.groups in IN_GROUPS:
             results = _results(assessment, entry.workload)
             planned = _planned_groups(plan, entry, results)
-            good = [node for group in planned if results[group] is False for node in group]
+            present = {group: [node for node in group if node not in lost] for group in planned}
+            good = [node for group in planned if results[group] is False for node in present[group]]
             minutes = entry.duration_s / 60
             tests = [
                 test
                 for group in planned
-                if results[group] and len(group) >= SMALLEST_GROUP
-                for test in _next_tests(group, good, results, minutes)
+                if results[group] and len(present[group]) >= SMALLEST_GROUP
+                for test in _next_tests(present[group], good, results, minutes)
             ]
             yield from follow_ups(plan, phase, position, turn + 1, dict.fromkeys(tests))
 
@@ -322,7 +325,7 @@ def _failed(verdict: Verdict) -> bool:
 
 
 def _next_tests(
-    group: Group, good: Sequence[str], results: Mapping[Group, bool | None], minutes: float
+    group: Sequence[str], good: Sequence[str], results: Mapping[Group, bool | None], minutes: float
 ) -> tuple[Group, ...]:
     """What the search asks for and nobody has answered yet; nothing when it is over.
 

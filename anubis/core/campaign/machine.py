@@ -326,10 +326,11 @@ class CampaignMachine:
         self._judging = False
         for node in sorted(event.handed_back):
             self.excluded.setdefault(node, HANDED_BACK)
-        if event.more:
+        able = [step for step in event.more if step.id in self._settled or self._may_meet(step)]
+        if able:  # or the same would be asked for again and again
             self.turn += 1
             self._network = Room(self._use, undisturbed=True) if self._use else None
-            self._take_up(step for step in event.more if self._may_meet(step))
+            self._take_up(able)
             return self._go_on()
         for node in sorted(event.defective):
             self.excluded.setdefault(node, f"found defective in {self._phase_name()}")
