@@ -11,7 +11,7 @@ import http.client
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -110,7 +110,7 @@ class LiveLook:
 
     at: float
     answers: tuple[LiveAnswer, ...]
-    ended: Mapping[int, float] = field(default_factory=dict)  # ranks that are gone, and since when
+    ended: Mapping[int, float] = field(default_factory=dict)  # when ranks were seen to end
     connections: tuple[Connection, ...] = ()
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
     quiet_s: float = 0.0  # for so long nothing has moved
@@ -155,7 +155,8 @@ def watch_ranks(
     where it stands still. Between looks it is noted which process ends first: the launcher soon
     ends all."""
     standstill, sockets, processors = Standstill(), SocketWatch(), ProcessorWatch()
-    gone: dict[int, float] = {}
+    gone: dict[int, float | None] = {}
+    met: set[int] = set()  # while they ran
     while True:
         began = time.monotonic()
         ranks = present()
@@ -163,12 +164,13 @@ def watch_ranks(
             look = ask_ranks(ranks, stacks=False)
             if hangs := standstill.since(evidence_of_looks([look])) is not None:
                 look = ask_ranks(ranks)
-            _note_ends(ranks, gone)
+            met |= {answer.rank.rank for answer in look.answers if answer.pulse is not Pulse.GONE}
+            _note_ends(ranks, met, gone)
             processors.sample(_running(ranks, gone))
             shares = {rank.rank: processors.share(rank.rank) for rank in ranks}
             yield replace(
                 look,
-                ended=dict(gone),
+                ended={rank: at for rank, at in gone.items() if at is not None},
                 connections=tuple(sockets.connections()),
                 waits={rank: share for rank, share in shares.items() if share is not None},
                 quiet_s=standstill.quiet_s,
@@ -177,21 +179,24 @@ def watch_ranks(
         for pulse in count():
             if time.monotonic() >= began + every_s:
                 break
-            _note_ends(ranks, gone)
+            _note_ends(ranks, met, gone)
             if pulse % PULSES_A_SAMPLE == 0:
                 sockets.sample(_running(ranks, gone))
             time.sleep(PULSE_EVERY_S)
 
 
-def _running(ranks: Sequence[LiveRank], gone: Mapping[int, float]) -> dict[int, int]:
+def _running(ranks: Sequence[LiveRank], gone: Collection[int]) -> dict[int, int]:
     return {rank.rank: rank.pid for rank in ranks if rank.rank not in gone}
 
 
-def _note_ends(ranks: Sequence[LiveRank], gone: dict[int, float]) -> None:
+def _note_ends(
+    ranks: Sequence[LiveRank], met: Collection[int], gone: dict[int, float | None]
+) -> None:
+    """Of those that were gone before anybody looked, nobody knows since when."""
     now = time.time()
     for rank in ranks:
         if rank.rank not in gone and pulse_of(rank.pid) is Pulse.GONE:
-            gone[rank.rank] = now
+            gone[rank.rank] = now if rank.rank in met else None
 
 
 def _answers(ranks: Sequence[LiveRank], deadline_s: float, stacks: bool) -> list[LiveAnswer]:
@@ -322,7 +327,7 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
         yield ProcessState(
             rank=rank,
             pulse=answer.pulse,
-            at=look.ended.get(rank, look.at),
+            at=look.ended.get(rank) if answer.pulse is Pulse.GONE else look.at,
             waits=look.waits.get(rank),
         )
 

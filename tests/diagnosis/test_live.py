@@ -23,7 +23,9 @@ from anubis.core.diagnosing.evidence import (
     Call,
     CallState,
     Collector,
+    Gravity,
     JobEvidence,
+    LogEvent,
     ProcessState,
     Pulse,
 )
@@ -206,6 +208,47 @@ def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
         fact.kind
         for fact in reason(evidence_of_looks([ask_ranks(announced(tmp_path))]), hang.RULES).facts
     ] == ["died"]
+
+
+def test_when_a_process_ended_is_known_only_of_one_that_was_met_while_it_ran(
+    process: subprocess.Popen[bytes], tmp_path: Path
+):
+    words = {"rank": 3, "pid": process.pid, "socket": str(tmp_path / "no.sock")}
+    (tmp_path / "3.json").write_text(json.dumps(words))
+    looks = watch_ranks(lambda: announced(tmp_path), every_s=0.05)
+    assert next(looks).ended == {}
+    process.kill()
+    ends = next(look.ended for look in looks if look.ended)
+    assert abs(ends[3] - time.time()) < 60
+    (late,) = evidence_of_looks([next(watch_ranks(lambda: announced(tmp_path)))]).processes
+    assert (late.pulse, late.at) == (Pulse.GONE, None)
+
+
+def test_of_processes_that_are_all_gone_the_one_that_blamed_nobody_went_first():
+    """Looks at several machines begin when all is over; the others say whom they missed."""
+    closed = [
+        LogEvent(
+            collector=Collector.TRAINING_LOG,
+            code="gloo-closed",
+            gravity=Gravity.DISTRIBUTED,
+            text="Connection closed by peer",
+            rank=rank,
+        )
+        for rank in (0, 1, 3)
+    ]
+    states = [ProcessState(rank=rank, pulse=Pulse.GONE) for rank in range(4)]
+    evidence = JobEvidence(
+        job="j",
+        at=0.0,
+        collectors=frozenset({Collector.PROCESSES, Collector.TRAINING_LOG}),
+        log=tuple(closed),
+        processes=tuple(states),
+    )
+    assert [fact.whom.rank for fact in reason(evidence, hang.RULES).facts] == [2]
+    timed = tuple(replace(state, at=float(state.rank)) for state in states)
+    accused = replace(evidence, log=(*closed, replace(closed[0], rank=2)), processes=timed)
+    assert [fact.at for fact in reason(accused, hang.RULES).facts] == [0.0, 1.0, 2.0, 3.0]
+    assert not reason(replace(accused, processes=tuple(states)), hang.RULES).facts
 
 
 def test_a_diagnosis_asks_the_processes_of_a_job(process: subprocess.Popen[bytes], tmp_path: Path):

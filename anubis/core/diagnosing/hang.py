@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from anubis.core.diagnosing.chain import Hearing, InferenceRule
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, Pulse
+from anubis.core.diagnosing.evidence import Collector, Gravity, JobEvidence, Pulse
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.diagnosing.waiting import Root, Wait, Waiting
 
@@ -92,8 +92,9 @@ STATES = {
 
 def _processes(hearing: Hearing) -> Iterable[JobFact]:
     evidence = hearing.evidence
+    followers = _followers(evidence)
     for process in evidence.processes:
-        if process.pulse is not Pulse.ANSWERS:
+        if process.pulse is not Pulse.ANSWERS and process.rank not in followers:
             yield JobFact(
                 kind=FactKind.DIED if process.pulse is Pulse.GONE else FactKind.STOPPED,
                 whom=whom_of(evidence, process.rank),
@@ -102,6 +103,19 @@ def _processes(hearing: Hearing) -> Iterable[JobFact]:
                 code=process.pulse,
                 at=process.at,
             )
+
+
+def _followers(evidence: JobEvidence) -> frozenset[int]:
+    """Processes that are gone, and whose last words were of somebody else: they followed one that
+    went without. Where all have such words, those of which nobody saw when they ended."""
+    accusers = {event.rank for event in evidence.log if event.gravity is Gravity.DISTRIBUTED}
+    gone = [process for process in evidence.processes if process.pulse is Pulse.GONE]
+    is_one_quiet = any(process.rank not in accusers for process in gone)
+    return frozenset(
+        process.rank
+        for process in gone
+        if process.rank in accusers and (is_one_quiet or process.at is None)
+    )
 
 
 def _standstill(hearing: Hearing) -> Iterable[JobFact]:
