@@ -207,6 +207,16 @@ def test_news_of_a_node_has_it_tested_at_once_however_often_nothing_came_of_it(c
     assert only(cluster.hear(Waited(at=cluster.later(1))), Prove)
 
 
+def test_a_node_that_is_away_is_away_since_it_left_however_often_one_looks(cluster):
+    cluster.look()
+    shown = cluster.shown.pop("n0")
+    for _ in range(10):
+        cluster.look()  # every 100 s
+    cluster.shown["n0"] = shown
+    cluster.look()
+    assert cluster.state() is State.NEW
+
+
 def test_a_repair_that_did_not_help_is_no_way_back(cluster):
     cluster.conclude(DEFECTIVE, "n0")
     cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n0",))))

@@ -529,7 +529,8 @@ class Keeper:
 def _left(life: Life, at: float) -> Life:
     if at < life.present_at:
         return life
-    return replace(life, present=False, present_at=at, jobs={}, trial=None)
+    since = at if life.present else life.present_at
+    return replace(life, present=False, present_at=since, jobs={}, trial=None)
 
 
 def _arrived(life: Life, at: float) -> Life:
