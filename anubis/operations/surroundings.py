@@ -1,12 +1,14 @@
-"""What the history knows of what lies between the nodes of a job: the fabric that was measured
-last, in which racks they are, and which pairs a scan has met since the job failed."""
+"""What the history knows of the nodes of a job and of what lies between them: who answers nobody,
+the fabric that was measured last, in which racks they are, and which pairs a scan has met since the
+job failed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from anubis.core.diagnosing.evidence import JobEvidence, WorkingPair
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, WorkingPair, joined
+from anubis.core.lifecycle.life import Life
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.past.traits import NodeTraits
 from anubis.operations.caller import Caller
@@ -17,6 +19,8 @@ from anubis.store.history import ClusterHistory, History
 
 SHORT = FaultPrior().limit
 MOST_OF_JOB = 0.5  # of its nodes in one rack: that all errors touch it says nothing
+NOTICED_S = 600.0  # an orchestrator shows a node as gone minutes later, and the keeper looks then
+UNREACHABLE_S = 60.0  # a node that answers again sooner was only slow to answer
 SCANNED_BYTES = 1 << 20  # with messages of so many bytes and more pairs are measured
 
 
@@ -25,9 +29,41 @@ def surroundings(
 ) -> JobEvidence:
     """`nodes`: of the job; none: nobody told. `at`: when it failed. What was measured before then
     does not vouch for any pair."""
+    between = _between(history, part, nodes, at, caller)
+    turn = part.keeping.last_turn()
+    seen_at = turn.seen_at if turn else None
+    reach = reach_of(part.keeping.lives(), seen_at, nodes, at, caller.clock())
+    return joined(between, [reach] if reach else [])
+
+
+def reach_of(
+    lives: Sequence[Life], seen_at: float | None, nodes: Sequence[str], at: float, now: float
+) -> JobEvidence | None:
+    """Which of them answer their orchestrator no more, if it was asked since the job failed
+    (`seen_at`). None: nobody asked."""
+    of_job = [life for life in lives if life.node in set(nodes)]
+    if not of_job or seen_at is None or seen_at < at:
+        return None
+    latest = min(at + NOTICED_S, now - UNREACHABLE_S)
+    return JobEvidence(
+        job="",
+        at=at,
+        collectors=frozenset({Collector.REACH}),
+        unreachable={
+            life.node: life.present_at
+            for life in of_job
+            if not life.present and not life.retired and life.present_at <= latest
+        },
+    )
+
+
+def _between(
+    history: History, part: ClusterHistory, nodes: Sequence[str], at: float, caller: Caller
+) -> JobEvidence:
     last = next(measured_across(history, part, nodes), None)
     if last is None:
-        return _evidence(groups=groups_of(part.experience.happened(at).traits, nodes))
+        groups = groups_of(part.experience.happened(at).traits, nodes)
+        return JobEvidence(job="", at=at, collectors=frozenset(), groups=groups)
     campaign, network = last
     measured_at = campaign.finished_at or campaign.created_at
     caller.remark(f"the fabric is that of campaign {campaign.id}, {moment(measured_at)}")
@@ -35,10 +71,6 @@ def surroundings(
     return JobEvidence(
         job="", at=at, collectors=frozenset(), fabric=campaign.plan.fabric, working=working
     )
-
-
-def _evidence(groups: Mapping[str, Mapping[str, str]]) -> JobEvidence:
-    return JobEvidence(job="", at=0.0, collectors=frozenset(), groups=groups)
 
 
 def groups_of(traits: Sequence[NodeTraits], nodes: Sequence[str]) -> dict[str, dict[str, str]]:

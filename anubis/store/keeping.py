@@ -122,6 +122,7 @@ class Conclusion:
 class LastTurn:
     at: float
     by: str
+    seen_at: float | None = None  # when an orchestrator last showed the fleet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +254,7 @@ class KeeperState:
     def last_turn(self) -> LastTurn | None:
         with self._database.reading() as connection:
             row = _keeper_row(connection, self._cluster)
-        return LastTurn(at=row.turned_at, by=row.turned_by) if row else None
+        return LastTurn(at=row.turned_at, by=row.turned_by, seen_at=row.seen_at) if row else None
 
     def news(self) -> News:
         with self._database.reading() as connection:

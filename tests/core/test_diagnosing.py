@@ -229,16 +229,27 @@ def test_a_site_s_level_for_a_code_goes_before_that_of_its_kind():
 # --- what bystanders say ------------------------------------------------------------------------
 
 
-def test_a_node_that_is_silent_for_a_minute_is_unreachable_and_no_sooner():
+def test_a_node_that_answers_nobody_is_told_with_the_time_since_when():
     evidence = JobEvidence(
         job="llama",
         at=NOW,
         collectors=frozenset({Collector.REACH}),
-        unreachable={"n1": 59.0, "n2": 61.0},
+        unreachable={"n1": NOW - 61.0, "n2": NOW + 30.0},
     )
     facts = reason(evidence, RULES).facts
-    assert [(fact.kind, fact.whom.node, fact.at) for fact in facts] == [
-        (FactKind.UNREACHABLE, "n2", NOW - 61)
+    assert [(fact.kind, fact.whom.node, fact.at, fact.evidence) for fact in facts] == [
+        (
+            FactKind.UNREACHABLE,
+            "n1",
+            NOW - 61,
+            "n1 answers nobody, since 61 s before the job failed",
+        ),
+        (
+            FactKind.UNREACHABLE,
+            "n2",
+            NOW + 30,
+            "n2 answers nobody, since 30 s after the job failed",
+        ),
     ]
 
 

@@ -150,7 +150,7 @@ def broken_host() -> Story:
             job,
             log=(kernel, *reports),
             exits=(Exit(rank=2, signal=9, at=NOW - 60.0),),
-            unreachable={"n1": 120.0},
+            unreachable={"n1": NOW - 120.0},
             processes=(ProcessState(rank=2, pulse=Pulse.GONE, at=NOW - 60.0),),
             timers=tuple(KernelTimer(rank=rank, is_hung=rank != 2) for rank in range(8)),
             look=unlike("n1"),

@@ -10,20 +10,19 @@ from anubis.core.diagnosing.evidence import Collector
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.watching.findings import Sign, Suspicion
 
-UNREACHABLE_S = 60.0  # a node that answers again sooner was only slow to answer
-
 
 def _unreachable(hearing: Hearing) -> Iterable[JobFact]:
     evidence = hearing.evidence
-    for node, silent_s in evidence.unreachable.items():
-        if silent_s >= UNREACHABLE_S:
-            yield JobFact(
-                kind=FactKind.UNREACHABLE,
-                whom=Whom(node=node),
-                evidence=f"{node} has answered nobody for {silent_s:.0f} s",
-                at=evidence.at - silent_s,
-                code="unreachable",
-            )
+    for node, since in evidence.unreachable.items():
+        side = "before" if since < evidence.at else "after"
+        apart = f"{abs(evidence.at - since):.0f} s {side} the job failed"
+        yield JobFact(
+            kind=FactKind.UNREACHABLE,
+            whom=Whom(node=node),
+            evidence=f"{node} answers nobody, since {apart}",
+            at=since,
+            code="unreachable",
+        )
 
 
 def _unlike(hearing: Hearing) -> Iterable[JobFact]:

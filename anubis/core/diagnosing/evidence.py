@@ -243,7 +243,7 @@ class JobEvidence:
     exits: tuple[Exit, ...] = ()
     unreachable: Mapping[str, float] = field(
         default_factory=dict
-    )  # nodes, and for how many seconds
+    )  # nodes that answer nobody, and since when
     advances: tuple[Advance, ...] = ()
     calls: tuple[Call, ...] = ()
     stacks: tuple[Stack, ...] = ()
