@@ -212,6 +212,8 @@ def test_a_node_that_is_away_is_away_since_it_left_however_often_one_looks(clust
     shown = cluster.shown.pop("n0")
     for _ in range(10):
         cluster.look()  # every 100 s
+    cluster.hear(noticed(cluster.now - 50, NodeAdded(nodes=("n0",))))
+    assert cluster.state() is State.LOST, "it was seen to be away since"
     cluster.shown["n0"] = shown
     cluster.look()
     assert cluster.state() is State.NEW

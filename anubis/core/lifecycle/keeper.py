@@ -110,8 +110,8 @@ class Keeper:
     def _noted(self, life: Life, notice: Notice) -> list[LifeCommand]:
         at = notice.at
         match notice.event:
-            case NodeAdded():
-                life = _arrived(life, at)
+            case NodeAdded():  # told late, its orchestrator may have shown since that it is away
+                life = _arrived(life, at) if life.present or at > self.seen_at else life
             case NodeRemoved():
                 life = _left(life, at)
             case JobAllocated(job=job):
