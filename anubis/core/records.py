@@ -370,8 +370,9 @@ class Plan:
 
     @cached_property
     def taught(self) -> frozenset[Workload]:
-        """Of what others learn from it: of the suite, which in a scan is all that crosses."""
-        return self.workloads - self.crossing or self.workloads
+        """Of what others learn from it: of the suite, which in a scan is all that crosses, and in a
+        search for what makes a job fail the pairs across its parts."""
+        return self.workloads - self.crossing | self.across or self.workloads
 
     @property
     def demands(self) -> tuple[Demand, ...]:

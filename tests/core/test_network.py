@@ -18,6 +18,7 @@ from anubis.core.judging.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
 from anubis.core.network.pairing import meeting_of
+from anubis.core.network.posterior import FaultPrior
 from anubis.core.network.sharing import CableUse
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
@@ -416,9 +417,26 @@ def test_a_flow_is_as_bad_as_its_worst_metric():
         }[way]
         short = 1 - verdict.similarity
         worst[flow] = max(worst.get(flow, 0.0), short)
+    slow = FaultPrior().limit
+    expected = {flow: short for flow, short in worst.items() if short > slow or not flow.mutual}
+    assert 0 < len(expected) < len(worst)
     seen = observe_traffic(TWO_TIERS, view.assessment.alone, view.assessment.rulings)
-    assert {each.flow: each.shortfall for each in seen.observations} == pytest.approx(worst)
+    assert {each.flow: each.shortfall for each in seen.observations} == pytest.approx(expected)
     assert not seen.unmeasured
+
+
+def test_right_bytes_over_a_slow_link_are_no_good_flow():
+    """Or the link would be said to be slow on and off."""
+    right = MetricSpec(name="agreement", unit="1", direction="higher")
+    pair = replace(PAIR, metrics=(PAIR.metrics[0], right))
+    fabric = small_fabric(12)  # six leaves with two nodes each under one spine
+    (uplink,) = fabric.uplinks("leaf-0-1")
+    fault = Fault(kind="", part=link_part(uplink), loss=0.6)
+    view = scanned(fabric, [fault], groups="pairs", spec=pair)
+    (verdict,) = view.assessment.parts
+    assert verdict.parts == (link_part(uplink),)
+    assert "in 40 of 40 flows" in verdict.reason  # of two nodes with ten others, both ways
+    assert "on and off" not in verdict.reason
 
 
 def test_a_full_scan_pairs_the_nodes_that_the_topology_knows():

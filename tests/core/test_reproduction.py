@@ -3,6 +3,7 @@ back to work."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +12,8 @@ from fleets import spec
 
 from anubis.core.campaign.following import ACROSS_IN
 from anubis.core.campaign.planning import plan
-from anubis.core.fabric import Part
+from anubis.core.fabric import Fabric, Part
+from anubis.core.network.crossing import link_part
 from anubis.core.network.reproduction import (
     Division,
     ask,
@@ -57,6 +59,9 @@ SUITE = Suite(
 )
 
 
+THREE_LEAVES = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
+
+
 class Cluster(SimulatedExecutor):
     """A group hangs, or is slow, if it has any of these sets of nodes whole; or if it leads over a
     bad core or leaf."""
@@ -88,13 +93,35 @@ class Cluster(SimulatedExecutor):
         return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
 
 
-def located(cluster, history=(), criteria=()) -> tuple[CampaignOutcome, list[set[str]]]:
+class Leaves(SimulatedExecutor):
+    """Leaves under one spine; the only uplink of one of them may be slow."""
+
+    def __init__(self, fabric: Fabric, slow_leaf: str = "", seed: int = 0) -> None:
+        nodes = ",".join(fabric.nodes)
+        super().__init__(SimulatedFleet(nodes=nodes, slow_share=0), SPECS, fabric)
+        (uplink,) = fabric.uplinks(slow_leaf) if slow_leaf else (None,)
+        faults = (Fault(kind="slow", part=link_part(uplink), loss=0.85),) if uplink else ()
+        self.network = SimulatedNetwork(fabric=fabric, faults=faults, noise=0.15, seed=seed)
+        self.below = {nic.node for nic in fabric.nics_on.get(slow_leaf, ())}
+        self.rng = np.random.default_rng(seed)
+
+    def _measure(self, step, spec):
+        if step.workload.benchmark != "model":
+            return super()._measure(step, spec)
+        crosses = 0 < len(self.below & set(step.participants)) < len(step.participants)
+        rate = self.rng.normal(15.0 if crosses else 100.0, 0.5, 8)
+        return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
+
+
+def located(
+    cluster, history=(), criteria=(), fabric=FABRIC, alpha=0.95
+) -> tuple[CampaignOutcome, list[set[str]]]:
     released: list[set[str]] = []
     campaign = Campaign(
         id="c",
         kind=CampaignKind.LOCATE,
-        plan=plan(SUITE, cluster.nodes(), SPECS, FABRIC),
-        policy=Policy(),
+        plan=plan(SUITE, cluster.nodes(), SPECS, fabric),
+        policy=Policy(alpha=alpha),
         executor="simulated",
         created_at=0.0,
         criteria=criteria,
@@ -176,26 +203,62 @@ def test_where_all_parts_are_well_and_the_whole_is_not_pairs_across_them_name_th
     pairs = [run.step for run in outcome.executions if run.step.workload.benchmark == "pair"]
     pod_of = {node: number for number, pod in enumerate(PODS) for node in pod}
     first = [step.participants for step in pairs if step.turn == 2]
-    assert first
-    assert all(pod_of[a] != pod_of[b] for a, b in first)
+    crossing = [pair for pair in first if len({pod_of[node] for node in pair}) > 1]
+    inside = [pair for pair in first if pair not in crossing]
+    assert len(inside) == 2 * len(PODS)
+    assert {node for pair in crossing for node in pair} & {node for pair in inside for node in pair}
+    leaf_of = {nic.node: nic.switch for nic in FABRIC.nics}
+    assert all(leaf_of[a] == leaf_of[b] for a, b in inside)
     named = {part for verdict in outcome.assessment.parts for part in verdict.parts}
     assert Part("switch", "core-1") in named or any("core-1" in part.other for part in named)
     assert not released
 
 
-def test_what_was_learned_before_judges_groups_and_pairs_across_teach_themselves():
-    """A locate of a sound fabric teaches nothing of pairs, which no other campaign measures."""
+def test_pairs_across_that_were_not_learned_before_teach_themselves():
     healthy, _ = located(Cluster())
-    before = taught_by(healthy.criteria, plan(SUITE, Cluster().nodes(), SPECS, FABRIC))
-    assert {c.key.workload.benchmark for of_sku in before for c in of_sku.criteria} == {
-        "alone",
-        "model",
-    }
+    groups_only = tuple(
+        replace(of_sku, criteria=kept)
+        for of_sku in healthy.criteria
+        if (kept := tuple(c for c in of_sku.criteria if c.key.workload.benchmark != "pair"))
+    )
+    assert groups_only
     cluster = Cluster(bad_switch="core-1", slow=True)
-    outcome, _ = located(cluster, criteria=before)
+    outcome, _ = located(cluster, criteria=groups_only)
     named = {part for verdict in outcome.assessment.parts for part in verdict.parts}
     assert Part("switch", "core-1") in named or any("core-1" in part.other for part in named)
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
+
+
+def uplink_located(fabric: Fabric, leaf: str, seed: int = 0) -> CampaignOutcome:
+    """By what a locate taught while it was well."""
+    loose = 0.5
+    healthy, _ = located(Leaves(fabric, seed=100 + seed), fabric=fabric, alpha=loose)
+    cluster = Leaves(fabric, leaf, seed)
+    before = taught_by(healthy.criteria, plan(SUITE, cluster.nodes(), SPECS, fabric))
+    outcome, _ = located(cluster, criteria=before, fabric=fabric, alpha=loose)
+    assert not outcome.assessment.named(Judgement.DEFECTIVE)
+    return outcome
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("leaf", THREE_LEAVES.leaves)
+def test_of_the_only_uplink_of_a_leaf_neither_the_leaf_nor_its_nodes_are_suspected(leaf, seed):
+    """Both nodes of the leaf are in every bad pair, until they meet each other."""
+    outcome = uplink_located(THREE_LEAVES, leaf, seed)
+    (verdict,) = outcome.assessment.parts
+    assert verdict.judgement is Judgement.DEFECTIVE
+    (uplink,) = THREE_LEAVES.uplinks(leaf)
+    assert verdict.parts == (link_part(uplink),)
+
+
+def test_between_two_leaves_only_the_past_tells_that_all_pairs_are_slow():
+    fabric = FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric()
+    outcome = uplink_located(fabric, "leaf-0-1")
+    (verdict,) = outcome.assessment.parts
+    assert {link_part(link) for link in fabric.links if fabric.is_uplink(link)} <= set(
+        verdict.parts
+    )
+    assert "nothing to compare it with" in verdict.reason
 
 
 def test_what_fails_between_two_leaves_of_a_pod_is_looked_for_by_pairs_of_that_pod():

@@ -23,6 +23,7 @@ from anubis.core.network.reproduction import (
     ask,
     divided,
     meetings_across,
+    meetings_inside,
     two_together,
 )
 from anubis.core.network.traffic import crossing, observe_traffic, rails_of
@@ -245,9 +246,10 @@ def _reproducing(
             for position in models:
                 yield from follow_ups(plan, phase, position, turn + 1, tests)
         return
-    meetings = dict.fromkeys(
-        meeting for parts in further.across for meeting in meetings_across(parts)
-    )
+    meetings: dict[Meeting, None] = {}
+    for parts in further.across:
+        across = dict.fromkeys(meetings_across(parts))
+        meetings |= across | dict.fromkeys(meetings_inside(parts, across))
     for position, entry in enumerate(entries):
         if entry.groups == "across":
             yield from follow_ups(plan, phase, position, turn + 1, meetings)

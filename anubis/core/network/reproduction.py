@@ -2,15 +2,15 @@
 
 Groups that share a cable spoil each other's answer, so nodes are divided where the fabric divides
 them: the groups of one round cross no cable together. Where a group fails and each of its parts is
-well, the fault lies between the parts, and pairs across them tell where. `ask` runs nothing and
-remembers nothing: what it asks for follows from the answers so far.
+well, the fault lies between the parts, and pairs across and inside them tell where. `ask` runs
+nothing and remembers nothing: what it asks for follows from the answers so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 from math import ceil, log2
 
 from anubis.core.fabric import Fabric
@@ -24,6 +24,7 @@ HALVES_AND_QUARTERS = 6
 MANY = 8  # nodes, so that quarters have several
 TO_MAKE_SURE = 2  # rounds: each suspect with other partners, and the rest together
 MOST_ACROSS = 48  # pairs
+MOST_INSIDE = 2  # of a part
 THIRD, MOST_PARTS = 3, 8  # all pairs of parts meet in one round less than there are parts
 MOST_FAILING = 2  # pairs of parts: more have something in common
 PHI = 0.618034  # steps of this share of a circle come everywhere soon
@@ -231,6 +232,17 @@ def meetings_across(parts: Sequence[Group]) -> Iterator[Meeting]:
             if turn < min(len(a), len(b)):
                 share = turn * PHI % 1
                 yield Meeting(a[int(share * len(a))], b[int((share + PHI / 2) % 1 * len(b))])
+
+
+def meetings_inside(parts: Sequence[Group], across: Iterable[Meeting]) -> Iterator[Meeting]:
+    """A few who meet others across the parts, with a neighbour: of nodes that are well there it is
+    the way out that is bad, and not each of them. Neighbours are mostly on one leaf."""
+    crossing = {node for meeting in across for node in meeting.pair}
+    for part in parts:
+        firsts = sorted({min(place, len(part) - 2) for place in range(0, len(part), 2)})
+        neighbours = (Meeting(part[first], part[first + 1]) for first in firsts)
+        met = (meeting for meeting in neighbours if not crossing.isdisjoint(meeting.pair))
+        yield from islice(met, MOST_INSIDE)
 
 
 # --- what it may take ------------------------------------------------------------------------

@@ -196,10 +196,13 @@ class _Flows:
         for (_, ends, _), row in self.numbers.items():
             if ends is None:
                 continue
+            one_way = not all(np.isnan(self.shortfall(way, row)) for way in ONE_WAY)
             for way, flow in self.flows(ends):
                 short = self.shortfall(way, row)
                 if row in self.unjudged and short <= LIMIT:
                     continue  # something good beside what could not be judged clears nobody
+                if one_way and not way and short <= LIMIT:
+                    continue  # right bytes and low latency do not make up for a slow way
                 if not np.isnan(short):
                     observations.append(Observation(flow, short))
                 elif not way and row in self.missed:
