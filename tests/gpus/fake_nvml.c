@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -132,14 +131,12 @@ int nvmlDeviceGetPcieThroughput(struct gpu *gpu, int received, unsigned *kb) {
   return lost(gpu) ? LOST : 0;
 }
 struct field { unsigned id, scope; long long at, latency; int type, answer; unsigned long long value; };
-/* What NVLink has carried in KiB: so much a second since 1970. */
+/* What NVLink has carried so far, in KiB. */
 int nvmlDeviceGetFieldValues(struct gpu *gpu, int count, struct field *fields) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
   for (int i = 0; i < count; i++) {
-    unsigned rate = planted(fields[i].id == 138 ? "nvlink_tx" : "nvlink_rx", gpu, 0);
-    fields[i].answer = rate && (fields[i].id == 138 || fields[i].id == 139) ? 0 : NOT_SUPPORTED;
-    fields[i].value = (unsigned long long)((now.tv_sec + now.tv_nsec / 1e9) * rate);
+    fields[i].value = planted(fields[i].id == 138 ? "nvlink_tx" : "nvlink_rx", gpu, 0);
+    int counts = fields[i].value && (fields[i].id == 138 || fields[i].id == 139);
+    fields[i].answer = counts ? 0 : NOT_SUPPORTED;
   }
   return lost(gpu) ? LOST : 0;
 }
