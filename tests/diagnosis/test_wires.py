@@ -59,6 +59,26 @@ SHAPED = """
 3 2 40 28 0
 3 STORE 40 0 0
 """
+RING_OF_EIGHT = """
+7 0 40 19 0
+0 7 40 0 0
+0 1 40 19 0
+1 0 40 0 0
+1 2 40 22 0
+2 1 40 1 0
+2 3 40 31 0
+3 2 40 34 0
+3 4 40 33 0
+4 3 40 32 0
+4 5 40 0 0
+5 4 40 16 0
+5 6 40 2 0
+6 5 40 15 0
+6 7 40 1 0
+7 6 40 3 0
+0 2 40 0 0
+0 3 40 0 0
+"""
 STARVED = """
 0 1 40 4 0
 0 3 40 6 0
@@ -123,9 +143,15 @@ def test_a_host_whose_link_is_cut_is_named_and_the_job_hangs():
 def test_a_host_whose_link_is_slow_is_named():
     (slow,), analysis = facts(recorded(SHAPED))
     assert (slow.kind, slow.whom) == (FactKind.SLOW_NETWORK, Whom(node="node3"))
-    assert "wait on the wire 70% of the time and more" in slow.evidence  # 28 of 40
-    assert "beside it at most 22%" in slow.evidence  # 9 of 40
+    assert "wait on the wire 66% of the time and more" in slow.evidence  # 23 and 30 of 40
+    assert "beside it at most 11%" in slow.evidence  # 9 and 0 of 40
     assert (analysis.trouble, analysis.nodes) == ("slow", ("node3",))
+
+
+def test_in_a_ring_of_sound_hosts_bytes_wait_one_way_and_at_a_slow_link_both_ways():
+    """Recorded of eight hosts: between two sound ones bytes wait for up to 22 of 40 samples."""
+    (slow,), _ = facts(recorded(RING_OF_EIGHT), {rank: f"node{rank + 1}" for rank in range(8)})
+    assert slow.whom == Whom(node="node4")
 
 
 def test_a_host_without_a_processor_has_no_slow_link():

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
 from anubis.core.diagnosing.chain import Hearing, InferenceRule
 from anubis.core.diagnosing.evidence import Collector, Connection, JobEvidence
@@ -54,6 +55,15 @@ class Wires:
             if len(pair) == 2:
                 pairs[pair] = (*pairs.get(pair, ()), connection)
         return pairs
+
+    def busy(self, pair: HostPair) -> Mapping[Whom, float]:
+        """How much of the time bytes wait that an end sends to the other one, by its busiest rank;
+        of the ends that were asked."""
+        shares: dict[Whom, float] = {}
+        for connection in self.between[pair]:
+            sender = self._of_rank(connection.rank)
+            shares[sender] = max(shares.get(sender, 0.0), _share(connection))
+        return shares
 
     def those(self, holds: Callable[[Connection], bool]) -> dict[HostPair, tuple[Connection, ...]]:
         kept = {pair: tuple(filter(holds, wires)) for pair, wires in self.between.items()}
@@ -107,10 +117,11 @@ def _cut_off(hearing: Hearing) -> Iterator[JobFact]:
 
 
 def _slow_link(hearing: Hearing) -> Iterator[JobFact]:
-    """All pairs that wait have an end in common; of one pair alone it may be either."""
-    shares = {
-        pair: max(map(_share, wires)) for pair, wires in Wires(hearing.evidence).between.items()
-    }
+    """All pairs that wait have an end in common; of one pair alone it may be either. A slow wire
+    holds up both ways, what is sent and what acknowledges it; in a ring of sound hosts bytes wait
+    one way."""
+    wires = Wires(hearing.evidence)
+    shares = {pair: fmean(wires.busy(pair).values()) for pair in wires.between}
     waiting = {pair: share for pair, share in shares.items() if share >= SENDING}
     least = min(waiting.values(), default=0.0)
     beside = max((share for pair, share in shares.items() if pair not in waiting), default=None)
