@@ -43,6 +43,7 @@ from anubis.core.records import (
     Execution,
     Judgement,
     Workload,
+    beyond,
 )
 from anubis.executors.base import Executor
 
@@ -179,19 +180,21 @@ def judge(
     before: Sequence[NodeSettings] = (),
 ) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
     """By the criteria the campaign was given or, in an acceptance, by those it teaches itself. What
-    only follows from results is in no criteria that were learned before, as pairs across the parts
-    of a job that fails: it teaches itself in any case.
+    only follows from results may never have been measured before, as pairs across the parts of a
+    job that fails: what no trusted criterion covers of it teaches itself in any case.
 
     What followed from its results teaches nothing, as it is about the suspects only; unless nothing
-    else measures it. `before` is what other nodes told of their settings last.
+    else measures it. `learned`: the criteria of an earlier judgement, which are kept. `before` is
+    what other nodes told of their settings last.
     """
     plan, criteria = campaign.plan, campaign.criteria
     settled = latest(executions)
     measured = units(settled, plan)
-    covered = {criterion.key.workload for of_sku in criteria for criterion in of_sku.criteria}
-    taught_here = plan.across - covered if criteria else plan.workloads
+    taught_here = plan.across if criteria else plan.workloads
     if taught_here:
-        criteria += _learn(campaign, settled, measured, at, learned, taught_here)
+        learned = learned[len(criteria) :]  # the others were given
+        own = _learn(campaign, settled, measured, at, learned, taught_here)
+        criteria += beyond(criteria, own)
     assessment = assess(
         measured,
         settled,

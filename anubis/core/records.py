@@ -600,6 +600,16 @@ def taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...
     )
 
 
+def beyond(before: Iterable[CriteriaSet], new: Iterable[CriteriaSet]) -> tuple[CriteriaSet, ...]:
+    """What is new of what no trusted criterion covers."""
+    trusted = {key for key, criterion in by_key(before).items() if not criterion.refusal}
+    left = (
+        replace(of_sku, criteria=tuple(c for c in of_sku.criteria if c.key not in trusted))
+        for of_sku in new
+    )
+    return tuple(of_sku for of_sku in left if of_sku.criteria)
+
+
 def by_key(sets: Iterable[CriteriaSet]) -> dict[CriterionKey, Criterion]:
     return {
         criterion.key: criterion for criteria_set in sets for criterion in criteria_set.criteria

@@ -214,16 +214,26 @@ def test_where_all_parts_are_well_and_the_whole_is_not_pairs_across_them_name_th
     assert not released
 
 
-def test_pairs_across_that_were_not_learned_before_teach_themselves():
+@pytest.mark.parametrize("before", ["no pairs", "pairs inside pods", "nothing to trust"])
+def test_pairs_across_that_were_not_learned_before_teach_themselves(before):
     healthy, _ = located(Cluster())
-    groups_only = tuple(
-        replace(of_sku, criteria=kept)
+
+    def kept(criterion):
+        if criterion.key.workload.benchmark != "pair":
+            return criterion
+        if before == "nothing to trust":
+            return replace(criterion, refusal="learned from 1 of the 3 units it takes")
+        inside = before == "pairs inside pods" and criterion.key.sku.endswith(" at 2 hops")
+        return criterion if inside else None
+
+    learned = tuple(
+        replace(of_sku, criteria=tuple(filter(None, map(kept, of_sku.criteria))))
         for of_sku in healthy.criteria
-        if (kept := tuple(c for c in of_sku.criteria if c.key.workload.benchmark != "pair"))
+        if any(map(kept, of_sku.criteria))
     )
-    assert groups_only
+    assert learned
     cluster = Cluster(bad_switch="core-1", slow=True)
-    outcome, _ = located(cluster, criteria=groups_only)
+    outcome, _ = located(cluster, criteria=learned)
     named = {part for verdict in outcome.assessment.parts for part in verdict.parts}
     assert Part("switch", "core-1") in named or any("core-1" in part.other for part in named)
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
