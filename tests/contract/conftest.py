@@ -93,12 +93,13 @@ class Forks:
         argv: Sequence[str],
         environment: Mapping[str, str] | None,
         folder: Path,
+        limit_s: float = LIMIT_S,
     ) -> Ran:
         given = dict(os.environ if environment is None else environment)
         given["PYTHON_EXEC"] = str(self._stand_in)  # by which torchrun starts ranks
         with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
             files = (out.fileno(), err.fileno())
-            code = forks.ask(self._address, list(argv), files, given, str(folder), LIMIT_S)
+            code = forks.ask(self._address, list(argv), files, given, str(folder), limit_s)
             out.seek(0)
             err.seek(0)
             return Ran(code, out.read(), err.read())

@@ -85,14 +85,14 @@ class Server:
             for key, _ in self._ready.select():
                 if key.fileobj is sys.stdin:
                     for pid in self._asker_of:
-                        os.killpg(pid, signal.SIGKILL)
+                        kill(pid)
                     return
                 if key.fileobj is self._listening:
                     self._start()
                 elif key.fileobj is self._ended:
                     self._ended.recv(4096)
                 elif key.data in self._asker_of:
-                    os.killpg(key.data, signal.SIGKILL)
+                    kill(key.data)
             self._answer()
 
     def _start(self) -> None:
@@ -127,6 +127,14 @@ class Server:
             with suppress(BrokenPipeError):
                 asker.send(str(os.waitstatus_to_exitcode(status)).encode())
             asker.close()
+
+
+def kill(pid: int) -> None:
+    """With its session; it is not in one of its own yet where its asker went at once."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        os.kill(pid, signal.SIGKILL)  # nobody has waited for it: it is there, or was
 
 
 def load() -> None:

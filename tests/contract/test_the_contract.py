@@ -219,3 +219,14 @@ def test_a_bonded_program_runs_where_it_is_told_to_and_keeps_its_words_and_its_e
 def test_nothing_is_called_between_fork_and_exec(source):
     """Where other threads are about, Python may hang there for ever."""
     assert "preexec_fn" not in source.read_text()
+
+
+def test_who_asks_for_a_program_and_goes_at_once_takes_no_other_with_it(forked, tmp_path):
+    """As ranks do whose launcher is killed: a process may have no session of its own yet."""
+    program = tmp_path / "program.py"
+    program.write_text("import time\ntime.sleep(60)\n")
+    for _ in range(20):
+        with pytest.raises(TimeoutError):
+            forked.run([str(program)], None, tmp_path, limit_s=1e-6)
+    program.write_text("print('here')\n")
+    assert forked.run([str(program)], None, tmp_path).stdout == "here\n"
