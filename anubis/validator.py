@@ -43,7 +43,7 @@ from anubis.core.records import (
     Execution,
     Judgement,
     Workload,
-    beyond,
+    uncovered,
 )
 from anubis.executors.base import Executor
 
@@ -194,7 +194,7 @@ def judge(
     if taught_here:
         learned = learned[len(criteria) :]  # the others were given
         own = _learn(campaign, settled, measured, at, learned, taught_here)
-        criteria += beyond(criteria, own)
+        criteria += uncovered(criteria, own)
     assessment = assess(
         measured,
         settled,

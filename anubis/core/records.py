@@ -600,7 +600,7 @@ def taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...
     )
 
 
-def beyond(before: Iterable[CriteriaSet], new: Iterable[CriteriaSet]) -> tuple[CriteriaSet, ...]:
+def uncovered(before: Iterable[CriteriaSet], new: Iterable[CriteriaSet]) -> tuple[CriteriaSet, ...]:
     """What is new of what no trusted criterion covers."""
     trusted = {key for key, criterion in by_key(before).items() if not criterion.refusal}
     left = (

@@ -129,7 +129,11 @@ def _what_may_follow(plan: Plan) -> str:
         f"divided into {parts or 'halves, as no topology was given'}; for one bad node at most "
         f"{counted(rounds, 'round')}, {lasting(rounds * round_s)}; where every part is well: "
         f"all nodes together, {lasting(round_s)}"
-        + (f", then pairs across the parts, {lasting(pairs)} at most" if parts and across else "")
+        + (
+            f", then pairs across the parts, {lasting(pairs)}, and more to confirm a cause"
+            if parts and across
+            else ""
+        )
         + (
             f", then every two parts, and halves of two that fail together: at most"
             f" {counted(together, 'round')}, {lasting(together * round_s)}"

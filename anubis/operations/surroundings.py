@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from anubis.core.diagnosing.evidence import Collector, JobEvidence, WorkingPair, joined
-from anubis.core.lifecycle.life import Life
+from anubis.core.lifecycle.reach import unreachable
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.past.traits import NodeTraits
 from anubis.operations.caller import Caller
@@ -19,8 +19,6 @@ from anubis.store.history import ClusterHistory, History
 
 SHORT = FaultPrior().limit
 MOST_OF_JOB = 0.5  # of its nodes in one rack: that all errors touch it says nothing
-NOTICED_S = 600.0  # an orchestrator shows a node as gone minutes later, and the keeper looks then
-UNREACHABLE_S = 60.0  # a node that answers again sooner was only slow to answer
 SCANNED_BYTES = 1 << 20  # with messages of so many bytes and more pairs are measured
 
 
@@ -32,29 +30,12 @@ def surroundings(
     between = _between(history, part, nodes, at, caller)
     turn = part.keeping.last_turn()
     seen_at = turn.seen_at if turn else None
-    reach = reach_of(part.keeping.lives(), seen_at, nodes, at, caller.clock())
-    return joined(between, [reach] if reach else [])
-
-
-def reach_of(
-    lives: Sequence[Life], seen_at: float | None, nodes: Sequence[str], at: float, now: float
-) -> JobEvidence | None:
-    """Which of them answer their orchestrator no more, if it was asked since the job failed
-    (`seen_at`). None: nobody asked."""
-    of_job = [life for life in lives if life.node in set(nodes)]
-    if not of_job or seen_at is None or seen_at < at:
-        return None
-    latest = min(at + NOTICED_S, now - UNREACHABLE_S)
-    return JobEvidence(
-        job="",
-        at=at,
-        collectors=frozenset({Collector.REACH}),
-        unreachable={
-            life.node: life.present_at
-            for life in of_job
-            if not life.present and not life.retired and life.present_at <= latest
-        },
-    )
+    away = unreachable(part.keeping.lives(), seen_at, nodes, at, caller.clock())
+    if away is None:
+        return between
+    collectors = frozenset({Collector.REACH})
+    reach = JobEvidence(job="", at=at, collectors=collectors, unreachable=away)
+    return joined(between, [reach])
 
 
 def _between(

@@ -134,7 +134,7 @@ def kill(pid: int) -> None:
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        os.kill(pid, signal.SIGKILL)  # nobody has waited for it: it is there, or was
+        os.kill(pid, signal.SIGKILL)  # nobody has waited for it, so the number is still its own
 
 
 def load() -> None:

@@ -13,8 +13,9 @@ from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.diagnosing.root_cause import SKEW_S, scene_of
 from anubis.core.fabric import Seat
 from anubis.core.lifecycle.life import Life
+from anubis.core.lifecycle.reach import unreachable
 from anubis.core.past.traits import NodeTraits
-from anubis.operations.surroundings import groups_of, reach_of, working_pairs
+from anubis.operations.surroundings import groups_of, working_pairs
 from anubis.report.view import NetworkView
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -48,16 +49,13 @@ def test_who_answers_nobody_is_what_an_orchestrator_showed_since_the_job_failed(
         Life(node="n9", present=False, present_at=80.0),  # of another job
     ]
     nodes = [*NODES, "n5"]
-    reach = reach_of(lives, 4500.0, nodes, at=100.0, now=5000.0)
-    assert reach is not None
-    assert reach.collectors == {Collector.REACH}
-    assert reach.unreachable == {"n2": 80.0, "n3": 390.0}
-    soon = reach_of(lives, 4500.0, nodes, at=100.0, now=139.0)
-    assert soon is not None
-    assert not soon.unreachable, "it may only be slow to answer"
-    assert reach_of(lives, 99.0, nodes, at=100.0, now=500.0) is None
-    assert reach_of(lives, None, nodes, at=100.0, now=500.0) is None
-    assert reach_of(lives, 4500.0, ["m1"], at=100.0, now=500.0) is None
+    away = unreachable(lives, 4500.0, nodes, at=100.0, now=5000.0)
+    assert away == {"n2": 80.0, "n3": 390.0}
+    soon = unreachable(lives, 4500.0, nodes, at=100.0, now=139.0)
+    assert soon == {}, "it may only be slow to answer"
+    assert unreachable(lives, 99.0, nodes, at=100.0, now=500.0) is None
+    assert unreachable(lives, None, nodes, at=100.0, now=500.0) is None
+    assert unreachable(lives, 4500.0, ["m1"], at=100.0, now=500.0) is None
 
 
 def test_a_pair_that_met_and_was_not_short_works_on_its_rail():

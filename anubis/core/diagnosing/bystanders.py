@@ -15,7 +15,7 @@ def _unreachable(hearing: Hearing) -> Iterable[JobFact]:
     evidence = hearing.evidence
     for node, since in evidence.unreachable.items():
         side = "before" if since < evidence.at else "after"
-        apart = f"{abs(evidence.at - since):.0f} s {side} the job failed"
+        apart = f"{abs(evidence.at - since):.0f} s {side} the job was in trouble"
         yield JobFact(
             kind=FactKind.UNREACHABLE,
             whom=Whom(node=node),

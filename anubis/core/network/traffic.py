@@ -196,12 +196,11 @@ class _Flows:
         for (_, ends, _), row in self.numbers.items():
             if ends is None:
                 continue
-            one_way = not all(np.isnan(self.shortfall(way, row)) for way in ONE_WAY)
             for way, flow in self.flows(ends):
                 short = self.shortfall(way, row)
                 if row in self.unjudged and short <= LIMIT:
                     continue  # something good beside what could not be judged clears nobody
-                if one_way and not way and short <= LIMIT:
+                if not way and short <= LIMIT and self.is_measured(row, ONE_WAY):
                     continue  # right bytes and low latency do not make up for a slow way
                 if not np.isnan(short):
                     observations.append(Observation(flow, short))
@@ -242,4 +241,7 @@ class _Flows:
         was measured both ways at once."""
         if row in self.missed:
             return bool(np.isnan(self.shortfall("", row)))
-        return not all(np.isnan(self.shortfall(way, row)) for way in (*ONE_WAY, ""))
+        return self.is_measured(row, (*ONE_WAY, ""))
+
+    def is_measured(self, row: int, ways: Sequence[str]) -> bool:
+        return not all(np.isnan(self.shortfall(way, row)) for way in ways)
