@@ -16,6 +16,9 @@ from anubis.core.diagnosing.cures import CureLevel
 from anubis.core.diagnosing.diagnostician import DiagnosisAnswer
 from anubis.core.diagnosing.evidence import Collector
 from anubis.core.errors import ConfigError, UsageError
+from anubis.core.lifecycle.keeper import Keeper
+from anubis.core.lifecycle.life import Life
+from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import JobAllocated, JobEnded, JobStalled, Notice
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import resolve
@@ -131,6 +134,22 @@ def test_what_was_advised_in_vain_is_not_advised_again_and_its_node_is_suspected
     with caller.history() as history:
         (suspicion,) = resolve(history, None, caller).keeping.suspicions()
         assert (suspicion.node, suspicion.source) == ("n1", "diagnosis")
+
+
+def test_who_answers_its_orchestrator_no_more_is_known_from_the_keeper(dumps: Path, caller: Caller):
+    lives = [
+        Life(node="n0", present_at=NOW - 20),
+        Life(node="n1", present=False, present_at=NOW - 900),
+    ]
+    with caller.history() as history, resolve(history, None, caller).keeping.turn("a test") as turn:
+        breakers = turn.keeper(KeepingPolicy()).breakers
+        keeper = Keeper(KeepingPolicy(), lives, breakers, NOW - 20, NOW - 20)
+        turn.end(keeper, turn.news(), NOW - 20)
+    view, _ = diagnose_and_tell(request(dumps, at=NOW - 600), caller)
+    assert view.evidence.unreachable == {"n1": NOW - 900}
+    assert Collector.REACH in view.evidence.collectors
+    view, _ = diagnose_and_tell(request(dumps), caller)  # since then nobody has looked
+    assert Collector.REACH not in view.evidence.collectors
 
 
 def test_times_without_a_zone_are_those_of_the_zone_that_the_policy_names(
