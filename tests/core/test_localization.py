@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations, pairwise, product
@@ -19,10 +20,12 @@ from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.crossing import WAYS, Flow, Parts, nic_part
 from anubis.core.network.localization import (
+    Cause,
     describe,
     healthy,
     locate,
     sentence,
+    subject,
 )
 from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solve_case
@@ -631,6 +634,33 @@ def test_a_cause_is_told_in_a_drain_reason():
     (cause,) = located(TREE, fully_scanned(hashed, TREE)).causes
     assert "4 links of leaf-0-1" in sentence(TREE, cause)
     assert describe(TREE, Part("uplinks", "leaf-0-1")) == "uplinks of leaf-0-1"
+
+
+EVERY_PART = [
+    *(Part("node", node) for node in RAILS.nodes),
+    *(Part("nic", nic.node, nic.rail) for nic in RAILS.nics),
+    *(Part("link", link.a, link.b) for link in RAILS.links),
+    *(Part("switch", switch.id) for switch in RAILS.switches),
+    *(Part("uplinks", leaf) for leaf in RAILS.leaves),
+]
+
+
+@given(st.lists(st.sampled_from(EVERY_PART), min_size=1, max_size=6, unique=True))
+def test_each_class_of_parts_has_a_subject_that_names_only_what_all_of_them_share(parts):
+    cause = Cause(
+        parts=tuple(parts),
+        chances=(1 / len(parts),) * len(parts),
+        way="both",
+        steady=True,
+        confidence=0.5,
+        shortfall=0.4,
+        bad=(Observation(Flow(*on_rail(*RAILS.nodes[:2], "0")), 0.4),),
+        good=0,
+    )
+    told = subject(RAILS, cause)
+    assert told in sentence(RAILS, cause).replace("cannot tell apart: ", "one of ")
+    if place := re.search(r"\d \w+ (?:of|on rail) (\S+)$", told):
+        assert all(place[1] in (part.name, part.other) for part in parts)
 
 
 # --- one more round --------------------------------------------------------------------------

@@ -272,11 +272,31 @@ def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
     if len(named) <= 2:
         return ", ".join(named)
     kinds = Counter(part.kind for part in cause.parts)
-    ends = set.intersection(*({part.name, part.other} for part in cause.parts)) - {""}
-    where = f" of {fabric.name(next(iter(ends)))}" if len(ends) == 1 else ""
-    if kinds.keys() == {"link"} and not ends:
-        where = f" between {_between_tiers(fabric, cause.parts)}"
-    return " and ".join(_counted(kind, count) for kind, count in kinds.items()) + where
+    counted = " and ".join(_counted(kind, count) for kind, count in kinds.items())
+    return counted + _shared_place(fabric, cause.parts)
+
+
+def _shared_place(fabric: Fabric, parts: Sequence[Part]) -> str:
+    """The switch, node or rail that all of these parts belong to, or the tiers that links join."""
+    if shared := set.intersection(*(_switches(part) for part in parts)):
+        return f" of {fabric.name(min(shared))}" if len(shared) == 1 else ""
+    kinds = {part.kind for part in parts}
+    nodes, rails = ({getattr(part, end) for part in parts} for end in ("name", "other"))
+    if kinds == {"nic"} and len(nodes) == 1:
+        return f" of {min(nodes)}"
+    if kinds == {"nic"} and len(rails) == 1:
+        return f" on rail {min(rails)}"
+    return f" between {_between_tiers(fabric, parts)}" if kinds == {"link"} else ""
+
+
+def _switches(part: Part) -> set[str]:
+    """The switches in the name of a part; a node or a NIC has none."""
+    match part.kind:
+        case "link":
+            return {part.name, part.other}
+        case "switch" | "uplinks":
+            return {part.name}
+    return set()
 
 
 def _between_tiers(fabric: Fabric, links: Sequence[Part]) -> str:
