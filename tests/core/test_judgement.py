@@ -240,6 +240,30 @@ def test_a_gpu_that_failed_hides_no_other_gpu_of_its_node():
     }
 
 
+@pytest.mark.parametrize("number", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_number_that_is_no_measurement_leaves_its_node_unknown_and_changes_nothing_else(number):
+    plan = small_plan(8, [entry("compute"), entry("train")])
+    done = list(executions(plan, lambda step, i: 100.0))
+
+    def told(run):
+        if (run.step.workload.benchmark, run.step.participants) != ("compute", ("n3",)):
+            return run
+        first, second = run.result.series
+        odd = replace(second, samples=np.append(second.samples[1:], number))
+        return replace(run, result=Result(series=Readings.of([first, odd])))
+
+    sound = judged(plan, done)
+    found = judged(plan, [told(run) for run in done])
+    assert by_node(found) == by_node(sound) | {"n3": U}
+    (verdict,) = [verdict for verdict in found.alone if verdict.judgement is U]
+    assert (verdict.participants, verdict.code, verdict.device) == (
+        ("n3",),
+        "NOT-MEASURED",
+        "cuda:1",
+    )
+    assert f'as "{number:g}": expected a positive finite number' in verdict.reason
+
+
 def test_a_program_that_ran_when_it_was_tried_again_leaves_the_node_unknown():
     plan = small_plan(8, [entry("compute")])
     assessment = judged(plan, failing(plan, Ended.FAILED, {"n2": 1}))

@@ -70,6 +70,7 @@ class Network(SimulatedExecutor):
         away=(),
         noise=0.01,
         measured_as=None,
+        silent=lambda step, device: False,
         spec=PAIR,
     ):
         names = ",".join([*fabric.nodes, *absent])
@@ -79,6 +80,7 @@ class Network(SimulatedExecutor):
         self.losing = dict(lost)  # node -> when
         self.broken = set(broken)
         self.measured_as = measured_as or {}  # device -> what the program calls it
+        self.silent = silent  # of which devices a step says nothing
 
     def absent(self):
         return self.away
@@ -94,6 +96,7 @@ class Network(SimulatedExecutor):
         return Readings.of(
             replace(series, device="-".join(self.measured_as.get(end, end) for end in ends(series)))
             for series in super()._measure(step, spec)
+            if not self.silent(step, series.device)
         )
 
     def wait(self, until):

@@ -8,16 +8,25 @@ from itertools import combinations
 import numpy as np
 import pytest
 import test_network
-from fleets import small_fabric
+from fleets import entry, small_fabric, small_plan
 from hypothesis import given
 from hypothesis import strategies as st
 from test_network import RAILS, scanned, verdicts
 
 from anubis.core.fabric import Part, on_rail, rail_of
-from anubis.core.network.attribution import part_verdicts
+from anubis.core.judging.unmeasured import judge_silent_rails
+from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.rails import Rails
 from anubis.core.network.traffic import observe_traffic
-from anubis.core.records import Assessment, Judgement, MetricSpec, NodeVerdict, Ruling, Verdict
+from anubis.core.records import (
+    Assessment,
+    Judgement,
+    MetricSpec,
+    NodeVerdict,
+    Ruling,
+    Verdict,
+    Workload,
+)
 from anubis.simulation.network import Fault
 from anubis.topology.sources import parse
 
@@ -139,6 +148,61 @@ def test_a_rail_that_is_missing_on_one_node_is_named_beside_rails_that_are_good(
     (part,) = concluded(fabric, [wrong], [ruling([(first, second)], ["mlx5_0-mlx5_0"])])
     assert (part.judgement, part.code) == (Judgement.UNKNOWN, "NOT-MAPPED")
     assert part.evidence[0].endswith("agreement:rails on hcas is 0.5: expected 1")
+
+
+@pytest.mark.parametrize("per_leaf", [1, 8])
+def test_a_rail_on_which_nobody_brought_a_result_proves_no_node(per_leaf):
+    """A program measures what is up on both nodes, and says nothing of the rest."""
+    fabric = small_fabric(8, per_leaf=per_leaf, rails=4)
+    view = scanned(fabric, silent=lambda step, device: device.startswith("mlx5_2-"))
+    assert view.assessment.judgement is Judgement.UNKNOWN
+    assert view.assessment.named(Judgement.UNKNOWN) == fabric.nodes
+    (part,) = view.assessment.parts
+    assert part.reason.startswith("rail 2: no pair of 8 nodes brought a result on it")
+    assert part.code == "NOT-MEASURED"
+    assert "mlx5_2" in view.assessment.nodes[0].reason
+
+
+def test_a_nic_that_brought_no_result_is_named_and_its_partners_are_well():
+    def is_silent(step, device):
+        return device.startswith("mlx5_2-") and "n3" in step.participants
+
+    view = scanned(small_fabric(8, rails=4), silent=is_silent)
+    assert view.assessment.named(Judgement.UNKNOWN) == ("n3",)
+    assert [part.parts for part in view.assessment.parts] == [(Part("nic", "n3", "2"),)]
+
+
+def test_a_program_that_was_told_its_rails_owes_no_result_of_others():
+    chosen = Workload(benchmark="pair", version="1", parameters='{"hcas":"mlx5_0,mlx5_1"}')
+    fabric = small_fabric(8, rails=4)
+    runs = scanned(fabric, silent=lambda step, device: device[5] in "23")
+    told = [replace(run, step=replace(run.step, workload=chosen)) for run in runs.executions]
+    plan = replace(
+        runs.campaign.plan,
+        phases=tuple(
+            replace(
+                phase, entries=tuple(replace(planned, workload=chosen) for planned in phase.entries)
+            )
+            for phase in runs.campaign.plan.phases
+        ),
+    )
+    assert list(judge_silent_rails(runs.executions, runs.campaign.plan))
+    assert not list(judge_silent_rails(told, plan))
+
+
+def test_a_node_that_is_slow_in_each_pair_on_a_device_that_no_topology_shows_is_unknown():
+    fabric = small_fabric(8, rails=2)
+    pairs = list(combinations(fabric.nodes, 2))
+    storage = [verdict(pair, "mlx5_9-mlx5_9") for pair in pairs if "n3" in pair]
+    good = [
+        ruling(pairs, ["mlx5_0-mlx5_0"] * len(pairs)),
+        ruling(others := [p for p in pairs if "n3" not in p], ["mlx5_9-mlx5_9"] * len(others)),
+    ]
+    traffic = observe_traffic(fabric, storage, good)
+    plan = small_plan(8, [entry("pair")])
+    about = list(node_verdicts(plan, fabric, traffic, part_verdicts(fabric, traffic)))
+    assert [(v.participants, v.code) for v in about] == [(("n3",), "NO-GOOD-PAIR")]
+    assert "mlx5_9" in about[0].reason
 
 
 def test_one_bad_pair_of_nodes_that_do_well_with_all_others_is_unknown_and_not_chance():

@@ -121,12 +121,19 @@ def test_a_metric_that_nobody_declared_is_refused():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 0.0, -1.0])
-def test_a_sample_that_cannot_be_compared_is_told_with_node_device_and_metric(bad):
+def test_a_unit_with_a_number_that_is_no_measurement_is_left_out_and_no_other(bad):
     good = executed((("a",), "gemm", {("rate", "cuda:0"): np.array([1.0, 2.0])}), 0)
     series = {("rate", "cuda:0"): np.ones(3), ("rate", "cuda:1"): np.array([1.0, bad])}
     sick = executed((("b",), "gemm", series), 1)
-    with pytest.raises(CriteriaError, match=f'gemm@1 measured rate on cuda:1 of b as "{bad}"'):
-        units([good, sick], PLAN)
+    (alike,) = units([good, sick], PLAN)
+    assert [(unit.participants, unit.device) for unit in alike] == [
+        (("a",), "cuda:0"),
+        (("b",), "cuda:0"),
+    ]
+    assert (
+        units([replace(sick, result=Result(series=Readings.of([*sick.result.series][1:])))], PLAN)
+        == []
+    )
 
 
 def test_a_count_of_errors_may_be_0_and_is_still_a_number():

@@ -24,7 +24,12 @@ from anubis.core.judging.limits import by_metric, limit_of, outside, sentence
 from anubis.core.judging.roll_up import roll_up
 from anubis.core.judging.twice import SharedCables, judge_by_both_times
 from anubis.core.judging.units import Units, parted
-from anubis.core.judging.unmeasured import LOST, judge_unmeasured
+from anubis.core.judging.unmeasured import (
+    LOST,
+    judge_silent_rails,
+    judge_unmeasured,
+    judge_unusable,
+)
 from anubis.core.judging.verdicts import (
     EXCUSED,
     WITHIN,
@@ -85,6 +90,8 @@ def assess(
     rulings += ruled
     alone += verdicts
     alone += judge_unmeasured(executions, plan, lost)
+    alone += judge_silent_rails(executions, plan)
+    alone += judge_unusable(executions, plan)
     in_suite = [v for v in (*alone, *_group_verdicts(rulings)) if not plan.crosses(v)]
     members = judge_members(in_suite)
     passed_over: list[Verdict] = []

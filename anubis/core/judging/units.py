@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.arrays import Ints
+from anubis.core.arrays import Flags, Ints
 from anubis.core.errors import CriteriaError
 from anubis.core.fabric import Fabric
 from anubis.core.network.rails import Rails
@@ -71,8 +71,7 @@ class Units(Iterable[Unit]):
     def __post_init__(self) -> None:
         """Nothing further on looks at a sample: a NaN would be above no limit, and so healthy."""
         may_be_0 = self.metric.judged_by == "limit"
-        least_is_fine = self.values >= 0 if may_be_0 else self.values > 0
-        unusable = np.flatnonzero(~(least_is_fine & (self.values < np.inf)))
+        unusable = np.flatnonzero(~are_usable(self.values, may_be_0=may_be_0))
         if unusable.size:
             ends = self.edges[self.firsts]
             unit = self[int(np.searchsorted(ends, unusable[0], side="right")) - 1]
@@ -134,6 +133,13 @@ class Units(Iterable[Unit]):
 
 # A device of several that failed or hung hides nothing that the others measured
 SAMPLED = {Ended.MEASURED, Ended.FAILED, Ended.TIMED_OUT}
+
+
+def are_usable(values: Samples, *, may_be_0: bool) -> Flags:
+    """Whether each of these samples is a measurement: a finite number above 0. A fact that a limit
+    judges may be 0."""
+    usable: Flags = (values >= 0 if may_be_0 else values > 0) & (values < np.inf)
+    return usable
 
 
 def latest(executions: Iterable[Execution]) -> list[Execution]:
@@ -264,6 +270,9 @@ class _Place:
 def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterable[Units]:
     values = np.concatenate(measured.values)
     starts = _edges(np.array([row.size for row in measured.values]))
+    unusable = [
+        np.flatnonzero(~are_usable(values, may_be_0=may_be_0)) for may_be_0 in (False, True)
+    ]
     participants_of, names = np.array(measured.participants_of), list(measured.names)
     called: dict[tuple[bytes, Names], tuple[tuple[Names, ...], Names]] = {}
     for (metric, kind), places in _places(measured.layouts).items():
@@ -278,6 +287,11 @@ def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterab
         unit = participants_of[rows] * len(devices) + device
         begin = np.concatenate([starts[place.rows] + place.offset for place in places])
         size = np.repeat([p.length for p in places], [p.rows.size for p in places])
+        usable = ~_hold(unusable[spec.judged_by == "limit"], begin, size)
+        if not usable.all():  # `unmeasured.judge_unusable` says so of each
+            rows, unit, begin, size = rows[usable], unit[usable], begin[usable], size[usable]
+        if not unit.size:
+            continue
         if not np.all(unit[1:] > unit[:-1]):
             order = np.lexsort((rows, unit))
             unit, begin, size = unit[order], begin[order], size[order]
@@ -336,6 +350,12 @@ def _joined(days: Sequence[Units]) -> Units:
         edges=_edges(size[order]),
         firsts=_edges(np.bincount(unit)),
     )
+
+
+def _hold(places: Ints, begin: Ints, size: Ints) -> Flags:
+    """Whether any of these places, in ascending order, lies within each piece."""
+    held: Flags = np.searchsorted(places, begin + size) > np.searchsorted(places, begin)
+    return held
 
 
 def _edges(sizes: Ints) -> Ints:

@@ -6,10 +6,10 @@ causes become verdicts here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from anubis.core.fabric import Fabric
-from anubis.core.network.crossing import Flow
+from anubis.core.fabric import Fabric, Part, Seat, by_number
+from anubis.core.network.crossing import Flow, nic_part
 from anubis.core.network.hints import informed
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import (
@@ -47,7 +47,21 @@ def part_verdicts(
     routed = any(observation.flow.via for observation in traffic.observations)
     doubts = () if located.by_routes or not routed else (ROUTES_ASIDE,)
     causes = [_part_verdict(inspection, cause, traffic, doubts) for cause in located.causes]
-    return (*causes, *unexplained_parts(fabric, located, traffic.strays))
+    silent = (_silent(fabric, rail, nodes) for rail, nodes in sorted(traffic.silent.items()))
+    return (*causes, *silent, *unexplained_parts(fabric, located, traffic.strays))
+
+
+def _silent(fabric: Fabric, rail: str, nodes: Collection[str]) -> PartVerdict:
+    on_it = [nic for nic in fabric.nics if nic.rail == rail and nic.node in nodes]
+    switches = sorted({fabric.name(nic.switch) for nic in on_it}, key=by_number)
+    behind = f"; all its NICs are on switch {switches[0]}" if len(switches) == 1 else ""
+    return PartVerdict(
+        nodes=tuple(sorted(nodes, key=by_number)),
+        subject=f"rail {rail}",
+        judgement=Judgement.UNKNOWN,
+        code="NOT-MEASURED",
+        reason=f"rail {rail}: no pair of {len(nodes)} nodes brought a result on it{behind}",
+    )
 
 
 def _part_verdict(
@@ -157,33 +171,91 @@ def _path(fabric: Fabric, flow: Flow) -> str:
 def node_verdicts(
     plan: Plan, fabric: Fabric, traffic: Traffic, parts: Sequence[PartVerdict]
 ) -> Iterator[Verdict]:
-    """Nodes that a cause names, that the topology lacks, or that were in no good pair."""
+    """Nodes that a cause names, that the topology lacks, or of which a NIC was in no good pair."""
     about = list(blamed_nodes(parts))
     yield from about
     blamed = {verdict.participants[0] for verdict in about}
-    well = {
-        node
-        for observation in traffic.observations
-        if observation.shortfall <= LIMIT
-        for node, _ in (observation.flow.source, observation.flow.target)
-    }
-    met = {
-        node
-        for observation in traffic.observations
-        for node, _ in (observation.flow.source, observation.flow.target)
+    well, short = _seats(traffic)
+    met_well, met = {seat.node for seat in well}, {seat.node for seat in (*well, *short)}
+    unproven = _unproven_nics(fabric, short, parts) | {
+        node: nic_part(fabric, node, rail)
+        for rail, nodes in sorted(traffic.silent.items())
+        for node in nodes
     }
     in_doubt = {node for stray in traffic.strays if stray.reason for node in stray.nodes}
+    unmapped = dict(sorted(traffic.unmapped))
     placed = set(fabric.nodes)
     for node in (member.name for member in plan.nodes):
         if node not in placed:
             reason = "this node is missing from the topology"
             yield _on_node(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
-        elif node in met and node not in well | blamed:
+        elif node in blamed:
+            continue
+        elif node in met - met_well:
             reason = _no_good_pair(fabric, node, parts)
             yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
-        elif node in in_doubt - well - blamed:
+        elif part := unproven.get(node):
+            reason = f"no pair was good over {describe(fabric, part)}"
+            yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+        elif device := unmapped.get(node):
+            reason = (
+                f"no pair with this node was good on {device}, which the topology does not show"
+            )
+            yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+        elif node in in_doubt - met_well:
             reason = "no pair with this node could be judged"
             yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+
+
+def _seats(traffic: Traffic) -> tuple[set[Seat], dict[Seat, list[Flow]]]:
+    """NICs with a good flow; and those without one, with their flows."""
+    well = set[Seat]()
+    short: dict[Seat, list[Flow]] = {}
+    for observation in traffic.observations:
+        flow = observation.flow
+        for seat in (flow.source, flow.target):
+            if observation.shortfall <= LIMIT:
+                well.add(seat)
+            else:
+                short.setdefault(seat, []).append(flow)
+    return well, {seat: flows for seat, flows in short.items() if seat not in well}
+
+
+def _unproven_nics(
+    fabric: Fabric, short: Mapping[Seat, Sequence[Flow]], parts: Sequence[PartVerdict]
+) -> dict[str, Part]:
+    """By node: a NIC without a good flow, if no defect elsewhere explains all of its flows."""
+    faulty = {
+        part
+        for verdict in parts
+        if verdict.judgement is Judgement.DEFECTIVE
+        for part in verdict.parts
+    }
+    return {
+        seat.node: nic_part(fabric, *seat)
+        for seat, flows in short.items()
+        if not faulty or not all(_is_explained(fabric, flow, faulty) for flow in flows)
+    }
+
+
+def _is_explained(fabric: Fabric, flow: Flow, faulty: Collection[Part]) -> bool:
+    """Whether a faulty part may lie on the way of a flow."""
+    a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
+    passed = set(flow.via)
+    if a and b and not passed:
+        passed = set(fabric.between(a.switch, b.switch)[1])
+    ends = {flow.source, flow.target}
+    for part in faulty:
+        match part.kind:
+            case "node" if part.name in {seat.node for seat in ends}:
+                return True
+            case "nic" if Seat(part.name, part.other) in ends:
+                return True
+            case "link" if {part.name, part.other} <= passed:
+                return True
+            case "switch" | "uplinks" if part.name in passed:
+                return True
+    return False
 
 
 def blamed_nodes(parts: Sequence[PartVerdict]) -> Iterator[Verdict]:

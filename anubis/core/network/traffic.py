@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -29,6 +29,9 @@ class Traffic:
     observations: tuple[Observation, ...]
     unmeasured: frozenset[Flow]  # tried in vain: nothing got through, or the program failed
     strays: tuple[Stray, ...] = ()  # measured, but between no two NICs of the fabric
+    unmapped: frozenset[tuple[str, str]] = frozenset()  # nodes and such devices without a good pair
+    silent: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by rail, the nodes that
+    # met there: not one flow of it was measured, while others were, so no part of it is at fault
 
     def shortfalls(self) -> dict[Seats, float]:
         """By source and target; a flow that went both ways at once counts for both."""
@@ -182,10 +185,12 @@ class _Flows:
         return float(have[row]) if row < len(have) else np.nan
 
     def miss(self, names: tuple[str, ...], device: str) -> list[int]:
-        """The rows of all NICs by which these nodes could have met, or else of none."""
+        """The row of the NICs that the device names, or of all by which these nodes could have
+        met, or else of none."""
+        ends = self.rails.between(names, device)
         meeting = self.rails.meeting(names, device)
-        pairs = joined_nics(self.rails.fabric, meeting) if meeting else ()
-        met: Sequence[Seats | None] = [(a.seat, b.seat) for a, b in pairs] or [None]
+        pairs = joined_nics(self.rails.fabric, meeting) if meeting and not ends else ()
+        met: Sequence[Seats | None] = [(a.seat, b.seat) for a, b in pairs] or [ends]
         rows = [self.numbers.setdefault((names, ends, ""), len(self.numbers)) for ends in met]
         self.missed.update(rows)
         return rows
@@ -193,8 +198,9 @@ class _Flows:
     def traffic(self) -> Traffic:
         observations: list[Observation] = []
         unmeasured = set()
+        silent = self.silent_rails()
         for (_, ends, _), row in self.numbers.items():
-            if ends is None:
+            if ends is None or not silent.keys().isdisjoint(seat.rail for seat in ends):
                 continue
             for way, flow in self.flows(ends):
                 short = self.shortfall(way, row)
@@ -211,6 +217,8 @@ class _Flows:
             observations=tuple(observations),
             unmeasured=frozenset(unmeasured),
             strays=tuple(self.strays()),
+            unmapped=self.without_good_pair(),
+            silent=silent,
         )
 
     def flows(self, ends: Seats) -> Iterator[tuple[str, Flow]]:
@@ -235,6 +243,28 @@ class _Flows:
                 yield Stray(nodes=names, device=device, code=NOT_MAPPED, reason=reason)
             elif reason:
                 yield Stray(nodes=names, device=device, code=UNEXPLAINED, reason=reason)
+
+    def silent_rails(self) -> dict[str, frozenset[str]]:
+        """Rails on which nothing was measured while something was on another, and who met there."""
+        met: dict[str, set[str]] = {}
+        measured = set[str]()
+        for (_, ends, _), row in self.numbers.items():
+            for seat in ends or ():
+                met.setdefault(seat.rail, set()).add(seat.node)
+                if row in self.unjudged or self.is_measured(row, (*ONE_WAY, "")):
+                    measured.add(seat.rail)
+        if not measured:
+            return {}
+        return {rail: frozenset(nodes) for rail, nodes in met.items() if rail not in measured}
+
+    def without_good_pair(self) -> frozenset[tuple[str, str]]:
+        """Nodes, and devices that the topology does not show, on which none of their pairs is
+        good."""
+        good, bad = set[tuple[str, str]](), set[tuple[str, str]]()
+        for (names, ends, device), row in self.numbers.items():
+            if ends is None and len(names) == 2 and row not in self.missed:
+                (bad if row in self.doubts else good).update((node, device) for node in names)
+        return frozenset(bad - good)
 
     def is_observed(self, row: int) -> bool:
         """Whether a flow stands for what was wrong there: of a failure, only where nothing else
