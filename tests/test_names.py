@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -50,6 +52,26 @@ def test_campaigns_are_asked_for_facts_and_never_for_the_name_of_their_kind():
     for file in (ROOT / "anubis").rglob("*.py"):
         if file != ROOT / "anubis/core/records.py":  # where the facts are
             assert not names_of_kinds(file), file
+
+
+# Indexes, mirrors and registries of packages: the tools' own configuration says where to look.
+SOURCES_OF_PACKAGES = re.compile(
+    r"(pypi|pythonhosted)[.]org|download[.]pytorch[.]org|(deb|ftp|archive)[.](debian|ubuntu)[.](org|com)"
+    r"|registry[.](npmjs|yarnpkg)[.]|proxy[.]golang[.]|(docker|quay|ghcr|gcr|nvcr)[.]io\b|crates[.]io"
+)
+
+
+def test_no_file_names_a_host_from_which_packages_come():
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    named = [
+        f"{name}: {found[0]}"
+        for name in filter(None, listed.stdout.split("\0"))
+        if (file := ROOT / name).is_file()
+        and (found := SOURCES_OF_PACKAGES.search(file.read_text(errors="replace")))
+    ]
+    assert not named
 
 
 # What says nothing of the thing that it holds.

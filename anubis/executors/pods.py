@@ -29,6 +29,7 @@ from anubis.orchestrators.kubernetes_api import ACCEPTED, NOT_FOUND, KubernetesA
 from anubis.orchestrators.kubernetes_objects import Document, moment, name_of
 
 APP = "anubis-node"  # the label of our pods
+PRIVILEGED = {"privileged": True, "runAsUser": 0}  # an image's own user has no privileges
 RUN = "anubis-fleet/start"  # the label that holds of which start they are
 RIGHTS = "start-rights.yaml"
 LOOK_EVERY_S = 1.0
@@ -228,7 +229,7 @@ def pod_spec(
         "image": settings.image,
         "command": [*command, driver[0], str(driver[1])],
         "env": [{"name": "ANUBIS_PASSWORD", "valueFrom": password}],
-        "securityContext": {"privileged": settings.privileged},
+        "securityContext": PRIVILEGED if settings.privileged else {"privileged": False},
         "resources": {"limits": dict(gpus)},
         "terminationMessagePolicy": "FallbackToLogsOnError",  # why it did not reach the driver
         "volumeMounts": [{"name": "memory", "mountPath": "/dev/shm"}],

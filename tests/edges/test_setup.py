@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from shutil import copy
+from shutil import copy, rmtree
 
 import pytest
 
@@ -91,6 +91,38 @@ def test_uv_asks_the_mirror_that_pip_asks(checkout):
     assert command.startswith("https://mirror.example/simple ")
 
 
+def test_a_venv_that_set_up_did_not_make_is_left_as_it_is(checkout):
+    """Made by another user, or broken: removing it is its owner's business."""
+    (checkout / ".venv/bin/python").chmod(0o644)
+    kept = sorted(checkout.rglob(".venv/**/*"))
+    done = subprocess.run(
+        ["./scripts/setup"], cwd=checkout, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    (told,) = done.stderr.splitlines()
+    assert "remove or rename it" in told
+    assert sorted(checkout.rglob(".venv/**/*")) == kept
+
+
+def test_of_a_venv_that_could_not_be_made_nothing_is_left(checkout):
+    rmtree(checkout / ".venv")
+    program(
+        checkout / "bin/half-a-python",
+        'case "$*" in *venv*) mkdir -p .venv/bin; exit 1 ;; esac; exec python3 "$@"',
+    )
+    done = subprocess.run(
+        ["./scripts/setup"],
+        cwd=checkout,
+        env={**os.environ, "PYTHON": str(checkout / "bin/half-a-python")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "python3-venv" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
 def tools(checkout: Path, *options: str, user: int) -> str:
     """What scripts/tools prints where only the programs that it needs itself are on the path."""
     for name in ("bash", "env", "sort"):
@@ -108,12 +140,27 @@ def test_what_cannot_be_installed_is_not_worth_a_word(checkout, user):
     assert tools(checkout, user=user) == ""
 
 
+@pytest.mark.parametrize("option", ["--no-system-packages", "-q"])
+def test_system_packages_are_installed_unless_that_is_declined(checkout, option):
+    copy(ROOT / "scripts/test", checkout / "scripts/test")
+    program(checkout / "scripts/setup", "")
+    program(checkout / "scripts/check", "")
+    program(checkout / "scripts/tools", 'echo "tools $*"')
+    program(checkout / ".venv/bin/python", 'echo "python $*"')
+    lines = run(checkout, "./scripts/test", option, "tests/core").stdout.splitlines()
+    assert ("tools " in lines) == (option == "-q")
+    (tests,) = [line for line in lines if "loadscope" in line]
+    assert tests.endswith(" -q tests/core" if option == "-q" else "reorder tests/core")
+
+
 def test_a_package_that_apt_refuses_stops_neither_the_others_nor_the_tests(checkout):
     log = checkout / "apt.log"
     program(
         checkout / "bin/apt-get", f'echo "$*" >>{log}\ncase "$*" in *chromium*) exit 100 ;; esac'
     )
-    assert "installing" in tools(checkout, user=0)
+    announced = tools(checkout, user=0)
+    assert "installing these system packages" in announced
+    assert "chromium" in announced
     alone = [line.split()[-1] for line in log.read_text().splitlines() if line.count(" ") == 4]
     assert {"chromium", "iperf3", "perftest"} <= set(alone)
 
