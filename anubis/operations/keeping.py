@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 from anubis import config
@@ -233,9 +234,9 @@ class _Hand:
             self._refuse_superseded()
             keeper, news = turn.keeper(self._policy), turn.news()
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
-            for event in [*sorted(events, key=lambda event: event.at), *([seen] if seen else [])]:
-                turn.keep(keeper.handle(event), at)
-            turn.keep(keeper.handle(self._waited(past, at, repertoire.policy.horizon_h)), at)
+            events.sort(key=attrgetter("at"))
+            waited = self._waited(past, at, repertoire.policy.horizon_h)
+            turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)
             turn.end(keeper, _heard(news, verdicts), at)
 

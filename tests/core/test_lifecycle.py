@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.lifecycle.actions import has_shown, is_moot
-from anubis.core.lifecycle.breaker import Breaker, scopes
+from anubis.core.lifecycle.breaker import Breaker, Count, scopes
 from anubis.core.lifecycle.commands import (
     CloseTicket,
     Cordon,
@@ -573,6 +573,41 @@ def test_a_spare_takes_the_place_of_a_bad_node_and_is_replaced_itself():
     assert only(cluster.tick(n5=-1.0), Cordon).node == "n5"
 
 
+def test_a_spare_that_the_same_news_finds_bad_takes_nobody_s_place():
+    cluster = Cluster(policy=with_spares(1))
+    cluster.answer(only(cluster.tick(n3=-1.0), Prove))
+    cluster.look()
+    commands = cluster.conclude(DEFECTIVE, "n0", "n3")
+    assert not [c for c in commands if isinstance(c, Swap | Release)]
+    assert cluster.state("n3") is State.OUT
+
+
+def test_a_spare_that_a_closed_breaker_brings_into_service_is_a_spare_no_more():
+    cluster = Cluster(policy=with_spares(1, out_of_fleet=0.1, out_of_sku=0.1))
+    cluster.answer(only(cluster.tick(n3=-1.0), Prove))
+    cluster.look()
+    cluster.conclude(DEFECTIVE, "n0")
+    cluster.look()
+    cluster.answer(only(cluster.tick(n4=-1.0), Prove))  # takes the place of n3
+    cluster.look()
+    cluster.conclude(DEFECTIVE, "n1")
+    for scope in ("fleet", "sku h100"):
+        close = OperatorSaid(order=Order.CLOSE, scope=scope)
+        commands = cluster.hear(noticed(cluster.later(), close))
+    assert only(commands, Swap).spare == "n4"
+    assert not cluster.keeper.lives["n4"].is_reserve
+    cluster.look()
+    assert cluster.state("n4") is State.IN_SERVICE
+
+
+def test_a_spare_that_a_person_keeps_from_jobs_takes_nobody_s_place():
+    cluster = Cluster(policy=with_spares(1))
+    cluster.answer(only(cluster.tick(n3=-1.0), Prove))
+    cluster.shown["n3"] = replace(cluster.shown["n3"], cordon="memory swap, Jo")
+    cluster.look()
+    assert not [c for c in cluster.conclude(DEFECTIVE, "n0") if isinstance(c, Swap)]
+
+
 def test_a_spare_with_something_to_prove_is_none_until_it_has():
     cluster = Cluster(policy=with_spares(1))
     cluster.answer(only(cluster.tick(n3=-1.0), Prove))
@@ -596,6 +631,34 @@ def test_when_40_of_100_fail_at_once_a_share_is_taken_out_and_a_person_asked_onc
     assert cluster.state("n39") is State.DRAINING  # wanted out, and never called in service
     close = noticed(cluster.later(), OperatorSaid(order=Order.CLOSE, scope="fleet"))
     assert sum(isinstance(c, Cordon) for c in cluster.hear(close)) == 5
+
+
+def test_what_a_person_accepted_falls_again_with_the_nodes_that_are_out():
+    cluster = Cluster(nodes=100, policy=replace(ACTING, out_of_fleet=0.05))
+    bad = [f"n{i}" for i in range(40)]
+    close = OperatorSaid(order=Order.CLOSE, scope="fleet")
+    cluster.conclude(DEFECTIVE, *bad)
+    for _ in range(8):
+        cluster.hear(noticed(cluster.later(), close))
+    cluster.look()
+    assert len([node for node, seen in cluster.shown.items() if seen.cordon]) == 40
+    cluster.conclude(HEALTHY, *bad[:30])
+    assert cluster.keeper.breakers["fleet"].accepted == 10
+    cluster.conclude(HEALTHY, *bad[30:])
+    cluster.look()
+    assert cluster.keeper.breakers["fleet"] == Breaker(accepted=0, is_open=False)
+    assert sum(isinstance(c, Cordon) for c in cluster.conclude(DEFECTIVE, *bad)) == 5
+
+
+def test_the_breaker_of_a_job_ends_with_the_job():
+    cluster = Cluster(policy=replace(ACTING, out_of_job=0.1))
+    job = JobAllocated(nodes=("n0", "n1"), job="7", duration_s=60)
+    cluster.hear(noticed(cluster.later(), job))
+    cluster.conclude(DEFECTIVE, "n0", "n1")
+    assert cluster.keeper.breakers["job 7"].is_open
+    cluster.hear(noticed(cluster.later(), JobEnded(nodes=("n0", "n1"), job="7")))
+    cluster.tick()
+    assert cluster.keeper.breakers == {}
 
 
 def test_who_comes_back_with_a_cordon_of_ours_counts_before_another_is_taken_out():
@@ -690,6 +753,7 @@ class Trial(Cluster):
         for command in commands:
             self.check_command(command, before)
         self.check_states()
+        self.check_counts()
         codes = {cordon.code for cordon in newly_out(commands, before)}
         if codes - {*NO_DEFECT}:
             self.check_breaker()
@@ -785,6 +849,17 @@ class Trial(Cluster):
             if mode is Mode.ACT:
                 self.open_tests[command.id] = command
                 self.asked_at[command.id] = self.now
+
+    def check_counts(self):
+        """What is kept current is what counting anew comes to."""
+        lives = [life for life in self.keeper.lives.values() if life.is_there]
+        for scope in {scope for life in lives for scope in scopes(life)} | {"fleet", "job 8"}:
+            inside = [life for life in lives if scope in scopes(life)]
+            assert self.keeper.lives.count(scope) == Count(
+                among=len(inside),
+                out=sum(x.must_be_out and x.out_code not in ("", *NO_DEFECT) for x in inside),
+                new=sum(life.out_code == "UNPROVEN" for life in inside),
+            )
 
     def check_states(self):
         for node, life in self.keeper.lives.items():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Self
 
 from anubis.core.lifecycle.life import Life
 from anubis.core.lifecycle.policy import KeepingPolicy, allowed
-from anubis.core.lifecycle.reasons import NO_DEFECT, UNPROVEN
 
 FLEET = "fleet"
+OF_JOB = "job"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,25 +20,35 @@ class Breaker:
     accepted: int = 0
     is_open: bool = False
 
+    def after(self, out: int) -> Self:
+        """What a person accepted falls with the nodes that are out: it was about these."""
+        return self if self.accepted <= out else replace(self, accepted=out)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """Of the nodes of a scope that are there."""
+
+    among: int = 0
+    out: int = 0  # that were taken out for something that is held against them
+    new: int = 0  # that are kept out until they are proven
+
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
     """How many more nodes of a scope may be taken out."""
 
-    scope: str
-    out: int
-    new: int  # that are kept out until they are proven
-    among: int
+    count: Count
     limit: int
 
     @property
     def is_full(self) -> bool:
         """New nodes have never served, so they take no room from those that have to go."""
-        return self.out >= self.limit
+        return self.count.out >= self.limit
 
     @property
     def left_for_new(self) -> int:
-        return self.limit - self.out - self.new
+        return self.limit - self.count.out - self.count.new
 
 
 def scopes(life: Life) -> Iterator[str]:
@@ -45,19 +56,10 @@ def scopes(life: Life) -> Iterator[str]:
     if life.sku:
         yield f"sku {life.sku}"
     for job in life.jobs:
-        yield f"job {job}"
+        yield f"{OF_JOB} {job}"
 
 
-def room(
-    scope: str, lives: Iterable[Life], policy: KeepingPolicy, breakers: Mapping[str, Breaker]
-) -> Allowance:
-    among = out = new = 0
-    for life in lives:
-        if life.is_there and scope in scopes(life):
-            among += 1
-            out += life.must_be_out and life.out_code not in ("", *NO_DEFECT)
-            new += life.out_code == UNPROVEN
-    share = {FLEET: policy.out_of_fleet, "sku": policy.out_of_sku, "job": policy.out_of_job}
-    accepted = breakers.get(scope, Breaker()).accepted
-    limit = accepted + allowed(share[scope.partition(" ")[0]], among)
-    return Allowance(scope=scope, out=out, new=new, among=among, limit=limit)
+def room(scope: str, count: Count, policy: KeepingPolicy, breaker: Breaker) -> Allowance:
+    share = {FLEET: policy.out_of_fleet, "sku": policy.out_of_sku, OF_JOB: policy.out_of_job}
+    limit = breaker.accepted + allowed(share[scope.partition(" ")[0]], count.among)
+    return Allowance(count=count, limit=limit)

@@ -10,11 +10,13 @@ built again from them, it goes on alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from typing import Any, Concatenate, ParamSpec
 
-from anubis.core.lifecycle.breaker import Breaker, room, scopes
+from anubis.core.lifecycle.breaker import FLEET, OF_JOB, Allowance, Breaker, room, scopes
 from anubis.core.lifecycle.commands import (
     CloseTicket,
     Cordon,
@@ -38,9 +40,10 @@ from anubis.core.lifecycle.events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.lifecycle.life import AFTER_JOBS, Debt, DefectFound, Life, OpenTest, Proof, State
+from anubis.core.lifecycle.life import AFTER_JOBS, Debt, DefectFound, Life, OpenTest, Owed, Proof
+from anubis.core.lifecycle.lives import Lives
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy, allowed
-from anubis.core.lifecycle.reasons import NO_DEFECT, SPARE, UNPROVEN
+from anubis.core.lifecycle.reasons import SPARE, UNPROVEN
 from anubis.core.lifecycle.reserve import next_in_line, reserve_of
 from anubis.core.lifecycle.suspicions import owed_for
 from anubis.core.past.events import (
@@ -67,8 +70,16 @@ URGENCY = (
 )
 
 
+Learnt = tuple[Life, list[LifeCommand]]
+P = ParamSpec("P")
+
+
 class Keeper:
-    """Feed it every event; carry out what it returns, in order."""
+    """Feed it every event; carry out what it returns, in order.
+
+    Whatever is told at once is taken note of first, and then it is decided what follows: so no node
+    goes into service by what the next event takes back.
+    """
 
     def __init__(
         self,
@@ -79,35 +90,77 @@ class Keeper:
         waited_at: float = float("-inf"),
     ) -> None:
         self._policy = policy
-        self.lives = {life.node: life for life in lives}
+        self.lives = Lives(lives)
         self.breakers = dict(breakers or {})
         self._unreachable: frozenset[str] = frozenset()  # where somebody measures
         self.seen_at = seen_at  # when the orchestrator last showed the fleet
         self.waited_at = waited_at  # when it was last looked who measures where
 
-    def handle(self, event: LifeEvent) -> list[LifeCommand]:
-        match event:
-            case Notice():
-                return self._noticed(event)
-            case VerdictReached():
-                return self._judged(event)
-            case TestRefused():
-                return self._refused(event)
-            case FleetSeen():
-                return self._shown(event)
-            case Waited():
-                return self._waited(event)
-
-    def _noticed(self, notice: Notice) -> list[LifeCommand]:
-        event = notice.event
-        if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
-            return self._close(event.scope, notice.at)
+    def handle(self, *events: LifeEvent) -> list[LifeCommand]:
+        """`events`: all that is new, by time."""
         commands: list[LifeCommand] = []
-        for node in event.nodes:
-            commands += self._noted(self._life(node), notice)
+        touched: dict[str, float] = {}  # nodes, and when they were last
+        turn: Waited | None = None
+        for event in events:
+            if isinstance(event, Waited) and event.at > self.waited_at:
+                turn = event
+            for node, more in self._hear(event):
+                commands += more
+                touched[node] = max(event.at, touched.get(node, event.at))
+        commands += self._settle(touched)
+        if turn is not None:
+            commands += self._turn(turn)
+        for scope, breaker in self.breakers.items():
+            self.breakers[scope] = breaker.after(self.lives.count(scope).out)
         return commands
 
-    def _noted(self, life: Life, notice: Notice) -> list[LifeCommand]:
+    # --- what became true ------------------------------------------------------------------
+
+    def _hear(self, event: LifeEvent) -> Iterator[tuple[str, list[LifeCommand]]]:
+        """Take note of it; and of which nodes, and what is to be said of that."""
+        match event:
+            case Notice(event=OperatorSaid(order=Order.CLOSE, scope=scope)):
+                self.breakers[scope] = Breaker(accepted=self.lives.count(scope).out)
+                yield from self._all(list(self.lives))
+            case Notice():
+                for node in event.event.nodes:
+                    yield node, self._learn(node, self._noted, event)
+            case VerdictReached():
+                silent = self.lives.under_test(event.test) - event.verdicts.keys()
+                for node, verdict in {
+                    **event.verdicts,
+                    **dict.fromkeys(silent, UNANSWERED),
+                }.items():
+                    yield node, self._learn(node, self._judged, verdict, event)
+            case TestRefused():
+                for node in sorted(self.lives.under_test(event.test)):
+                    yield node, self._learn(node, self._refused, event)
+            case FleetSeen() if event.at >= self.seen_at:
+                yield from self._all(self._shown(event))
+            case Waited() if event.at > self.waited_at:
+                self.waited_at, self._unreachable = event.at, event.unreachable
+                for node in [*self.lives, *(event.watched - self.lives.keys())]:
+                    yield node, self._learn(node, self._aged, event)
+
+    def _learn(
+        self, node: str, fact: Callable[Concatenate[Life, P], Learnt], *of: P.args, **by: P.kwargs
+    ) -> list[LifeCommand]:
+        commands: list[LifeCommand] = []
+
+        def learnt(life: Life) -> Life:
+            life, more = fact(life, *of, **by)
+            commands.extend(more)
+            return life
+
+        self.lives.change(node, learnt)
+        return commands
+
+    @staticmethod
+    def _all(nodes: Iterable[str]) -> Iterator[tuple[str, list[LifeCommand]]]:
+        for node in nodes:
+            yield node, []
+
+    def _noted(self, life: Life, notice: Notice) -> Learnt:
         at = notice.at
         match notice.event:
             case NodeAdded():  # told late, its orchestrator may have shown since that it is away
@@ -124,37 +177,38 @@ class Keeper:
                 life = life.owing(Debt.UPGRADE, at)
             case IncidentReported(category=category):
                 life = life.owing(Debt.INCIDENT, at, category)
-            case SuspicionRaised():
-                return self._suspected(life, notice.id, at, notice.event)
+            case SuspicionRaised() as suspicion:
+                return _suspected(life, notice.id, at, suspicion)
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():
                 life = replace(life, repair_done_at=max(at, life.repair_done_at), tried=0)
                 life = life.owing(Debt.REPAIR, at)
             case OperatorSaid(order=order):
-                return self._ordered(life, order, at)
-        return self._keep(life, at)
+                return _ordered(life, order, at)
+        return life, []
 
-    def _shown(self, event: FleetSeen) -> list[LifeCommand]:
+    def _shown(self, event: FleetSeen) -> list[str]:
         """An orchestrator shows what is; one that shows it late shows what was."""
-        if event.at < self.seen_at:
-            return []
         is_first = self.seen_at == float("-inf")
         self.seen_at = event.at
-        commands = []
         up = {node: seen for node, seen in event.nodes.items() if seen.is_up}
-        for node in self.lives.keys() - up.keys():
-            commands += self._keep(_left(self.lives[node], event.at), event.at)
+        gone = self.lives.keys() - up.keys()
+        for node in gone:
+            self.lives.change(node, _left, event.at)
         for node, seen in up.items():
-            life = self._life(node)
             if node not in self.lives:
-                life = (_serving if is_first else _arrived)(life, event.at)
-            elif not life.present:
-                life = self._back(life, event.at)
-            self.lives[node] = _as_shown(life, seen, event.at)
-        for node in up:  # all are there before it is counted how many are out
-            commands += self._keep(self.lives[node], event.at)
-        return commands
+                self.lives.change(node, _serving if is_first else _arrived, event.at)
+            self.lives.change(node, self._as_shown, seen, event.at)
+        return [*gone, *up]
+
+    def _as_shown(self, life: Life, seen: SeenNode, at: float) -> Life:
+        return replace(
+            (life if life.present else self._back(life, at)).showing(seen.jobs, at),
+            sku=seen.sku or life.sku,
+            cordon=seen.cordon,
+            cordoned_by_anubis=seen.by_anubis,
+        )
 
     def _back(self, life: Life, at: float) -> Life:
         """Who was away for a moment only is what it was before."""
@@ -162,41 +216,41 @@ class Keeper:
             return _arrived(life, at)
         return replace(life, present=True, present_at=at) if at >= life.present_at else life
 
-    def _suspected(
-        self, life: Life, id: str, at: float, suspicion: SuspicionRaised
-    ) -> list[LifeCommand]:
-        if life.retired:
-            return [_ended(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
-        doubted = life.owing_what(owed_for(suspicion, id, at))
-        if doubted is life:
-            return [_ended(id, life.node, Outcome.REFUTED, "a later test has passed")]
-        return self._keep(doubted, at)
+    def _aged(self, life: Life, event: Waited) -> Learnt:
+        """Time has passed there."""
+        commands: list[LifeCommand] = []
+        if life.node in event.unproven:
+            life = _doubted(life, event.at)
+        if life.trial and event.at - life.trial.at > self._policy.answered_s:
+            life = replace(life, trial=None)
+            life, commands = self._came_to_nothing(life, event.at, UNANSWERED.reason)
+        too_old = {
+            owed
+            for owed in life.owed
+            if owed.debt is Debt.SUSPICION and event.at - owed.at > self._policy.unsettled_s
+        }
+        if too_old:
+            days = self._policy.unsettled_s / DAY_S
+            why = f"the node could not be tested within {days:g} days"
+            life, ended = _given_up(life, too_old, why)
+            commands += ended
+        return life, commands
 
     # --- what a test came to ---------------------------------------------------------------
 
-    def _judged(self, event: VerdictReached) -> list[LifeCommand]:
-        commands = []
-        silent = self._tried_by(event.test) - event.verdicts.keys()
-        verdicts = {**event.verdicts, **dict.fromkeys(silent, UNANSWERED)}
-        for node, verdict in verdicts.items():
-            life = self._life(node)
-            if life.trial and life.trial.id == event.test:
-                life = replace(life, trial=None)
-            match verdict.judgement:
-                case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
-                    life, more = self._condemned(life, verdict, event)
-                case Judgement.HEALTHY if event.at >= life.judged_at and verdict.counts:
-                    life, more = self._cleared(life, verdict, event)
-                case Judgement.DEFECTIVE | Judgement.HEALTHY if not event.test:
-                    more = []
-                case _:
-                    life, more = self._came_to_nothing(life, event.at, verdict.reason)
-            commands += [*more, *self._keep(life, event.at)]
-        return commands
+    def _judged(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+        if life.trial and life.trial.id == event.test:
+            life = replace(life, trial=None)
+        match verdict.judgement:
+            case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
+                return self._condemned(life, verdict, event)
+            case Judgement.HEALTHY if event.at >= life.judged_at and verdict.counts:
+                return self._cleared(life, verdict, event)
+            case Judgement.DEFECTIVE | Judgement.HEALTHY if not event.test:
+                return life, []
+        return self._came_to_nothing(life, event.at, verdict.reason)
 
-    def _condemned(
-        self, life: Life, verdict: Concluded, event: VerdictReached
-    ) -> tuple[Life, list[LifeCommand]]:
+    def _condemned(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         ticket = life.ticket or f"{life.node}/{event.campaign}"
         commands: list[LifeCommand] = [
             _ended(owed.id, life.node, Outcome.CONFIRMED, verdict.reason)
@@ -217,21 +271,11 @@ class Keeper:
         defect = DefectFound(
             code=verdict.code, reason=verdict.reason, campaign=event.campaign, at=event.at
         )
-        owed = tuple(o for o in life.owed if o.debt not in (Debt.SUSPICION, Debt.RESERVE))
-        life = replace(
-            life,
-            defect=defect,
-            ticket=ticket,
-            owed=owed,
-            judged_at=event.at,
-            is_reserve=False,
-            tried=0,
-        )
+        owed = tuple(o for o in life.owed if o.debt is not Debt.SUSPICION)
+        life = replace(life, defect=defect, ticket=ticket, owed=owed, judged_at=event.at, tried=0)
         return life, commands
 
-    def _cleared(
-        self, life: Life, verdict: Concluded, event: VerdictReached
-    ) -> tuple[Life, list[LifeCommand]]:
+    def _cleared(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.owed
         if verdict.proof:
             life = life.having_proven(verdict.proof, verdict.about, event.began)
@@ -259,46 +303,19 @@ class Keeper:
             life = replace(life, ticket="")
         return life, commands
 
-    def _came_to_nothing(
-        self, life: Life, at: float, reason: str
-    ) -> tuple[Life, list[LifeCommand]]:
+    def _came_to_nothing(self, life: Life, at: float, reason: str) -> Learnt:
         life = replace(life, tried=life.tried + 1, tried_at=at)
         if life.tried < self._policy.tries:
             return life, []
         why = f"{life.tried} tests in a row came to nothing: {reason}"
-        commands: list[LifeCommand] = [Notify(subject=life.node, sentence=why)]
-        return self._without_suspicions(life, commands, why), commands
+        life, ended = _given_up(life, life.owed, why)
+        return life, [Notify(subject=life.node, sentence=why), *ended]
 
-    def _without_suspicions(self, life: Life, commands: list[LifeCommand], why: str) -> Life:
-        for owed in life.owed:
-            if owed.debt is Debt.SUSPICION:
-                commands.append(_ended(owed.id, life.node, Outcome.GIVEN_UP, why))
-        return replace(life, owed=tuple(o for o in life.owed if o.debt is not Debt.SUSPICION))
+    def _refused(self, life: Life, event: TestRefused) -> Learnt:
+        life = replace(life, trial=None, tried=life.tried + 1, tried_at=event.at)
+        return life, [Notify(subject=life.node, sentence=event.reason)]
 
-    def _refused(self, event: TestRefused) -> list[LifeCommand]:
-        commands: list[LifeCommand] = []
-        for node in sorted(self._tried_by(event.test)):
-            life = self.lives[node]
-            life = replace(life, trial=None, tried=life.tried + 1, tried_at=event.at)
-            commands += [Notify(subject=node, sentence=event.reason), *self._keep(life, event.at)]
-        return commands
-
-    # --- what people say -------------------------------------------------------------------
-
-    def _close(self, scope: str, at: float) -> list[LifeCommand]:
-        out = room(scope, self.lives.values(), self._policy, {}).out
-        self.breakers[scope] = Breaker(accepted=out)
-        return [command for life in list(self.lives.values()) for command in self._keep(life, at)]
-
-    def _ordered(self, life: Life, order: Order, at: float) -> list[LifeCommand]:
-        if at < life.retired_at:
-            return []
-        life = replace(life, retired=order is Order.RETIRE, retired_at=at)
-        if not life.retired:
-            return self._keep(life.owing(Debt.NEW, at), at)
-        commands: list[LifeCommand] = []
-        life = self._without_suspicions(replace(life, trial=None), commands, "the node is retired")
-        return [*commands, *self._keep(replace(life, is_reserve=False), at)]
+    # --- what a person agrees to -----------------------------------------------------------
 
     def approve(self, command: ModedCommand, at: float) -> tuple[ModedCommand, list[LifeCommand]]:
         """What was proposed is to be done, and what follows from it."""
@@ -307,77 +324,45 @@ class Keeper:
             case Prove():
                 self.begin(approved, at)
             case Cordon(node=node, code=code):
-                life = self._life(node)
-                self.lives[node] = replace(life, out_code=code, sent_at=at, has_been_cordoned=True)
+                self._set(node, out_code=code, sent_at=at, has_been_cordoned=True)
             case Swap(spare=spare):
-                return approved, self._keep(_not_reserve(self._life(spare)), at)
+                return approved, self._into_service(spare, at)
         return approved, []
 
-    # --- time ------------------------------------------------------------------------------
+    # --- a turn ----------------------------------------------------------------------------
 
-    def _waited(self, event: Waited) -> list[LifeCommand]:
-        if event.at <= self.waited_at:
-            return []
-        commands: list[LifeCommand] = []
-        self.waited_at, self._unreachable = event.at, event.unreachable
-        for node in event.watched - self.lives.keys():
-            self.lives[node] = Life(node=node)
-        for node in sorted(event.unproven & self.lives.keys()):
-            commands += self._doubt(self.lives[node], event.at)
-        for life in list(self.lives.values()):
-            if life.trial and event.at - life.trial.at > self._policy.answered_s:
-                life = replace(life, trial=None)
-                life, more = self._came_to_nothing(life, event.at, UNANSWERED.reason)
-                commands += more
-            commands += self._too_old(life, event.at)
-        commands += self._fill_reserve(event)
-        commands += self._keep_new_out(event.at)
+    def _turn(self, event: Waited) -> list[LifeCommand]:
+        """What waits for time to pass may begin."""
+        gone = [scope for scope in self.breakers if self._is_over(scope)]
+        for scope in gone:
+            del self.breakers[scope]
+        commands = [*self._fill_reserve(event), *self._keep_new_out(event.at)]
         return [*commands, *self._tests(event.at)]
 
-    def _doubt(self, life: Life, at: float) -> list[LifeCommand]:
-        """The history vouches for nothing there, whatever the reason."""
-        if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
-            return []
-        return self._keep(life.owing(Debt.DOUBT, at), at)
-
-    def _too_old(self, life: Life, at: float) -> list[LifeCommand]:
-        """Suspicions that nobody could settle, whatever stood in the way."""
-        too_old = {
-            owed
-            for owed in life.owed
-            if owed.debt is Debt.SUSPICION and at - owed.at > self._policy.unsettled_s
-        }
-        days = self._policy.unsettled_s / DAY_S
-        reason = f"the node could not be tested within {days:g} days"
-        ended = [
-            _ended(o.id, life.node, Outcome.GIVEN_UP, reason) for o in life.owed if o in too_old
-        ]
-        life = replace(life, owed=tuple(o for o in life.owed if o not in too_old))
-        return [*ended, *self._keep(life, at)]
+    def _is_over(self, scope: str) -> bool:
+        """The breaker of a job ends with the job."""
+        return scope.startswith(f"{OF_JOB} ") and not self.lives.count(scope).among
 
     def _fill_reserve(self, event: Waited) -> Iterator[LifeCommand]:
         for sku, count in sorted(self._policy.spares.items()):
             reserve = reserve_of(sku, self.lives.values())
             for life in reserve[count:]:
-                yield from self._keep(_not_reserve(life), event.at)
+                yield from self._into_service(life.node, event.at)
             free = next_in_line(sku, self.lives.values(), event.risk)
             for life in free[: max(0, count - len(reserve))]:
-                life = replace(life, is_reserve=True).owing(Debt.RESERVE, event.at)
-                yield from self._keep(life, event.at)
+                self.lives.change(life.node, _as_reserve, event.at)
+                yield from self._settle({life.node: event.at})
 
     def _tests(self, at: float) -> list[LifeCommand]:
         """All that may be tested now, the most urgent first: a test for each kind of proof."""
         waiting = [life for life in self.lives.values() if self._may_be_tested(life, at)]
         waiting.sort(key=lambda life: (_urgency(life), life.node))
-        there = sum(life.is_there for life in self.lives.values())
+        there = self.lives.count(FLEET).among
         under_test = sum(life.trial is not None for life in self.lives.values())
         places = allowed(self._policy.tested_at_once, there) - under_test
-        chosen = waiting[: max(0, places)]
-        if not chosen:
-            return []
-        groups = {
-            life.needs: [same for same in chosen if same.needs == life.needs] for life in chosen
-        }
+        groups: defaultdict[tuple[Proof, str], list[Life]] = defaultdict(list)
+        for life in waiting[: max(0, places)]:
+            groups[life.needs].append(life)
         return [self._test(needs, lives, at) for needs, lives in groups.items()]
 
     def _test(self, needs: tuple[Proof, str], lives: Sequence[Life], at: float) -> Prove:
@@ -392,8 +377,7 @@ class Keeper:
     def begin(self, test: Prove, at: float) -> None:
         """Its nodes are under test, until it is answered."""
         for node in test.owed:
-            trial = OpenTest(id=test.id, at=at)
-            self.lives[node] = replace(self.lives[node], trial=trial, tried_at=at)
+            self._set(node, trial=OpenTest(id=test.id, at=at), tried_at=at)
 
     def _may_be_tested(self, life: Life, at: float) -> bool:
         rested = at - life.tried_at >= self._policy.pause_after(life.tried)
@@ -410,9 +394,14 @@ class Keeper:
 
     # --- in and out of service -------------------------------------------------------------
 
-    def _keep(self, life: Life, at: float) -> list[LifeCommand]:
-        """Take note of what is known now, and say what follows for its service."""
-        self.lives[life.node] = life
+    def _settle(self, nodes: Mapping[str, float]) -> list[LifeCommand]:
+        """What follows for their service from what is known now. By node: as of when."""
+        return [command for node, at in nodes.items() for command in self._settled(node, at)]
+
+    def _settled(self, node: str, at: float) -> list[LifeCommand]:
+        life = self.lives[node]
+        if life.is_reserve and (life.must_be_out or life.retired):
+            life = self.lives.change(node, _not_reserve)
         if not life.is_there or life.is_cordoned_by_others:
             return []
         if life.must_be_out:
@@ -427,22 +416,16 @@ class Keeper:
         """Until they are proven, as far as the share of each scope leaves room: the others serve
         meanwhile, and no breaker opens for them."""
         new = [life for life in self.lives.values() if _is_let_in_unproven(life)]
-        left: dict[str, int] = {}
         for life in sorted(new, key=attrgetter("node")):
-            if all(self._left_for_new(scope, left) > 0 for scope in scopes(life)):
-                left |= {scope: left[scope] - 1 for scope in scopes(life)}
+            if all(self._has_room_for_new(scope) for scope in scopes(life)):
                 yield from self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
 
-    def _left_for_new(self, scope: str, left: dict[str, int]) -> int:
-        if scope not in left:
-            space = room(scope, self.lives.values(), self._policy, self.breakers)
-            is_open = self.breakers.get(scope, Breaker()).is_open
-            left[scope] = 0 if is_open else space.left_for_new
-        return left[scope]
+    def _has_room_for_new(self, scope: str) -> bool:
+        return not self._breaker(scope).is_open and self._room(scope).left_for_new > 0
 
     def _take_out(self, life: Life, at: float) -> list[LifeCommand]:
         code, reason = _why_out(life)
-        is_first = life.out_code in ("", *NO_DEFECT)
+        is_first = not life.is_taken_out
         if is_first and (blocked := self._blocked(life)) is not None:
             return blocked
         commands = self._send_cordon(life, code, reason, at)
@@ -453,20 +436,26 @@ class Keeper:
         commands: list[LifeCommand] = []
         is_blocked = False
         for scope in scopes(life):
-            breaker = self.breakers.get(scope, Breaker())
-            if breaker.is_open:
+            if self._breaker(scope).is_open:
                 is_blocked = True
                 continue
-            space = room(scope, self.lives.values(), self._policy, self.breakers)
+            space = self._room(scope)
             if space.is_full:
                 is_blocked = True
-                self.breakers[scope] = replace(breaker, is_open=True)
+                self.breakers[scope] = replace(self._breaker(scope), is_open=True)
                 sentence = (
-                    f"{space.out} of {space.among} nodes are out, as many as may be: no more are"
-                    f" taken out until somebody closes the breaker; {life.node} would be next"
+                    f"{space.count.out} of {space.count.among} nodes are out, as many as may be: no"
+                    f" more are taken out until somebody closes the breaker; {life.node} would be"
+                    " next"
                 )
                 commands.append(Notify(subject=scope, sentence=sentence))
         return commands if is_blocked else None
+
+    def _breaker(self, scope: str) -> Breaker:
+        return self.breakers.get(scope, Breaker())
+
+    def _room(self, scope: str) -> Allowance:
+        return room(scope, self.lives.count(scope), self._policy, self._breaker(scope))
 
     def _send_cordon(self, life: Life, code: str, reason: str, at: float) -> list[LifeCommand]:
         mode = self._policy.cordon
@@ -475,55 +464,41 @@ class Keeper:
             life.is_out_as(code) or mode is Mode.PROPOSE or not self._is_overdue(life, at)
         ):
             return []
-        self.lives[life.node] = replace(
-            life,
-            out_code=code,
-            sent_at=at,
-            has_been_cordoned=life.has_been_cordoned or mode is Mode.ACT,
-        )
+        has_been = life.has_been_cordoned or mode is Mode.ACT
+        self._set(life.node, out_code=code, sent_at=at, has_been_cordoned=has_been)
         return [Cordon(mode=mode, node=life.node, code=code, reason=reason)]
 
     def _let_in(self, life: Life, at: float) -> list[LifeCommand]:
         if not life.cordon:
             if life.out_code and at - life.sent_at >= self._policy.resent_s:
-                self.lives[life.node] = replace(life, out_code="")
+                self._set(life.node, out_code="")
             return []
         is_ours = life.has_been_cordoned and life.cordoned_by_anubis
         is_sent = life.out_code == ""
         mode = self._policy.release
         if not is_ours or (is_sent and (mode is Mode.PROPOSE or not self._is_overdue(life, at))):
             return []
-        self.lives[life.node] = replace(life, out_code="", sent_at=at)
+        self._set(life.node, out_code="", sent_at=at)
         return [Release(mode=mode, node=life.node, reason="nothing is held against it any more")]
 
     def _is_overdue(self, life: Life, at: float) -> bool:
         return at - life.sent_at >= self._policy.resent_s
 
     def _swap(self, life: Life, at: float) -> list[LifeCommand]:
-        ready = [
-            spare
-            for spare in self.lives.values()
-            if spare.sku == life.sku and spare.state is State.SPARE and spare.cordon
-        ]
+        ready = self.lives.ready_spares(life.sku)
         if not ready:
             return []
-        spare = min(ready, key=attrgetter("node"))
-        swap = Swap(mode=self._policy.swap, node=life.node, spare=spare.node)
+        swap = Swap(mode=self._policy.swap, node=life.node, spare=min(ready))
         if swap.mode is Mode.PROPOSE:
             return [swap]
-        return [swap, *self._keep(_not_reserve(spare), at)]
+        return [swap, *self._into_service(swap.spare, at)]
 
-    # --- small things ----------------------------------------------------------------------
+    def _into_service(self, spare: str, at: float) -> list[LifeCommand]:
+        self.lives.change(spare, _not_reserve)
+        return self._settled(spare, at)
 
-    def _life(self, node: str) -> Life:
-        return self.lives.get(node) or Life(node=node)
-
-    def _tried_by(self, test: str) -> set[str]:
-        return {
-            life.node
-            for life in self.lives.values()
-            if test and life.trial is not None and life.trial.id == test
-        }
+    def _set(self, node: str, **facts: Any) -> None:
+        self.lives.change(node, lambda life: replace(life, **facts))
 
 
 def _left(life: Life, at: float) -> Life:
@@ -544,18 +519,46 @@ def _serving(life: Life, at: float) -> Life:
     return replace(life, present=True, present_at=at).owing(Debt.DOUBT, at)
 
 
+def _doubted(life: Life, at: float) -> Life:
+    """The history vouches for nothing there, whatever the reason."""
+    if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
+        return life
+    return life.owing(Debt.DOUBT, at)
+
+
+def _suspected(life: Life, id: str, at: float, suspicion: SuspicionRaised) -> Learnt:
+    if life.retired:
+        return life, [_ended(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
+    doubted = life.owing_what(owed_for(suspicion, id, at))
+    if doubted is life:
+        return life, [_ended(id, life.node, Outcome.REFUTED, "a later test has passed")]
+    return doubted, []
+
+
+def _ordered(life: Life, order: Order, at: float) -> Learnt:
+    if at < life.retired_at:
+        return life, []
+    life = replace(life, retired=order is Order.RETIRE, retired_at=at)
+    if not life.retired:
+        return life.owing(Debt.NEW, at), []
+    return _given_up(replace(life, trial=None), life.owed, "the node is retired")
+
+
+def _given_up(life: Life, which: Collection[Owed], why: str) -> Learnt:
+    """Of what is owed, the suspicions."""
+    gone = [owed for owed in which if owed.debt is Debt.SUSPICION]
+    left = tuple(owed for owed in life.owed if owed not in gone)
+    ended = [_ended(owed.id, life.node, Outcome.GIVEN_UP, why) for owed in gone]
+    return replace(life, owed=left), [*ended]
+
+
 def _is_let_in_unproven(life: Life) -> bool:
     is_out = life.must_be_out or life.is_reserve or life.out_code == UNPROVEN
     return life.is_new and life.is_there and not is_out and not life.is_cordoned_by_others
 
 
-def _as_shown(life: Life, seen: SeenNode, at: float) -> Life:
-    return replace(
-        life.showing(seen.jobs, at),
-        sku=seen.sku or life.sku,
-        cordon=seen.cordon,
-        cordoned_by_anubis=seen.by_anubis,
-    )
+def _as_reserve(life: Life, at: float) -> Life:
+    return replace(life, is_reserve=True).owing(Debt.RESERVE, at)
 
 
 def _not_reserve(life: Life) -> Life:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import Self
 
-from anubis.core.lifecycle.reasons import code_of
+from anubis.core.lifecycle.reasons import NO_DEFECT, code_of
 
 ENDED_KEPT = 16  # jobs: a beginning that is told after the end comes soon after it
 
@@ -136,6 +136,11 @@ class Life:
     def must_be_out(self) -> bool:
         """A defect, or a repair that nothing has proven."""
         return self.is_in_repair or self.defect is not None or self.owes(Debt.REPAIR)
+
+    @property
+    def is_taken_out(self) -> bool:
+        """Because it has to be: not as a spare, nor as a new node."""
+        return self.must_be_out and self.out_code not in ("", *NO_DEFECT)
 
     @property
     def is_new(self) -> bool:
