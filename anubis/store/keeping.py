@@ -13,11 +13,10 @@ import sqlalchemy as sa
 from anubis.core.errors import StoreError
 from anubis.core.lifecycle.actions import (
     OPEN,
+    Docket,
     LifeAction,
     Stage,
     first_stage,
-    means_the_same,
-    replaces,
 )
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import (
@@ -173,21 +172,21 @@ class Turn:
         rows = [{"cluster": self._cluster, "kind": kind, "id": id} for kind, id in ids]
         upsert(self._connection, HEARD, rows)
 
-    def keep(self, commands: Iterable[LifeCommand], at: float) -> None:
+    def keep(self, commands: Sequence[LifeCommand], at: float) -> None:
         """What is asked for again is no second action; a newer proposal replaces an older one."""
-        before = _actions(self._connection, self._cluster, (*OPEN, Stage.FAILED))
+        if not commands:
+            return
+        docket = Docket(_actions(self._connection, self._cluster, (*OPEN, Stage.FAILED)))
         for command in commands:
             if isinstance(command, Notify) and self._has_told(command, at):
                 continue
-            older = [action for action in before if replaces(command, action.command)]
-            same = [action for action in older if means_the_same(command, action.command)]
-            for action in older:
-                if action.stage is Stage.PROPOSED and action not in same:
-                    self.follow(action, Stage.WITHDRAWN, at)
-            if same:
-                self._ask_again(same[-1], command, at)
-            else:
+            for action in docket.outdated_by(command):
+                self.follow(action, Stage.WITHDRAWN, at)
+            before = docket.asked_before(command)
+            if before is None:
                 self._add(command, at)
+            else:
+                self._ask_again(before, command, at)
 
     def _has_told(self, notify: Notify, at: float) -> bool:
         """A person is told the same thing once a day."""
@@ -200,8 +199,8 @@ class Turn:
         return self._connection.execute(sa.select(ACTIONS.c.id).where(*same)).first() is not None
 
     def _ask_again(self, action: LifeAction, command: LifeCommand, at: float) -> None:
-        """What was sent without effect, or failed, is sent again."""
-        if first_stage(command) is not Stage.PROPOSED:
+        """What was sent without effect, or failed, is sent again, or proposed again."""
+        if first_stage(command) is not Stage.PROPOSED or action.stage is Stage.FAILED:
             self.approve(action, command, at, action.note)
 
     def _add(self, command: LifeCommand, at: float) -> None:

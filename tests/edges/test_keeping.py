@@ -27,6 +27,7 @@ from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
 from anubis.core.lifecycle.life import Owed, State
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import (
+    FleetUpgraded,
     IncidentReported,
     JobAllocated,
     JobEnded,
@@ -220,6 +221,22 @@ def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
     assert [action.command.kind for action in fleet.actions] == ["open-ticket", "cordon", "prove"]
     again = site.keep(owner=False)
     assert [action.id for action in again.actions] == [action.id for action in fleet.actions]
+
+
+def test_a_turn_with_nothing_new_proposes_nothing_once_more(site):
+    first, *_, last = [node for node in sorted(site.owner.nodes) if node != site.bad]
+    site.tell(FleetUpgraded(nodes=(last,)))  # is more urgent
+    site.tell(NodeAdded(nodes=(first,)))
+    before = [action.id for action in site.keep(owner=False).actions]
+    for _ in range(3):
+        assert [action.id for action in site.keep(owner=False).actions] == before
+    site.tell(FleetUpgraded(nodes=(first,)))
+    (proposed,) = [a for a in site.keep(owner=False).actions if _is_open_test(a)]
+    assert proposed.id not in before, "it takes the place of the one before"
+
+
+def _is_open_test(action):
+    return action.command.kind == "prove" and action.stage is Stage.PROPOSED
 
 
 def test_a_person_has_a_proposal_done_and_can_do_it_once(site):

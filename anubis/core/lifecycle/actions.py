@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from operator import attrgetter
 
 from anubis.core.lifecycle.commands import (
     CloseTicket,
@@ -87,19 +89,40 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
     return False
 
 
-def replaces(newer: LifeCommand, older: LifeCommand) -> bool:
-    """A proposal that says the same of the same nodes, or the opposite."""
-    pair = {newer.kind, older.kind}
-    is_about_the_same = subjects(newer) == subjects(older)
-    return is_about_the_same and (len(pair) == 1 or pair == {Cordon.kind, Release.kind})
+class Docket:
+    """The actions that are open or failed, by what they are about."""
+
+    def __init__(self, actions: Iterable[LifeAction]) -> None:
+        self._about: defaultdict[str, list[LifeAction]] = defaultdict(list)
+        for action in actions:
+            for subject in subjects(action.command):
+                self._about[subject].append(action)
+
+    def asked_before(self, command: LifeCommand) -> LifeAction | None:
+        """The last action that means the same, whoever asked for it."""
+        meaning = _meaning(command)
+        same = [a for a in self._of_kin(command) if _meaning(a.command) == meaning]
+        return max(same, key=attrgetter("id"), default=None)
+
+    def outdated_by(self, command: LifeCommand) -> list[LifeAction]:
+        """Proposals that say something else of the same nodes, or the opposite."""
+        proposed = [a for a in self._of_kin(command) if a.stage is Stage.PROPOSED]
+        meaning = _meaning(command)
+        return [action for action in proposed if _meaning(action.command) != meaning]
+
+    def _of_kin(self, command: LifeCommand) -> list[LifeAction]:
+        about = {a.id: a for name in subjects(command) for a in self._about.get(name, ())}
+        return [action for action in about.values() if _is_kin(command, action.command)]
 
 
-def means_the_same(newer: LifeCommand, older: LifeCommand) -> bool:
-    """Whoever asks for it, proposed or to be done."""
-    return _meaning(newer) == _meaning(older)
+def _is_kin(one: LifeCommand, other: LifeCommand) -> bool:
+    return one.kind == other.kind or {one.kind, other.kind} == {Cordon.kind, Release.kind}
 
 
 def _meaning(command: LifeCommand) -> tuple[object, ...]:
-    aside = {"mode", "id"} if isinstance(command, Prove) else {"mode"}
-    cells = (getattr(command, field.name) for field in fields(command) if field.name not in aside)
+    """What it asks for, in whatever order, of whoever and under whatever name."""
+    if isinstance(command, Prove):
+        owed = {node: frozenset(of_node) for node, of_node in command.owed.items()}
+        return command.kind, command.proof, command.about, owed
+    cells = (getattr(command, field.name) for field in fields(command) if field.name != "mode")
     return command.kind, *cells

@@ -408,7 +408,7 @@ class Keeper:
             return self._take_out(life, at)
         if life.is_reserve:
             return self._send_cordon(life, SPARE, "kept ready as a spare", at)
-        if life.is_new and life.out_code == UNPROVEN:
+        if life.is_new and life.out_code not in ("", SPARE):  # whatever it was out for
             return self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
         return self._let_in(life, at)
 
