@@ -43,6 +43,8 @@ from anubis.operations.keeping import approve as approve
 from anubis.operations.keeping import carry_out_test as carry_out_test
 from anubis.operations.keeping import keep as keep
 from anubis.operations.keeping import keeping_of as keeping_of
+from anubis.operations.kept_by import going_on as going_on
+from anubis.operations.kept_by import keeper_of as keeper_of
 from anubis.operations.learning import learn as learn
 from anubis.operations.learning import learned_here as learned_here
 from anubis.operations.looking import LookRequest as LookRequest

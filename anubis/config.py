@@ -69,6 +69,9 @@ class _Nodes:
     orchestrator: OrchestratorSettings | None = None
     """Who owns the nodes, so that nobody's work is disturbed: a name under configs/orchestrators/,
     or what such a file says, as a table. Default: nobody but Anubis."""
+    keeping: str = ""
+    """By which policy the keeper keeps this cluster: a name under configs/keeping/, or a file
+    beside this one. Default: the one by which it was kept last, at first `default`."""
 
     def __post_init__(self) -> None:
         check_variables(self.env)
@@ -223,6 +226,9 @@ class SimulatedCluster:
     """How large, how even and how troubled it is."""
     parallel_nodes: int | None = None
     """How many nodes may work at once. Without it, all of them."""
+    keeping: str = ""
+    """By which policy the keeper keeps this cluster: a name under configs/keeping/, or a file
+    beside this one. Default: the one by which it was kept last, at first `default`."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -360,6 +366,9 @@ def cluster(name: str) -> Cluster:
     document = load_yaml(path, ConfigError)
     for table in (document, document.get("fleet"), document.get("orchestrator")):
         _read_nodes_beside(table, path)
+    written = document.get("keeping")
+    if isinstance(written, str) and _is_path(written):
+        document["keeping"] = str(path.parent / written)
     is_real = document.get("executor") != "simulated"  # which nobody else owns
     owner = document.pop("orchestrator", None) if is_real else None
     described = _by_kind(document, f'"{path}"', "executor", CLUSTERS)
@@ -520,7 +529,7 @@ def _by_kind(
 
 def find(kind: str, name: str) -> Path:
     """The file that a name or a path on the command line means."""
-    if "/" in name or name.endswith((".yaml", ".yml")):
+    if _is_path(name):
         path = Path(name)
         if not path.is_file():
             raise ConfigError(
@@ -533,6 +542,10 @@ def find(kind: str, name: str) -> Path:
     if name not in files:
         raise ConfigError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, files)}")
     return files[name]
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or name.endswith((".yaml", ".yml"))
 
 
 def _check_name(name: str) -> None:

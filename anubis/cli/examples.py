@@ -49,8 +49,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "keep": (
         "keep --cluster prod.yaml",
         "keep --cluster prod.yaml --do 17",
-        "keep --cluster prod.yaml --keeping prod --every 60s",
-        "keep --cluster prod.yaml --keeping prod --chores",
+        "keep --cluster prod.yaml --every 60s",
+        "keep --cluster prod.yaml --chores",
     ),
     "actions": ("actions", "actions --all --last 20 --json"),
     "watch": (

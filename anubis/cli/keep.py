@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from anubis.report.diagnoses import DiagnosedJob
 
 KeepingName = Annotated[
-    str,
-    typer.Option("--keeping", metavar="NAME", help="A policy under configs/keeping/, or a file."),
+    str | None,
+    typer.Option(
+        "--keeping",
+        metavar="NAME",
+        help="A policy under configs/keeping/, or a file. Without it: what the cluster's file says"
+        " (keeping:), or else the one by which it was kept last; default at first.",
+    ),
 ]
 
 
@@ -97,11 +102,11 @@ def tell(
         bool, typer.Option("--later", help="Only keep it: the next anubis keep does the rest.")
     ] = False,
     cluster: options.ClusterAsked = None,
-    keeping: KeepingName = "default",
     benchmarks: options.Benchmarks = None,
     json: options.Json = False,
 ) -> None:
-    """Tell what happened to nodes, and take the keeper's turn.
+    """Tell what happened to nodes. If nobody takes the keeper's turns by itself (anubis serve,
+    anubis keep --every), take one.
 
     What is told is kept, and changes what is known of the nodes for whoever asks next.
     """
@@ -117,15 +122,20 @@ def tell(
         answer.write_json("receipt", vars(receipt))
     else:
         print(f"{'kept' if receipt.is_new else 'known already'}: {event} (id {receipt.id})")
-    if not later:
-        _show(
-            anubis.keep(anubis.keeping_of(cluster, keeping, benchmarks or ()), caller), as_json=json
+    if later:
+        return
+    if keeper := anubis.keeper_of(receipt.cluster, caller):
+        caller.remark(
+            f"{keeper} keeps cluster {receipt.cluster}, and takes its next turn by itself"
         )
+        return
+    request = anubis.keeping_of(cluster, None, benchmarks or (), caller=caller)
+    _show(anubis.keep(request, caller), as_json=json)
 
 
 def keep(
     cluster: options.ClusterAsked = None,
-    keeping: KeepingName = "default",
+    keeping: KeepingName = None,
     benchmarks: options.Benchmarks = None,
     do: Annotated[
         list[int] | None,
@@ -177,7 +187,9 @@ def keep(
     turn_termination_into_interrupt()
     caller = Terminal(as_json=json)
     pause_s = amounts.duration_s(every, "--every") if every else None
-    request = anubis.keeping_of(cluster, keeping, benchmarks or (), service)
+    own: Callable[[], None] = anubis.going_on(cluster, caller) if every else lambda: None
+    own()
+    request = anubis.keeping_of(cluster, keeping, benchmarks or (), service, caller)
     if chores:
         _show_chores(anubis.do_chores(request, caller), as_json=json)
         return
@@ -187,7 +199,7 @@ def keep(
     if diagnose:
         _show_diagnoses(anubis.diagnose_due(request, caller), as_json=json)
         return
-    elsewhere = _elsewhere(cluster, keeping, benchmarks or (), service) if apart or every else None
+    elsewhere = _elsewhere(cluster, benchmarks or (), service) if apart or every else None
     drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
     name = Path(cluster or "here").stem
     do_chores = (lambda: elsewhere(f"chores-{name}", "--chores")) if elsewhere else None
@@ -207,6 +219,8 @@ def keep(
         _show(fleet, standings, watched, as_json=json)
         time.sleep(pause_s)
         try:
+            own()
+            request = anubis.keeping_of(cluster, keeping, benchmarks or (), service, caller)
             fleet = anubis.keep(request, caller, drive)
             standings = anubis.do_chores(request, caller, do_chores)
             watched = anubis.watch_jobs(request, caller, look)
@@ -219,12 +233,13 @@ def keep(
 
 
 def _elsewhere(
-    cluster: str | None, keeping: str, benchmarks: Sequence[Path], service: str
+    cluster: str | None, benchmarks: Sequence[Path], service: str
 ) -> Callable[..., bool]:
-    """Begins `anubis keep` with some more words in a process of its own, which nobody waits for."""
+    """Begins `anubis keep` with some more words in a process of its own, which nobody waits for. It
+    goes by the policy that this turn has kept."""
     from anubis.operations.processes import begin, keep_words
 
-    words = keep_words(cluster, keeping, benchmarks, service)
+    words = keep_words(cluster, None, benchmarks, service)
 
     def drive(name: str, *more: str) -> bool:
         begin([*words, *more], places.history_url(), name)

@@ -44,7 +44,7 @@ def serve(
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
     benchmarks: options.Benchmarks = None,
-    keeping: KeepingName = "default",
+    keeping: KeepingName = None,
     every: Annotated[
         str,
         typer.Option(
@@ -71,9 +71,12 @@ def serve(
     Without a token everybody on this machine may read, and nobody else: anubis token make.
     """
     from anubis.operations.clusters import files_by_name
+    from anubis.operations.kept_by import file_of, stated_policy
     from anubis.service.server import serve as run
     from anubis.service.settings import ServiceSettings
 
+    for file in cluster or ():
+        stated_policy(keeping, file_of(file), file)  # what contradicts itself is refused at once
     settings = ServiceSettings(
         host=host,
         port=port,

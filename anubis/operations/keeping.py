@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-from anubis import config
 from anubis.core.choosing.selection import Budget
 from anubis.core.errors import (
     AnubisError,
@@ -47,16 +46,24 @@ from anubis.core.past.events import (
 from anubis.core.past.status import Job
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, look_up, resolve
+from anubis.operations.clusters import look_up, resolve
 from anubis.operations.deciding import Terms, decide, past_of, read_repertoire, weigh
+from anubis.operations.kept_by import (
+    ChosenPolicy,
+    acting_process,
+    file_of,
+    policy_of,
+    refuse_another,
+)
 from anubis.operations.naming import new_name
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.telling import note
 from anubis.orchestrators.base import Orchestrator
 from anubis.selector import Past, risks
+from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import holder_of
-from anubis.store.keeping import LastTurn, News, Turn
+from anubis.store.keeping import KeptBy, LastTurn, News, Turn
 
 MOST_TURNS = 4  # one after what was done showed its effect, and never without end
 
@@ -78,13 +85,16 @@ class Keeping:
     """Of which cluster, by what policy, and who owns its nodes."""
 
     policy: KeepingPolicy
+    name: str = "without a name"  # of the policy
+    is_stated: bool = True  # the policy: by whoever asks or by the cluster's file
     cluster: str | None = None
     benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     orchestrator: Orchestrator | None = None
     service: str = ""  # that has the turns taken; once another one acts, none is
+    acting: str = ""  # another process, which acts by this policy
 
     def __post_init__(self) -> None:
-        if self.orchestrator is None and self.policy.acts_on_nodes:
+        if self.orchestrator is None and self.policy.acts_on_nodes and not self.acting:
             raise ConfigError(
                 "the policy of keeping acts on nodes, and nobody is known to own them: name an"
                 " orchestrator in the cluster's file, or have cordons and releases proposed"
@@ -142,10 +152,13 @@ def approve(
         part = resolve(history, keeping.cluster, caller)
         at = caller.clock()
         with part.keeping.turn(caller.name()) as turn:
+            _Hand(keeping, history, part, caller).abide(turn, at)
             keeper = turn.keeper(keeping.policy)
+            is_left_to_others = bool(keeping.acting) and keeping.policy.acts_on_nodes
+            nobody_owns = keeping.orchestrator is None and not is_left_to_others
             for id in dict.fromkeys(ids):
                 action = turn.action(id)
-                if keeping.orchestrator is None and isinstance(action.command, Cordon | Release):
+                if nobody_owns and isinstance(action.command, Cordon | Release):
                     raise UsageError(
                         f"action {id} cannot be done: nobody is known to own the nodes; name an"
                         " orchestrator in the cluster's file"
@@ -168,27 +181,26 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
 
 def keeping_of(
     cluster: str | None = None,
-    policy: str = "default",
+    policy: str | None = None,
     benchmarks: Sequence[Path] = (),
     service: str = "",
+    caller: Caller = NOBODY,
 ) -> Keeping:
-    """By the names of the files that say it."""
+    """By the names of the files that say it. Without a policy the cluster is kept by its own: that
+    of its file, or else the one by which it was kept last."""
+    described = file_of(cluster)
+    chosen, acting = policy_of(cluster, policy, (own_name(), service), caller)
     return Keeping(
-        policy=config.keeping(policy),
+        policy=chosen.policy,
+        name=chosen.name,
+        is_stated=chosen.is_stated,
         cluster=cluster,
         benchmarks=benchmarks,
-        orchestrator=_owner(cluster),
+        # a cluster that is named by the history alone has nobody to be asked
+        orchestrator=orchestrator_of(described) if described else None,
         service=service,
+        acting=acting,
     )
-
-
-def _owner(cluster: str | None) -> Orchestrator | None:
-    """A cluster that is named by the history alone has nobody to be asked."""
-    try:
-        file = config.find("clusters", cluster or THIS_MACHINE)
-    except ConfigError:
-        return None
-    return orchestrator_of(config.cluster(str(file)))
 
 
 def actions(
@@ -214,6 +226,9 @@ class _Hand:
     ) -> None:
         self._history = history
         self._policy = keeping.policy
+        self._chosen = ChosenPolicy(
+            name=keeping.name, policy=keeping.policy, is_stated=keeping.is_stated
+        )
         self._cluster = keeping.cluster
         self._benchmarks = keeping.benchmarks
         self._orchestrator = keeping.orchestrator
@@ -232,6 +247,7 @@ class _Hand:
         verdicts = self._verdicts(past, at)
         with self._part.keeping.turn(self._by) as turn:
             self._refuse_superseded()
+            self.abide(turn, at)
             keeper, news = turn.keeper(self._policy), turn.news()
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             events.sort(key=attrgetter("at"))
@@ -253,6 +269,21 @@ class _Hand:
             raise Stopped(
                 f"{acting} acts now, and takes the turns that {self._service} took before"
             )
+
+    def abide(self, turn: Turn, at: float) -> None:
+        """A cluster is kept by one policy, and whoever acts says which."""
+        kept = turn.kept_by(or_none=self._chosen.is_stated)
+        own_names = {own_name(), self._service} - {""}
+        acting = acting_process(self._history, self._part, kept, own_names)
+        refuse_another(self._chosen, kept, acting, cluster=self._part.cluster)
+        lasting = self._part.keeping.lasting_lock().holder()
+        own = self._service or (lasting if lasting in own_names else "")
+        if kept and kept.policy == self._policy and own in ("", kept.said_by):
+            return
+        if own or self._chosen.is_stated:
+            said_by = own or self._by
+            name, policy = self._chosen.name, self._policy
+            turn.keep_by(KeptBy(name=name, policy=policy, said_by=said_by, since=at))
 
     def _observe(self) -> FleetSeen | None:
         """Jobs that began or ended since are facts of the history."""
@@ -463,6 +494,7 @@ class _Hand:
 
     def _hear(self, event: LifeEvent, action: LifeAction, stage: Stage, note: str) -> None:
         with self._part.keeping.turn(self._by) as turn:
+            self.abide(turn, event.at)
             keeper = turn.keeper(self._policy)
             turn.keep(keeper.handle(event), event.at)
             turn.follow(action, stage, event.at, note)

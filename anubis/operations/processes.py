@@ -27,10 +27,11 @@ def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen
 
 
 def keep_words(
-    cluster: str | None, keeping: str, benchmarks: Iterable[Path], service: str
+    cluster: str | None, keeping: str | None, benchmarks: Iterable[Path], service: str
 ) -> list[str]:
     """Of `anubis keep`, for a process that keeps the same."""
-    words = ["keep", "--keeping", keeping, "--json"]
+    words = ["keep", "--json"]
+    words += ["--keeping", keeping] if keeping else []
     words += ["--cluster", cluster] if cluster else []
     words += ["--service", service] if service else []
     return [*words, *(word for folder in benchmarks for word in ("--benchmarks", str(folder)))]

@@ -18,6 +18,7 @@ from anubis.core.lifecycle.reserve import next_in_line, reserve_of
 from anubis.core.records import Policy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.deciding import Terms, past_of, read_repertoire
+from anubis.operations.kept_by import kept_policy
 from anubis.report.tickets import OutOfWork, Spare, SpareBuffer, Ticket, awaited
 from anubis.selector import risks
 from anubis.store.history import ClusterHistory, History
@@ -27,14 +28,12 @@ CLOSED = 50  # tickets that are shown
 FIRST = 20  # of the nodes that come next as spares
 
 
-def out_of_work(
-    keeping: str = "default", policy: str = "default", caller: Caller = NOBODY
-) -> list[OutOfWork]:
-    """Of each cluster. `keeping`: the keeper's policy; `policy` says what to do about codes."""
-    kept_by, judged_by = config.keeping(keeping), config.policy(policy)
+def out_of_work(policy: str = "default", caller: Caller = NOBODY) -> list[OutOfWork]:
+    """Of each cluster. `policy` says what to do about codes."""
+    judged_by = config.policy(policy)
     with caller.history() as history:
         return [
-            _out_of_work(history, part, kept_by, judged_by, caller.clock())
+            _out_of_work(history, part, kept_policy(part), judged_by, caller.clock())
             for part in history.every()
         ]
 

@@ -53,7 +53,7 @@ class Overview:
 def of_tickets(question: Question) -> Overview:
     asker, settings = question.asker, question.settings
     at = asker.clock()
-    clusters = out_of_work(settings.keeping, settings.policy, asker)
+    clusters = out_of_work(settings.policy, asker)
     every = [ticket for cluster in clusters for ticket in (*cluster.tickets, *cluster.closed)]
     buffers = [buffer for cluster in clusters for buffer in cluster.buffers]
     return Overview(

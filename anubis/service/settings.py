@@ -20,7 +20,7 @@ class ServiceSettings:
     suite: str = "quick"
     policy: str = "default"
     benchmarks: tuple[Path, ...] = ()  # folders with programs beside the shipped ones
-    keeping: str = "default"  # the policy of the keeper
+    keeping: str | None = None  # the policy of the keeper; None: as each cluster says
     turn_every_s: float = 60.0  # 0: no turns are taken
     alerts: str = "alertmanager"  # the mapping of what Alertmanager sends
     rate_per_s: float = 500.0  # requests of one token

@@ -23,6 +23,7 @@ OF_ACTIONS = 0x616E7563  # the same, where the second is an action of the keeper
 OF_CHORES = 0x616E7564  # or a cluster, by a checksum of its name
 OF_WATCHES = 0x616E7565  # the same, of whoever watches its jobs
 OF_DIAGNOSES = 0x616E7566  # the same, of whoever diagnoses them
+OF_KEEPERS = 0x616E7567  # the same, of whoever goes on keeping it
 
 
 TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:namespace, :key)")
@@ -288,6 +289,12 @@ def watch_lock(database: Database, cluster: str) -> ProcessLock:
     """Of several processes that could watch the running jobs of a cluster."""
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
     return ProcessLock(database, f"watch-{cluster}", key, OF_WATCHES)
+
+
+def keeping_lock(database: Database, cluster: str) -> ProcessLock:
+    """Of several processes that go on taking the turns of a cluster's keeper."""
+    key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
+    return ProcessLock(database, f"keeper-{cluster}", key, OF_KEEPERS)
 
 
 def diagnosis_lock(database: Database, cluster: str) -> ProcessLock:

@@ -35,7 +35,7 @@ from anubis.core.past.events import Notice, SuspicionRaised
 from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
-from anubis.store.claims import driving_lock
+from anubis.store.claims import ProcessLock, driving_lock, keeping_lock
 from anubis.store.database import Database, upsert, write_alone
 from anubis.store.experience import VALIDATED
 from anubis.store.mapping import Form, RecordTable, converted, metadata
@@ -99,6 +99,35 @@ KEEPERS = RecordTable(
         lambda text: codec.load(_Breakers, text).by_scope,
     ),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptBy:
+    """By which policy a cluster is kept."""
+
+    name: str  # of the policy
+    policy: KeepingPolicy
+    said_by: str  # the service or the process that acts by it, or a person
+    since: float
+
+
+def _policy_in(text: str) -> KeepingPolicy:
+    try:
+        return codec.load(KeepingPolicy, text)
+    except (ValueError, TypeError) as error:
+        raise Damage(
+            "the policy by which a cluster is kept is damaged, or of another version of Anubis:"
+            " name it with --keeping"
+        ) from error
+
+
+KEPT_BY = RecordTable(
+    "kept_by",
+    KeptBy,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    checked=True,
+    policy=converted(sa.Column("policy", sa.Text, nullable=False), codec.dump, _policy_in),
+)
 HEARD = sa.Table(
     "heard",
     metadata,
@@ -154,6 +183,15 @@ class Turn:
 
     def news(self) -> News:
         return news_of(self._connection, self._cluster)
+
+    def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
+        """`or_none`: where that is damaged."""
+        return _kept_by(self._connection, self._cluster, or_none)
+
+    def keep_by(self, policy: KeptBy) -> None:
+        """From now on, for whoever names none."""
+        row = KEPT_BY.row(policy, cluster=self._cluster)
+        upsert(self._connection, KEPT_BY.table, [row], replace=True)
 
     def end(self, keeper: Keeper, news: News, at: float) -> None:
         seen_at = None if keeper.seen_at == float("-inf") else keeper.seen_at
@@ -259,6 +297,15 @@ class KeeperState:
         with self._database.reading() as connection:
             return news_of(connection, self._cluster)
 
+    def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
+        """`or_none`: where that is damaged."""
+        with self._database.reading() as connection:
+            return _kept_by(connection, self._cluster, or_none)
+
+    def lasting_lock(self) -> ProcessLock:
+        """Of whoever goes on taking turns; a service has the acting lock instead."""
+        return keeping_lock(self._database, self._cluster)
+
     def lives(self) -> list[Life]:
         """By node. They are the same until the next turn ends."""
         ended = sa.select(KEEPERS.c.turned_at, KEEPERS.c.checksum)
@@ -351,6 +398,16 @@ def _keeper_row(connection: sa.Connection, cluster: str) -> KeeperRow | None:
     except Damage:
         breakers = {"fleet": Breaker(is_open=True)}
         return KeeperRow(seen_at=None, turned_at=0.0, turned_by="", breakers=breakers)
+
+
+def _kept_by(connection: sa.Connection, cluster: str, or_none: bool) -> KeptBy | None:
+    query = KEPT_BY.select().where(KEPT_BY.c.cluster == cluster)
+    try:
+        return next(KEPT_BY.records(connection, query), None)
+    except Damage:
+        if or_none:
+            return None
+        raise
 
 
 def news_of(connection: sa.Connection, cluster: str) -> News:

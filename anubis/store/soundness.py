@@ -21,7 +21,7 @@ from anubis.store.decisions import DECISIONS
 from anubis.store.executions import EXECUTIONS, what_is_damaged
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
-from anubis.store.keeping import ACTIONS, KEEPERS, LIVES
+from anubis.store.keeping import ACTIONS, KEEPERS, KEPT_BY, LIVES
 from anubis.store.mapping import UNPACKABLE, RecordTable, SharedTable
 from anubis.store.notices import NOTICES
 from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, ROSTERS
@@ -32,7 +32,7 @@ BELONGING: tuple[RecordTable[Any], ...] = (DEMANDS, EXECUTIONS, *TABLES.values()
 OF_NODES: tuple[RecordTable[Any], ...] = (
     *(INCIDENTS, REPAIRS, WATCHES, JOBS),
     *(NOTICES, TRAITS, DECISIONS, HOLDS),
-    *(LIVES, ACTIONS, KEEPERS),
+    *(LIVES, ACTIONS, KEEPERS, KEPT_BY),
 )
 SHARED: tuple[SharedTable, ...] = (PARTICIPANTS, ENVIRONMENTS, LAYOUTS, ROSTERS)
 AT_ONCE = 1000  # rows in memory

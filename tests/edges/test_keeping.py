@@ -527,7 +527,7 @@ def test_for_ever_means_also_while_the_owner_does_not_answer(site, monkeypatch, 
 
     monkeypatch.setattr(verbs, "turn_termination_into_interrupt", lambda: None)
     monkeypatch.setattr(verbs.time, "sleep", lambda _: None)
-    monkeypatch.setattr(verbs.anubis, "keeping_of", lambda *_: request)
+    monkeypatch.setattr(verbs.anubis, "keeping_of", lambda *_, **__: request)
     monkeypatch.setattr(verbs.anubis, "keep", turn)
     with pytest.raises(KeyboardInterrupt):
         verbs.keep(every="60s")
