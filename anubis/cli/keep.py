@@ -187,8 +187,8 @@ def keep(
     turn_termination_into_interrupt()
     caller = Terminal(as_json=json)
     pause_s = amounts.duration_s(every, "--every") if every else None
-    own: Callable[[], None] = anubis.going_on(cluster, caller) if every else lambda: None
-    own()
+    claim: Callable[[], None] = anubis.going_on(cluster, caller) if every else lambda: None
+    claim()
     request = anubis.keeping_of(cluster, keeping, benchmarks or (), service, caller)
     if chores:
         _show_chores(anubis.do_chores(request, caller), as_json=json)
@@ -219,7 +219,7 @@ def keep(
         _show(fleet, standings, watched, as_json=json)
         time.sleep(pause_s)
         try:
-            own()
+            claim()
             request = anubis.keeping_of(cluster, keeping, benchmarks or (), service, caller)
             fleet = anubis.keep(request, caller, drive)
             standings = anubis.do_chores(request, caller, do_chores)

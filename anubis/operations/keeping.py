@@ -277,11 +277,11 @@ class _Hand:
         acting = acting_process(self._history, self._part, kept, own_names)
         refuse_another(self._chosen, kept, acting, cluster=self._part.cluster)
         lasting = self._part.keeping.lasting_lock().holder()
-        own = self._service or (lasting if lasting in own_names else "")
-        if kept and kept.policy == self._policy and own in ("", kept.said_by):
+        actor = self._service or (lasting if lasting in own_names else "")
+        if kept and kept.policy == self._policy and actor in ("", kept.said_by):
             return
-        if own or self._chosen.is_stated:
-            said_by = own or self._by
+        if actor or self._chosen.is_stated:
+            said_by = actor or self._by
             name, policy = self._chosen.name, self._policy
             turn.keep_by(KeptBy(name=name, policy=policy, said_by=said_by, since=at))
 

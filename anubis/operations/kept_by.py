@@ -120,11 +120,11 @@ def going_on(cluster: str | None, caller: Caller = NOBODY) -> Callable[[], None]
     part = resolve(history, cluster, caller)
     lock = part.keeping.lasting_lock()
 
-    def own() -> None:
+    def claim() -> None:
         with suppress(StoreError):  # the turn itself says what is wrong
             lock.has()
 
-    return own
+    return claim
 
 
 def policy_of(
