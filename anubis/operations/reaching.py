@@ -10,6 +10,7 @@ from anubis.core.lifecycle.events import SeenNode
 from anubis.executors.starting import RayStart
 from anubis.orchestrators.settings import SlurmSettings
 from anubis.orchestrators.slurm import SlurmOrchestrator
+from anubis.orchestrators.slurm_states import read_state
 
 
 def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:
@@ -25,5 +26,5 @@ def is_drained(node: SeenNode | None) -> bool:
     """And nobody works there, as in a maintenance."""
     if node is None or node.jobs or not node.is_up:
         return False
-    flags = node.state.split("+")
-    return "drain" in flags and "maint" not in flags
+    shown = read_state(node.state)
+    return "drain" in shown.words and not shown.is_in_maintenance

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
+from types import MappingProxyType
 
 from anubis import hostlist
 from anubis.core.errors import HostlistError, OrchestratorError
-from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
+from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.lifecycle.reasons import is_ours
 from anubis.executors.starting import SLURM_JOB
 from anubis.orchestrators.base import SKUS_UNTOLD, NodeSkus
 from anubis.orchestrators.commands import run_command
 from anubis.orchestrators.settings import SlurmSettings
+from anubis.orchestrators.slurm_states import SlurmState, read_state
 
 # columns of sinfo and how wide; the reason is the last, for it may be longer and hold anything
 COLUMNS = {
@@ -34,17 +37,8 @@ COLUMNS = {
 }
 OF_JOBS = "%A|%T|%S|%e|%N|%u|%j"  # id, state, start, end at the latest, nodes, user, name
 IN_SECONDS = {"SLURM_TIME_FORMAT": "%s"}
-# somebody's decision, or Slurm's about a node that answers badly; a node of which nothing was heard
-# yet, since slurmctld was started, is kept from jobs by nobody
-KEEPS_JOBS_OFF = frozenset(
-    {"down", "drain", "drained", "draining", "error", "fail", "failing", "inval", "invalid"}
-    | {"invalid_reg", "maint"}
-)
-NOT_UP = frozenset(
-    {"down", "error", "future", "not_responding", "powered_down", "powering_down", "powering_up"}
-    | {"reboot_issued", "unknown"}
-)
-AT_WORK = frozenset({"allocated", "mixed", "completing"})
+UNLISTED = "maintenance"  # the window of nodes that show one, and whose reservation is hidden
+FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")  # of a reservation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +53,19 @@ class SlurmNode:
     reason_at: float | None = None
 
     @property
-    def flags(self) -> frozenset[str]:
-        return frozenset(self.state.split("+"))
+    def shows(self) -> SlurmState:
+        return read_state(self.state)
 
     @property
-    def keeps_jobs_off(self) -> bool:
-        return bool(self.flags & KEEPS_JOBS_OFF)
+    def is_drained(self) -> bool:
+        return "drain" in self.shows.words
+
+    @property
+    def cordon(self) -> str:
+        """Why it is kept from jobs; without a reason, what Slurm shows of it."""
+        if not self.shows.keeps_jobs_off:
+            return ""
+        return self.reason or f"{self.shows.means}; slurm has no reason for it"
 
 
 class SlurmOrchestrator:
@@ -84,16 +85,17 @@ class SlurmOrchestrator:
         jobs, tested = parse_jobs(shown, name_of(os.geteuid()))
         partition = self._settings.partition
         nodes = self._nodes(f"--partition={partition}" if partition else "--all")
-        return fleet_seen(at, nodes, jobs, self._sku_of, tested)
+        windows = parse_windows(self._run("scontrol", "--all", "--oneliner", "show", "reservation"))
+        return fleet_seen(at, nodes, jobs, self._sku_of, tested, windows)
 
     def cordon(self, node: str, reason: str) -> None:
         before = self._look_at(node)
         _refuse_others_reason(before)
-        if "drain" in before.flags and before.reason == reason:
+        if before.is_drained and before.reason == reason:
             return
         self._run("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
         after = self._look_at(node)
-        if "drain" not in after.flags or after.reason != reason:
+        if not after.is_drained or after.reason != reason:
             raise OrchestratorError(
                 f'slurm was told to drain "{node}" with "{reason}", and shows {after.state}'
                 f' with "{after.reason}"'
@@ -103,7 +105,7 @@ class SlurmOrchestrator:
         """A node that is down stays down: unlike `resume`, `undrain` takes back a drain only."""
         before = self._look_at(node)
         _refuse_others_reason(before)
-        if before.keeps_jobs_off:
+        if before.shows.keeps_jobs_off:
             self._run("scontrol", "update", f"nodename={node}", "state=undrain")
 
     def _look_at(self, node: str) -> SlurmNode:
@@ -128,7 +130,11 @@ class SlurmOrchestrator:
 
 
 def _refuse_others_reason(node: SlurmNode) -> None:
-    if (node.keeps_jobs_off or node.reason) and not is_ours(node.reason):
+    if node.shows.is_in_maintenance:
+        raise OrchestratorError(
+            f'slurm shows "{node.name}" as {node.state}: anubis leaves a maintenance alone'
+        )
+    if (node.shows.keeps_jobs_off or node.reason) and not is_ours(node.reason):
         whose = f" by {node.reason_by}" if node.reason_by else ""
         raise OrchestratorError(
             f'slurm shows "{node.name}" as {node.state}{whose} with the reason "{node.reason}":'
@@ -190,6 +196,33 @@ def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
     return jobs, frozenset(tested)
 
 
+def parse_windows(text: str) -> dict[str, SeenWindow]:
+    """Of the reservations, those for maintenance."""
+    windows = {}
+    for line in text.splitlines():
+        row: dict[str, str] = {}
+        for name, value in FIELD.findall(line):
+            row.setdefault(name, value)
+        if "MAINT" not in row.get("Flags", "").upper().split(","):
+            continue
+        name, begin, nodes = (row.get(key, "") for key in ("ReservationName", "StartTime", "Nodes"))
+        start = _seconds(begin)
+        if not name or start is None:
+            raise OrchestratorError(
+                f'scontrol printed the reservation "{line.strip()[:80]}", expected its name and its'
+                " start in seconds"
+            )
+        end = _seconds(row.get("EndTime", ""))
+        if _or_nothing(nodes) and (end is None or end > start):
+            windows[f"reservation {name}"] = SeenWindow(
+                nodes=tuple(_expanded(nodes)),
+                begin=start,
+                end=inf if end is None else end,
+                reason=f"slurm's reservation {name}",
+            )
+    return windows
+
+
 def name_of(user: int) -> str:
     """As Slurm shows it."""
     try:
@@ -204,6 +237,7 @@ def fleet_seen(
     jobs: Mapping[str, SeenJob],
     sku_of: Callable[[SlurmNode], str],
     tested: frozenset[str] = frozenset(),
+    windows: Mapping[str, SeenWindow] = MappingProxyType({}),
 ) -> FleetSeen:
     """A node is at work also where nobody shows us its jobs, unless we are at work there."""
     on_node = defaultdict[str, list[str]](list)
@@ -213,23 +247,50 @@ def fleet_seen(
     unseen = {
         f"unseen-{node.name}": SeenJob(owner="", nodes=(node.name,))
         for node in nodes
-        if node.flags & AT_WORK and not on_node[node.name] and node.name not in tested
+        if node.shows.is_at_work and not on_node[node.name] and node.name not in tested
     }
     for id, job in unseen.items():
         on_node[job.nodes[0]].append(id)
-    seen = {
-        node.name: SeenNode(
-            sku=sku_of(node),
-            state=node.state,
-            is_up=not node.flags & NOT_UP,
-            jobs=tuple(on_node[node.name]),
-            cordon=(node.reason or node.state) if node.keeps_jobs_off else "",
-            cordoned_by=node.reason_by if node.keeps_jobs_off else "",
-            cordoned_at=node.reason_at if node.keeps_jobs_off else None,
-        )
-        for node in nodes
+    return FleetSeen(
+        at=at,
+        nodes={node.name: _seen(node, sku_of(node), tuple(on_node[node.name])) for node in nodes},
+        jobs={**jobs, **unseen},
+        windows=_windows_of(at, nodes, windows),
+    )
+
+
+def _seen(node: SlurmNode, sku: str, jobs: tuple[str, ...]) -> SeenNode:
+    shows, cordon = node.shows, node.cordon
+    return SeenNode(
+        sku=sku,
+        state=node.state,
+        meaning=shows.means,
+        is_up=shows.is_up,
+        is_free=shows.is_free,
+        jobs=jobs,
+        cordon=cordon,
+        cordoned_by=node.reason_by if cordon else "",
+        cordoned_at=node.reason_at if cordon else None,
+    )
+
+
+def _windows_of(
+    at: float, nodes: Sequence[SlurmNode], windows: Mapping[str, SeenWindow]
+) -> dict[str, SeenWindow]:
+    """Of these nodes; also where Slurm does not show us the reservation."""
+    names = {node.name for node in nodes}
+    of_nodes = {
+        name: replace(window, nodes=kept)
+        for name, window in windows.items()
+        if (kept := tuple(node for node in window.nodes if node in names))
     }
-    return FleetSeen(at=at, nodes=seen, jobs={**jobs, **unseen})
+    now = {n for w in of_nodes.values() if w.begin <= at < w.end for n in w.nodes}
+    unlisted = [n.name for n in nodes if n.shows.is_in_maintenance and n.name not in now]
+    if unlisted:
+        of_nodes[UNLISTED] = SeenWindow(
+            nodes=tuple(unlisted), begin=at, reason="slurm shows the node under maintenance"
+        )
+    return of_nodes
 
 
 def _expanded(nodes: str) -> list[str]:

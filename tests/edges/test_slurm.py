@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import getpass
 import json
+import math
 import os
 import socket
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.lifecycle.events import SeenJob
+from anubis.core.lifecycle.events import SeenJob, SeenWindow
 from anubis.core.lifecycle.reasons import reason
 from anubis.orchestrators.settings import SlurmSettings
 from anubis.orchestrators.slurm import (
@@ -20,7 +23,9 @@ from anubis.orchestrators.slurm import (
     fleet_seen,
     parse_jobs,
     parse_nodes,
+    parse_windows,
 )
+from anubis.orchestrators.slurm_states import read_state
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk, eventually
 from tests.edges.slurm_bed import SlurmBed
@@ -97,11 +102,94 @@ def test_a_node_at_work_whose_job_is_not_shown_is_at_work_all_the_same():
         (parse_nodes, "slurm_load_partitions: odd"),
         (lambda text: parse_jobs(text, "me"), "7|RUNNING"),
         (lambda text: parse_jobs(text, "me"), "7|RUNNING|1|2|gpu[01|x|y"),
+        (parse_windows, "ReservationName=a StartTime=2026-11-24T08:00:00 Nodes=n1 Flags=MAINT"),
+        (parse_windows, "ReservationName=a StartTime=1 Nodes=n[1 Flags=MAINT"),
     ],
 )
 def test_a_table_of_another_shape_is_an_error_and_never_an_empty_fleet(parse, text):
     with pytest.raises(OrchestratorError, match=r"printed|node list"):
         parse(text)
+
+
+# what the versions 22.05 to 25.11 print for a base state or a flag, and the marks of short tables
+PRINTED = """idle allocated alloc mixed mix down error unknown unk future futr drain drained
+draining drng fail failing failg inval invalid_reg maintenance maint reserved resv blocked block
+not_responding reboot_requested reboot_issued reboot reboot^ power_down power_drain powering_down
+powered_down power_up powering_up pow_dn pow_up completing comp planned plnd cloud dynamic_norm
+dynamic_future external perfctrs npc resume undrain boot idle* down* idle~ idle# idle! idle% idle$
+idle@ idle^ mix- alloc+ drain*""".split()
+
+
+def test_every_word_that_slurm_prints_is_known_in_any_case_and_as_a_list():
+    assert not [word for word in PRINTED if read_state(word).strange]
+    for word in PRINTED:
+        assert read_state(word.upper()) == read_state(word)
+    assert read_state(["IDLE", "DRAIN"]) == read_state("idle+drain") == read_state("drained")
+
+
+@pytest.mark.parametrize(
+    ("state", "is_up", "is_cordoned", "is_free", "is_maintained"),
+    [
+        ("idle", True, False, True, False),
+        ("idle+planned", True, False, True, False),
+        ("idle+maintenance+reserved", True, False, False, True),
+        ("maint*", False, False, True, True),
+        ("idle+reserved", True, False, False, False),
+        ("idle+drain+maintenance", True, True, True, True),
+        ("mixed+reboot_requested", True, False, False, False),
+        ("down+reboot_issued", False, True, True, False),
+        ("idle+powered_down+cloud", False, False, True, False),
+        ("idle+not_responding", False, False, True, False),
+        ("idle+blocked", True, False, False, False),
+        ("allocated+fail", True, True, True, False),
+        ("idle+invalid_reg", True, True, True, False),
+    ],
+)
+def test_what_a_state_means_for_us(state, is_up, is_cordoned, is_free, is_maintained):
+    shown = read_state(state)
+    assert (shown.is_up, shown.keeps_jobs_off, shown.is_free, shown.is_in_maintenance) == (
+        *(is_up, is_cordoned, is_free, is_maintained),
+    )
+    assert bool(shown.means) == (state not in ("idle", "idle+planned"))
+
+
+@given(st.lists(st.text("abcdefgh_", max_size=9), max_size=3))
+def test_a_state_that_nobody_knows_is_never_taken_for_free(words):
+    shown = read_state("+".join(words))
+    assert shown.is_free is False
+    assert "a state that anubis does not know" in shown.means
+
+
+def test_a_node_that_is_down_without_a_reason_says_so():
+    (node,) = parse_nodes(row("gpu07", "down", "(null)", "Unknown", "Unknown", "none"))
+    assert node.cordon == "down; slurm has no reason for it"
+
+
+RESERVATIONS = (  # by Slurm 22.05, with times as seconds
+    "ReservationName=fix1 StartTime=1000 EndTime=4600 Duration=01:00:00 Nodes=gpu[01-02] NodeCnt=2"
+    " Features=(null) Flags=MAINT,IGNORE_JOBS,SPEC_NODES Users=root State=ACTIVE\n"
+    "ReservationName=team StartTime=1000 EndTime=9000 Nodes=gpu03 Flags=SPEC_NODES State=ACTIVE"
+    " Comment=Flags=MAINT is not set\n"
+    "ReservationName=gone StartTime=1000 EndTime=4600 Nodes=(null) Flags=MAINT State=ACTIVE\n"
+)
+
+
+def test_a_reservation_for_maintenance_is_a_window_and_no_other_is():
+    windows = parse_windows(RESERVATIONS)
+    fix = SeenWindow(
+        nodes=("gpu01", "gpu02"), begin=1000, end=4600, reason="slurm's reservation fix1"
+    )
+    assert windows == {"reservation fix1": fix}
+    assert parse_windows("No reservations in the system\n") == {}
+    seen = fleet_seen(2000.0, parse_nodes(SINFO), {}, lambda node: "", windows=windows)
+    assert seen.windows == windows
+
+
+def test_a_node_in_maintenance_whose_reservation_is_hidden_is_in_one_all_the_same():
+    shown = row("gpu01", "idle+maintenance+reserved", "(null)", "Unknown", "Unknown", "none")
+    seen = fleet_seen(2000.0, parse_nodes(shown), {}, lambda node: "")
+    (window,) = seen.windows.values()
+    assert (window.nodes, window.begin, window.end) == (("gpu01",), 2000.0, math.inf)
 
 
 # --- a real one ----------------------------------------------------------------------------
@@ -187,6 +275,24 @@ def test_somebodys_reason_stays_as_it_is(slurm, orchestrator):
     with pytest.raises(OrchestratorError, match="anubis leaves it as it is"):
         orchestrator.release("node3")
     assert (slurm.state("node3"), slurm.reason("node3")) == ("idle+drain", "swap the fan")
+
+
+def test_a_maintenance_of_slurm_is_seen_and_left_alone(slurm, orchestrator):
+    planned = "reservationname=fans starttime=now duration=60 user=root flags=maint nodes=node3"
+    slurm.run("scontrol", "create", "reservation", *planned.split())
+    try:
+        seen = orchestrator.observe()
+        window = seen.windows["reservation fans"]
+        assert (window.nodes, window.end - window.begin) == (("node3",), 3600.0)
+        assert window.begin <= seen.at < window.end
+        assert eventually(lambda: "maintenance" in slurm.state("node3"), patience_s=60)
+        assert not orchestrator.observe().nodes["node3"].is_free
+        with pytest.raises(OrchestratorError, match="anubis leaves a maintenance alone"):
+            orchestrator.cordon("node3", SLOW)
+    finally:
+        slurm.run("scontrol", "delete", "reservation", "fans")
+    assert eventually(lambda: orchestrator.observe().nodes["node3"].is_free, patience_s=60)
+    assert orchestrator.observe().windows == {}
 
 
 def test_a_node_that_slurm_lacks_and_a_controller_that_is_gone_are_named(

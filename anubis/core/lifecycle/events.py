@@ -60,7 +60,9 @@ class SeenNode:
 
     sku: str = ""
     state: str = ""  # in its orchestrator's own words
+    meaning: str = ""  # that state for a person; empty: the node may simply serve
     is_up: bool = True  # it answers its orchestrator
+    is_free: bool = True  # nobody keeps it for something else, though no job is shown there
     jobs: tuple[str, ...] = ()  # what runs there, by id
     cordon: str = ""  # the reason it shows; empty: jobs may begin there
     cordoned_by: str = ""  # who gave that reason, where it is known
@@ -82,12 +84,23 @@ class SeenJob:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeenWindow:
+    """A maintenance as its orchestrator shows it: one that goes on, or is planned."""
+
+    nodes: tuple[str, ...]
+    begin: float
+    end: float = math.inf  # infinite: until its owner takes it back
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FleetSeen(_Timed):
     """All that the orchestrator shows. A node that is missing, or does not answer it, is lost; one
     that comes back after a while may have other parts, and has to prove itself."""
 
     nodes: Mapping[str, SeenNode]
     jobs: Mapping[str, SeenJob] = field(default_factory=dict)  # by id
+    windows: Mapping[str, SeenWindow] = field(default_factory=dict)  # by name
 
 
 @dataclass(frozen=True, kw_only=True)
