@@ -26,7 +26,8 @@ from anubis.executors.errands import TAKE_IN, last_words, lines_for, report_in
 from anubis.executors.programs import ProgramOutcome
 from anubis.executors.starting import PodStart, RayStart
 from anubis.orchestrators.kubernetes_api import ACCEPTED, NOT_FOUND, KubernetesApi, accepted
-from anubis.orchestrators.kubernetes_objects import Document, moment, name_of
+from anubis.orchestrators.kubernetes_fields import Document, Part
+from anubis.orchestrators.kubernetes_objects import is_something, name_of
 
 APP = "anubis-node"  # the label of our pods
 PRIVILEGED = {"privileged": True, "runAsUser": 0}  # an image's own user has no privileges
@@ -254,51 +255,53 @@ def pod_spec(
 
 
 def secret_of(pod: Document, password: str) -> Document:
-    about = pod["metadata"]
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": about["name"], "uid": about["uid"]}
+    name, uid = name_of(pod), Part(pod).needed("metadata", "uid")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": about["name"], "ownerReferences": [owner]},
+        "metadata": {"name": name, "ownerReferences": [owner]},
         "stringData": {"password": password},
     }
 
 
 def gpus_of(node: Document, patterns: tuple[str, ...]) -> dict[str, str]:
     """All that a node has to give away, so that nobody else has one of them meanwhile."""
-    amounts = node["status"].get("allocatable") or {}
+    amounts = Part(node).table("status", "allocatable")
     return {
-        resource: str(amount)
-        for resource, amount in amounts.items()
-        if str(amount) != "0" and any(fnmatchcase(resource, pattern) for pattern in patterns)
+        resource: amount
+        for resource in amounts.raw
+        if any(fnmatchcase(resource, pattern) for pattern in patterns)
+        and is_something(amount := amounts.amount(resource))
     }
 
 
 def address_of(pods: PodStart, node: str) -> str:
     """Where Kubernetes says that it is reached; its name, where it does not say."""
     reply = KubernetesApi(pods.kubernetes).ask("GET", f"/api/v1/nodes/{quote(node, safe='')}")
-    shown = accepted(reply, f'node "{node}"', "status")["status"].get("addresses") or ()
-    internal = (entry["address"] for entry in shown if entry["type"] == "InternalIP")
-    return str(next(internal, node))
+    shown = Part(accepted(reply, f'node "{node}"', "status")).rows("status", "addresses")
+    internal = (e.needed("address") for e in shown if e.text("type") == "InternalIP")
+    return next(internal, node)
 
 
 def state_of(pod: Document) -> tuple[str, str]:
     """Its phase, and why it is in it: `OutOfnvidia.com/gpu`, `ImagePullBackOff`, an exit code."""
-    status = pod.get("status") or {}
-    reasons = [status.get("reason"), status.get("message")]
-    for container in status.get("containerStatuses") or ():
-        for state in (container.get("state") or {}).values():
-            code = state.get("exitCode")
-            reasons += [state.get("reason"), state.get("message")]
-            reasons += [] if code is None else [f"exit code {code}"]
-    return str(status.get("phase", "Pending")), ", ".join(filter(None, reasons))
+    status = Part(pod).table("status")
+    reasons = [status.text("reason"), status.text("message")]
+    for container in status.rows("containerStatuses"):
+        for name in container.table("state").raw:
+            state = container.table("state", name)
+            code = state.amount("exitCode")
+            reasons += [state.text("reason"), state.text("message")]
+            reasons += [f"exit code {code}"] if code else []
+    return status.text("phase") or "Pending", ", ".join(filter(None, reasons))
 
 
 def sweep(api: KubernetesApi, place: str) -> None:
     """What drivers that died left: pods that have ended, and those that never began."""
     for pod in api.items(f"{place}/pods", labelSelector=f"app={APP}"):
         phase, _ = state_of(pod)
-        age_s = time.time() - moment(pod["metadata"].get("creationTimestamp"))
+        age_s = time.time() - Part(pod).moment("metadata", "creationTimestamp")
         if phase in ("Succeeded", "Failed") or (phase == "Pending" and age_s > ABANDONED_S):
             path = f"{place}/pods/{quote(name_of(pod), safe='')}"
             reply = api.ask("DELETE", path, query={"gracePeriodSeconds": str(TO_GO_S)})

@@ -19,9 +19,9 @@ from anubis.orchestrators.kubernetes_api import (
     KubernetesApi,
     accepted,
 )
+from anubis.orchestrators.kubernetes_fields import Document, Part
 from anubis.orchestrators.kubernetes_objects import (
     WRITER,
-    Document,
     JobOwner,
     cordon_of,
     cordoning,
@@ -29,6 +29,7 @@ from anubis.orchestrators.kubernetes_objects import (
     event,
     is_work,
     joined,
+    maintenance_of,
     name_of,
     owner_of,
     releasing,
@@ -36,6 +37,7 @@ from anubis.orchestrators.kubernetes_objects import (
     shown_condition,
     sku_by_gpus,
     sku_by_label,
+    windows_of,
 )
 from anubis.orchestrators.settings import KubernetesSettings
 
@@ -53,9 +55,10 @@ class KubernetesOrchestrator:
         settings: KubernetesSettings,
         skus: NodeSkus = SKUS_UNTOLD,
         clock: Callable[[], float] = time.time,
+        api: KubernetesApi | None = None,
     ) -> None:
         self._settings = settings
-        self._api = KubernetesApi(settings)
+        self._api = api or KubernetesApi(settings)
         self._skus = skus
         self._clock = clock
         self._owners: dict[JobOwner, JobOwner] = {}  # whose each of those in between is
@@ -78,6 +81,7 @@ class KubernetesOrchestrator:
                 for name, node in nodes.items()
             },
             jobs=jobs,
+            windows=windows_of(nodes, self._settings.maintenance, at),
         )
 
     def _sku_of(self, node: Document) -> str:
@@ -86,12 +90,14 @@ class KubernetesOrchestrator:
 
     def _jobs(self, nodes: Collection[str]) -> dict[str, SeenJob]:
         pods = self._api.items("/api/v1/pods", fieldSelector=RUNNING)
-        by_uid = {pod["metadata"].get("uid", ""): owner_of(pod) for pod in pods}
+        owned = [(pod, owner_of(pod)) for pod in pods]
+        by_uid = {Part(pod).text("metadata", "uid"): owner for pod, owner in owned}
         before, self._owners = self._owners, {}
         jobs: dict[str, SeenJob] = {}
-        for pod in pods:
-            if pod["spec"].get("nodeName") in nodes and is_work(pod, self._settings):
-                owner = self._top(owner_of(pod), by_uid, before)
+        for pod, direct in owned:
+            node = Part(pod).text("spec", "nodeName")
+            if node in nodes and is_work(pod, direct, self._settings):
+                owner = self._top(direct, by_uid, before)
                 jobs[owner.job] = joined(jobs.get(owner.job), pod, owner)
         return jobs
 
@@ -120,6 +126,12 @@ class KubernetesOrchestrator:
     # --- orders ----------------------------------------------------------------------------
 
     def _refuse_foreign(self, document: Document, order: str) -> None:
+        key = self._settings.maintenance
+        if key and maintenance_of(document, key) is not None:
+            raise OrchestratorError(
+                f'kubernetes: {order} of "{name_of(document)}": it has "{key}", so it is under'
+                " maintenance: anubis leaves it alone"
+            )
         owner = cordon_of(document)
         if owner and not owner.is_anubis:
             whose = one_line(owner.name) or "somebody else"

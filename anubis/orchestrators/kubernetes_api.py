@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from anubis.core.errors import OrchestratorError
 from anubis.core.text import one_line
-from anubis.orchestrators.kubernetes_objects import Document
+from anubis.orchestrators.kubernetes_fields import Document, Part
 from anubis.orchestrators.settings import KubernetesSettings
 
 Returned = TypeVar("Returned")
 
+MOST_ASKED = 4  # times, where a server is too busy
+PAUSE_S = 1.0  # from one time to the next, if it does not say
 PAGE = 500  # objects an answer may hold
 MOST_LISTS = 3  # a list that grew too old while it was read is read again
 OK, CREATED, ACCEPTED = 200, 201, 202
+BUSY, BROKEN = 429, (500, 502, 503, 504)
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 401, 403, 404, 409, 410
 
 
@@ -31,13 +36,18 @@ UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE = 401, 403, 404, 409, 410
 class ApiReply:
     status: int
     document: Document
+    retry_after: str = ""  # how long it asks to be left alone, in its own words
+    asked: int = 1  # how often, until it answered so
 
 
 class KubernetesApi:
     """The way to one API server; it is looked for when it is first needed."""
 
-    def __init__(self, settings: KubernetesSettings) -> None:
+    def __init__(
+        self, settings: KubernetesSettings, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._settings = settings
+        self._sleep = sleep
         self._client: Any = None
 
     def items(self, path: str, **selector: str) -> list[Document]:
@@ -59,9 +69,12 @@ class KubernetesApi:
             reply = self.ask("GET", path, query=query)
             if reply.status == GONE and more:
                 return None
-            document = accepted(reply, f'list "{path}"', "items")
-            items += document["items"]
-            more = document["metadata"].get("continue") or ""
+            part = Part(accepted(reply, f'list "{path}"', "items"), f'list "{path}"')
+            kind = part.text("kind").removesuffix("List")
+            items += [
+                {"kind": kind, **item.raw} if kind else item.raw for item in part.rows("items")
+            ]
+            more = part.text("metadata", "continue")
             if not more:
                 return items
 
@@ -72,6 +85,27 @@ class KubernetesApi:
         body: Document | None = None,
         form: str = "application/json",
         query: Mapping[str, str] | None = None,
+    ) -> ApiReply:
+        """A server that is too busy is asked again, after the pause that it asks for: until its
+        deadline is over, or it said so too often."""
+        until = time.monotonic() + self._settings.deadline_s
+        for asked in range(1, MOST_ASKED + 1):
+            left_s = until - time.monotonic()
+            reply = replace(self._ask(method, path, body, form, query, left_s), asked=asked)
+            pause_s = pause_after(reply, method) if asked < MOST_ASKED else None
+            if pause_s is None or time.monotonic() + pause_s >= until:
+                break
+            self._sleep(pause_s)
+        return reply
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Document | None,
+        form: str,
+        query: Mapping[str, str] | None,
+        limit_s: float,
     ) -> ApiReply:
         def send() -> ApiReply:
             client = self._connected()
@@ -85,10 +119,14 @@ class KubernetesApi:
             )
             patience_s = 2 * self._settings.deadline_s  # after which who was left behind ends
             reply = client.call_api(*request, _request_timeout=patience_s)
-            return ApiReply(status=reply.status, document=_document(reply.read()))
+            return ApiReply(
+                status=reply.status,
+                document=_document(reply.read()),
+                retry_after=str(reply.getheader("Retry-After") or ""),
+            )
 
         try:
-            return _within(self._settings.deadline_s, send)
+            return _within(limit_s, send)
         except TimeoutError:
             raise OrchestratorError(
                 f'kubernetes: {method} "{path}": no answer within {self._settings.deadline_s:g} s'
@@ -162,6 +200,26 @@ def _within(limit_s: float, call: Callable[[], Returned]) -> Returned:
     return answer  # type: ignore[return-value]  # None comes with trouble only
 
 
+def pause_after(reply: ApiReply, method: str) -> float | None:
+    """How long to wait before it is asked again; None: its answer stands. A write that may have
+    been done is only asked for again if the server says when."""
+    says_when = bool(reply.retry_after)
+    if reply.status == BUSY or (reply.status in BROKEN and (says_when or method == "GET")):
+        return _pause(reply.retry_after)
+    return None
+
+
+def _pause(text: str) -> float:
+    """Seconds, or a date of HTTP; the usual pause where it is neither."""
+    with suppress(ValueError, OverflowError):
+        return max(0.0, float(text)) if text.isdecimal() else _until_date(text)
+    return PAUSE_S
+
+
+def _until_date(text: str) -> float:
+    return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+
+
 def _document(content: bytes) -> Document:
     try:
         document = json.loads(content)
@@ -183,11 +241,20 @@ def accepted(
     if reply.status in (OK, CREATED) and "metadata" in reply.document and part in reply.document:
         return reply.document
     message = _last_line(str(reply.document.get("message", "an object of another kind")))
-    hint = f"; configs/kubernetes/{rights} has the rights that it takes"
+    hint = ""
+    if reply.status in (UNAUTHORIZED, FORBIDDEN):
+        hint = f"; configs/kubernetes/{rights} has the rights that it takes"
+    elif reply.status == BUSY or reply.status in BROKEN:
+        hint = _hint_of_busy(reply)
     raise OrchestratorError(
-        f"kubernetes: {request}: answered {reply.status}, expected its object: {message}"
-        + (hint if reply.status in (UNAUTHORIZED, FORBIDDEN) else "")
+        f"kubernetes: {request}: answered {reply.status}, expected its object: {message}{hint}"
     )
+
+
+def _hint_of_busy(reply: ApiReply) -> str:
+    asks = f", and asks to be left alone for {one_line(reply.retry_after)[:40]} s"
+    times = "once" if reply.asked == 1 else f"{reply.asked} times"
+    return f"; asked {times}{asks if reply.retry_after.isdecimal() else ''}"
 
 
 def _last_line(text: str) -> str:

@@ -14,18 +14,19 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from anubis.core.lifecycle.events import SeenJob, SeenNode
+from anubis.core.lifecycle.events import SeenJob, SeenNode, SeenWindow
 from anubis.core.lifecycle.reasons import NO_DEFECT, code_of, is_ours, sentence_of
+from anubis.core.text import one_line
 from anubis.executors.machine import slug
+from anubis.orchestrators.kubernetes_fields import Document, Part, instant
 from anubis.orchestrators.settings import KubernetesSettings
-
-Document = Mapping[str, Any]
 
 WRITER = "anubis"  # what Kubernetes notes beside each field that we write
 MARK = "anubis-fleet/cordon"  # the annotation that makes a cordon ours; it holds our reason
 FLAG = "anubis-fleet/out"  # the key of the label and of the taint; the value is the code
 CONDITION = "AnubisHealthy"
 PRODUCTS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
+AMOUNT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")  # the number of a quantity
 # what says of a node that it is about to go
 LEAVING = (
     *("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted"),
@@ -44,18 +45,21 @@ IN_BETWEEN = {
 
 
 def name_of(document: Document) -> str:
-    return str(document["metadata"]["name"])
+    return Part(document).needed("metadata", "name")
 
 
 def seen_node(node: Document, sku: str, jobs: Iterable[str]) -> SeenNode:
-    is_up = _condition(node, "Ready").get("status") == "True"
+    ready = _condition(node, "Ready")
+    is_up = ready.text("status") == "True"
     words = ["Ready" if is_up else "NotReady"]
-    if node["spec"].get("unschedulable"):
+    if Part(node).flag("spec", "unschedulable"):
         words.append("SchedulingDisabled")
     owner = cordon_of(node)
+    why = one_line(ready.text("message") or ready.text("reason"))
     return SeenNode(
         sku=sku,
         state=",".join(words),  # as kubectl shows it
+        meaning="" if is_up else f"not ready: {why or 'kubernetes has no reason for it'}",
         is_up=is_up,
         jobs=tuple(sorted(jobs)),
         cordon=owner.reason if owner else "",
@@ -65,14 +69,14 @@ def seen_node(node: Document, sku: str, jobs: Iterable[str]) -> SeenNode:
 
 
 def sku_by_label(node: Document, label: str) -> str:
-    return _labels(node).get(label, "")
+    return _labels(node).text(label) if label else ""
 
 
 def sku_by_gpus(node: Document) -> str:
     """In the words of `executors.machine`, so that a node has the same sku by both ways."""
     labels = _labels(node)
-    product = next((labels[key] for key in PRODUCTS if labels.get(key)), "")
-    count = labels.get("nvidia.com/gpu.count") or _capacity(node)
+    product = next(filter(None, map(labels.text, PRODUCTS)), "")
+    count = labels.text("nvidia.com/gpu.count") or _capacity(node)
     return (
         slug(f"{product.removesuffix('-SHARED')} {count}x") if product and count else slug(product)
     )
@@ -92,52 +96,88 @@ class CordonOwner:
 
 
 def cordon_of(node: Document) -> CordonOwner | None:
-    if not node["spec"].get("unschedulable"):
+    if not Part(node).flag("spec", "unschedulable"):
         leaving = next((key for key in _taint_keys(node) if key in LEAVING), "")
         return CordonOwner(reason=f'taint "{leaving}"') if leaving else None
     writes = _writes_of_unschedulable(node)
-    strangers = [write for write in writes if write.get("manager") != WRITER]
-    mark = _annotations(node).get(MARK, "")
+    strangers = [write for write in writes if write.text("manager") != WRITER]
+    mark = _annotations(node).text(MARK)
     reason = mark if is_ours(mark) and not strangers else "unschedulable"
-    last = max(strangers or writes, key=lambda write: write.get("time", ""), default={})
-    at = moment(last["time"]) if last.get("time") else None
-    return CordonOwner(reason=reason, name=last.get("manager", ""), at=at)
+    last = max(strangers or writes, key=lambda write: write.moment("time"), default=None)
+    if last is None:
+        return CordonOwner(reason=reason)
+    return CordonOwner(reason=reason, name=last.text("manager"), at=last.moment("time") or None)
 
 
-def _writes_of_unschedulable(node: Document) -> Sequence[Document]:
+def windows_of(nodes: Mapping[str, Document], key: str, at: float) -> dict[str, SeenWindow]:
+    """The maintenances of nodes that have this label, annotation or taint: with the same words, one
+    of all of them. `at`: now, for nobody says since when."""
+    if not key:
+        return {}
+    by_value: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        value = maintenance_of(node, key)
+        if value is not None:
+            by_value.setdefault(value, []).append(name)
+    return {
+        f"{key}={value}" if value else key: SeenWindow(
+            nodes=tuple(names),
+            begin=at,
+            end=_until(value),
+            reason=f"kubernetes: {key}" + (f"={one_line(value)}" if value else ""),
+        )
+        for value, names in by_value.items()
+    }
+
+
+def maintenance_of(node: Document, key: str) -> str | None:
+    """What the label, annotation or taint says; None where the node has none."""
+    for table in (_labels(node), _annotations(node)):
+        if key in table.raw:
+            return table.text(key)
+    return next((taint.text("value") for taint in _taints(node) if taint.text("key") == key), None)
+
+
+def _until(value: str) -> float:
+    """The time that it names; without one, its owner takes it back."""
+    try:
+        return instant(value)
+    except (ValueError, OverflowError):
+        return math.inf
+
+
+def _writes_of_unschedulable(node: Document) -> Sequence[Part]:
     return [
         entry
-        for entry in node["metadata"].get("managedFields") or ()
-        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+        for entry in Part(node).rows("metadata", "managedFields")
+        if "f:unschedulable" in entry.table("fieldsV1", "f:spec").raw
     ]
 
 
-def _labels(document: Document) -> Mapping[str, str]:
-    return document["metadata"].get("labels") or {}
+def _labels(document: Document) -> Part:
+    return Part(document).table("metadata", "labels")
 
 
-def _annotations(document: Document) -> Mapping[str, str]:
-    return document["metadata"].get("annotations") or {}
+def _annotations(document: Document) -> Part:
+    return Part(document).table("metadata", "annotations")
 
 
-def _taints(node: Document) -> Sequence[Document]:
-    return node["spec"].get("taints") or ()
+def _taints(node: Document) -> list[Part]:
+    return Part(node).rows("spec", "taints")
 
 
 def _taint_keys(node: Document) -> list[str]:
-    return [taint["key"] for taint in _taints(node)]
+    return [taint.text("key") for taint in _taints(node)]
 
 
-def _condition(node: Document, kind: str) -> Document:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return next((entry for entry in conditions if entry["type"] == kind), {})
+def _condition(node: Document, kind: str) -> Part:
+    conditions = Part(node).rows("status", "conditions")
+    return next((entry for entry in conditions if entry.text("type") == kind), Part({}, kind))
 
 
 def _capacity(node: Document) -> str:
-    capacity = (node.get("status") or {}).get("capacity") or {}
-    return str(
-        next((capacity[key] for key in ("nvidia.com/gpu", "amd.com/gpu") if key in capacity), "")
-    )
+    capacity = Part(node).table("status", "capacity")
+    return next(filter(None, map(capacity.amount, ("nvidia.com/gpu", "amd.com/gpu"))), "")
 
 
 # --- who works ----------------------------------------------------------------------------
@@ -168,51 +208,55 @@ class JobOwner:
         return f"{root}/{plural}/{self.name}" if plural else ""
 
 
-def is_work(pod: Document, settings: KubernetesSettings) -> bool:
+def is_work(pod: Document, owner: JobOwner, settings: KubernetesSettings) -> bool:
     """It has a node, has not ended, asks for a GPU, and is neither a daemon nor Anubis itself."""
-    owner = owner_of(pod)
+    part = Part(pod)
     return (
-        bool(pod["spec"].get("nodeName"))
-        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        bool(part.text("spec", "nodeName"))
+        and part.text("status", "phase") not in ("Succeeded", "Failed")
         and owner.kind not in ("DaemonSet", "Node")
         and owner.namespace != settings.namespace
-        and (bool(pod["spec"].get("resourceClaims")) or _asks_for(pod, settings.gpus))
+        and (bool(part.rows("spec", "resourceClaims")) or _asks_for(part, settings.gpus))
     )
 
 
 def owner_of(document: Document) -> JobOwner:
     """The controller of a pod, or of an owner; without one, the thing itself."""
-    metadata = document["metadata"]
-    namespace = str(metadata.get("namespace", ""))
-    for owner in metadata.get("ownerReferences") or ():
-        if owner.get("controller"):
+    part = Part(document)
+    namespace = part.text("metadata", "namespace")
+    for owner in part.rows("metadata", "ownerReferences"):
+        if owner.flag("controller"):
             return JobOwner(
-                api=owner["apiVersion"],
-                kind=owner["kind"],
-                name=owner["name"],
+                api=owner.needed("apiVersion"),
+                kind=owner.needed("kind"),
+                name=owner.needed("name"),
                 namespace=namespace,
-                uid=owner["uid"],
+                uid=owner.needed("uid"),
             )
-    kind, api = document.get("kind", "Pod"), document.get("apiVersion", "v1")
-    name, uid = name_of(document), metadata.get("uid", "")
-    return JobOwner(api=api, kind=kind, name=name, namespace=namespace, uid=uid)
+    return JobOwner(
+        api=part.text("apiVersion") or "v1",
+        kind=part.text("kind") or "Pod",
+        name=name_of(document),
+        namespace=namespace,
+        uid=part.text("metadata", "uid"),
+    )
 
 
-def started_at(pod: Document) -> float:
+def started_at(document: Document) -> float:
     """When the node took it, or else when it was made."""
-    status = pod.get("status") or {}
-    return moment(status.get("startTime") or pod["metadata"].get("creationTimestamp"))
+    part = Part(document)
+    return part.moment("status", "startTime") or part.moment("metadata", "creationTimestamp")
 
 
 def ends_by(document: Document) -> float:
     """By the limit of a pod, or of a Job, on its time."""
-    limit = (document.get("spec") or {}).get("activeDeadlineSeconds")
-    return math.inf if limit is None else started_at(document) + float(limit)
+    limit = Part(document).seconds("spec", "activeDeadlineSeconds")
+    return math.inf if limit is None else started_at(document) + limit
 
 
 def joined(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
     """A job with one more of its pods."""
-    node, start = pod["spec"]["nodeName"], started_at(pod)
+    node, start = Part(pod).needed("spec", "nodeName"), started_at(pod)
     limit = min(ends_by(pod), owner.ends_by)
     if job is None:
         return SeenJob(owner=owner.namespace, nodes=(node,), started_at=start, ends_by=limit)
@@ -221,20 +265,21 @@ def joined(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
     return replace(job, nodes=nodes, started_at=first, ends_by=last)
 
 
-def moment(text: str | None) -> float:
-    return datetime.fromisoformat(text).timestamp() if text else 0.0
-
-
-def _asks_for(pod: Document, patterns: Sequence[str]) -> bool:
-    spec = pod["spec"]
+def _asks_for(pod: Part, patterns: Sequence[str]) -> bool:
+    containers = [*pod.rows("spec", "containers"), *pod.rows("spec", "initContainers")]
     return any(
-        str(amount) != "0" and fnmatchcase(resource, pattern)
-        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-        for amounts in (container.get("resources") or {}).values()
-        if isinstance(amounts, dict)
-        for resource, amount in amounts.items()
-        for pattern in patterns
+        is_something(amounts.amount(resource))
+        for container in containers
+        for amounts in (container.table("resources", part) for part in ("limits", "requests"))
+        for resource in amounts.raw
+        if any(fnmatchcase(resource, pattern) for pattern in patterns)
     )
+
+
+def is_something(amount: str) -> bool:
+    """Whether an amount of a resource is more than nothing, however it is written (`0`, `0m`)."""
+    number = AMOUNT.match(amount.strip())
+    return bool(amount.strip()) and (number is None or float(number[0]) != 0)
 
 
 # --- what we write ------------------------------------------------------------------------
@@ -259,20 +304,22 @@ def _changed(
     label, taint = marks
     metadata: dict[str, Any] = {}
     spec: dict[str, Any] = {}
-    if _annotations(node).get(MARK) != reason:
+    if (_annotations(node).text(MARK) or None) != reason:
         metadata["annotations"] = {MARK: reason}
-    if _labels(node).get(FLAG) != label:
+    if (_labels(node).text(FLAG) or None) != label:
         metadata["labels"] = {FLAG: label}
-    if bool(node["spec"].get("unschedulable")) != unschedulable:
+    if Part(node).flag("spec", "unschedulable") != unschedulable:
         spec["unschedulable"] = unschedulable or None
-    taints = [entry for entry in _taints(node) if entry["key"] != FLAG]
+    before = [taint.raw for taint in _taints(node)]
+    taints = [taint.raw for taint in _taints(node) if taint.text("key") != FLAG]
     if taint is not None:
         taints.append({"key": FLAG, "value": taint, "effect": "NoSchedule"})
-    if taints != list(_taints(node)):
+    if taints != before:
         spec["taints"] = taints or None
     if not metadata and not spec:
         return None
-    metadata["resourceVersion"] = node["metadata"]["resourceVersion"]  # refused if it changed since
+    metadata["resourceVersion"] = Part(node).needed("metadata", "resourceVersion")
+    # with it, the change is refused if the node changed since
     return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
 
 
@@ -288,15 +335,12 @@ def shown_condition(node: Document, reason: str | None, at: float) -> Document |
     """
     shown = _condition(node, CONDITION)
     if reason is None or code_of(reason) in NO_DEFECT:
-        return _of_status({"$patch": "delete", "type": CONDITION}) if shown else None
+        return _of_status({"$patch": "delete", "type": CONDITION}) if shown.raw else None
     code, sentence = code_of(reason), sentence_of(reason)
-    if (shown.get("status"), shown.get("reason"), shown.get("message")) == (
-        "False",
-        code,
-        sentence,
-    ):
+    status = shown.text("status")
+    if (status, shown.text("reason"), shown.text("message")) == ("False", code, sentence):
         return None
-    since = shown.get("lastTransitionTime") if shown.get("status") == "False" else None
+    since = shown.text("lastTransitionTime") if status == "False" else ""
     return _of_status(
         {
             "type": CONDITION,
@@ -323,7 +367,7 @@ def event(node: Document, *, word: str, message: str, is_warning: bool, at: floa
             "apiVersion": "v1",
             "kind": "Node",
             "name": name_of(node),
-            "uid": node["metadata"].get("uid", name_of(node)),
+            "uid": Part(node).text("metadata", "uid") or name_of(node),
         },
         "type": "Warning" if is_warning else "Normal",
         "reason": word,

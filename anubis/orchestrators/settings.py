@@ -44,6 +44,9 @@ class KubernetesSettings:
     GPU's maker tell them."""
     gpus: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/*")
     """Pods that ask for one of these resources are work. Pods of a DaemonSet never are."""
+    maintenance: str = ""
+    """Nodes that have this label, annotation or taint are under maintenance, and left alone:
+    `example.com/maintenance`. Its value may be a time: until then. Default: none says so."""
     namespace: str = "anubis"
     """Where Anubis itself runs: pods there are no work."""
     taint: bool = False
