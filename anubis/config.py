@@ -138,7 +138,8 @@ class RayCluster(_Nodes):
     """The file with the token of a closed Ray, readable by its owner only. Default: the token that
     Ray itself finds, in `$RAY_AUTH_TOKEN`, `$RAY_AUTH_TOKEN_PATH` or `~/.ray/auth_token`."""
     nodes: str = ""
-    """Which nodes to use: a node list, or @file, beside this file. Default: all of them."""
+    """Which nodes to use: a node list, or @file, beside this file. Default: all that Ray has; with
+    `start:`, all that the orchestrator shows and nobody keeps."""
     sku: str = ""
     """The kind of hardware, if all nodes are alike and their own names do not say enough."""
     skus: Mapping[str, str] = field(default_factory=dict)

@@ -42,7 +42,13 @@ from anubis.operations.past import how_to_go_on
 from anubis.operations.precedents import precedents
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
 from anubis.operations.results import CampaignResult
-from anubis.operations.sparing import others_work, refuse_named, spared, spared_nodes
+from anubis.operations.sparing import (
+    is_brought_up,
+    others_work,
+    refuse_named,
+    spared,
+    spared_nodes,
+)
 from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
 from anubis.report.wording import counted, lasting
@@ -95,9 +101,11 @@ class PlannedCampaign:
 def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:
     """Nodes are looked up, nothing runs on them."""
     brief = preparing.read_request(request, caller)
+    if request.nodes is None and is_brought_up(brief.setting.cluster):
+        brief = spared(brief, others_work(brief.setting.cluster), caller)
     programs = brief.setting.programs()
     with executor_of(
-        brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=request.nodes
+        brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=brief.request.nodes
     ) as executor:
         plan = preparing.make_plan(brief, executor.nodes(), programs)
     alone = [entry for phase in plan.phases for entry in phase.entries if entry.scope == "node"]

@@ -132,7 +132,7 @@ def _bring_up(
     if not names:
         raise UsageError(
             f"which nodes? `start: {way.by}` brings Ray up where it is told: name them, or write"
-            " `nodes:` into the cluster's file"
+            " `nodes:` or `orchestrator:` into the cluster's file"
         )
     caller.doing(f"bringing up Ray on {counted(len(names), 'node')}")
     return closing(StartedRay(way, ways_to(names, way)))

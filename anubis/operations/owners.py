@@ -10,6 +10,14 @@ from anubis.orchestrators.settings import HostsSettings, KubernetesSettings, Slu
 from anubis.orchestrators.slurm import SlurmOrchestrator
 
 
+def owner_name(cluster: config.Cluster) -> str:
+    """Of who owns its nodes, for a sentence; empty where nobody but Anubis does."""
+    if isinstance(cluster, config.SimulatedCluster) or cluster.orchestrator is None:
+        return ""
+    kind = cluster.orchestrator.kind
+    return "its orchestrator" if kind == "hosts" else kind
+
+
 def orchestrator_of(cluster: config.Cluster) -> Orchestrator | None:
     """None where nobody but Anubis has its nodes."""
     if isinstance(cluster, config.SimulatedCluster):

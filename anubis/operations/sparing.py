@@ -12,11 +12,12 @@ from anubis import config, hostlist
 from anubis.core.errors import OrchestratorError, UsageError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
 from anubis.core.records import Node
+from anubis.core.text import one_line
 from anubis.hostlist import shortened
 from anubis.operations.caller import Caller
-from anubis.operations.owners import orchestrator_of
+from anubis.operations.owners import orchestrator_of, owner_name
 from anubis.operations.preparing import Brief, CampaignRequest
-from anubis.report.wording import moment
+from anubis.report.wording import counted, moment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class OthersWork:
 
     seen: FleetSeen | None = None  # None: nobody but Anubis has these nodes
     own_job: str = ""
+    owner: str = ""  # who shows them: slurm
 
     def on(self, node: str) -> str:
         """Why a node is to be left alone; empty: nobody works there."""
@@ -36,6 +38,19 @@ class OthersWork:
         foreign = [job for job in shown.jobs if job != self.own_job]
         return _job(foreign[0], self.seen.jobs) if foreign else ""
 
+    def away(self, node: str) -> str:
+        """Why a node that nobody named is not taken, though nobody works there; empty: it is."""
+        shown = self.seen.nodes.get(node) if self.seen else None
+        if shown is None:
+            return ""
+        if not shown.is_up:
+            return f"{self.owner} shows it as {shown.state}" + (
+                f" ({shown.meaning})" if shown.meaning not in ("", shown.state) else ""
+            )
+        if shown.cordon and not shown.by_anubis:
+            return f"somebody keeps it from jobs: {one_line(shown.cordon)}"
+        return "" if shown.is_free else f"it is {shown.meaning}"
+
     def among(self, nodes: Iterable[str]) -> dict[str, str]:
         return {node: why for node in nodes if (why := self.on(node))}
 
@@ -45,7 +60,7 @@ NOBODYS_WORK = OthersWork()
 
 def others_work(cluster: config.Cluster | None) -> OthersWork:
     orchestrator = orchestrator_of(cluster) if cluster else None
-    if orchestrator is None:
+    if orchestrator is None or cluster is None:
         return NOBODYS_WORK
     try:
         seen = orchestrator.observe()
@@ -53,7 +68,9 @@ def others_work(cluster: config.Cluster | None) -> OthersWork:
         raise OrchestratorError(
             f"nothing was started, for nobody knows whose work is on the nodes: {error}"
         ) from None
-    return OthersWork(seen=seen, own_job=os.environ.get("SLURM_JOB_ID", ""))
+    return OthersWork(
+        seen=seen, own_job=os.environ.get("SLURM_JOB_ID", ""), owner=owner_name(cluster)
+    )
 
 
 def spared(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
@@ -62,6 +79,8 @@ def spared(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
     request, cluster = brief.request, brief.setting.cluster
     if request.nodes is None:
         of_file = cluster.nodes if isinstance(cluster, config.RayCluster) else ""
+        if not of_file and is_brought_up(cluster) and work.seen:
+            return _with(brief, nodes=without(shown_nodes(work, caller), work, caller))
         listed = hostlist.expand(of_file) if of_file else []
         free = without(listed, work, caller)
         return brief if len(free) == len(listed) else _with(brief, nodes=free)
@@ -75,6 +94,28 @@ def spared(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
         nodes=[node for node in request.nodes if node not in lost],
         partners=[node for node in request.partners if node not in lost],
     )
+
+
+def is_brought_up(cluster: config.Cluster) -> bool:
+    """Whether Ray is brought up on the nodes that are named, so that somebody has to name them."""
+    return isinstance(cluster, config.RayCluster) and cluster.way is not None
+
+
+def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
+    """All that their orchestrator has, where nobody named any; of those that are not to be reached
+    or used the caller hears why."""
+    names = list(work.seen.nodes) if work.seen else []
+    away = {name: why for name in names if (why := work.away(name))}
+    for why, left_out in _by_reason(away).items():
+        caller.remark(f"{shortened(left_out)} left out: {why}")
+    chosen = [name for name in names if name not in away]
+    if not chosen:
+        raise UsageError(
+            f"{work.owner} shows {counted(len(names), 'node')}, and none that can be tested: name"
+            " the nodes, or write `nodes:` into the cluster's file"
+        )
+    caller.remark(f"{counted(len(chosen), 'node')}, as {work.owner} shows them")
+    return chosen
 
 
 def spared_nodes(

@@ -25,6 +25,7 @@ from anubis.executors.sending import Sender, address_for
 from anubis.executors.starting import RayStart
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.reaching import ways_to
+from anubis.operations.sparing import others_work, shown_nodes
 from anubis.reading import read
 from anubis.report.wording import counted, lasting
 
@@ -99,7 +100,7 @@ def examine_nodes(
         )
     names = nodes or (hostlist.expand(file.nodes) if file.nodes else ())
     if not names:
-        raise UsageError("which nodes? name them, or write `nodes:` into the cluster's file")
+        names = _shown(file, caller)
     caller.doing(f"looking at {counted(len(names), 'node')}")
     address = address_for(way, names)
     password = secrets.token_hex(16)
@@ -113,6 +114,16 @@ def examine_nodes(
         order = order_for(way.python, request, ports=way.ports, env=env, timeout_s=LOOK_LIMIT_S)
         checks = dict(_visit(ways_to(names, way), order, Path(folder), sender))
     return tuple(checks[name] for name in names)
+
+
+def _shown(file: config.RayCluster, caller: Caller) -> list[str]:
+    """All that their orchestrator has; whoever works there is not disturbed by a look."""
+    work = others_work(file)
+    if work.seen is None:
+        raise UsageError(
+            "which nodes? name them, or write `nodes:` or `orchestrator:` into the cluster's file"
+        )
+    return shown_nodes(work, caller)
 
 
 def _visit(

@@ -41,9 +41,12 @@ def ear() -> Ear:
     return Ear()
 
 
-def brief(tmp_path, *named: str, partners: tuple[str, ...] = (), of_file: str = "") -> Brief:
+def brief(
+    tmp_path, *named: str, partners: tuple[str, ...] = (), of_file: str = "", start: str = "null"
+) -> Brief:
     file = tmp_path / "prod.yaml"
-    file.write_text(f'{{"executor": "ray", "nodes": "{of_file}", "orchestrator": "slurm"}}')
+    about = f'"executor": "ray", "nodes": "{of_file}", "orchestrator": "slurm", "start": {start}'
+    file.write_text(f"{{{about}}}")
     request = CampaignRequest(
         kind=CampaignKind.ACCEPT, nodes=named or None, partners=partners, cluster=str(file)
     )
@@ -83,6 +86,33 @@ def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
     assert [node.name for node in left] == ["n1", "n4"]
     with pytest.raises(UsageError, match="somebody works on every one of these nodes"):
         sparing.without(["n2", "n5"], WORK, ear)
+
+
+def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp_path, ear):
+    shown = {
+        "n1": SeenNode(state="idle"),
+        "n2": SeenNode(state="mixed", jobs=("7",)),
+        "n3": SeenNode(state="down", meaning="not answering slurmctld", is_up=False),
+        "n4": SeenNode(state="idle+drain", cordon="swap the fan"),
+        "n5": SeenNode(state="idle+drain", cordon="anubis[GEMM.SLOW]: slow"),
+        "n6": SeenNode(state="idle+reserved", meaning="reserved for others", is_free=False),
+    }
+    seen = FleetSeen(at=SINCE, nodes=shown, jobs=JOBS)
+    work = OthersWork(seen=seen, owner="slurm")
+    chosen = sparing.spared(brief(tmp_path, start='"ssh"'), work, ear)
+    assert chosen.request.nodes == ["n1", "n5"]
+    assert ear.remarks == [
+        "n3 left out: slurm shows it as down (not answering slurmctld)",
+        "n4 left out: somebody keeps it from jobs: swap the fan",
+        "n6 left out: it is reserved for others",
+        "3 nodes, as slurm shows them",
+        f"n2 left out: {ALICE}",
+    ]
+    named = brief(tmp_path, "n6", start='"ssh"')
+    assert sparing.spared(named, work, ear) is named
+    nobody = OthersWork(seen=FleetSeen(at=SINCE, nodes={}), owner="slurm")
+    with pytest.raises(UsageError, match="slurm shows 0 nodes, and none that can be tested"):
+        sparing.spared(brief(tmp_path, start='"ssh"'), nobody, ear)
 
 
 def test_a_partner_at_work_is_met_by_nobody(tmp_path, ear):
