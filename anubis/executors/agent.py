@@ -1,7 +1,7 @@
 """Anubis' hand on a Ray node: runs orders through the guardian, and answers at any time.
 
 It travels to the node by value and runs as an actor: the standard library, and what it takes from
-machine.py and guardian.py, which need no more.
+machine.py, own_folder.py and guardian.py, which need no more.
 It decides nothing; the driver writes the orders and reads the outcomes.
 """
 
@@ -11,34 +11,49 @@ import hashlib
 import io
 import json
 import os
+import select
+import shutil
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from anubis.executors.guardian import end_with_front
+from anubis.executors.guardian import READ_BYTES, Watched, end_with_front
 from anubis.executors.machine import Machine, describe, free_port
+from anubis.executors.own_folder import make_held_folder, remove_unheld
 
 KILL_PATIENCE_S = 15.0  # the guardian's own is shorter
+LOOK_EVERY_S = 1.0
+FOLDERS = "anubis-agent"  # their names begin so
 
 
 class Agent:
     def __init__(
-        self, guardian: str, address: str, package: bytes, ray_folder: Callable[[], str]
+        self,
+        guardian: str,
+        address: str,
+        package: bytes,
+        digest: str,
+        ray_folder: Callable[[], str],
     ) -> None:
-        """The programs in `package` stay in Ray's folder here, for the next campaign as well."""
+        """The programs in `package` came through Ray's store, which others may write to; their
+        `digest` came with this code."""
         # Ray sets OMP_NUM_THREADS, hides the GPUs and more in a worker: programs get the
         # environment this process was born with, before Ray's hand was on it.
         self._environment = read_birth_environment()
         self._guardian = guardian
         self._address = address
         self._package = package
-        self._folder = Path(ray_folder(), "anubis", hashlib.sha256(package).hexdigest()[:16])
+        self._digest = digest
+        self._ray_folder = ray_folder
+        self._programs: Programs | None = None
         self._lock = threading.Lock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._unwanted: set[str] = set()  # killed before they were started
@@ -49,11 +64,18 @@ class Agent:
 
     def describe(self) -> tuple[Machine, str]:
         """Whoever has heard it may have programs run."""
-        unpack(self._package, self._folder)
-        return describe(self._address, self._environment), str(self._folder)
+        if self._programs is None:
+            self._programs = Programs(self._package, self._digest)
+            self._programs.settle((self._ray_folder(), tempfile.gettempdir()))
+        return describe(self._address, self._environment), str(self._programs.folder)
 
     def ping(self) -> None:
         pass
+
+    def clear_away(self) -> None:
+        """Nothing runs here any more."""
+        if self._programs is not None:
+            shutil.rmtree(self._programs.folder, ignore_errors=True)
 
     def free_port(self, ports: str) -> int:
         return free_port(self._address, ports)
@@ -63,6 +85,8 @@ class Agent:
         with self._lock:
             if key in self._unwanted:
                 return b'{"killed": true}'
+            assert self._programs is not None
+            self._programs.restore()
             guardian = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", self._guardian],
                 stdin=subprocess.PIPE,
@@ -77,7 +101,7 @@ class Agent:
             with suppress(BrokenPipeError):
                 guardian.stdin.write(json.dumps(order).encode() + b"\n")
         with guardian.stdout:
-            report: bytes = guardian.stdout.read()
+            report = hear(guardian.stdout.fileno(), Watched(guardian.pid, order))
         self._bury(guardian)
         with self._lock:
             del self._running[key]
@@ -106,6 +130,20 @@ class Agent:
             end_with_front(guardian.pid)
 
 
+def hear(stream: int, watched: Watched) -> bytes:
+    """All that a guardian reports until its end, or until nothing is due any more."""
+    report = bytearray()
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    while watched.is_due():
+        if poll.poll(LOOK_EVERY_S * 1000):
+            data = os.read(stream, READ_BYTES)
+            report += data
+            if not data:
+                return bytes(report)
+    return watched.end()
+
+
 def end_with(parent: int) -> None:
     """A worker that serves a call outlives its raylet, and what it runs would go on with it."""
     while os.getppid() == parent:
@@ -119,22 +157,49 @@ def read_birth_environment() -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in split}
 
 
-def unpack(package: bytes, folder: Path) -> None:
-    """What is not there yet, each file at once: others may be running what is."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with zipfile.ZipFile(io.BytesIO(package)) as archive:
-        for member in archive.infolist():
-            file = folder / member.filename
-            if not file.exists() or file.stat().st_size != member.file_size:
-                put(archive.read(member), file)
+class Programs:
+    """The programs as they were sent, in a folder here that nobody else may change."""
+
+    def __init__(self, package: bytes, digest: str) -> None:
+        if hashlib.sha256(package).hexdigest() != digest:
+            raise RuntimeError("the programs that came are not those that were sent")
+        with zipfile.ZipFile(io.BytesIO(package)) as archive:
+            self._files = {member.filename: archive.read(member) for member in archive.infolist()}
+        self.folder = Path()
+
+    def settle(self, places: Iterable[str]) -> None:
+        """In the first of the places that is safe. What an agent left that was killed goes."""
+        self.folder, self._held = make_held_folder(FOLDERS, [*places])
+        remove_unheld(FOLDERS, self.folder.parent)
+        self.restore()
+
+    def restore(self) -> None:
+        """Each file that is not as it was sent is put there again, at once: others may be running
+        what is."""
+        for name, data in self._files.items():
+            file = self.folder / name
+            if not is_file_of(file, data):
+                put(data, file)
+
+
+def is_file_of(file: Path, data: bytes) -> bool:
+    """Whether it holds just this, and is a file of ours."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as opened:
+        found = os.fstat(descriptor)
+        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        return is_ours and found.st_size == len(data) and opened.read() == data
 
 
 def put(data: bytes, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = file.with_name(f".{os.getpid()}-{file.name}")
     try:
         fresh.write_bytes(data)
-        fresh.chmod(0o755)  # what is not Python is run by itself
+        fresh.chmod(0o700)  # what is not Python is run by itself
         fresh.replace(file)
     finally:
         fresh.unlink(missing_ok=True)

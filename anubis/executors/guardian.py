@@ -18,6 +18,7 @@ import re
 import resource
 import selectors
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -38,6 +39,9 @@ SECRET_NAME = re.compile(
 SECRET_URL = re.compile(r"://[^/\s@]*:[^/\s]*@")  # a user's password before the host
 LONGEST_WAIT_S = 3600.0  # the kernel takes no time limit of weeks
 KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
+# from its limit to its report: looking who is on the GPUs takes 16, killing 5, last words 2
+REPORT_PATIENCE_S = 25.0
+INATTENTIVE_S = 5.0  # whoever watches it looks every second, unless something stops them
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -138,6 +142,9 @@ class Guard:
 
     def _make_scratch(self) -> None:
         if scratch := self.order.get("scratch", ""):
+            parent = os.path.realpath(Path(scratch).parent)
+            if trouble := who_may_change(parent):
+                raise OSError(f'no folder in "{parent}" is safe from other users: {trouble}')
             Path(scratch).mkdir(0o700)  # and not into one that somebody else made
             self.scratch = scratch
 
@@ -269,10 +276,10 @@ class Guard:
 def descendants(root: int) -> list[int]:
     """Every living process below `root`: a child that double-forked was re-parented to us."""
     children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            state, parent = stat.read_bytes().rpartition(b")")[2].split()[:2]
-            pid = int(stat.parent.name)
+            state, parent = status.read_bytes().rpartition(b")")[2].split()[:2]
+            pid = int(status.parent.name)
             children.setdefault(int(parent), []).append(-pid if state in (b"Z", b"X") else pid)
     living: list[int] = []
     todo = [root]
@@ -305,6 +312,74 @@ def end_with_front(front: int) -> None:
     end_below(front)
     with contextlib.suppress(OSError):
         os.kill(front, signal.SIGKILL)
+
+
+def who_may_change(folder: str) -> str:
+    """Who else than root and this user could put something else at this real path, in one
+    sentence; "" if nobody. Below a folder that only we may enter, nothing matters any more."""
+    trusted = {0, os.geteuid(), *unmapped_users()}
+    place = "/"
+    here = os.open(place, os.O_PATH | os.O_DIRECTORY)
+    try:
+        for name in [*filter(None, folder.split("/")), ""]:
+            found = os.fstat(here)
+            if found.st_uid not in trusted:
+                return f'"{place}" belongs to {user_name(found.st_uid)}'
+            if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+                who = "everybody" if found.st_mode & 0o002 else f"group {found.st_gid}"
+                return f'{who} may change "{place}" (mode {found.st_mode & 0o7777:04o})'
+            if not (found.st_mode & 0o011 and name):
+                return ""
+            place = f"{place.rstrip('/')}/{name}"
+            flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+            below = os.open(name, flags, dir_fd=here)
+            os.close(here)
+            here = below
+    finally:
+        os.close(here)
+    return ""
+
+
+def unmapped_users() -> set[int]:
+    """In a container without the host's users, whatever is theirs, and root's, shows one number."""
+    with contextlib.suppress(OSError, ValueError):
+        if Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]:
+            return {int(Path("/proc/sys/kernel/overflowuid").read_text())}
+    return set()
+
+
+def user_name(number: int) -> str:
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(number).pw_name
+    return f"user {number}"
+
+
+class Watched:
+    """A guardian, seen by whoever started it. Its program may stop it, and the front as well: the
+    front is woken, which wakes the guardian. One that is silent all the same is ended."""
+
+    def __init__(self, front: int, order: Mapping[str, Any]) -> None:
+        self._front = front
+        self._looked_at = time.monotonic()
+        limit_s: float = order["timeout_s"] + order.get("grace_s", 2.0)
+        self._until = self._looked_at + limit_s + REPORT_PATIENCE_S
+
+    def is_due(self) -> bool:
+        """Whether a report may still come; to be asked every second."""
+        now = time.monotonic()
+        gap_s, self._looked_at = now - self._looked_at, now
+        if gap_s > INATTENTIVE_S:
+            self._until += gap_s
+        with contextlib.suppress(OSError):  # it has ended
+            if os.waitid(os.P_PID, self._front, os.WSTOPPED | os.WNOHANG):
+                os.kill(self._front, signal.SIGCONT)
+        return now < self._until
+
+    def end(self) -> bytes:
+        """By force, with all below it; the report that it owes."""
+        end_with_front(self._front)
+        facts = {"timed_out": True, "unheard": True, "unkillable": descendants(self._front)}
+        return json.dumps(facts).encode()
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
@@ -396,9 +471,7 @@ def owner(pid: int) -> str:
         name, user = (place / "comm").read_text().strip(), place.stat().st_uid
     except OSError:
         return f"pid {pid}"
-    with contextlib.suppress(KeyError):
-        return f"pid {pid} ({name} of {pwd.getpwuid(user).pw_name})"
-    return f"pid {pid} ({name} of user {user})"
+    return f"pid {pid} ({name} of {user_name(user)})"
 
 
 def step_aside() -> None:

@@ -35,6 +35,7 @@ from anubis.executors.programs import (
 from anubis.executors.starting import Program, Rendezvous, StartSettings
 
 LOOPBACK = "127.0.0.1"  # a group of one node meets no other node
+LOOK_EVERY_S = 1.0
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
 
 
@@ -54,11 +55,14 @@ def described_here() -> Machine:
 class LocalLaunch:
     """A guardian at work on one launch, and what it has reported so far."""
 
-    def __init__(self, launch: Launch, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, launch: Launch, process: subprocess.Popen[bytes], watched: guardian.Watched
+    ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self.launch = launch
         self.process = process
+        self.watched = watched
         self.stdin: IO[bytes] = process.stdin
         self.stdout: IO[bytes] = process.stdout
         self.report = bytearray()
@@ -132,7 +136,7 @@ class LocalExecutor:
             reason = f"no guardian could be started for {program.spec.name}: {error}"
             self._events.append(failed(launch, self.now(), reason, infrastructure=True))
             return
-        running = LocalLaunch(launch, process)
+        running = LocalLaunch(launch, process, guardian.Watched(process.pid, program_order))
         with suppress(BrokenPipeError):  # it died already: its silence is reported like any other
             running.stdin.write(json.dumps(program_order).encode() + b"\n")
         self._running[step.id, attempt] = running
@@ -170,16 +174,20 @@ class LocalExecutor:
         if not self._running:
             time.sleep(patience_s)
             return
-        for key, _ in self._selector.select(patience_s):
+        for key, _ in self._selector.select(min(patience_s, LOOK_EVERY_S)):
             running: LocalLaunch = key.data
             data = running.stdout.read(1 << 20)
             running.report += data
             if not data:
-                self._selector.unregister(running.stdout)
+                self._settle(running)
+        for running in [*self._running.values()]:
+            if not running.watched.is_due():
+                running.report[:] = running.watched.end()
                 self._settle(running)
 
     def _settle(self, running: LocalLaunch) -> None:
         step = running.launch.step
+        self._selector.unregister(running.stdout)
         del self._running[step.id, running.launch.attempt]
         spec = self._programs[step.workload.benchmark, step.workload.version].spec
         event = event_of(running.outcome(), running.launch, spec, self.now(), self._parse)

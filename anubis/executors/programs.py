@@ -151,6 +151,7 @@ UNSAID: ProgramOutcome = {  # what holds where a report leaves something out
     "exit": None,
     "signal": None,
     "timed_out": False,
+    "unheard": False,
     "flooded": False,
     "killed": False,
     "left_behind": 0,
@@ -223,6 +224,12 @@ def _end_in(
     outcome: ProgramOutcome, launch: Launch, spec: BenchmarkSpec, at: float, parse: Parse
 ) -> Measured | Failed | TimedOut:
     step, attempt = launch.step, launch.attempt
+    if outcome.get("unheard"):
+        reason = (
+            f"{spec.name} kept its guardian from reporting long past its limit of"
+            f" {step.timeout_s:g} s, as one that stops other processes does; all were killed"
+        )
+        return TimedOut(step_id=step.id, attempt=attempt, at=at, reason=reason)
     if outcome.get("timed_out"):
         reason = f"no answer within {step.timeout_s:g} s; {killed_with(outcome)}"
         return TimedOut(step_id=step.id, attempt=attempt, at=at, reason=reason)

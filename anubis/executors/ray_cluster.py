@@ -47,7 +47,7 @@ from anubis.executors.programs import (
     processes_on_each,
     why_not,
 )
-from anubis.executors.ray_link import Answer, RayLink
+from anubis.executors.ray_link import Answer, RayLink, safe_place
 from anubis.executors.ray_start import StartedRay
 from anubis.executors.starting import Program, Rendezvous, StartSettings
 
@@ -59,6 +59,7 @@ PING_EVERY_S = 3.0
 SILENCE_S = 12.0
 GROUP_GRACE_S = 5.0  # after the first participant failed, for the others to say why they did
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
+GOODBYE_S = 2.0
 UNKNOWN_SKU = "unknown"
 DRIVER_RESOURCE = "anubis_driver"  # marks a Ray node where only the operator sits
 
@@ -242,8 +243,20 @@ class RayExecutor:
         while self._running and not self._link.broken and time.monotonic() < deadline:
             self._take_in(0.2)
             self._tend()
+        self._say_goodbye()
         self._link.close()
         shutil.rmtree(self._staging, ignore_errors=True)
+
+    def _say_goodbye(self) -> None:
+        """Agents take the programs away with them; the next one does it for whoever cannot."""
+        leaving = [a for a in self._agents.values() if a.machine and not a.lost and not a.awaited]
+        for agent in leaving:
+            self._ask(agent, lambda *_: None, "clear_away")
+        until = time.monotonic() + GOODBYE_S
+        while any(a.awaited and not a.lost for a in leaving) and time.monotonic() < until:
+            if self._link.broken:
+                break
+            self._take_in(0.1)
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -569,10 +582,9 @@ def _ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
 
 def newly_staged(programs: Iterable[Program]) -> tuple[Path, dict[Path, str]]:
     """A new folder with all programs; a full disk is one sentence, and leaves none."""
-    folder = "$TMPDIR"
+    folder = safe_place()
     try:
-        folder = tempfile.gettempdir()
-        into = Path(tempfile.mkdtemp(prefix="anubis-programs-"))
+        into = Path(tempfile.mkdtemp(prefix="anubis-programs-", dir=folder))
         try:
             return into, stage(programs, into)
         except BaseException:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from anubis.core.errors import ExecutorError
+from anubis.executors.guardian import who_may_change
 
 JOIN_DEADLINE_S = 60.0  # a cold disk reads a Python and a Ray
 REACH_PATIENCE_S = 5.0
@@ -32,6 +33,7 @@ KNOCK_PATIENCE_S = 5.0
 KNOCK = "knock"  # what Ray's process is asked instead of a file's number
 HERE = "local"  # the address of a Ray that is started on this machine, for this driver alone
 LAST_WORDS = 160
+LONGEST_PARENT = 20  # letters: a socket's path holds 107, and Ray adds 66 to ours
 TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 
 # Never for a cluster we join: to servers that do not expect them, keep-alives are an offence.
@@ -58,6 +60,7 @@ class Join:
     address: str
     programs: Path  # what travels to the nodes
     own_address: str
+    folder: Path  # of a Ray that is started here
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +133,7 @@ class RayLink:
             reach(self.address)
         self._numbers = count()
         self._answered = threading.Event()
-        self._folder = Path(tempfile.mkdtemp(prefix="anubis-ray-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="anubis-ray-", dir=safe_place(LONGEST_PARENT)))
         self._log = self._folder / "log"
         settings = environment(self.address, self.token, self._folder)
         settings |= OWN_CLUSTER if self.own_address else {}
@@ -150,6 +153,7 @@ class RayLink:
         join = Join(
             address=self.address,
             programs=self.programs,
+            folder=self._folder / "r",
             own_address=self.own_address or os.environ.get("ANUBIS_NODE_IP", ""),
         )
         self._tell(join)
@@ -252,6 +256,22 @@ class RayLink:
         spoken = [line.strip() for line in lines if line.strip()]
         words = f': "{spoken[-1][-LAST_WORDS:]}"' if spoken else ""
         return f"Ray ended its process here, as it does a minute after it lost its head{words}"
+
+
+def safe_place(longest: int = 4096) -> str:
+    """Where this machine keeps temporary files, or /tmp, if that path has more letters; a sentence
+    if other users could exchange ours there."""
+    try:
+        place = os.path.realpath(tempfile.gettempdir())
+    except OSError as error:
+        raise ExecutorError(f"no place for temporary files: {error.strerror}; set TMPDIR") from None
+    place = place if len(place) <= longest else "/tmp"
+    if trouble := who_may_change(place):
+        raise ExecutorError(
+            f'no file in "{place}" is safe from other users: {trouble}; mend that, or set TMPDIR to'
+            " a folder that only you may change"
+        )
+    return place
 
 
 def environment(address: str, token: Path | None, folder: Path) -> dict[str, str]:

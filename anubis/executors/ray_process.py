@@ -6,6 +6,7 @@ decides nothing, and ends with the driver, however that ended. Or it knocks at a
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from anubis.executors import agent as agent_module
-from anubis.executors import guardian, machine, other_gpus
+from anubis.executors import guardian, machine, other_gpus, own_folder
 from anubis.executors.ray_link import (
     HEALTH_CHECKS,
     HERE,
@@ -48,11 +49,14 @@ class Correspondent:
         self._lock = threading.Lock()
         self._agents: dict[str, Any] = {}
         self._package: Any = None
+        self._digest = ""
 
     def offer(self, package: bytes) -> None:
-        """Put the programs into Ray's store, from which each agent takes them."""
+        """Put the programs into Ray's store, from which each agent takes them. On a node whoever
+        reaches the store's socket may change what is there: their digest travels apart."""
         import ray
 
+        self._digest = hashlib.sha256(package).hexdigest()
         self._package = ray.put(package)
 
     def send(self, message: Joined | Answer) -> None:
@@ -62,7 +66,7 @@ class Correspondent:
     def carry_out(self, request: Request) -> None:
         match request:
             case StartAgent():
-                self._agents[request.node_id] = actor_on(request, self._package)
+                self._agents[request.node_id] = actor_on(request, self._package, self._digest)
             case AskAgent():
                 self._ask(request)
             case ListNodes(number=number):
@@ -131,6 +135,7 @@ def connect(join: Join) -> Joined:
     }
     if join.address == HERE:
         settings |= {
+            "_temp_dir": str(join.folder),  # which Ray opens to everybody: nobody else gets there
             "include_dashboard": False,
             "object_store_memory": 256 << 20,
             "_system_config": HEALTH_CHECKS,
@@ -168,23 +173,24 @@ def records() -> list[dict[str, Any]]:
     return nodes
 
 
-def actor_on(request: StartAgent, package: Any) -> Any:
+def actor_on(request: StartAgent, package: Any, digest: str) -> Any:
     """It has the node's GPUs from Ray for as long as it lives: nobody's job runs beside it."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # nodes need no Anubis: its code travels in the actor
-    for module in (agent_module, guardian, machine, other_gpus):
+    for module in (agent_module, guardian, machine, other_gpus, own_folder):
         ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # two groups of threads, so that it answers while programs run; ray's types know nothing of it
     groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}
     kind = ray.remote(**groups)(agent_module.Agent)
+    source = Path(guardian.__file__).read_text()
     return kind.options(
         num_cpus=0,
         num_gpus=request.gpus,
         max_restarts=0,
         scheduling_strategy=NodeAffinitySchedulingStrategy(request.node_id, soft=False),
-    ).remote(Path(guardian.__file__).read_text(), request.address, package, session_folder)
+    ).remote(source, request.address, package, digest, session_folder)
 
 
 def dismiss(handle: Any) -> None:
@@ -219,7 +225,7 @@ def shorten_error(error: object) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "reason" in line.lower()]
     sentence = (telling or lines or [type(error).__name__])[0]
-    return re.split(r"\s*(?:Node|Actor) Id:", sentence, flags=re.IGNORECASE)[0][:160]
+    return re.split(r"\s*(?:Node|Actor) Id:", sentence, flags=re.IGNORECASE)[0][:300]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from anubis.core.errors import ExecutorError
 from anubis.executors import guardian, ray_node
 from anubis.executors.errands import CommandErrand, Errand, argv_here
 from anubis.executors.machine import free_port, port_range
-from anubis.executors.ray_link import HEALTH_CHECKS, OWN_CLUSTER
+from anubis.executors.ray_link import HEALTH_CHECKS, LONGEST_PARENT, OWN_CLUSTER, safe_place
 from anubis.executors.sending import Sender, address_for
 from anubis.executors.starting import RayStart
 
@@ -38,7 +38,6 @@ CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
 DRIVER = "(driver)"  # no node's name
 FOR_EVER_S = 1e8
 FILES_BESIDE = 200
-LONGEST_PARENT = 20  # characters: a socket's path holds 107, and Ray adds 66 to ours
 
 
 class StartedRay:
@@ -54,7 +53,7 @@ class StartedRay:
         self._coming: dict[str, Errand] = {}
         self._errands: list[Errand] = []
         self._secret = secrets.token_hex(32)
-        self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-", dir=safe_place()))
         allow_files(FILES_BESIDE + len(ways))
         self._sender: Sender | None = None
         try:
@@ -97,7 +96,7 @@ class StartedRay:
         for _ in range(HEAD_TRIES):
             port = free_port("", self._start.ports)
             self.address = f"{self.own_address}:{port}"
-            scratch = scratch_in(Path(tempfile.gettempdir()))
+            scratch = scratch_in(Path(safe_place(LONGEST_PARENT)))
             self.token = scratch / "token"
             request = {"is_head": True, "name": DRIVER, "address": self.own_address}
             request["health"] = HEALTH_CHECKS
@@ -179,8 +178,6 @@ def order_for(
 
 
 def scratch_in(parent: Path) -> Path:
-    if len(str(parent)) > LONGEST_PARENT:
-        parent = Path("/tmp")
     return parent / f"anubis-node-{secrets.token_hex(4)}"
 
 

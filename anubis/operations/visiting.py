@@ -20,6 +20,7 @@ from anubis.core.errors import ExecutorError, UsageError
 from anubis.executors import ray_node
 from anubis.executors.doorbell import Doorbell
 from anubis.executors.errands import Errand
+from anubis.executors.ray_link import safe_place
 from anubis.executors.ray_start import order_for
 from anubis.executors.sending import Sender, address_for
 from anubis.executors.starting import RayStart
@@ -105,7 +106,7 @@ def examine_nodes(
     address = address_for(way, names)
     password = secrets.token_hex(16)
     with (
-        tempfile.TemporaryDirectory(prefix="anubis-visit-") as folder,
+        tempfile.TemporaryDirectory(prefix="anubis-visit-", dir=safe_place()) as folder,
         Doorbell(address, way.ports, password) as bell,
         closing(Sender(way, address)) as sender,
     ):

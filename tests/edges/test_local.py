@@ -140,6 +140,28 @@ def test_a_program_that_hangs_is_timed_out(mark: str) -> None:
     assert event.reason == "no answer within 1 s; killed"
 
 
+def test_a_program_that_stops_all_that_watch_it_costs_its_step_only(mark: str) -> None:
+    stops, answers = program(HOSTILE / "stops.py"), program(HOSTILE / "answers.sh")
+    executor = executor_of(stops, answers)
+    event = outcome_of(executor, step_of("stops", timeout_s=1))
+    assert isinstance(event, TimedOut)
+    assert (event.reason, event.lost) == ("no answer within 1 s; killed", ())
+    assert isinstance(outcome_of(executor, step_of("answers")), Measured)
+
+
+def test_a_program_that_keeps_its_guardian_stopped_is_ended_from_outside(
+    mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anubis.executors.guardian.REPORT_PATIENCE_S", 0.5)
+    event = run("keeps_stopping.py", timeout_s=0.5)
+    assert isinstance(event, TimedOut)
+    assert event.lost == ()
+    assert event.reason == (
+        "keeps_stopping kept its guardian from reporting long past its limit of 0.5 s, as one that"
+        " stops other processes does; all were killed"
+    )
+
+
 FLOOD = """
 import resource
 from test_local import *

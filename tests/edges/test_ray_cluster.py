@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from anubis.core.campaign.machine import (
     Measured,
     NodeLost,
     Started,
+    TimedOut,
 )
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
@@ -35,12 +39,13 @@ from anubis.executors import (
     guardian,
     machine,
     other_gpus,
+    own_folder,
     ray_cluster,
     ray_link,
     ray_node,
     ray_process,
 )
-from anubis.executors.ray_cluster import RayExecutor, agents_of, taken_in_ray
+from anubis.executors.ray_cluster import RayExecutor, agents_of, newly_staged, taken_in_ray
 from anubis.executors.ray_link import Answer, Joined, answers_a_stranger
 from anubis.executors.starting import Program
 from tests.edges.desk import Desk
@@ -68,8 +73,10 @@ if os.environ["RANK"] == "1":
     sys.exit("the cable is loose")
 time.sleep(600)
 """
+STOPS = (Path(__file__).parent / "hostile" / "stops.py").read_text()
 PROGRAMS = {
     "answers.sh": ANSWERS,
+    "stops.sh": STOPS,
     "sleeps.sh": SLEEPS,
     "meets.py": MEETS,
     "one_fails.py": ONE_FAILS,
@@ -192,28 +199,113 @@ def cluster() -> Iterator[Cluster]:
     cluster.ray.shutdown()
 
 
+NOBODY = 65534
+
+
+class Intruder:
+    """Another user with an account on these nodes, for as long as `with intruder:` lasts."""
+
+    def __init__(self, cluster: Cluster, programs: Mapping[tuple[str, str], Program]) -> None:
+        self.loot = Path(tempfile.mkdtemp(prefix="loot-"))
+        self.loot.chmod(0o777)
+        self.session = Path(cluster.nodes[0].get_session_dir_path())
+        staging, _ = newly_staged(programs.values())
+        digest = hashlib.sha256(ray_process.packed(staging)).hexdigest()
+        shutil.rmtree(staging)
+        self.planted = [self.session / "anubis" / digest[:16], Path("/tmp", f"anubis-{digest}")]
+        self.pid = 0
+
+    def __enter__(self) -> Intruder:
+        reading, writing = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            with suppress(BaseException):
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+                for folder in self.planted:
+                    self.plant(folder)
+                os.write(writing, b".")
+                while os.getppid() == parent:
+                    self.take_over()
+                    time.sleep(0.002)
+            os._exit(0)
+        os.close(writing)
+        assert os.read(reading, 1) == b"."
+        os.close(reading)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+    def plant(self, folder: Path) -> None:
+        """A program of the right name and size, and a way to it for everybody."""
+        (folder / "0").mkdir(mode=0o777, parents=True, exist_ok=True)
+        evil = f"#!/bin/sh\nid -u >>{self.loot}/by\n".ljust(len(ANSWERS), "#")
+        (folder / "0" / "answers.sh").write_text(evil)
+        for place in (folder, folder / "0", folder / "0" / "answers.sh"):
+            place.chmod(0o777)
+
+    def take_over(self) -> None:
+        """Whatever folder of programs can be put aside for one's own, or written to."""
+        for place in (self.session, Path(tempfile.gettempdir())):
+            for found in place.glob("anubis*"):
+                with suppress(OSError):
+                    if found.stat().st_uid != NOBODY:
+                        below = [entry.name for entry in found.iterdir()]
+                        found.rename(found.with_name(f"{time.time_ns()}"))
+                        for name in below:
+                            self.plant(found / name)
+
+    def loot_found(self) -> str:
+        file = self.loot / "by"
+        return file.read_text() if file.exists() else ""
+
+
 @pytest.fixture(scope="module")
-def executor(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayExecutor]:
+def intruder(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Intruder]:
+    """Who was there before the programs came, and tries to be quicker when they come."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    intruder = Intruder(cluster, programs_in(tmp_path_factory.mktemp("known")))
+    yield intruder
+    shutil.rmtree(intruder.loot)
+    shutil.rmtree(intruder.planted[1])
+
+
+@pytest.fixture(scope="module")
+def executor(
+    cluster: Cluster, intruder: Intruder, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RayExecutor]:
     """One for all of these tests: agents start once."""
     folder = tmp_path_factory.mktemp("programs")
-    executor = RayExecutor(cluster.address, programs_in(folder), parse)
+    with intruder:
+        executor = RayExecutor(cluster.address, programs_in(folder), parse)
     yield executor
+    left = [agent.folder for agent in executor._agents.values() if not agent.lost]
     executor.close()
+    assert not [folder for folder in left if folder.exists()]
 
 
 @pytest.mark.ray
 @pytest.mark.smoke
 def test_every_node_runs_the_program_that_travelled_there(
-    executor: RayExecutor, cluster: Cluster
+    executor: RayExecutor, cluster: Cluster, intruder: Intruder
 ) -> None:
     names = [cluster.name(index) for index in (0, 1)]
     assert set(names) < {node.name for node in executor.nodes()}
     for name in names:
         executor.launch(Launch(step=step_of("answers", name), attempt=1))
-    for event in news(executor, 2):
+    events = news(executor, 2)
+    assert intruder.loot_found() == ""  # whose programs would have run as Ray's user
+    for event in events:
         assert isinstance(event, Measured), event
         assert event.result.environment["arguments"] == f"--mark={MARK}"
-        assert re.search(r"/session_[^/]+/anubis/\w+/0$", event.result.environment["home"])
+        home = Path(event.result.environment["home"])
+        assert home.parent.name.startswith(agent.FOLDERS)
+        assert guardian.who_may_change(str(home)) == ""
         assert event.result.environment["path"] == os.environ.get("PYTHONPATH", "")  # not Ray's
         assert list(next(iter(event.result.series)).samples) == [1, 2]
 
@@ -267,6 +359,19 @@ def test_a_killed_step_ends_and_its_node_goes_on(executor: RayExecutor, cluster:
     assert ended.reason.startswith("sleeps was ended early; killed")
     assert isinstance(answered, Measured)
     assert not running_programs()
+
+
+@pytest.mark.ray
+def test_a_program_that_stops_all_that_watch_it_costs_its_step_only(
+    executor: RayExecutor, cluster: Cluster
+) -> None:
+    name = cluster.name(1)
+    executor.launch(Launch(step=step_of("stops", name, timeout_s=0.5), attempt=1))
+    (ended,) = news(executor)
+    assert isinstance(ended, TimedOut), ended
+    assert (ended.reason, ended.lost) == ("no answer within 0.5 s; killed", ())
+    executor.launch(Launch(step=step_of("answers", name), attempt=1))
+    assert isinstance(news(executor)[0], Measured)
 
 
 @pytest.mark.ray
@@ -432,22 +537,92 @@ def children(pid: int) -> list[int]:
 # --- without a Ray -------------------------------------------------------------------------
 
 
-def test_of_the_programs_only_what_is_not_there_whole_is_unpacked(tmp_path: Path) -> None:
-    programs_in(tmp_path)
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "beside" / "table.csv").write_text("a,b")
-    package, folder = ray_process.packed(tmp_path), tmp_path / "there" / "hash"
-    agent.unpack(package, folder)
-    assert folder.stat().st_mode & 0o077 == 0
-    whole, missing, cut = (folder / name for name in ("answers.sh", "meets.py", "beside/table.csv"))
+def test_a_program_that_is_not_as_it_was_sent_is_put_there_again(tmp_path: Path) -> None:
+    source, places = tmp_path / "source", tmp_path / "places"
+    (source / "beside").mkdir(parents=True)
+    places.mkdir(mode=0o700)
+    programs_in(source)
+    (source / "beside" / "table.csv").write_text("a,b")
+    package = ray_process.packed(source)
+    sent = agent.Programs(package, hashlib.sha256(package).hexdigest())
+    sent.settle([str(places)])
+    assert sent.folder.stat().st_mode & 0o7777 == 0o700
+    whole, missing, changed, led_away = (
+        sent.folder / name for name in ("answers.sh", "meets.py", "beside/table.csv", "sleeps.sh")
+    )
     kept = whole.stat().st_ino
     missing.unlink()
-    cut.write_text("a")
-    agent.unpack(package, folder)
+    changed.write_text("a;b")  # of the same size
+    led_away.rename(sent.folder / "elsewhere")
+    led_away.symlink_to("elsewhere")
+    sent.restore()
     assert whole.stat().st_ino == kept  # somebody may be running it
     assert os.access(whole, os.X_OK)
-    assert (missing.read_text(), cut.read_text()) == (MEETS, "a,b")
-    assert len([*folder.rglob("*")]) == len(PROGRAMS) + 2
+    assert (missing.read_text(), changed.read_text()) == (MEETS, "a,b")
+    assert not led_away.is_symlink()
+    (sent.folder / "elsewhere").unlink()
+    assert len([*sent.folder.rglob("*")]) == len(PROGRAMS) + 2
+
+
+def test_programs_that_were_changed_on_the_way_are_refused(tmp_path: Path) -> None:
+    programs_in(tmp_path)
+    package = ray_process.packed(tmp_path)
+    (tmp_path / "answers.sh").write_text(ANSWERS.replace("speed", "haste"))
+    with pytest.raises(RuntimeError, match="came are not those that were sent"):
+        agent.Programs(ray_process.packed(tmp_path), hashlib.sha256(package).hexdigest())
+
+
+@pytest.fixture
+def street() -> Iterator[Path]:
+    """A folder that everybody gets to, unlike those of a test."""
+    folder = Path(tempfile.mkdtemp(prefix="street-")).resolve()
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_folder_that_others_could_exchange_is_refused_in_one_sentence(street: Path) -> None:
+    """Whoever owns a folder above ours, or may write to one, decides what lies at our path."""
+    open_to_all, shut = street / "open", street / "shut"
+    for folder in (open_to_all / "below", shut / "below"):
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+    for mode, trouble in (
+        (0o777, f'everybody may change "{open_to_all}" (mode 0777)'),
+        (0o775, f'group {open_to_all.stat().st_gid} may change "{open_to_all}" (mode 0775)'),
+        (0o1777, f'everybody may change "{open_to_all / "below"}" (mode 0777)'),
+    ):
+        open_to_all.chmod(mode)
+        assert guardian.who_may_change(str(open_to_all / "below")) == trouble
+    shut.chmod(0o700)  # nobody else gets to what is below
+    assert guardian.who_may_change(str(shut / "below")) == ""
+    if os.geteuid() == 0:
+        open_to_all.chmod(0o755)
+        os.chown(open_to_all, NOBODY, NOBODY)
+        theirs = f'"{open_to_all}" belongs to nobody'
+        assert guardian.who_may_change(str(open_to_all)) == theirs
+        with pytest.raises(RuntimeError, match=re.escape(theirs)):
+            own_folder.make_own_folder("mine", [str(open_to_all), str(open_to_all)])
+    made = own_folder.make_own_folder("mine", [str(open_to_all / "below"), str(shut)])
+    assert made.parent == shut
+
+
+def test_what_a_killed_agent_left_goes_and_what_others_left_stays(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    left, foreign = (tmp_path / f"mine-{number}" for number in (1, 2))
+    for folder in (left, foreign):
+        folder.mkdir(mode=0o700)
+        (folder / "file").touch()
+    held, descriptor = own_folder.make_held_folder("mine", [str(tmp_path)])
+    (tmp_path / "mine-link").symlink_to(held)
+    if os.geteuid() == 0:
+        os.chown(foreign, NOBODY, NOBODY)
+    else:
+        foreign.chmod(0o755)
+    own_folder.remove_unheld("mine", tmp_path)
+    os.close(descriptor)
+    assert {*tmp_path.iterdir()} == {held, foreign, tmp_path / "mine-link"}
+    assert (foreign / "file").exists()
 
 
 def test_the_same_programs_make_the_same_package_whenever_they_are_packed(tmp_path: Path) -> None:
@@ -624,8 +799,9 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
 
 
 def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
-    travellers = {guardian.__name__, machine.__name__, other_gpus.__name__}
-    for module in (agent, guardian, machine, other_gpus, ray_node):
+    sent = (guardian, machine, other_gpus, own_folder)
+    travellers = {module.__name__ for module in sent}
+    for module in (agent, *sent, ray_node):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             match node:
                 case ast.Import(names=names):
