@@ -624,6 +624,8 @@ class Judgement(StrEnum):
 
 
 FAILED_ONCE = "FAILED-ONCE"  # code of a verdict: the program is to be tried again on this node
+# codes of verdicts on what was measured well enough, and nothing could be compared with
+COMPARED_IN_VAIN = frozenset({"NO-CRITERION", "CRITERION-REFUSED", "NO-MAJORITY"})
 WORST_FIRST = (
     Judgement.DEFECTIVE,
     Judgement.UNKNOWN,
@@ -696,6 +698,8 @@ class NodeVerdict:
     judgement: Judgement
     code: str
     reason: str
+    # benchmarks that were asked of it and that it did not answer; None: nobody noted which
+    owes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import begin_watches
-from anubis.store.mapping import UNPACKABLE, Prose, R, RecordTable, Row, packed
+from anubis.store.mapping import UNPACKABLE, Prose, R, RecordTable, Row, converted, packed
 from anubis.store.sharing import PARTICIPANTS, ROSTERS, reference, sharing
 
 
@@ -71,7 +71,13 @@ NODE_VERDICTS = RecordTable(
     *_place(),
     sa.Index("node_verdicts_by_node", "node"),
     checked=True,
+    long=("owes",),  # so that checksums from before there was this column still fit
     reason=Prose,
+    owes=converted(
+        sa.Column("owes", sa.Text),
+        lambda names: None if names is None else codec.dump(names),
+        lambda cell: None if cell is None else codec.load(tuple[str, ...], cell),
+    ),
 )
 
 PART_VERDICTS = RecordTable("part_verdicts", PartVerdict, *_place(), checked=True, reason=Prose)

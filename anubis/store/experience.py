@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from anubis.core.judging.faulty_paths import PATH, faulty_paths
+from anubis.core.judging.unanswered import leaves_open
 from anubis.core.past.events import Notice
 from anubis.core.past.happened import Happened
 from anubis.core.past.logbook import Logbook
@@ -305,9 +306,12 @@ def _validations(
 ) -> Mapping[int, list[Validation]]:
     """What campaigns concluded about nodes."""
     recent = [key for key, row in by_key.items() if row.finished_at >= since]
-    measured_by = _benchmarks(connection, recent)
+    measured_by, inapplicable = (
+        _benchmarks(connection, recent, ended) for ended in (Ended.MEASURED, Ended.NOT_APPLICABLE)
+    )
+    owed = cache(partial(_owed, connection))
     validations = defaultdict[int, list[Validation]](list)
-    for node, judgement, code, key in _node_verdicts(connection, list(by_key)):
+    for node, judgement, code, key, owes in _node_verdicts(connection, list(by_key)):
         campaign = by_key[key]
         validations[key].append(
             Validation(
@@ -317,6 +321,8 @@ def _validations(
                 code=code,
                 campaign=campaign.id,
                 benchmarks=measured_by.get((key, node), ()),
+                inapplicable=inapplicable.get((key, node), ()),
+                owes=owed(key, owes) if owes or _is_open(judgement, code) else (),
             )
         )
     for key, campaign in by_key.items():
@@ -324,35 +330,51 @@ def _validations(
     return validations
 
 
-def _node_verdicts(connection: Connection, keys: list[int]) -> Iterator[tuple[str, str, str, int]]:
-    """Node, judgement, code and key of the campaign: records would take twice the time."""
+def _is_open(judgement: str, code: str) -> bool:
+    return leaves_open(JUDGEMENTS[judgement], code)
+
+
+def _owed(connection: Connection, key: int, noted: str | None) -> tuple[str, ...]:
+    """Of a campaign; where nobody noted what a node left unanswered, all that was asked."""
+    if noted is not None:
+        return codec.load(tuple[str, ...], noted)
+    query = select(DEMANDS.c.benchmark).where(DEMANDS.c.campaign == key).distinct()
+    return tuple(sorted(connection.execute(query).scalars()))
+
+
+def _node_verdicts(
+    connection: Connection, keys: list[int]
+) -> Iterator[tuple[str, str, str, int, str | None]]:
+    """Node, judgement, code, key of the campaign and what it owes, as it is kept: records would
+    take twice the time."""
     checksum = cast(Checksum, NODE_VERDICTS.checksum)
     columns = ("node", "judgement", "code", "campaign")
     cells_of = itemgetter(*([column.name for column in checksum.short].index(n) for n in columns))
     for start in range(0, len(keys), PER_QUESTION):
         some = keys[start : start + PER_QUESTION]
-        query = select(*checksum.short, checksum.column).where(node_verdicts.c.campaign.in_(some))
-        for *cells, kept in connection.execute(query):
-            if not checksum.fits_short(kept, cells):
+        cells_asked = (*checksum.short, *checksum.long, checksum.column)
+        query = select(*cells_asked).where(node_verdicts.c.campaign.in_(some))
+        for *cells, owes, kept in connection.execute(query):
+            if not checksum.fits(kept, cells, [owes]):
                 raise Damage("a verdict on a node is damaged")
-            yield cells_of(cells)
+            yield *cells_of(cells), owes
 
 
 def _benchmarks(
-    connection: Connection, keys: Sequence[int]
+    connection: Connection, keys: Sequence[int], ended: Ended
 ) -> dict[tuple[int, str], tuple[str, ...]]:
-    """By key of the campaign and node: what measured the node."""
+    """By key of the campaign and node: which ended so on the node."""
     names = defaultdict[tuple[int, str], set[str]](set)
     for start in range(0, len(keys), PER_QUESTION):
         for campaign, node, listed in connection.execute(
-            _measured_in(keys[start : start + PER_QUESTION])
+            _ended_in(keys[start : start + PER_QUESTION], ended)
         ).all():
             names[campaign, node].add(listed)
     in_order = cache(_in_order)  # most nodes of a campaign were measured by the same ones
     return {place: in_order(frozenset(lists)) for place, lists in names.items()}
 
 
-def _measured_in(keys: Sequence[int]) -> Select[Any]:
+def _ended_in(keys: Sequence[int], ended: Ended) -> Select[Any]:
     """Campaign, node, and names of benchmarks with commas between them."""
     together = (
         select(
@@ -360,7 +382,7 @@ def _measured_in(keys: Sequence[int]) -> Select[Any]:
             executions.c.participants,
             func.aggregate_strings(executions.c.benchmark, ",").label("names"),
         )
-        .where(executions.c.campaign.in_(keys), executions.c.ended == Ended.MEASURED.value)
+        .where(executions.c.campaign.in_(keys), executions.c.ended == ended.value)
         .group_by(executions.c.campaign, executions.c.participants)
         .subquery()
     )

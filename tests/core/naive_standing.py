@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from anubis.core.past.events import Notice
-from anubis.core.past.standing import ANY, MOST_OWED, Standing
+from anubis.core.past.standing import ANY, MOST_OWED, Owed, Standing
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.past.strength import Strength
 from anubis.core.records import Judgement
 
 # What a trail is made of. At one instant the first of these comes first: in doubt, a pass is void.
-PASSED, BEGUN, FAILED, TOLD, OVER = range(5)
+PASSED, BEGUN, OWED, FAILED, TOLD, OVER = range(6)
 _Entry = tuple[float, int, str, Validation | Incident | Repair | Notice]  # at, what, node, record
 
 
@@ -37,12 +37,13 @@ def naive_standing(
         for notice in notices
         for node in notice.event.nodes
     ]
-    for _, kind, node, record in sorted(entries, key=itemgetter(0, 1)):
-        trails[node].take(kind, record, findings)
+    for at, kind, node, record in sorted(entries, key=itemgetter(0, 1)):
+        trails[node].take(at, kind, record, findings)
     return Standing(
         passed={node: trail.passed for node, trail in trails.items() if trail.passed},
         counted={node: trail.counted for node, trail in trails.items() if trail.counted},
         unfit={node: why for node, trail in trails.items() if (why := trail.why_unfit())},
+        owes={node: debts for node, trail in trails.items() if (debts := tuple(trail.debts))},
         down=frozenset(node for node, trail in trails.items() if trail.going_on),
         early=frozenset(result.node for result in validations if _is_early(result, now)),
     )
@@ -53,11 +54,13 @@ def _is_early(result: Validation, now: float) -> bool:
 
 
 def _results(validations: Iterable[Validation], now: float) -> Iterator[_Entry]:
-    """A defect that is dated in the future was found all the same: a clock was wrong."""
+    """What is dated in the future was found, or left open, all the same: a clock was wrong."""
     for result in validations:
+        if result.owes:
+            yield min(result.at, now), OWED, result.node, result
         if result.judgement is Judgement.DEFECTIVE:
             yield min(result.at, now), FAILED, result.node, result
-        elif result.judgement is Judgement.HEALTHY and result.at <= now:
+        elif not result.owes and result.at <= now and result.judgement is not Judgement.UNKNOWN:
             yield result.at, PASSED, result.node, result
 
 
@@ -78,23 +81,28 @@ class _Trail:
     counted: dict[str, float] = field(default_factory=dict)
     going_on: list[Incident | Repair] = field(default_factory=list)
     defect: Validation | None = None  # the last that is not disproved
-    owed: dict[str, str] = field(default_factory=dict)  # benchmarks that found it, in campaigns
+    found_by: dict[str, str] = field(default_factory=dict)  # benchmarks, and in which campaigns
+    debts: list[Owed] = field(default_factory=list)
 
     def take(
         self,
+        at: float,
         kind: int,
         record: Validation | Incident | Repair | Notice,
         findings: Mapping[tuple[str, str], Collection[str]],
     ) -> None:
         match record:
-            case Validation(judgement=Judgement.HEALTHY):
+            case Validation() if kind == PASSED:
                 if not self.going_on:
                     self._pass(record)
+                return
+            case Validation() if kind == OWED:
+                self._owe(record, at)
                 return
             case Validation():
                 self.defect = record
                 found_by = findings.get((record.campaign, record.node))
-                self.owed.update(dict.fromkeys(found_by or record.benchmarks, record.campaign))
+                self.found_by.update(dict.fromkeys(found_by or record.benchmarks, record.campaign))
             case Incident() | Repair() if kind == OVER:
                 self.going_on.remove(record)
             case Incident() | Repair():
@@ -102,14 +110,35 @@ class _Trail:
         self.passed.clear()
         self.counted.clear()
 
+    def _owe(self, record: Validation, at: float) -> None:
+        owed = tuple(sorted(record.owes))
+        self.debts.append(
+            Owed(benchmarks=owed, campaign=record.campaign, code=record.code, since=at)
+        )
+        for name in owed:
+            self.passed.pop(name, None)
+            self.counted.pop(name, None)
+
     def _pass(self, result: Validation) -> None:
-        self.passed.update(dict.fromkeys(result.benchmarks, result.at))
-        self.counted.update(dict.fromkeys(self.strength.counting(result), result.at))
-        for name in self.owed.keys() & set(result.benchmarks):
-            if self.strength.is_enough(result.campaign, self.owed[name], name):
-                del self.owed[name]
-        if not self.owed:
-            self.defect = None
+        if result.judgement is Judgement.HEALTHY:
+            self.passed.update(dict.fromkeys(result.benchmarks, result.at))
+            self.counted.update(dict.fromkeys(self.strength.counting(result), result.at))
+            for name in self.found_by.keys() & set(result.benchmarks):
+                if self.strength.is_enough(result.campaign, self.found_by[name], name):
+                    del self.found_by[name]
+            if not self.found_by:
+                self.defect = None
+        left = []
+        for debt in self.debts:
+            names = [name for name in debt.benchmarks if not self._answers(result, debt, name)]
+            left += [replace(debt, benchmarks=tuple(names))] if names else []
+        self.debts = left
+
+    def _answers(self, result: Validation, debt: Owed, name: str) -> bool:
+        if name in result.inapplicable:
+            return True
+        is_passed = result.judgement is Judgement.HEALTHY and name in result.benchmarks
+        return is_passed and self.strength.is_enough(result.campaign, debt.campaign, name)
 
     def why_unfit(self) -> str:
         """Empty where it is not."""
@@ -121,6 +150,6 @@ class _Trail:
         if self.defect is None:
             return ""
         why = f"it was defective in campaign {self.defect.campaign} ({self.defect.code})"
-        if 0 < len(self.owed) <= MOST_OWED:
-            why += f" and has not passed {', '.join(sorted(self.owed))} since"
+        if 0 < len(self.found_by) <= MOST_OWED:
+            why += f" and has not passed {', '.join(sorted(self.found_by))} since"
         return why

@@ -22,13 +22,21 @@ from anubis.core.records import Judgement
 from anubis.operations.results import GateResult
 
 NOW = 8.0
-HEALTHY, DEFECTIVE = Judgement.HEALTHY, Judgement.DEFECTIVE
+HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
+ABSENT = Judgement.NOT_APPLICABLE
 BOTH = ("disk", "gemm")
 
 
-def verdict_of(at, judgement=HEALTHY, *, node="n1", ran=BOTH, campaign="c"):
+def verdict_of(at, judgement=HEALTHY, *, node="n1", ran=BOTH, campaign="c", owes=(), absent=()):
     return Validation(
-        node=node, at=at, judgement=judgement, code="X", benchmarks=ran, campaign=campaign
+        node=node,
+        at=at,
+        judgement=judgement,
+        code="X",
+        benchmarks=ran,
+        campaign=campaign,
+        owes=owes,
+        inapplicable=absent,
     )
 
 
@@ -118,6 +126,38 @@ def test_what_was_proven_before_an_incident_stays_disproved_as_a_defect():
     assert (known.unfit, known.judgement("n1")) == ({}, Judgement.UNKNOWN)
 
 
+def test_a_node_owes_what_it_left_unanswered_until_it_passes_it_whatever_else_it_passes():
+    lost = verdict_of(3, UNKNOWN, ran=(), campaign="lost", owes=BOTH)
+    known = stand(verdict_of(2), lost, verdict_of(4, ran=("pair",)), verdict_of(5, ran=("disk",)))
+    assert known.judgement("n1") is UNKNOWN
+    assert known.passed == {"n1": {"pair": 4, "disk": 5}}  # what was passed before says nothing now
+    assert known.why_unknown("n1") == (
+        "it owes an answer: gemm since 1970-01-01 00:00 UTC (campaign lost: X)"
+    )
+    assert stand(lost, verdict_of(5, ran=("disk",)), verdict_of(6, ran=("gemm",))).owes == {}
+
+
+def test_what_did_not_apply_in_the_end_is_owed_no_more():
+    lost = verdict_of(3, UNKNOWN, campaign="lost", owes=BOTH)
+    assert stand(lost, verdict_of(4, ran=("disk",), absent=("gemm",))).judgement("n1") is HEALTHY
+
+
+def test_who_measured_and_could_be_compared_with_nothing_owes_nothing_and_proves_nothing():
+    in_vain = verdict_of(3, UNKNOWN)
+    assert stand(in_vain).judgement("n1") is UNKNOWN
+    assert stand(verdict_of(2), in_vain).judgement("n1") is HEALTHY
+
+
+def test_an_answer_that_is_owed_from_the_future_is_owed_now():
+    assert stand(verdict_of(3), verdict_of(9, UNKNOWN, owes=("disk",))).judgement("n1") is UNKNOWN
+
+
+def test_a_defective_node_that_passed_what_found_it_still_owes_what_it_did_not_answer():
+    bad = verdict_of(3, DEFECTIVE, campaign="bad", owes=("disk",))
+    known = stand(bad, verdict_of(4, ran=("gemm",)), findings={("bad", "n1"): {"gemm"}})
+    assert (known.unfit, known.judgement("n1")) == ({}, UNKNOWN)
+
+
 def test_a_report_of_an_incident_that_is_known_is_not_another_one():
     told = Notice(id="1", at=4.0, event=IncidentReported(nodes=("n1", "n2"), category="net"))
     imported = [incident(3.0, 5.0), incident(5.0, 6.0, "n2")]
@@ -149,13 +189,17 @@ def histories(draw):
     for number in range(draw(st.integers(0, 8))):
         at, node = draw(instants), draw(a_node)
         match draw(
-            st.sampled_from(["pass", "pass", "fail", "unknown", "incident", "repair", "told"])
+            st.sampled_from(["pass", "pass", "fail", "unknown", "unknown", "incident", "repair", "told"])
         ):
             case "pass":
-                records.append(verdict_of(at, node=node, ran=draw(ran), campaign=f"c{number}"))
+                judged = draw(st.sampled_from([HEALTHY, HEALTHY, HEALTHY, ABSENT]))
+                more = {"ran": draw(ran), "absent": draw(ran), "campaign": f"c{number}"}
+                records.append(verdict_of(at, judged, node=node, **more))
             case "unknown":
-                judged = Judgement.UNKNOWN
-                records.append(verdict_of(at, judged, node=node, campaign=f"c{number}"))
+                owes, what = draw(ran), draw(ran)
+                more = {"ran": what, "owes": owes, "campaign": f"c{number}"}
+                judged = draw(st.sampled_from([UNKNOWN, UNKNOWN, DEFECTIVE]))
+                records.append(verdict_of(at, judged, node=node, **more))
             case "fail":
                 what = draw(ran)
                 records.append(
@@ -186,17 +230,28 @@ def may_go(node, records, findings):
         return False
     results = [record for record in mine if isinstance(record, Validation)]
     fails = [result for result in results if result.judgement is DEFECTIVE]
-    passes = [
+    answers = [
         result
         for result in results
-        if result.judgement is HEALTHY
+        if result.judgement in (HEALTHY, ABSENT)
         and result.at <= NOW
         and not any(start < result.at <= end for start, end in stretches)
     ]
+    passes = [result for result in answers if result.judgement is HEALTHY]
+    if any(is_owed(result, answers) for result in results):
+        return False
     shaken = [min(record.at, NOW) for record in mine if isinstance(record, Notice)]
     shaken += [min(fail.at, NOW) for fail in fails] + [end for _, end in stretches]
     proven = any(result.benchmarks and result.at > max(shaken, default=-1) for result in passes)
     return proven and all(is_disproved(fail, passes, findings) for fail in fails)
+
+
+def is_owed(result, answers):
+    """Whether anything that it left unanswered was neither passed later nor did not apply."""
+    later = [answer for answer in answers if answer.at > min(result.at, NOW)]
+    answered = {name for answer in later for name in answer.inapplicable}
+    answered |= {n for answer in later if answer.judgement is HEALTHY for n in answer.benchmarks}
+    return not answered >= set(result.owes)
 
 
 def is_about(record, node):

@@ -91,8 +91,16 @@ def _nodes(assessment: Assessment, unknown: Collection[Verdict]) -> tuple[NodeVe
             judgement=Judgement.UNKNOWN,
             code=CODE,
             reason=f"{', '.join(programs[node.node])}: {REASON}",
+            owes=_owed(node, programs[node.node]),
         )
         if node.node in programs and node.judgement is not Judgement.DEFECTIVE
         else node
         for node in assessment.nodes
     )
+
+
+def _owed(node: NodeVerdict, damaged: Collection[str]) -> tuple[str, ...] | None:
+    """None: nobody noted which, so that it is all."""
+    if node.judgement is Judgement.UNKNOWN and node.owes is None:
+        return None
+    return tuple(sorted({*damaged, *(node.owes or ())}))

@@ -104,7 +104,7 @@ def assess(
     if crossed and not all(phase.crosses_fabric for phase in plan.phases):
         unmeasured = tuple(crossed.unmeasured(executions))
         passed_over += crossed.passed_over({v.participants[0] for v in alone if v.code == LOST})
-    nodes = roll_up(plan, [*alone, *passed_over], rulings, attributed)
+    nodes = roll_up(plan, [*alone, *passed_over], rulings, attributed, executions)
     alone += [verdict for verdict in attributed if verdict.judgement is Judgement.DEFECTIVE]
     alone.sort(
         key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)

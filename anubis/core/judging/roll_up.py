@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 
+from anubis.core.judging.unanswered import unanswered
 from anubis.core.judging.verdicts import EXCUSED, WITHIN
-from anubis.core.records import Judgement, NodeVerdict, Plan, Ruling, Verdict
+from anubis.core.records import Execution, Judgement, NodeVerdict, Plan, Ruling, Verdict
 
 
 def roll_up(
-    plan: Plan, alone: Iterable[Verdict], rulings: Iterable[Ruling], attributed: Iterable[Verdict]
+    plan: Plan,
+    alone: Iterable[Verdict],
+    rulings: Iterable[Ruling],
+    attributed: Iterable[Verdict],
+    executions: Iterable[Execution],
 ) -> tuple[NodeVerdict, ...]:
-    """Each node by its worst own verdict; a good group counts for all its nodes. A partner that
-    nobody had to meet was not asked about."""
+    """Each node by its worst own verdict, and what it left unanswered; a good group counts for all
+    its nodes. A partner that nobody had to meet was not asked about."""
     own: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in (v for v in (*attributed, *alone) if len(v.participants) == 1):
         own[verdict.participants[0]].append(verdict)
@@ -30,10 +36,15 @@ def roll_up(
     tested = {name for p in plan.phases for e in p.entries for name in e.nodes or ()}
     partners = set(plan.partners) - tested
     unmet = {name for name in partners if not own[name] and not passed[name]}
-    return tuple(
+    verdicts = [
         _node_verdict(node.name, own[node.name], passed[node.name], tuple(how))
         for node in plan.nodes
         if node.name not in unmet
+    ]
+    owed = unanswered(plan, verdicts, own, executions)
+    return tuple(
+        replace(verdict, owes=owed[verdict.node]) if verdict.node in owed else verdict
+        for verdict in verdicts
     )
 
 

@@ -24,7 +24,14 @@ from anubis.core.network.localization import (
 from anubis.core.network.posterior import Observation
 from anubis.core.network.traffic import LIMIT, Traffic
 from anubis.core.network.unexplained import unexplained_parts
-from anubis.core.records import Counters, Judgement, PartVerdict, Plan, Verdict
+from anubis.core.records import (
+    COMPARED_IN_VAIN,
+    Counters,
+    Judgement,
+    PartVerdict,
+    Plan,
+    Verdict,
+)
 
 NOTHING_COUNTED = Counters()
 SURE = 0.9  # of a cause, before it is called defective
@@ -204,7 +211,14 @@ def node_verdicts(
             yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
         elif node in in_doubt - met_well:
             reason = "no pair with this node could be judged"
-            yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            yield _on_node(node, Judgement.UNKNOWN, _code_of_doubts(node, traffic), reason)
+
+
+def _code_of_doubts(node: str, traffic: Traffic) -> str:
+    """A node whose pairs measured, and could be compared with nothing, has answered."""
+    strays = [stray for stray in traffic.strays if stray.reason and node in stray.nodes]
+    codes = {stray.code for stray in strays}
+    return min(codes) if codes <= COMPARED_IN_VAIN else "NO-GOOD-PAIR"
 
 
 def _seats(traffic: Traffic) -> tuple[set[Seat], dict[Seat, list[Flow]]]:

@@ -1,8 +1,13 @@
-"""What the history vouches for: which passes of a node still count, and who is out of service.
+"""What the history vouches for: which passes of a node still count, who is out of service, and who
+owes an answer.
 
 A pass counts as long as nothing happened to its node since: no incident, no repair, no defect, no
 event that presumes one. It proves nothing while an incident or a repair goes on, and a result that
 is dated in the future proves nothing before that time has come.
+
+What a node left unanswered in a campaign (`core.judging.unanswered` says what that is) it owes until
+it passes it in a later one, asked for no less, or the program says that it does not apply. Whatever
+else it passes meanwhile, nothing is known of it.
 """
 
 from __future__ import annotations
@@ -11,6 +16,8 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum
 from itertools import chain, compress, repeat
 from operator import itemgetter
 from typing import Self
@@ -25,10 +32,36 @@ from anubis.core.past.tracks import IncidentColumns, Track, ends, extreme, numbe
 from anubis.core.records import Judgement
 
 ANY = Strength()  # each pass counts by its name
+ANSWERS = (Judgement.HEALTHY, Judgement.NOT_APPLICABLE)
 MOST_OWED = 3  # benchmarks that a reason names
 
-PASSED, FAILED = range(2)  # at one instant a pass comes first: in doubt, it is void
-_Result = tuple[float, int, Validation]  # at, which of these, and what it is
+
+class _Kind(IntEnum):
+    """Of a result; at one instant a pass comes first: in doubt, it is void."""
+
+    PASSED = 0
+    OWED = 1
+    FAILED = 2
+
+
+_Result = tuple[float, _Kind, Validation]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owed:
+    """Benchmarks that a node did not answer in one campaign, nor passed since."""
+
+    benchmarks: tuple[str, ...]  # by name
+    campaign: str
+    code: str  # of the verdict on the node there
+    since: float
+
+    def __str__(self) -> str:
+        day = datetime.fromtimestamp(self.since, UTC)
+        return (
+            f"{_named(self.benchmarks)} since {day:%Y-%m-%d %H:%M} UTC (campaign {self.campaign}:"
+            f" {self.code})"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +71,7 @@ class Standing:
     passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
     counted: Mapping[str, Mapping[str, float]]  # and when with all that is required of it
     unfit: Mapping[str, str]  # nodes that are out of service, and why
+    owes: Mapping[str, tuple[Owed, ...]]  # by node: what it has to pass, the oldest first
     down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
     early: frozenset[str]  # nodes with a pass that is dated in the future
 
@@ -45,7 +79,20 @@ class Standing:
         """Without any further test."""
         if node in self.unfit:
             return Judgement.DEFECTIVE
-        return Judgement.HEALTHY if self.passed.get(node) else Judgement.UNKNOWN
+        return Judgement.HEALTHY if self.is_proven(node) else Judgement.UNKNOWN
+
+    def is_proven(self, node: str) -> bool:
+        """Whether it passed something that counts, and owes nothing."""
+        return bool(self.passed.get(node)) and node not in self.owes
+
+    def owed_by(self, node: str) -> tuple[str, ...]:
+        """Benchmarks, by name."""
+        return tuple(sorted({name for owed in self.owes.get(node, ()) for name in owed.benchmarks}))
+
+    def why_unknown(self, node: str) -> str:
+        """What it owes and since when; empty if it owes nothing."""
+        owed = self.owes.get(node, ())
+        return f"it owes an answer: {'; '.join(map(str, owed))}" if owed else ""
 
 
 def standing(
@@ -67,11 +114,15 @@ def standing(
     for at, node in _shaken(results, notices, now):
         cleared[node] = max(at, cleared.get(node, at))
     during = outs.going_on([result.node for *_, result in results], [at for at, *_ in results])
-    for (at, _, result), is_out in zip(results, during.tolist(), strict=True):
-        if result.judgement is Judgement.DEFECTIVE:
-            trails[result.node].fail(result, findings)
-        elif not is_out:
-            trails[result.node].succeed(result, counts=at > cleared.get(result.node, -math.inf))
+    for (at, kind, result), is_out in zip(results, during.tolist(), strict=True):
+        trail = trails[result.node]
+        match kind:
+            case _Kind.FAILED:
+                trail.fail(result, findings)
+            case _Kind.OWED:
+                trail.owe(at, result)
+            case _Kind.PASSED if not is_out:
+                trail.succeed(result, counts=at > cleared.get(result.node, -math.inf))
     still = outs.still
     return Standing(
         passed={node: trail.passed for node, trail in trails.items() if trail.passed},
@@ -82,9 +133,15 @@ def standing(
             for node, trail in trails.items()
             if node not in still and (why := trail.why_unfit())
         },
+        owes={node: owed for node, trail in trails.items() if (owed := trail.still_owed)},
         down=frozenset(still),
         early=frozenset(result.node for result in validations if _is_early(result, now)),
     )
+
+
+def _named(benchmarks: Sequence[str]) -> str:
+    more = len(benchmarks) - MOST_OWED
+    return ", ".join(benchmarks[:MOST_OWED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_early(result: Validation, now: float) -> bool:
@@ -92,12 +149,15 @@ def _is_early(result: Validation, now: float) -> bool:
 
 
 def _results(validations: Iterable[Validation], now: float) -> Iterator[_Result]:
-    """A defect that is dated in the future was found all the same: a clock was wrong."""
+    """What is dated in the future was found, or left unanswered, all the same: a clock was wrong;
+    but nothing was passed by then."""
     for result in validations:
         if result.judgement is Judgement.DEFECTIVE:
-            yield min(result.at, now), FAILED, result
-        elif result.judgement is Judgement.HEALTHY and result.at <= now:
-            yield result.at, PASSED, result
+            yield min(result.at, now), _Kind.FAILED, result
+        if result.owes:
+            yield min(result.at, now), _Kind.OWED, result
+        elif result.judgement in ANSWERS and result.at <= now:
+            yield result.at, _Kind.PASSED, result
 
 
 def _shaken(
@@ -105,7 +165,7 @@ def _shaken(
 ) -> Iterator[tuple[float, str]]:
     """When a defect was found on a node, or an event presumed one."""
     for at, kind, result in results:
-        if kind == FAILED:
+        if kind is _Kind.FAILED:
             yield at, result.node
     for notice in notices:
         if notice.presumes_defect:
@@ -174,29 +234,66 @@ class _Trail:
     passed: dict[str, float] = field(default_factory=dict)
     counted: dict[str, float] = field(default_factory=dict)
     defect: Validation | None = None  # the last that is not disproved
-    owed: dict[str, str] = field(default_factory=dict)  # benchmarks that found it, in campaigns
+    found_by: dict[str, str] = field(default_factory=dict)  # benchmarks, and in which campaigns
+    owed: dict[tuple[str, str], Validation] = field(default_factory=dict)  # campaign, benchmark
+    owed_since: dict[str, float] = field(default_factory=dict)  # by campaign
 
     def fail(self, result: Validation, findings: Mapping[tuple[str, str], Collection[str]]) -> None:
         self.defect = result
         found_by = findings.get((result.campaign, result.node)) or result.benchmarks
-        self.owed.update(dict.fromkeys(found_by, result.campaign))
+        self.found_by.update(dict.fromkeys(found_by, result.campaign))
+
+    def owe(self, at: float, result: Validation) -> None:
+        """Earlier passes say nothing of what was left unanswered since."""
+        self.owed_since[result.campaign] = at
+        for name in result.owes:
+            self.owed[result.campaign, name] = result
+            self.passed.pop(name, None)
+            self.counted.pop(name, None)
 
     def succeed(self, result: Validation, *, counts: bool) -> None:
-        """A pass that something has shaken since disproves an older defect all the same."""
-        for name in [name for name in self.owed if name in result.benchmarks]:
-            if self.strength.is_enough(result.campaign, self.owed[name], name):
-                del self.owed[name]
-        if not self.owed:
+        """A pass that something has shaken since disproves an older defect, and answers what was
+        owed, all the same."""
+        passed = result.benchmarks if result.judgement is Judgement.HEALTHY else ()
+        for name in [name for name in self.found_by if name in passed]:
+            if self.strength.is_enough(result.campaign, self.found_by[name], name):
+                del self.found_by[name]
+        if not self.found_by and result.judgement is Judgement.HEALTHY:
             self.defect = None
+        for campaign, name in list(self.owed):
+            if name in result.inapplicable or (
+                name in passed and self.strength.is_enough(result.campaign, campaign, name)
+            ):
+                del self.owed[campaign, name]
         if counts:
-            self.passed.update(dict.fromkeys(result.benchmarks, result.at))
-            self.counted.update(dict.fromkeys(self.strength.counting(result), result.at))
+            self.passed.update(dict.fromkeys(passed, result.at))
+            counting = self.strength.counting(result) if passed else ()
+            self.counted.update(dict.fromkeys(counting, result.at))
+
+    @property
+    def still_owed(self) -> tuple[Owed, ...]:
+        """By campaign, the oldest first."""
+        if not self.owed:
+            return ()
+        names = defaultdict[str, list[str]](list)
+        for campaign, name in sorted(self.owed):
+            names[campaign].append(name)
+        return tuple(
+            Owed(
+                benchmarks=tuple(names[campaign]),
+                campaign=campaign,
+                code=self.owed[campaign, names[campaign][0]].code,
+                since=since,
+            )
+            for campaign, since in self.owed_since.items()
+            if campaign in names
+        )
 
     def why_unfit(self) -> str:
         """Empty where it is not."""
         if self.defect is None:
             return ""
         why = f"it was defective in campaign {self.defect.campaign} ({self.defect.code})"
-        if 0 < len(self.owed) <= MOST_OWED:
-            why += f" and has not passed {', '.join(sorted(self.owed))} since"
+        if 0 < len(self.found_by) <= MOST_OWED:
+            why += f" and has not passed {', '.join(sorted(self.found_by))} since"
         return why

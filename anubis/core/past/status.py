@@ -74,6 +74,8 @@ class Validation:
     code: str = ""
     benchmarks: tuple[str, ...] = ()  # those that measured the node, by name and in order
     campaign: str = ""
+    inapplicable: tuple[str, ...] = ()  # those that said they do not apply to it
+    owes: tuple[str, ...] = ()  # those that were asked of it and that it did not answer
 
 
 @dataclass(frozen=True, kw_only=True)
