@@ -146,6 +146,7 @@ class Past:
     risk: Risk | None  # None: no model is trained
     heard_at: float | None  # when the last incident began that anybody told; None: nobody ever did
     defects: Sequence[Defect]
+    incidents: IncidentColumns  # that were imported and have begun
     categories: Mapping[str, Mapping[str, int]]  # by node: how many incidents of each category
     links: Mapping[tuple[str, ...], str]  # good nodes with something bad between them, and why
     measured_s: Mapping[tuple[str, str], float]
@@ -179,6 +180,7 @@ def read_past(
         risk=risk,
         heard_at=float(incidents.start.max()) if len(incidents) else None,
         defects=recall(defects, by_now, findings, incidents),
+        incidents=imported,
         categories=recall(_categories, incidents),
         links=bad_links(history.experience.faulty_paths(), by_now, strength),
         measured_s=history.experience.durations_s(),

@@ -29,8 +29,9 @@ from anubis.core.lifecycle.events import (
     VerdictReached,
     Waited,
 )
+from anubis.core.lifecycle.incidents import last_ends, open_incidents
 from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Life, Proof
+from anubis.core.lifecycle.life import Debt, Life, Proof
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.lifecycle.reasons import reason
 from anubis.core.lifecycle.suspicions import nodes_suspected
@@ -251,7 +252,8 @@ class _Hand:
             keeper, news = turn.keeper(self._policy), turn.news()
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             events.sort(key=attrgetter("at"))
-            waited = self._waited(past, at, repertoire.policy.horizon_h)
+            known = {life.node for life in keeper.lives.values() if life.incidents}
+            waited = self._waited(past, known, at, repertoire.policy.horizon_h)
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)
             turn.end(keeper, _heard(news, verdicts), at)
@@ -306,7 +308,9 @@ class _Hand:
         note(notices, self._part)
         return seen
 
-    def _waited(self, past: Past, at: float, horizon_h: float) -> Waited:
+    def _waited(
+        self, past: Past, in_incidents: Collection[str], at: float, horizon_h: float
+    ) -> Waited:
         watches = self._part.watches.all()
         watched = {w.node for w in watches if w.until is None or w.until > at}
         held = {hold.node for hold in self._part.holds.current(at)}
@@ -317,6 +321,8 @@ class _Hand:
             watched=frozenset(watched),
             unproven=frozenset(watched - vouched),
             unreachable=frozenset(held | past.standing.down),
+            incidents=open_incidents(past.incidents, at),
+            ended=last_ends(past.incidents, in_incidents, at),
         )
 
     def _verdicts(self, past: Past, at: float) -> list[VerdictReached]:
@@ -468,8 +474,10 @@ class _Hand:
         return any(hold.holder == holder for hold in self._part.holds.current(self._caller.clock()))
 
     def _answer_untested(self, action: LifeAction, test: Prove, past: Past, at: float) -> None:
-        """No test is worth its time. That proves nothing of nodes that need all of a suite."""
-        if test.proof in (Proof.FULL, Proof.CHECK):
+        """No test is worth its time. That proves nothing of nodes that need all of a suite, nor of
+        those that had an incident."""
+        has_debt = any(o.debt is Debt.INCIDENT for owed in test.owed.values() for o in owed)
+        if has_debt or test.proof in (Proof.FULL, Proof.CHECK):
             suite = self._terms(test.proof).suite
             self._refuse(action, test, f'no benchmark of suite "{suite}" can run on these nodes')
             return

@@ -85,7 +85,9 @@ def _tickets(
 def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket:
     defect = life.defect
     action, order = opened.get(life.ticket, (None, None))
-    code = defect.code if defect else order.code if order else life.out_code
+    code, why = life.why_out if life.must_be_out else (life.out_code, "")
+    if order and not defect:
+        code, why = order.code, order.reason
     remedy = remedy_of(code, policy)
     return Ticket(
         cluster=cluster,
@@ -93,7 +95,7 @@ def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket
         ticket=life.ticket,
         state=life.state.value,
         code=code,
-        reason=defect.reason if defect else order.reason if order else "",
+        reason=why,
         campaign=defect.campaign if defect else order.campaign if order else "",
         opened_at=action.at if action else defect.at if defect else _since(life),
         is_proposed=action is not None and action.stage is Stage.PROPOSED,
@@ -104,7 +106,10 @@ def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket
 
 
 def _since(life: Life) -> float | None:
-    """Of a repair that was told without a defect."""
+    """Of a repair that was told without a defect, or of an incident."""
+    if not life.is_broken:
+        owed = [owed.at for owed in life.owed if owed.debt is Debt.INCIDENT]
+        return min([*(incident.at for incident in life.incidents), *owed], default=None)
     begun = max(life.repair_begun_at, life.repair_done_at)
     return begun if math.isfinite(begun) else None
 

@@ -637,8 +637,9 @@ class TicketLine(TypedDict):
     action: str | None
     """What to do, where the policy says it."""
     awaits: str | None
-    """What has to come first: jobs (to end), repair, end-of-repair, proof, verdict (of a test that
-    runs) or answer (of the node). null: it is closed."""
+    """What has to come first: jobs (to end), repair, end-of-repair, proof, end-of-incident, test
+    (that it passes since its incident), verdict (of a test that runs) or answer (of the node).
+    null: it is closed."""
     closed_at: float | None
     closed_by: str
     """The campaign that proved the repair."""

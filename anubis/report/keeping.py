@@ -71,6 +71,8 @@ def why(life: Life) -> str:
     """Why a node stands where it does."""
     if life.defect is not None:
         return f"{life.defect.code}: {life.defect.reason}"
+    if life.incidents:
+        return life.why_out[1]
     if life.is_cordoned_by_others:
         return f"kept from jobs by a person: {life.cordon}"
     owed = [" ".join(filter(None, (owed.debt.value, owed.about))) for owed in life.owed]

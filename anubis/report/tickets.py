@@ -27,6 +27,8 @@ class Awaited(StrEnum):
     REPAIR = "repair"
     END_OF_REPAIR = "end-of-repair"
     PROOF = "proof"
+    END_OF_INCIDENT = "end-of-incident"
+    TEST = "test"
     VERDICT = "verdict"
     ANSWER = "answer"
 
@@ -36,6 +38,8 @@ OWED = {
     Awaited.REPAIR: "a repair, and the proof of it",
     Awaited.END_OF_REPAIR: "the end of its repair, and the proof of it",
     Awaited.PROOF: f"the proof of its repair: {PROOFS[Proof.FULL]}",
+    Awaited.END_OF_INCIDENT: "the end of its incident, and a test that it passes since",
+    Awaited.TEST: "a test that it passes since its incident",
     Awaited.VERDICT: "the verdict of the test that runs now",
     Awaited.ANSWER: "an answer: its orchestrator does not show it",
 }
@@ -107,6 +111,8 @@ def awaited(life: Life) -> Awaited:
             return Awaited.ANSWER
         case State.REPAIRING:
             return Awaited.END_OF_REPAIR
+        case _ if not life.is_broken and not life.ticket:
+            return Awaited.END_OF_INCIDENT if life.incidents else Awaited.TEST
         case State.DRAINING if life.jobs:
             return Awaited.JOBS
     return Awaited.PROOF if life.owes(Debt.REPAIR) else Awaited.REPAIR

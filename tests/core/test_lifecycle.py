@@ -34,9 +34,10 @@ from anubis.core.lifecycle.events import (
     Waited,
 )
 from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Life, Proof, State
+from anubis.core.lifecycle.life import Life, OpenIncident, Proof, State
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.lifecycle.reasons import NO_DEFECT, is_ours, reason
+from anubis.core.lifecycle.reserve import reserve_of
 from anubis.core.past.events import (
     FleetUpgraded,
     IncidentReported,
@@ -240,9 +241,9 @@ def test_a_test_that_began_before_the_repair_was_done_proves_nothing(cluster):
 
 def test_healthy_is_no_proof_where_not_enough_was_measured(cluster):
     cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category="gpu")))
-    assert cluster.state() is State.SUSPECT
+    assert cluster.state() is State.DRAINING
     cluster.conclude(UNPROVEN, "n0")
-    assert cluster.state() is State.SUSPECT
+    assert cluster.state() is State.DRAINING
     cluster.conclude(HEALTHY, "n0")
     assert cluster.state() is State.IN_SERVICE
 
@@ -260,7 +261,7 @@ def test_nothing_is_tested_where_somebody_is_at_work(cluster):
 def test_what_was_held_earlier_is_no_news_even_after_a_restart(cluster):
     free = Waited(at=cluster.later())
     cluster.hear(free)
-    cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n1",), category="gpu")))
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n1",))))
     cluster.held = frozenset({"n1"})
     assert cluster.tick() == []
     keeper = cluster.keeper
@@ -336,7 +337,7 @@ def test_a_light_check_settles_no_incident_and_proves_no_repair(cluster):
     cluster.conclude(DEFECTIVE, "n1")
     cluster.hear(noticed(cluster.later(), RepairDone(nodes=("n1",))))
     cluster.conclude(CHECKED, "n0", "n1")
-    assert cluster.state("n0") is State.SUSPECT
+    assert cluster.state("n0") is State.DRAINING
     assert cluster.state("n1") is State.DRAINING
 
 
@@ -344,7 +345,7 @@ def test_proof_of_one_category_says_nothing_of_another(cluster):
     cluster.hear(noticed(cluster.later(), IncidentReported(nodes=("n0",), category="gpu")))
     of_network = Concluded(judgement=Judgement.HEALTHY, proof=Proof.OF_CATEGORY, about="network")
     cluster.conclude(of_network, "n0")
-    assert cluster.state() is State.SUSPECT
+    assert cluster.state() is State.DRAINING
     cluster.conclude(replace(of_network, about="gpu"), "n0")
     assert cluster.state() is State.IN_SERVICE
 
@@ -399,6 +400,70 @@ def test_a_suspicion_that_nobody_could_test_for_a_week_is_given_up_with_the_reas
     ended = only(cluster.tick(), EndSuspicion)
     assert ended.outcome is Outcome.GIVEN_UP
     assert "7 days" in ended.reason
+
+
+# --- incidents -----------------------------------------------------------------------------
+
+
+def alert(cluster, *nodes, ended=None):
+    """What the history has when the turn is taken: a GPUXid on these nodes."""
+    began = cluster.now
+    incidents = {node: (OpenIncident(category="GPUXid", at=began),) for node in nodes}
+    return Waited(at=cluster.later(), incidents=incidents, ended=ended or {})
+
+
+def test_a_node_in_an_incident_is_out_and_stays_out_until_it_has_passed_since(cluster):
+    cordon = only(cluster.hear(alert(cluster, "n0")), Cordon)
+    assert (cordon.node, cordon.code, cordon.mode) == ("n0", "INCIDENT", Mode.ACT)
+    assert cordon.reason == 'its incident "GPUXid" is not over'
+    cluster.look()
+    assert cluster.state() is State.OUT
+    cluster.conclude(HEALTHY, "n0")  # while it goes on, nothing is proven
+    assert not cluster.hear(alert(cluster, "n0"))
+    over = alert(cluster, ended={"n0": {"GPUXid": cluster.later()}})
+    test = only(cluster.hear(over), Prove)
+    assert (test.proof, test.about, {*test.owed}) == (Proof.OF_CATEGORY, "GPUXid", {"n0"})
+    assert not [c for c in cluster.commands if isinstance(c, Release)]
+    passed = Concluded(judgement=Judgement.HEALTHY, proof=test.proof, about=test.about)
+    assert only(cluster.answer(test, passed), Release).node == "n0"
+    cluster.look()
+    assert cluster.state() is State.IN_SERVICE
+
+
+def test_an_incident_whose_report_was_taken_back_leaves_nothing_to_prove(cluster):
+    cluster.hear(alert(cluster, "n0"))
+    cluster.look()
+    assert only(cluster.tick(), Release).node == "n0"
+
+
+def test_a_spare_with_an_incident_is_none_and_takes_nobody_s_place():
+    cluster = Cluster(policy=with_spares(1))
+    cluster.answer(only(cluster.tick(n3=-1.0), Prove))
+    cluster.look()
+    at = cluster.later()
+    bad = VerdictReached(at=at, began=at, campaign="c", verdicts={"n0": DEFECTIVE})
+    commands = cluster.keeper.handle(bad, alert(cluster, "n3"))  # the same turn hears of both
+    assert not [c for c in commands if isinstance(c, Swap | Release)]
+    assert {c.node: c.code for c in commands if isinstance(c, Cordon)}["n3"] == "INCIDENT"
+    assert not cluster.keeper.lives["n3"].is_reserve  # and another one is chosen
+    assert "n3" not in [life.node for life in reserve_of("h100", cluster.keeper.lives.values())]
+
+
+def test_a_node_with_an_incident_is_not_next_in_line():
+    cluster = Cluster(policy=with_spares(1))
+    waited = replace(alert(cluster, "n3"), risk={"n3": -1.0, "n4": -0.5})
+    assert [c.code for c in cluster.hear(waited) if isinstance(c, Cordon) and c.node == "n3"] == [
+        "INCIDENT"
+    ]
+    assert cluster.keeper.lives["n4"].is_reserve
+
+
+def test_incidents_take_out_no_more_than_the_share():
+    cluster = Cluster(nodes=100, policy=replace(ACTING, out_of_fleet=0.05))
+    commands = cluster.hear(alert(cluster, *(f"n{i}" for i in range(40))))
+    assert sum(isinstance(c, Cordon) for c in commands) == 5
+    assert only(commands, Notify).subject == "fleet"
+    assert cluster.state("n39") is State.DRAINING
 
 
 # --- new nodes -----------------------------------------------------------------------------

@@ -443,7 +443,7 @@ def take_turn(file: Path, *events: KeptEvent) -> list[LifeAction]:
         keeping = history.of("c").keeping
         with keeping.turn("me") as turn:
             keeper = turn.keeper(KeepingPolicy(test=Mode.ACT))
-            keeper.lives.setdefault("n1", Life(node="n1"))
+            keeper.lives.change("n1", lambda life: life)
             for event in events:
                 turn.keep(keeper.handle(Notice(id="e", at=at, event=event)), at)
             turn.keep(keeper.handle(Waited(at=at)), at)

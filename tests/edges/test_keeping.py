@@ -6,6 +6,7 @@ import json
 import shutil
 from copy import copy
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -45,6 +46,7 @@ from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
 from anubis.operations.deciding import Terms, nodes_left_alone
 from anubis.operations.gating import gate
+from anubis.operations.importing import report_incidents
 from anubis.operations.keeping import Keeping, actions, approve, carry_out_test, keep, keeping_of
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.telling import tell
@@ -218,7 +220,8 @@ def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
     assert all(not seen.cordon for seen in site.owner.nodes.values())
     site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
     fleet = site.keep(owner=False)
-    assert [action.command.kind for action in fleet.actions] == ["open-ticket", "cordon", "prove"]
+    kinds = [action.command.kind for action in fleet.actions]
+    assert kinds == ["open-ticket", "cordon", "cordon", "prove"]
     again = site.keep(owner=False)
     assert [action.id for action in again.actions] == [action.id for action in fleet.actions]
 
@@ -390,7 +393,7 @@ def test_a_test_whose_driver_died_before_its_campaign_began_is_begun_again(site,
 
 def test_a_turn_waits_for_no_test_that_another_process_carries_out(site):
     site.keep(**ACT)
-    site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
+    site.tell(FleetUpgraded(nodes=(_good(site),)))
     driven = []
 
     def drive(id):
@@ -420,7 +423,7 @@ def test_a_bad_node_is_out_before_any_test_runs(site, monkeypatch):
     monkeypatch.setattr("anubis.operations.testing.carried_out_tests", _die)
     with pytest.raises(KeyboardInterrupt):
         site.keep(**ACT)
-    assert site.drained == {site.bad}
+    assert site.drained == {site.bad, _good(site)}
 
 
 def test_a_test_that_was_stopped_in_its_campaign_goes_on_and_is_done_once(site):
@@ -468,6 +471,52 @@ def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):
     assert [n for n, state in states(fleet).items() if state is State.SPARE] == ["n3"]
     assert site.owner.nodes["n3"].cordon.startswith("anubis[SPARE]: ")
     assert [a.command.kind for a in fleet.actions].count("prove") == 1
+
+
+def fire(site, node, ended=0.0):
+    """As Alertmanager reports an alert that fires, or one that was resolved."""
+    alert = {
+        "labels": {"alertname": "GPUXid", "node": node},
+        "startsAt": _moment(1.7e9 + 3600),
+        "endsAt": _moment(ended) if ended else "0001-01-01T00:00:00Z",
+    }
+    site.now = max(site.now, 1.7e9 + 7200)
+    text = json.dumps({"alerts": [alert]})
+    wanted = {"mapping": "alertmanager", "cluster": site.cluster, "caller": site.caller}
+    report_incidents(text, "Alertmanager", **wanted)
+
+
+def _moment(at):
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def test_a_firing_alert_drains_its_node_at_the_next_turn_and_until_it_has_passed_since(site):
+    site.keep(**ACT)
+    node = _good(site)
+    fire(site, node)
+    fleet = site.keep(**ACT)
+    assert site.owner.nodes[node].cordon == 'anubis[INCIDENT]: its incident "GPUXid" is not over'
+    assert states(fleet)[node] is State.OUT
+    assert "prove" not in [action.command.kind for action in fleet.actions]
+    fire(site, node, ended=site.now)
+    assert states(site.keep(**{**ACT, "test": Mode.PROPOSE}))[node] is State.OUT
+    assert site.gate(node) is Judgement.UNKNOWN
+    fleet = site.keep(**ACT)
+    assert "prove" in [action.command.kind for action in fleet.actions]
+    assert states(fleet)[node] is State.IN_SERVICE
+    assert node not in site.drained
+
+
+def test_a_spare_with_a_firing_alert_takes_nobody_s_place(site):
+    fleet = site.keep(**ACT, spares={"h100": 1})
+    (spare,) = [node for node, state in states(fleet).items() if state is State.SPARE]
+    other = next(node for node in site.owner.nodes if node not in (spare, site.bad))
+    fire(site, spare)
+    site.tell(RepairBegun(nodes=(other,)))
+    fleet = site.keep(**ACT, spares={"h100": 1})
+    assert {spare, other} <= site.drained
+    assert site.owner.nodes[spare].cordon.startswith("anubis[INCIDENT]: ")
+    assert not [a for a in fleet.actions if a.command.kind == "swap"]
 
 
 def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so(site):

@@ -17,7 +17,7 @@ from anubis.core.diagnosing.diagnostician import diagnose
 from anubis.core.diagnosing.evidence import Collector, Gravity, JobEvidence, LogEvent
 from anubis.core.lifecycle.commands import CloseTicket, EndSuspicion, Mode, OpenTicket, Outcome
 from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Debt, DefectFound, Life
+from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenIncident
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import Notice, SuspicionRaised
 from anubis.core.past.status import Incident, Watch
@@ -67,8 +67,8 @@ def ticket(node, mode=Mode.ACT):
 
 @pytest.fixture
 def kept(near):
-    """Of six nodes one is broken, one repaired, one in repair; one is a spare, one is next, and a
-    person has one. A ticket of a seventh was closed."""
+    """Of eight nodes one is broken, one repaired, one in repair; one is a spare, one is next, and a
+    person has one; one is in an incident, one was. A ticket of a ninth was closed."""
     policy = near.write("keeping.yaml", {"spares": {"h100": 2}})
     house = house_of(str(near.history), keeping=str(policy))
     cordoned = {"cordon": "anubis[X]: x", "cordoned_by_anubis": True}
@@ -87,6 +87,10 @@ def kept(near):
         Life(node="n5", sku="h100"),
         Life(node="n6", sku="h100", cordon="Jo: firmware"),
     ]
+    lives += [
+        Life(node="n7", sku="h100", incidents=(OpenIncident(category="XID", at=NOW),), **cordoned),
+        Life(node="n8", sku="h100", **cordoned).owing(Debt.INCIDENT, NOW, "XID"),
+    ]
     closed = CloseTicket(mode=Mode.ACT, ticket="n9/c", node="n9", campaign="c-proof")
     history = house.history.only()
     keep(history, lives, [ticket("n1"), ticket("n2", Mode.PROPOSE), ticket("n9"), closed])
@@ -100,10 +104,13 @@ def test_each_node_that_is_out_has_its_code_and_what_has_to_come_first(kept):
         "n1": "repair",
         "n2": "proof",
         "n3": "end-of-repair",
+        "n7": "end-of-incident",
+        "n8": "test",
         "n9": None,
     }
     assert (tickets["n1"]["code"], tickets["n1"]["campaign"]) == (CODE, "c-n1")
     assert "throttling" in tickets["n1"]["action"]  # the policy's remedy for the code
+    assert (tickets["n7"]["code"], tickets["n7"]["opened_at"]) == ("INCIDENT", NOW)
     assert [node for node, line in tickets.items() if line["proposed"]] == ["n2"]
     assert (tickets["n9"]["closed_at"], tickets["n9"]["closed_by"]) == (NOW, "c-proof")
     assert items(kept.ask("/v1/tickets?cluster=elsewhere")) == []
@@ -116,7 +123,7 @@ def test_of_spares_the_page_says_how_many_are_wanted_ready_and_next(kept):
     assert (spares["next"], spares["free"]) == (["n5"], 1)
     text = text_of(page(kept, "/tickets"))
     for sentence in (
-        "3 out of service 1 of 2 spares ready",
+        "5 out of service 1 of 2 spares ready",
         "Repair n1, then tell so: anubis tell repair-done NODE.",
         "h100 lacks 1 spare: n5 comes next.",
         "Kept from jobs by a person, and left alone: n6.",

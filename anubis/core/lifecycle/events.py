@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from anubis.core.lifecycle.life import Proof
+from anubis.core.lifecycle.life import OpenIncident, Proof
 from anubis.core.lifecycle.reasons import is_ours
 from anubis.core.past.events import Notice
 from anubis.core.records import Judgement
@@ -111,6 +111,8 @@ class Waited(_Timed):
     watched: frozenset[str] = frozenset()  # nodes that the history knows
     unproven: frozenset[str] = frozenset()  # those of them where nothing was passed that counts
     unreachable: frozenset[str] = frozenset()  # somebody measures there, or they are down
+    incidents: Mapping[str, tuple[OpenIncident, ...]] = field(default_factory=dict)  # by node
+    ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # when, by category
 
 
 LifeEvent = Notice | VerdictReached | TestRefused | FleetSeen | Waited

@@ -1,9 +1,10 @@
 """The keeper of a fleet, as a state machine: what became true in, what is to be done out.
 
 What holds at all times, whatever order events come in, and is tested with saboteurs:
-no node is in service or a spare whose last conclusive verdict is defective, or whose repair was not
-proven since; nothing is tested that somebody holds; only a cordon of ours is released; no more than
-the policy's share is out at once, until a person says so; every suspicion ends.
+no node is in service or a spare whose last conclusive verdict is defective, whose repair was not
+proven since, or which has an incident that is not over or was not followed by a proof; nothing is
+tested that somebody holds; only a cordon of ours is released; no more than the policy's share is
+out at once, until a person says so; every suspicion ends.
 Commands are sent again until the fleet shows their effect. The keeper is its lives and breakers:
 built again from them, it goes on alike.
 """
@@ -219,6 +220,7 @@ class Keeper:
     def _aged(self, life: Life, event: Waited) -> Learnt:
         """Time has passed there."""
         commands: list[LifeCommand] = []
+        life = _as_reported(life, event)
         if life.node in event.unproven:
             life = _doubted(life, event.at)
         if life.trial and event.at - life.trial.at > self._policy.answered_s:
@@ -291,7 +293,7 @@ class Keeper:
         ]
         if verdict.is_fit and life.defect and life.defect.at <= event.began:
             life = replace(life, defect=None)
-        if life.ticket and not life.must_be_out:
+        if life.ticket and not life.is_broken:
             commands.append(
                 CloseTicket(
                     mode=self._policy.ticket,
@@ -388,7 +390,7 @@ class Keeper:
             and not is_out_of_reach
             and not life.is_cordoned_by_others
         )
-        is_asked_for = bool(life.owed) and not life.is_in_repair
+        is_asked_for = bool(life.owed) and not life.is_in_repair and not life.incidents
         awaits_repair = life.defect is not None and not life.owes(Debt.REPAIR)
         return is_free and is_asked_for and rested and not awaits_repair
 
@@ -424,7 +426,7 @@ class Keeper:
         return not self._breaker(scope).is_open and self._room(scope).left_for_new > 0
 
     def _take_out(self, life: Life, at: float) -> list[LifeCommand]:
-        code, reason = _why_out(life)
+        code, reason = life.why_out
         is_first = not life.is_taken_out
         if is_first and (blocked := self._blocked(life)) is not None:
             return blocked
@@ -519,6 +521,19 @@ def _serving(life: Life, at: float) -> Life:
     return replace(life, present=True, present_at=at).owing(Debt.DOUBT, at)
 
 
+def _as_reported(life: Life, event: Waited) -> Life:
+    """An incident that is over leaves something to prove, unless its report was taken back."""
+    now = event.incidents.get(life.node, ())
+    still = {incident.category for incident in now}
+    over = {incident.category for incident in life.incidents} - still
+    ended = event.ended.get(life.node, {})
+    if now != life.incidents:
+        life = replace(life, incidents=now)
+    for category in sorted(over & ended.keys()):
+        life = life.owing(Debt.INCIDENT, ended[category], category)
+    return life
+
+
 def _doubted(life: Life, at: float) -> Life:
     """The history vouches for nothing there, whatever the reason."""
     if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
@@ -568,12 +583,6 @@ def _not_reserve(life: Life) -> Life:
 
 def _urgency(life: Life) -> int:
     return min(URGENCY.index(owed.debt) for owed in life.owed)
-
-
-def _why_out(life: Life) -> tuple[str, str]:
-    if life.defect is not None:
-        return life.defect.code, life.defect.reason
-    return "REPAIR", "in repair" if life.is_in_repair else "its repair is not proven"
 
 
 def _ended(id: str, node: str, outcome: Outcome, reason: str) -> EndSuspicion:

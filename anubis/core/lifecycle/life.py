@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Self
 
-from anubis.core.lifecycle.reasons import NO_DEFECT, code_of
+from anubis.core.lifecycle.reasons import INCIDENT, NO_DEFECT, REPAIR, code_of
 
 ENDED_KEPT = 16  # jobs: a beginning that is told after the end comes soon after it
 
@@ -33,7 +33,7 @@ class Debt(StrEnum):
     NEW = "new"
     UPGRADE = "upgrade"
     DOUBT = "doubt"  # it serves, and nothing that it passed counts
-    INCIDENT = "incident"
+    INCIDENT = "incident"  # it stays out until it has passed what finds such defects
     SUSPICION = "suspicion"
     REPAIR = "repair"
     RESERVE = "reserve"  # a spare is proven before it is one
@@ -87,6 +87,14 @@ class DefectFound:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OpenIncident:
+    """One that is not over, as the history has it: imported, or a monitor's alert."""
+
+    category: str
+    at: float  # when it began
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpenTest:
     """A test that was asked for and has not been answered."""
 
@@ -116,6 +124,7 @@ class Life:
     judged_at: float = -math.inf  # the last conclusive verdict
     proven_at: float = -math.inf  # when the last test began that was full proof
     defect: DefectFound | None = None
+    incidents: tuple[OpenIncident, ...] = ()
     ticket: str = ""
     repair_begun_at: float = -math.inf
     repair_done_at: float = -math.inf
@@ -133,9 +142,27 @@ class Life:
         return self.present and not self.retired
 
     @property
-    def must_be_out(self) -> bool:
+    def is_broken(self) -> bool:
         """A defect, or a repair that nothing has proven."""
         return self.is_in_repair or self.defect is not None or self.owes(Debt.REPAIR)
+
+    @property
+    def must_be_out(self) -> bool:
+        """It is broken, in an incident, or nothing was proven since the incident."""
+        return self.is_broken or bool(self.incidents) or self.owes(Debt.INCIDENT)
+
+    @property
+    def why_out(self) -> tuple[str, str]:
+        """The code and the reason, of a node that must be out."""
+        if self.defect is not None:
+            return self.defect.code, self.defect.reason
+        if self.is_broken:
+            return REPAIR, "in repair" if self.is_in_repair else "its repair is not proven"
+        if self.incidents:
+            first = min(self.incidents, key=attrgetter("at"))
+            return INCIDENT, f'its incident "{first.category}" is not over'
+        after = next((owed.about for owed in self.owed if owed.debt is Debt.INCIDENT), "")
+        return INCIDENT, f'it has not passed a test since its incident "{after}"'
 
     @property
     def is_taken_out(self) -> bool:

@@ -10,6 +10,8 @@ LONGEST = 200
 SPARE = "SPARE"  # the code of a node that is well, and kept from jobs as a spare
 UNPROVEN = "UNPROVEN"  # of a new node that nothing is held against
 NO_DEFECT = (SPARE, UNPROVEN)
+REPAIR = "REPAIR"  # of a repair that goes on, or is not proven, where no defect was found
+INCIDENT = "INCIDENT"  # of one that is not over, or after which nothing was proven
 _OURS = re.compile(r"anubis\[([^\]\s]+)\]: ")
 
 

@@ -1,0 +1,33 @@
+"""Which incidents of the history are not over, and when others ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+import numpy as np
+
+from anubis.core.lifecycle.life import OpenIncident
+from anubis.core.past.tracks import IncidentColumns
+
+
+def open_incidents(incidents: IncidentColumns, at: float) -> dict[str, tuple[OpenIncident, ...]]:
+    """By node, those that began first coming first."""
+    rows = np.flatnonzero((incidents.start <= at) & (incidents.end > at))
+    by_node: defaultdict[str, list[OpenIncident]] = defaultdict(list)
+    for row in rows[np.argsort(incidents.start[rows], kind="stable")].tolist():
+        incident = OpenIncident(category=incidents.category[row], at=float(incidents.start[row]))
+        by_node[incidents.node[row]].append(incident)
+    return {node: tuple(of_node) for node, of_node in by_node.items()}
+
+
+def last_ends(
+    incidents: IncidentColumns, nodes: Collection[str], at: float
+) -> dict[str, dict[str, float]]:
+    """Of these nodes: when the last incident of each category was over."""
+    by_node: dict[str, dict[str, float]] = {}
+    for incident in incidents.about(nodes) if nodes else ():
+        if incident.end is not None and incident.end <= at:
+            ends = by_node.setdefault(incident.node, {})
+            ends[incident.category] = max(incident.end, ends.get(incident.category, incident.end))
+    return by_node
