@@ -320,6 +320,7 @@ class _Hand:
             risk=risks(past, sorted(watched), at, horizon_h) if self._policy.spares else {},
             watched=frozenset(watched),
             unproven=frozenset(watched - vouched),
+            owes=frozenset(past.standing.owes),
             unreachable=frozenset(held | past.standing.down),
             incidents=open_incidents(past.incidents, at),
             ended=last_ends(past.incidents, in_incidents, at),
@@ -348,6 +349,7 @@ class _Hand:
                         verdict,
                         tests.get(conclusion.campaign),
                         is_fit=verdict.node not in past.standing.unfit,
+                        owes=verdict.node in past.standing.owes,
                         is_full=verdict.node in proven
                         and latest[verdict.node] == conclusion.campaign,
                     )
@@ -540,7 +542,7 @@ def _event(test: Prove) -> FleetEvent:
 
 
 def _concluded(
-    verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, is_full: bool
+    verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, is_full: bool
 ) -> Concluded:
     """What was chosen as proof is proof; otherwise all that a new node has to pass."""
     asked_for = test if test and verdict.node in test.owed else None
@@ -551,6 +553,7 @@ def _concluded(
         proof=asked_for.proof if asked_for else Proof.FULL if is_full else None,
         about=asked_for.about if asked_for else "",
         is_fit=is_fit,
+        owes=owes,
     )
 
 

@@ -34,10 +34,10 @@ from anubis.core.lifecycle.events import (
     Waited,
 )
 from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Life, OpenIncident, Proof, State
+from anubis.core.lifecycle.life import Debt, Life, OpenIncident, Proof, State
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.lifecycle.reasons import NO_DEFECT, is_ours, reason
-from anubis.core.lifecycle.reserve import reserve_of
+from anubis.core.lifecycle.reserve import next_in_line, reserve_of
 from anubis.core.past.events import (
     FleetUpgraded,
     IncidentReported,
@@ -56,7 +56,7 @@ from anubis.core.records import Judgement
 
 HEALTHY = Concluded(judgement=Judgement.HEALTHY, proof=Proof.FULL, is_fit=True)
 DEFECTIVE = Concluded(judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", reason="it is slow")
-UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner")
+UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner", owes=True)
 UNPROVEN = Concluded(judgement=Judgement.HEALTHY)
 CHECKED = Concluded(judgement=Judgement.HEALTHY, proof=Proof.LIGHT)
 ACTING = KeepingPolicy(
@@ -279,10 +279,12 @@ def test_an_unknown_node_is_tried_again_less_and_less_often_and_a_person_is_told
                 tries.append(cluster.now)
                 ended += cluster.answer(command, UNKNOWN)
     pauses = [after - before for before, after in pairwise(tries)]
-    assert len(tries) == 3
     assert pauses == sorted(pauses)
-    assert only(ended, EndSuspicion).outcome is Outcome.GIVEN_UP
-    assert "came to nothing" in only(ended, Notify).sentence
+    assert pauses[-1] > 10 * pauses[0]
+    end, told = ended[1], ended[0]
+    assert (only(ended, EndSuspicion), end.outcome) == (end, Outcome.GIVEN_UP)
+    assert told.sentence.startswith("3 tests in a row came to nothing")
+    assert cluster.state() is State.SUSPECT  # it owes an answer still
 
 
 def test_what_was_suspected_is_confirmed_or_refuted_by_a_test_that_began_later(cluster):
@@ -400,6 +402,54 @@ def test_a_suspicion_that_nobody_could_test_for_a_week_is_given_up_with_the_reas
     ended = only(cluster.tick(), EndSuspicion)
     assert ended.outcome is Outcome.GIVEN_UP
     assert "7 days" in ended.reason
+
+
+# --- what was not answered -----------------------------------------------------------------
+
+
+def test_what_anybody_s_test_left_unanswered_is_owed_until_a_later_one_answers_it(cluster):
+    cluster.conclude(UNKNOWN, "n0")
+    assert cluster.state() is State.SUSPECT
+    cluster.conclude(CHECKED, "n0")  # says nothing of it
+    assert cluster.state() is State.SUSPECT
+    test = only(cluster.hear(Waited(at=cluster.later(1))), Prove)  # at once
+    assert (test.proof, {*test.owed}) == (Proof.FULL, {"n0"})
+    cluster.answer(test)
+    assert cluster.state() is State.IN_SERVICE
+
+
+def test_the_history_says_who_owes_an_answer_and_who_owes_none_any_more(cluster):
+    cluster.hear(Waited(at=cluster.later(), owes=frozenset({"n0"})))
+    assert cluster.keeper.lives["n0"].owes(Debt.ANSWER)
+    cluster.tick()  # nobody looked
+    assert cluster.keeper.lives["n0"].owes(Debt.ANSWER)
+    cluster.hear(Waited(at=cluster.later(), owes=frozenset()))
+    assert not cluster.keeper.lives["n0"].owed
+
+
+def test_who_passes_and_owes_an_answer_still_is_asked_less_and_less_often(cluster):
+    cluster.conclude(UNKNOWN, "n0")
+    asked = []
+    for _ in range(100):
+        for command in cluster.hear(Waited(at=cluster.later(), owes=frozenset({"n0"}))):
+            if isinstance(command, Prove):
+                asked.append(cluster.now)
+                cluster.answer(command, replace(HEALTHY, owes=True))
+    pauses = [after - before for before, after in pairwise(asked)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 10 * pauses[0]
+    assert any("not every test" in c.sentence for c in cluster.commands if isinstance(c, Notify))
+
+
+def test_who_owes_an_answer_is_no_spare_takes_nobody_s_place_and_is_not_next():
+    cluster = Cluster(policy=with_spares(1))
+    cluster.answer(only(cluster.tick(n3=-1.0), Prove))
+    cluster.look()
+    cluster.conclude(UNKNOWN, "n3", "n4")
+    assert cluster.state("n3") is State.SUSPECT
+    assert not [c for c in cluster.conclude(DEFECTIVE, "n0") if isinstance(c, Swap)]
+    lives = cluster.keeper.lives.values()
+    assert {"n3", "n4"}.isdisjoint(life.node for life in next_in_line("h100", lives, {}))
 
 
 # --- incidents -----------------------------------------------------------------------------

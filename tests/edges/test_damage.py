@@ -24,7 +24,7 @@ from anubis.core.lifecycle.actions import LifeAction
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import Mode
 from anubis.core.lifecycle.events import Waited
-from anubis.core.lifecycle.life import Life, State
+from anubis.core.lifecycle.life import State
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import KeptEvent, NodeAdded, Notice
 from anubis.core.past.status import Incident, Job, Repair, Watch

@@ -30,6 +30,7 @@ class Concluded:
     proof: Proof | None = None  # what it is worth to be healthy there; None: nothing
     about: str = ""  # the category of which it is proof
     is_fit: bool = False  # the history holds no defect against the node any more
+    owes: bool = False  # by the history, there is a test that it did not answer
 
     @property
     def counts(self) -> bool:
@@ -110,6 +111,7 @@ class Waited(_Timed):
     risk: Mapping[str, float] = field(default_factory=dict)  # how likely an incident is, by node
     watched: frozenset[str] = frozenset()  # nodes that the history knows
     unproven: frozenset[str] = frozenset()  # those of them where nothing was passed that counts
+    owes: frozenset[str] | None = None  # that did not answer a test; None: nobody looked
     unreachable: frozenset[str] = frozenset()  # somebody measures there, or they are down
     incidents: Mapping[str, tuple[OpenIncident, ...]] = field(default_factory=dict)  # by node
     ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # when, by category

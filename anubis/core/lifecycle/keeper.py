@@ -2,9 +2,9 @@
 
 What holds at all times, whatever order events come in, and is tested with saboteurs:
 no node is in service or a spare whose last conclusive verdict is defective, whose repair was not
-proven since, or which has an incident that is not over or was not followed by a proof; nothing is
-tested that somebody holds; only a cordon of ours is released; no more than the policy's share is
-out at once, until a person says so; every suspicion ends.
+proven since, which has an incident that is not over or was not followed by a proof, or which left a
+test unanswered; nothing is tested that somebody holds; only a cordon of ours is released; no more
+than the policy's share is out at once, until a person says so; every suspicion ends.
 Commands are sent again until the fleet shows their effect. The keeper is its lives and breakers:
 built again from them, it goes on alike.
 """
@@ -66,8 +66,8 @@ from anubis.core.records import Judgement
 NOT_PROVEN = "new, not yet proven"
 UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
 URGENCY = (
-    *(Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.UPGRADE, Debt.NEW),
-    *(Debt.FAILURE, Debt.DOUBT, Debt.WORK),
+    *(Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.ANSWER, Debt.UPGRADE),
+    *(Debt.NEW, Debt.FAILURE, Debt.DOUBT, Debt.WORK),
 )
 
 
@@ -220,7 +220,7 @@ class Keeper:
     def _aged(self, life: Life, event: Waited) -> Learnt:
         """Time has passed there."""
         commands: list[LifeCommand] = []
-        life = _as_reported(life, event)
+        life = _as_owed(_as_reported(life, event), event)
         if life.node in event.unproven:
             life = _doubted(life, event.at)
         if life.trial and event.at - life.trial.at > self._policy.answered_s:
@@ -241,6 +241,20 @@ class Keeper:
     # --- what a test came to ---------------------------------------------------------------
 
     def _judged(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+        before = life.tried
+        life, commands = self._concluded(life, verdict, event)
+        if not verdict.owes:
+            return life, commands
+        if event.test and verdict.judgement is Judgement.HEALTHY:  # of the rest
+            life = replace(life, tried=before)
+            life, more = self._came_to_nothing(life, event.at, "not every test gave an answer")
+            commands = [*commands, *more]
+        asked = life.owing(Debt.ANSWER, event.at)
+        if event.test:
+            asked = replace(asked, tried=life.tried, tried_at=life.tried_at)
+        return asked, commands
+
+    def _concluded(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         if life.trial and life.trial.id == event.test:
             life = replace(life, trial=None)
         match verdict.judgement:
@@ -248,7 +262,7 @@ class Keeper:
                 return self._condemned(life, verdict, event)
             case Judgement.HEALTHY if event.at >= life.judged_at and verdict.counts:
                 return self._cleared(life, verdict, event)
-            case Judgement.DEFECTIVE | Judgement.HEALTHY if not event.test:
+            case _ if not event.test:
                 return life, []
         return self._came_to_nothing(life, event.at, verdict.reason)
 
@@ -532,6 +546,16 @@ def _as_reported(life: Life, event: Waited) -> Life:
     for category in sorted(over & ended.keys()):
         life = life.owing(Debt.INCIDENT, ended[category], category)
     return life
+
+
+def _as_owed(life: Life, event: Waited) -> Life:
+    """Whoever asked, and whoever was answered since."""
+    owes = life.owes(Debt.ANSWER)
+    if event.owes is None or owes == (life.node in event.owes):
+        return life
+    if not owes:
+        return life.owing(Debt.ANSWER, event.at)
+    return replace(life, owed=tuple(o for o in life.owed if o.debt is not Debt.ANSWER))
 
 
 def _doubted(life: Life, at: float) -> Life:

@@ -34,6 +34,7 @@ class Debt(StrEnum):
     UPGRADE = "upgrade"
     DOUBT = "doubt"  # it serves, and nothing that it passed counts
     INCIDENT = "incident"  # it stays out until it has passed what finds such defects
+    ANSWER = "answer"  # a test ended there without one
     SUSPICION = "suspicion"
     REPAIR = "repair"
     RESERVE = "reserve"  # a spare is proven before it is one
