@@ -109,11 +109,14 @@ def read_text(path: Path, error: ErrorType, named: str = "", limit: int = MOST_B
 
 
 def write_whole(path: Path, data: bytes, error: ErrorType, named: str) -> None:
-    """The whole file or nothing: a full disk must not cut off the one that is there."""
+    """The whole file or nothing: a full disk must not cut off the one that is there. In a folder
+    that others may write to, what lies there beside it is never followed."""
     beside = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(data)
+        beside.unlink(missing_ok=True)
+        with beside.open("xb") as file:  # a link there, too, is an error
+            file.write(data)
         beside.replace(path)
     except OSError as cause:
         with suppress(OSError):

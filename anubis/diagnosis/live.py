@@ -10,9 +10,11 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -81,18 +83,29 @@ def hooked(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
 def announced(folder: Path) -> list[LiveRank]:
     try:
         files = sorted(folder.glob("*.json"))[:MOST_RANKS]
+        if files and folder.stat().st_mode & 0o022:
+            raise EvidenceError(
+                f'others may write to "{folder}": what lies there need not be of the ranks'
+            )
     except OSError as cause:
         raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
     return [_announced(file) for file in files]
 
 
 def _announced(file: Path) -> LiveRank:
+    """Only a rank's own user speaks for it, and from the folder alone."""
+    try:
+        owner, whole = file.parent.stat().st_uid, file.lstat()
+    except OSError as cause:
+        raise EvidenceError(f'cannot read "{file}": {cause.strerror}') from None
+    if not stat.S_ISREG(whole.st_mode) or whole.st_uid != owner:
+        raise EvidenceError(f'"{file}" is no file of the owner of its folder')
     try:
         words = json_value(read_text(file, EvidenceError, limit=1 << 16))
         rank = LiveRank(
             rank=int(words["rank"]),
             pid=int(words["pid"]),
-            socket=str(words["socket"]),
+            socket=_beside(file, str(words["socket"])),
             host=one_line(str(words.get("host", "")))[:LONGEST_HOST],
             world=int(words.get("world", 0)),
             here=int(words.get("here", 0)),
@@ -101,7 +114,17 @@ def _announced(file: Path) -> LiveRank:
         raise EvidenceError(f'"{file}" is no announcement of a rank') from None
     if not (0 <= rank.rank < LARGEST_RANK and 0 < rank.pid < LARGEST_PID):
         raise EvidenceError(f'"{file}" announces no rank and no process that can be')
+    with suppress(OSError):  # it has ended
+        if (user := Path(f"/proc/{rank.pid}").stat().st_uid) != owner:
+            raise EvidenceError(
+                f'"{file}" of user {owner} announces process {rank.pid}, which is of user {user}'
+            )
     return rank
+
+
+def _beside(file: Path, socket: str) -> str:
+    """Nothing elsewhere is asked, whatever is announced."""
+    return str(file.with_name(socket.rpartition("/")[2])) if socket else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +155,8 @@ def refusals(folder: Path) -> str:
     present = {rank.rank for rank in announced(folder)}
     why: dict[int, str] = {}
     for file in sorted(folder.glob("*.refused"))[:MOST_RANKS]:
-        if file.stem.isdigit() and int(file.stem[:7]) not in present:
+        is_note = file.stem.isdigit() and stat.S_ISREG(file.lstat().st_mode)
+        if is_note and int(file.stem[:7]) not in present:
             note = read_text(file, EvidenceError, limit=1 << 12)
             why[int(file.stem[:7])] = one_line(note)[:LONGEST_NOTE]
     if not why:

@@ -83,7 +83,7 @@ def _file_claim(database: Database, campaign_id: str, key: int) -> Iterator[None
 def _locked(path: Path) -> int | None:
     """None: another process has it."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -44,6 +44,7 @@ from anubis.diagnosis.live import (
     parse_stack,
     pulse_of,
     ranks_in,
+    refusals,
     watch_ranks,
 )
 from anubis.diagnosis.live_files import read_look, write_look
@@ -174,6 +175,52 @@ def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
         (tmp_path / "0.json").write_text(odd)
         with pytest.raises(EvidenceError, match="announce"):
             announced(tmp_path)
+
+
+def test_only_the_owner_of_a_folder_says_which_ranks_are_there(tmp_path: Path):
+    told = tmp_path / "0.json"
+    told.write_text(json.dumps({"rank": 0, "pid": os.getpid(), "socket": "/run/other.sock"}))
+    (rank,) = announced(tmp_path)
+    assert rank.socket == str(tmp_path / "other.sock")  # nothing elsewhere is asked
+    tmp_path.chmod(0o777)
+    with pytest.raises(EvidenceError, match=f'others may write to "{tmp_path}"'):
+        announced(tmp_path)
+    tmp_path.chmod(0o700)
+    told.rename(tmp_path / "aside")
+    told.symlink_to("aside")
+    with pytest.raises(EvidenceError, match="no file of the owner"):
+        announced(tmp_path)
+    told.unlink()
+    os.mkfifo(told)  # to read it would take for ever
+    with pytest.raises(EvidenceError, match="no file of the owner"):
+        announced(tmp_path)
+    told.unlink()
+    if os.geteuid() == 0:
+        (tmp_path / "aside").rename(told)
+        for place in (tmp_path, told):
+            os.chown(place, 65534, 65534)
+        with pytest.raises(EvidenceError, match=r"of user 65534 announces process .* of user 0"):
+            announced(tmp_path)
+
+
+def test_the_hook_follows_no_link_that_somebody_planted(tmp_path: Path):
+    """It says in a folder of others why it announces nothing there."""
+    victim, planted = tmp_path / "victim", tmp_path / "planted"
+    victim.write_text("mine")
+    planted.mkdir()
+    planted.chmod(0o777)
+    (planted / "0.refused").symlink_to(victim)
+    code = "import torch.distributed"
+    environment = {**hooked(dict(os.environ), planted), "RANK": "0"}
+    environment["PYTHONPATH"] += f":{tmp_path / 'fake'}"
+    package = tmp_path / "fake" / "torch" / "distributed"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").touch()
+    (package / "__init__.py").write_text("import torch.distributed.distributed_c10d")
+    (package / "distributed_c10d.py").touch()
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert victim.read_text() == "mine"
+    assert refusals(planted) == f"rank 0 could not be asked: others may enter {planted}"
 
 
 @pytest.fixture

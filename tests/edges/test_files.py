@@ -14,10 +14,20 @@ import numpy as np
 import pytest
 
 from anubis import hostlist
-from anubis.core.errors import HostlistError, RiskError, UsageError
-from anubis.files import DEEPEST, MOST_RATIO, json_value, parse_yaml, read_bytes, read_text
+from anubis.core.errors import HostlistError, RiskError, StoreError, UsageError
+from anubis.files import (
+    DEEPEST,
+    MOST_RATIO,
+    json_value,
+    parse_yaml,
+    read_bytes,
+    read_text,
+    write_whole,
+)
 from anubis.foreign import stream
 from anubis.risk import files as risk_files
+from anubis.store.claims import acting_lock
+from anubis.store.database import Database
 from anubis.topology import slurm
 
 ROOT = Path(__file__).parents[2]
@@ -157,3 +167,17 @@ def test_no_spoilt_file_ends_in_a_traceback_hangs_or_steers_the_terminal():
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "seed 1: 64 spoilt files for 47 readers" in done.stdout
+
+
+def test_a_link_that_somebody_planted_beside_a_file_is_not_followed(tmp_path: Path):
+    victim, file = tmp_path / "victim", tmp_path / "file"
+    victim.write_text("mine")
+    (tmp_path / ".file.new").symlink_to(victim)
+    write_whole(file, b"kept", UsageError, "it")
+    assert (file.read_bytes(), victim.read_text()) == (b"kept", "mine")
+    database = Database.open(str(tmp_path / "history.sqlite"))
+    (tmp_path / "history.sqlite.acting.lock").symlink_to(victim)
+    with pytest.raises(StoreError, match="Too many levels of symbolic links"):
+        acting_lock(database).has()
+    database.close()
+    assert victim.read_text() == "mine"

@@ -20,9 +20,12 @@ def _start(folder: str, rank: int) -> object:
 
     place = Path(folder)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    owner = place.stat()
+    owner = place.lstat()
+    above = place.parent.stat()
     if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
         raise PermissionError(f"others may enter {folder}")
+    if above.st_mode & 0o022 and not above.st_mode & 0o1000:
+        raise PermissionError(f"others may exchange {folder}: {place.parent} has no sticky bit")
     path = str(place / f"{rank}.{os.getpid()}.sock")
     # by now torch has loaded it
     server = sys.modules["torch._C._distributed_c10d"]._WorkerServer(path, -1)
@@ -35,17 +38,28 @@ def _start(folder: str, rank: int) -> object:
         "here": int(os.environ.get("LOCAL_WORLD_SIZE", "0")),
     }
     beside = place / f".{rank}.{os.getpid()}.new"
-    beside.write_text(json.dumps(words), encoding="utf-8")
+    _write_new(str(beside), json.dumps(words))
     beside.replace(place / f"{rank}.json")
     return server
 
 
+def _write_new(file: str, text: str) -> None:
+    """Others may write to this folder: no link that lies there is followed."""
+    import os
+    from contextlib import suppress
+
+    with suppress(FileNotFoundError):
+        os.unlink(file)  # noqa: PTH108 # pathlib is not loaded yet
+    number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(number, "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
 def _note(folder: str, rank: int, why_not: str) -> None:
     from contextlib import suppress
-    from pathlib import Path
 
     with suppress(OSError):
-        Path(folder, f"{rank}.refused").write_text(why_not, encoding="utf-8")
+        _write_new(f"{folder}/{rank}.refused", why_not)
 
 
 class _Loader:
