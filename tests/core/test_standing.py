@@ -189,9 +189,7 @@ def histories(draw):
     for number in range(draw(st.integers(0, 8))):
         at, node = draw(instants), draw(a_node)
         match draw(
-            st.sampled_from(
-                ["pass", "pass", "fail", "unknown", "unknown", "incident", "repair", "told"]
-            )
+            st.sampled_from(["pass", "pass", "fail", "unknown", "unknown", "incident", "repair", "told"])
         ):
             case "pass":
                 judged = draw(st.sampled_from([HEALTHY, HEALTHY, HEALTHY, ABSENT]))

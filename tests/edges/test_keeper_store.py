@@ -15,7 +15,7 @@ from anubis.core.lifecycle.commands import Mode, Notify
 from anubis.core.lifecycle.events import Waited
 from anubis.core.lifecycle.life import Debt
 from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.past.events import IncidentReported, Notice
+from anubis.core.past.events import FleetUpgraded, Notice
 from anubis.core.records import ClusterIdentity
 from anubis.store import database
 from anubis.store.history import History
@@ -34,14 +34,14 @@ def url(request, tmp_path):
     return str(tmp_path / "history.sqlite")
 
 
-def incident(node):
-    event = IncidentReported(nodes=(node,), category="gpu")
-    return Notice(id=f"incident of {node}", at=1.0, event=event)
+def upgrade(node):
+    event = FleetUpgraded(nodes=(node,))
+    return Notice(id=f"upgrade of {node}", at=1.0, event=event)
 
 
 def tell_all(url):
     with History.open(url) as history:
-        return sum(history.of("prod").notices.add(incident(node)) for node in NODES)
+        return sum(history.of("prod").notices.add(upgrade(node)) for node in NODES)
 
 
 def take_turn(url):
@@ -57,7 +57,7 @@ def take_turn(url):
 def begin_turn(keeping):
     with keeping.turn("me") as turn:
         keeper = turn.keeper(POLICY)
-        turn.keep(keeper.handle(incident("n1")), 2.0)
+        turn.keep(keeper.handle(upgrade("n1")), 2.0)
         turn.end(keeper, turn.news(), 2.0)
         raise RuntimeError("the keeper died")
 
@@ -88,7 +88,7 @@ def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sen
         (action,) = history.of("prod").keeping.open_actions()
     assert sorted(action.command.owed) == NODES
     (owed,) = action.command.owed["n0"]
-    assert (owed.debt, owed.about) == (Debt.INCIDENT, "gpu")
+    assert owed.debt is Debt.UPGRADE
     assert sum(by_several(send_all, url)) == 1
     with History.open(url) as history:
         (action,) = history.of("prod").keeping.open_actions()
@@ -155,7 +155,7 @@ def test_a_person_is_told_the_same_thing_once_a_day(url):
 def test_a_turn_that_dies_leaves_everything_as_it_was(url):
     with History.open(url) as history:
         keeping = history.of("prod").keeping
-        history.of("prod").notices.add(incident("n1"))
+        history.of("prod").notices.add(upgrade("n1"))
         with pytest.raises(RuntimeError, match="died"):
             begin_turn(keeping)
         assert len(keeping.news().notices) == 1
