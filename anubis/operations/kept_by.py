@@ -82,9 +82,9 @@ def refuse_another(policy: ChosenPolicy, kept: KeptBy | None, acting: str, *, cl
 
 
 def _refused(cluster: str, name: str, kept: KeptBy, acting: str) -> str:
-    who = f"{acting} acts by it" if acting else f"{kept.said_by} has just said so"
+    because = f"{acting} acts by it" if acting else f"{kept.said_by} has just said so"
     return (
-        f'cluster "{cluster}" is kept by policy {kept.name}, and {who}: no turn is taken by another'
+        f'cluster "{cluster}" is kept by policy {kept.name}, and {because}: no turn is taken by another'
         f" policy ({name}); leave --keeping out, or end that process first"
     )
 
@@ -132,16 +132,16 @@ def policy_of(
 ) -> tuple[ChosenPolicy, str]:
     """By which policy to keep it, and which other process acts by that one."""
     called = cluster or THIS_MACHINE
-    wanted = stated_policy(stated, file_of(cluster), called)
+    named = stated_policy(stated, file_of(cluster), called)
     with caller.history() as history:
         try:
             part = look_up(history, cluster)
         except UsageError:  # it is new to the history
-            return wanted or _default(), ""
-        kept = part.keeping.kept_by(or_none=wanted is not None)
+            return named or _default(), ""
+        kept = part.keeping.kept_by(or_none=named is not None)
         acting = acting_process(history, part, kept, own_names)
         by_file = stated is None
-        chosen, remark = choose_policy(wanted, kept, acting, by_file=by_file, cluster=part.cluster)
+        chosen, remark = choose_policy(named, kept, acting, by_file=by_file, cluster=part.cluster)
         if remark:
             caller.remark(remark)
         return chosen, acting
