@@ -100,7 +100,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "history check": ("history check",),
     "history imports": ("history imports",),
     "history forget": ("history forget --import 3",),
-    "token make": ("token make prometheus --scope read", "token make slurm --scope read,report"),
+    "token make": (
+        "token make prometheus --scope read",
+        "token make slurm --scope read,report --expires 90d",
+    ),
     "token list": ("token list",),
     "token revoke": ("token revoke slurm",),
     "token audit": ("token audit --last 20",),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 import anubis
-from anubis.cli import answer, options
+from anubis.cli import amounts, answer, options
 from anubis.cli.remarks import say
 
 app = typer.Typer(
@@ -26,12 +27,23 @@ def make(
         typer.Option(
             "--scope",
             metavar="WORDS",
-            help="What it allows: read, report (incidents, alerts), act (start tests); several "
-            "with commas between.",
+            help="What it allows: read, report (incidents, alerts, jobs, suspicions), operate "
+            "(nodes removed, upgraded or repaired), act (start tests, give orders); several with "
+            "commas between.",
         ),
     ] = "read",
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires",
+            metavar="TIME",
+            help="After how long it ends: 12h, 90d. Default: only when it is taken back.",
+        ),
+    ] = None,
 ) -> None:
-    print(anubis.make_token(name, [word.strip() for word in scope.split(",")]))
+    lasts_s = amounts.duration_s(expires, "--expires") if expires else None
+    words = [word.strip() for word in scope.split(",")]
+    print(anubis.make_token(name, words, lasts_s=lasts_s))
 
 
 @app.command(name="list", help="All tokens by name, also those that were taken back.")
@@ -41,10 +53,13 @@ def list_tokens(json: options.Json = False) -> None:
     made = anubis.tokens()
     if not made:
         say("no tokens yet: anubis token make NAME --scope read")
+    now = time.time()
+    for sentence in tokens.endings(made, now):
+        say(sentence)
     if json:
         answer.write_lines(map(tokens.line, made))
     elif made:
-        tokens.show(made, answer.screen())
+        tokens.show(made, now, answer.screen())
 
 
 @app.command(help="Take a token back. A service that runs notices within seconds.")
@@ -55,7 +70,10 @@ def revoke(
     print(f"token {name} is no longer valid")
 
 
-@app.command(help="What the service was asked to do and whom it turned away, newest first.")
+@app.command(
+    help="What the service was asked to do, whom it turned away, and what orders people typed; the "
+    "newest first."
+)
 def audit(
     last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")] = 50,
     json: options.Json = False,

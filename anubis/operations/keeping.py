@@ -46,6 +46,7 @@ from anubis.core.past.events import (
 )
 from anubis.core.past.status import Job
 from anubis.core.records import Judgement, NodeVerdict
+from anubis.operations.admitting import order_entry
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, resolve
 from anubis.operations.deciding import Terms, decide, past_of, read_repertoire, weigh
@@ -60,6 +61,7 @@ from anubis.operations.naming import new_name
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.telling import note
 from anubis.orchestrators.base import Orchestrator
+from anubis.report.keeping import sentence
 from anubis.selector import Past, risks
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
@@ -152,7 +154,7 @@ def approve(
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         at = caller.clock()
-        with part.keeping.turn(caller.name()) as turn:
+        with history.together(), part.keeping.turn(caller.name()) as turn:
             _Hand(keeping, history, part, caller).abide(turn, at)
             keeper = turn.keeper(keeping.policy)
             is_left_to_others = bool(keeping.acting) and keeping.policy.acts_on_nodes
@@ -165,6 +167,8 @@ def approve(
                         " orchestrator in the cluster's file"
                     )
                 _approve(action, keeper, turn, at, caller.name())
+                order = f"keep --do {id}: {sentence(action.command)}"
+                history.audit.add([order_entry(order, part.cluster, caller.name(), at)])
             turn.end(keeper, News(notices=(), conclusions=()), at)
     return keep(keeping, caller, drive)
 
@@ -176,7 +180,7 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
     if is_moot(command, keeper.lives):
         raise UsageError(f"action {action.id} has nothing to do any more: look at anubis actions")
     approved, further = keeper.approve(command, at)
-    turn.approve(action, approved, at, f"approved by {by}")
+    turn.approve(action, approved, at, by)
     turn.keep(further, at)
 
 
@@ -580,4 +584,4 @@ def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:
         elif (
             isinstance(command, Cordon | Release) and has_shown(command, keeper.lives[command.node])
         ) or (isinstance(command, Prove) and command.id not in running):
-            turn.follow(action, Stage.DONE, at)
+            turn.follow(replace(action, note=""), Stage.DONE, at)  # what failed before is over

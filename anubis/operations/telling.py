@@ -4,7 +4,7 @@ repairs and watches."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
@@ -19,10 +19,13 @@ from anubis.core.past.events import (
     Order,
     SuspicionRaised,
 )
+from anubis.hostlist import compress
+from anubis.operations.admitting import is_order, order_entry
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.naming import new_name
 from anubis.store.history import ClusterHistory, History
+from anubis.store.tokens import AuditEntry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,7 @@ class Telling:
     id: str = ""
     at: float | None = None
     cluster: str | None = None
+    by: str = ""  # who tells it; empty: the caller
 
 
 def tell(
@@ -82,7 +86,26 @@ def tell_all(
                 answers[place] = error
         for name, placed in notices.items():
             answers |= dict(zip(placed, note(list(placed.values()), parts[name]), strict=True))
+        history.audit.add(_orders(tellings, answers, caller))
     return [answers[place] for place in range(len(tellings))]
+
+
+def _orders(
+    tellings: Sequence[Telling], answers: Mapping[int, Receipt | AnubisError], caller: Caller
+) -> Iterator[AuditEntry]:
+    """Who ordered what, of the orders that are kept now."""
+    for place, telling in enumerate(tellings):
+        answer = answers[place]
+        if isinstance(answer, Receipt) and answer.is_new and is_order(telling.event):
+            by = telling.by or caller.name()
+            yield order_entry(_in_words(telling.event), answer.cluster, by, caller.clock())
+
+
+def _in_words(event: KeptEvent) -> str:
+    if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
+        return f"{event.order.value} {event.scope}"
+    word = event.order.value if isinstance(event, OperatorSaid) else event.kind
+    return f"{word} {compress(event.nodes)}"
 
 
 def _notice(telling: Telling, now: float) -> Notice:

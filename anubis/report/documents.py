@@ -582,7 +582,9 @@ class ActionLine(TypedDict):
     """That carries a test out."""
     sentence: str
     note: str
-    """What went wrong, or who approved it."""
+    """What went wrong, or what came of it."""
+    ordered_by: str
+    """Who had it done: a person, or the policy in somebody's turn; empty: nobody so far."""
 
 
 class KeepingLine(TypedDict):
@@ -753,11 +755,13 @@ class CampaignStatusLine(TypedDict):
 class TokenLine(TypedDict):
     name: str
     scopes: Sequence[str]
-    """What it allows: read, report, act."""
+    """What it allows: read, report, operate, act."""
     made_at: float
     made_by: str
     revoked_at: float | None
-    """null: it is valid."""
+    """null: it was not taken back."""
+    expires_at: float | None
+    """When it ends by itself; null: never."""
 
 
 class DamageLine(TypedDict):

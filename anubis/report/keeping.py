@@ -136,6 +136,7 @@ def action_fields(action: LifeAction) -> ActionLine:
         "campaign": action.campaign,
         "sentence": sentence(action.command),
         "note": action.note,
+        "ordered_by": action.ordered_by,
     }
 
 

@@ -1,18 +1,20 @@
-"""Tokens of the service and what was asked with them: as tables and as JSON Lines."""
+"""Tokens of the service and what was asked with them: as tables, sentences and JSON Lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anubis.report.tables import add_row, table
-from anubis.report.wording import json_line, moment
+from anubis.report.wording import json_line, lasting, moment
 from anubis.store.tokens import AuditEntry, Token
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from anubis.report.documents import TokenLine
+
+ENDS_SOON_S = 7 * 86_400.0
 
 
 def line(token: Token) -> str:
@@ -22,22 +24,38 @@ def line(token: Token) -> str:
         "made_at": token.made_at,
         "made_by": token.made_by,
         "revoked_at": token.revoked_at,
+        "expires_at": token.expires_at,
     }
     return json_line("token", fields)
 
 
-def show(tokens: Sequence[Token], console: Console) -> None:
-    rows = table("token", "scopes", "made", "by", "taken back")
+def endings(tokens: Sequence[Token], now: float) -> Iterator[str]:
+    """A sentence for each token that ends soon, while there is time to make another one."""
     for token in tokens:
-        gone = "" if token.revoked_at is None else moment(token.revoked_at)
-        scopes = ", ".join(token.scopes)
-        add_row(rows, token.name, scopes, moment(token.made_at), token.made_by, gone)
+        if token.revoked_at is None and token.expires_at is not None:
+            left_s = token.expires_at - now
+            if 0 < left_s < ENDS_SOON_S:
+                yield f'token "{token.name}" ends in {lasting(left_s)}: make another one in time'
+
+
+def show(tokens: Sequence[Token], now: float, console: Console) -> None:
+    rows = table("token", "scopes", "made", "by", "ends", "taken back")
+    for token in tokens:
+        made = moment(token.made_at)
+        add_row(rows, token.name, ", ".join(token.scopes), made, token.made_by, *_ends(token, now))
     console.print(rows)
 
 
+def _ends(token: Token, now: float) -> tuple[str, str]:
+    end = "never" if token.expires_at is None else moment(token.expires_at)
+    has_ended = " (it has ended)" if token.has_ended(now) else ""
+    return f"{end}{has_ended}", "" if token.revoked_at is None else moment(token.revoked_at)
+
+
 def show_audit(entries: Sequence[AuditEntry], console: Console) -> None:
-    rows = table("when", "token", "from", "what", figures=("answer",))
+    rows = table("when", "who", "from", "what", figures=("answer",))
     for entry in entries:
         request = f"{entry.method} {entry.path}"
-        add_row(rows, moment(entry.at), entry.who or "-", entry.address, request, str(entry.status))
+        answered = str(entry.status) if entry.status else ""
+        add_row(rows, moment(entry.at), entry.who or "-", entry.address, request, answered)
     console.print(rows)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from anubis.core.past.events import KEPT, OperatorSaid
+from anubis.core.past.events import KEPT
 from anubis.core.records import Judgement
 from anubis.operations.deciding import Terms
 from anubis.operations.diagnosed import kept_diagnosis
@@ -425,9 +425,10 @@ def _start_tests(house: House, question: GateQuestion, cluster: str, asker: Aske
 async def take_event(house: House, request: Request) -> Response:
     envelope, event = read_event(await request.body(), kind_of(request))
     asker = asker_of(request)
-    if isinstance(event, OperatorSaid):
-        asker.require("act")
-    telling = Telling(event=event, id=envelope.id, at=envelope.at, cluster=envelope.cluster)
+    asker.require_for(event)
+    telling = Telling(
+        event=event, id=envelope.id, at=envelope.at, cluster=envelope.cluster, by=asker.name()
+    )
     receipt = await house.letterbox.tell(telling, asker)
     if receipt.is_new:
         house.board.forget()

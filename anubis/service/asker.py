@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 
+from anubis.core.past.events import KeptEvent
 from anubis.core.text import one_line
-from anubis.operations.admitting import TokenScope
+from anubis.operations.admitting import TokenScope, scope_for
 from anubis.operations.caller import Caller
 from anubis.service.problems import Refused
 from anubis.store.database import Database
@@ -51,14 +52,23 @@ class Asker(Caller):
     def remark(self, sentence: str) -> None:
         LOG.info("%s: %s", self.name(), one_line(sentence))
 
-    def require(self, scope: TokenScope) -> None:
+    def require(self, *scopes: TokenScope) -> None:
+        """One of these."""
+        if not set(scopes) & {*self._scopes}:
+            raise Refused(403, lacks(self.token, scopes[0]))
+
+    def require_for(self, event: KeptEvent) -> None:
+        scope = scope_for(event)
         if scope not in self._scopes:
-            raise Refused(403, lacks(self.token, scope))
+            raise Refused(403, f"{event.kind}: {lacks(self.token, scope)}")
 
 
 def lacks(token: str, scope: str) -> str:
     if token:
-        return f'token "{token}" has no scope "{scope}": ask for one that has'
+        return (
+            f'token "{token}" has no scope "{scope}": make one that has (anubis token make NAME'
+            f" --scope {scope})"
+        )
     return (
         f'without a token everybody on this machine may read, and nobody "{scope}": make one '
         f"(anubis token make NAME --scope {scope})"

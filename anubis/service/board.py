@@ -16,6 +16,7 @@ from anubis.operations.glancing import ClusterGlance, campaigns_at_a_glance, gla
 from anubis.operations.past import decisions
 from anubis.report.glance import CampaignGlance, NodeGlance, node_line
 from anubis.service.asker import LOG
+from anubis.store.tokens import Token
 
 RENEWED_S = 2.0  # after the last time, and not before nine times what that took
 SPARED = 9.0
@@ -29,6 +30,7 @@ class Snapshot:
     clusters: Mapping[str, ClusterGlance]
     campaigns: tuple[CampaignGlance, ...]  # the newest first
     decisions: tuple[Decision, ...]
+    tokens: tuple[Token, ...] = ()  # that nobody took back
     lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, as they are asked
     pages: dict[str, str] = field(default_factory=dict)  # the same
 
@@ -97,6 +99,7 @@ class Board:
                 part.cluster: glance_at(part, now, earlier.get(part.cluster))
                 for part in history.every()
             }
+            kept = [token for token in history.tokens.all() if token.revoked_at is None]
         rows = before.campaigns if before else ()
         campaigns = campaigns_at_a_glance(CAMPAIGNS_SHOWN, before=rows, caller=caller)
         self._snapshot = Snapshot(
@@ -104,6 +107,7 @@ class Board:
             clusters=clusters,
             campaigns=tuple(campaigns),
             decisions=tuple(decisions(DECISIONS_SHOWN, caller=caller)),
+            tokens=tuple(kept),
         )
         return self._snapshot
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from anubis.core.errors import AnubisError
 from anubis.operations.admitting import TokenScope, matching
+from anubis.report.wording import moment
 from anubis.service.asker import LOG, Asker, OpenHistory
 from anubis.service.audit import AuditTrail
 from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
@@ -35,7 +36,8 @@ MOST_HEADERS, MOST_HEADER_BYTES = 64, 16_000
 FAILURES_PER_S, FAILURES_AT_ONCE = 5.0, 30.0  # of one address, with no valid token
 WITHOUT_TOKEN: tuple[TokenScope, ...] = ("read",)
 OPEN = {"/healthz", "/readyz"}
-REPORTS = {"/v1/incidents", "/v1/alerts", "/v1/events"}
+REPORTS = {"/v1/incidents", "/v1/alerts"}
+TELLS = {"/v1/events"}  # which scope an event needs is known once it is read
 READS = {"/v1/gate"}
 STREAMS = "/stream"  # how the path of an answer ends that goes on
 SAFE = {"GET", "HEAD"}
@@ -79,12 +81,15 @@ class Incoming:
         )
 
     @property
-    def needs(self) -> TokenScope | None:
+    def needs(self) -> tuple[TokenScope, ...]:
+        """One of these scopes; none: it is open to all."""
         if self.path in OPEN:
-            return None
+            return ()
         if self.method in SAFE or self.path in READS:
-            return "read"
-        return "report" if self.path in REPORTS else "act"
+            return ("read",)
+        if self.path in TELLS:
+            return ("report", "operate", "act")
+        return ("report",) if self.path in REPORTS else ("act",)
 
     @property
     def secret(self) -> str:
@@ -162,15 +167,17 @@ class Door:
 
     async def _identified(self, incoming: Incoming) -> Asker:
         self._check_names(incoming)
-        now, valid = time.monotonic(), await self._valid_tokens()
-        token = matching(incoming.secret, valid) if incoming.secret else None
-        if token:
+        now, kept = time.monotonic(), await self._kept_tokens()
+        token = matching(incoming.secret, kept) if incoming.secret else None
+        if token and not token.has_ended(time.time()):
             return Asker(self._history, token.name, token.scopes)
-        open_to_all = not valid and self._settings.is_loopback and not incoming.secret
+        # a token that has ended closes the service still: nobody took it back
+        open_to_all = not kept and self._settings.is_loopback and not incoming.secret
         if incoming.needs and not open_to_all:
             if not self._failures.allows(incoming.address, now):
                 raise Refused(429, "too many requests without a valid token: wait", retry_after="1")
-            raise Refused(401, _who_are_you(incoming), www_authenticate=_challenge(incoming))
+            why = _has_ended(token) if token else _who_are_you(incoming)
+            raise Refused(401, why, www_authenticate=_challenge(incoming))
         return Asker(self._history, "", WITHOUT_TOKEN)
 
     def _admit(self, asker: Asker, incoming: Incoming) -> None:
@@ -182,7 +189,7 @@ class Door:
                 retry_after="1",
             )
         if incoming.needs:
-            asker.require(incoming.needs)
+            asker.require(*incoming.needs)
 
     def _check_names(self, incoming: Incoming) -> None:
         """A page elsewhere must not have a reader's browser ask in his name."""
@@ -201,7 +208,8 @@ class Door:
         ):
             raise Refused(403, "a page of another origin may not ask this service for anything")
 
-    async def _valid_tokens(self) -> list[Token]:
+    async def _kept_tokens(self) -> list[Token]:
+        """Those that nobody took back."""
         now = time.monotonic()
         if now - self._read_at > TOKENS_KEPT_S:
             limit_s = self._settings.answer_s
@@ -259,6 +267,15 @@ def _who_are_you(incoming: Incoming) -> str:
     if incoming.secret:
         return "the token is not valid, or was taken back"
     return "a token is needed: Authorization: Bearer TOKEN, or as the password in a browser"
+
+
+def _has_ended(token: Token) -> str:
+    assert token.expires_at is not None
+    scopes = ",".join(token.scopes)
+    return (
+        f'token "{token.name}" ended {moment(token.expires_at)}: make another one (anubis token'
+        f" make NAME --scope {scopes})"
+    )
 
 
 def _challenge(incoming: Incoming) -> str:

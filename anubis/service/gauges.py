@@ -100,6 +100,7 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield from _looks(snapshot)
     yield _unfinished(snapshot)
     yield _executions(snapshot)
+    yield _tokens(snapshot)
     read_at = GaugeMetricFamily(
         "anubis_history_read_timestamp_seconds", "When the history was read for these figures"
     )
@@ -213,6 +214,18 @@ def _looks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         if running:
             oldest.add_metric([cluster], min(look.at for look in running))
     yield from (jobs, failed, suspects, oldest)
+
+
+def _tokens(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_token_expires_timestamp_seconds",
+        "When a token ends; one that does not end by itself is left out",
+        labels=["token"],
+    )
+    for token in snapshot.tokens:
+        if token.expires_at is not None:
+            family.add_metric([token.name], token.expires_at)
+    return family
 
 
 def _unfinished(snapshot: Snapshot) -> GaugeMetricFamily:

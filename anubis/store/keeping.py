@@ -67,6 +67,7 @@ ACTIONS = RecordTable(
     sa.Index("actions_by_cluster", "cluster", "stage"),
     keys=("id",),
     checked=True,
+    unchecked=("ordered_by",),  # rows that are older have a checksum without it
     command=Form(
         columns=(
             sa.Column("kind", sa.Text, nullable=False),
@@ -238,12 +239,15 @@ class Turn:
 
     def _ask_again(self, action: LifeAction, command: LifeCommand, at: float) -> None:
         """What was sent without effect, or failed, is sent again, or proposed again."""
-        if first_stage(command) is not Stage.PROPOSED or action.stage is Stage.FAILED:
-            self.approve(action, command, at, action.note)
+        stage = first_stage(command)
+        if stage is not Stage.PROPOSED or action.stage is Stage.FAILED:
+            by = "" if stage is Stage.PROPOSED else action.ordered_by or self._by_policy
+            self.approve(action, command, at, by)
 
     def _add(self, command: LifeCommand, at: float) -> None:
         stage = first_stage(command)
-        action = LifeAction(id=0, at=at, command=command, stage=stage, changed_at=at)
+        by = "" if stage is Stage.PROPOSED else self._by_policy
+        action = LifeAction(id=0, at=at, command=command, stage=stage, changed_at=at, ordered_by=by)
         row = ACTIONS.row(action, cluster=self._cluster)
         del row["id"]
         self._connection.execute(sa.insert(ACTIONS.table), row)
@@ -253,13 +257,13 @@ class Turn:
             self._connection, self._cluster, replace(action, note=note or action.note), stage, at
         )
 
-    def approve(self, action: LifeAction, command: LifeCommand, at: float, note: str) -> None:
+    @property
+    def _by_policy(self) -> str:
+        return f"the policy, in a turn of {self._by}" if self._by else "the policy"
+
+    def approve(self, action: LifeAction, command: LifeCommand, at: float, by: str) -> None:
         approved = replace(
-            action,
-            command=command,
-            stage=first_stage(command),
-            changed_at=at,
-            note=note,
+            action, command=command, stage=first_stage(command), changed_at=at, ordered_by=by
         )
         upsert(
             self._connection,

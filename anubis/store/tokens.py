@@ -22,14 +22,18 @@ class Token:
     made_at: float
     made_by: str
     revoked_at: float | None = None
+    expires_at: float | None = None  # None: it does not end by itself
+
+    def has_ended(self, at: float) -> bool:
+        return self.expires_at is not None and at >= self.expires_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry:
-    """A request that changed something, or was turned away."""
+    """A request that changed something or was turned away, or an order that a person typed."""
 
     at: float
-    who: str  # a token by its name; empty: nobody knows
+    who: str  # a token by its name, or a user at a machine; empty: nobody knows
     address: str
     method: str
     path: str

@@ -249,7 +249,12 @@ def test_a_person_has_a_proposal_done_and_can_do_it_once(site):
     assert site.owner.nodes[site.bad].cordon.startswith("anubis[FLOW.")
     done = next(action for action in fleet.actions if action.id == cordon.id)
     assert done.stage is Stage.DONE
-    assert done.note.startswith("approved by ")
+    assert done.ordered_by == site.caller.name()
+    with site.caller.history() as history:
+        (order,) = history.audit.newest(9)
+    deed = f"keep --do {cordon.id}: keep {site.bad} from jobs"
+    assert (order.who, order.method) == (site.caller.name(), "order")
+    assert order.path.startswith(deed)
     with pytest.raises(UsageError, match=f"action {cordon.id} is done"):
         approve(site.keeping(), [cordon.id], site.caller)
 

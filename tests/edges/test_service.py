@@ -21,7 +21,7 @@ from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.chores import Chore
 from anubis.core.lifecycle.commands import Cordon, Mode
 from anubis.core.lifecycle.life import Life
-from anubis.core.past.events import IncidentReported
+from anubis.core.past.events import KEPT, IncidentReported
 from anubis.core.past.status import Incident, Repair
 from anubis.core.past.traits import NodeTraits
 from anubis.operations import telling
@@ -262,10 +262,81 @@ def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
     ):
         answer = visitor.ask("/v1/events", "POST", json=wrong, token=secret)
         assert complaint in problem(answer, 400)
-    order = {"event": "operator-said", "order": "retire", "nodes": ["n1"]}
-    assert 'no scope "act"' in problem(
-        visitor.ask("/v1/events", "POST", json=order, token=secret), 403
+
+
+SITE_SAYS = (
+    {"event": "node-removed", "nodes": ["n1"]},
+    {"event": "fleet-upgraded", "nodes": ["n1"]},
+    {"event": "repair-begun", "nodes": ["n1"]},
+    {"event": "repair-done", "nodes": ["n1"]},
+)
+ORDERS = ({"event": "operator-said", "order": "retire", "nodes": ["n[1-2]"]},)
+WATCHERS_SAY = (
+    {"event": "node-added", "nodes": ["n1"]},
+    {"event": "job-allocated", "nodes": ["n1"], "job": "7", "duration_s": 60.0},
+    {"event": "job-stalled", "nodes": ["n1"], "job": "7"},
+    {"event": "job-ended", "nodes": ["n1"], "job": "7"},
+    {"event": "incident-reported", "nodes": ["n1"], "category": "gpu"},
+    {"event": "suspicion-raised", "nodes": ["n1"], "category": "gpu", "source": "log"},
+)
+
+
+def test_each_kind_of_event_needs_the_scope_of_those_who_may_tell_it_and_orders_say_by_whom(near):
+    near.run("tell", "node-added", "n[1-2]", "--later")
+    visitor, scoped = Visitor(house_of(str(near.history))), {}
+    cluster = visitor.house.history.only().cluster
+    for scope in ("report", "operate", "act"):
+        scoped[scope] = make_token(f"the {scope}er".replace(" ", "-"), (scope,), of(near))
+    told = {event["event"] for event in (*SITE_SAYS, *ORDERS, *WATCHERS_SAY)}
+    assert told == {*KEPT}
+    for allowed, events in (("report", WATCHERS_SAY), ("operate", SITE_SAYS), ("act", ORDERS)):
+        for event in events:
+            for scope, token in scoped.items():
+                answer = visitor.ask("/v1/events", "POST", json=event, token=token)
+                if scope == allowed:
+                    assert answer.status_code == 201, answer.text
+                else:
+                    assert f'{event["event"]}: token "the-{scope}er" has no scope "{allowed}"' in (
+                        problem(answer, 403)
+                    )
+    told = [(entry.who, entry.path) for entry in visitor.told() if entry.method == "order"]
+    assert told == [
+        *(("the-operateer", f"{event['event']} n1 of {cluster}") for event in SITE_SAYS),
+        ("the-acter", f"retire n[1-2] of {cluster}"),
+    ]
+    visitor.house.history.close_at_last()
+
+
+def test_who_types_an_order_is_in_the_audit(near):
+    near.run("tell", "node-added", "n1", "--later")
+    assert near.run("tell", "repair-begun", "n1", "--later").code == 0
+    (entry,) = near.run("token", "audit", "--json").lines
+    assert entry["who"] == of(near).name()
+    with of(near).history() as history:
+        assert (entry["method"], entry["path"]) == (
+            "order",
+            f"repair-begun n1 of {history.only().cluster}",
+        )
+
+
+def test_a_token_ends_when_it_was_made_to_and_says_so_before(near, empty, monkeypatch):
+    secret = near.run("token", "make", "ops", "--expires", "2d").out.strip()
+    assert empty.ask("/v1/nodes", token=secret).status_code == 200
+    listed = near.run("token", "list")
+    assert 'token "ops" ends in 48 h 00 min: make another one in time' in listed.err
+    (line,) = near.run("token", "list", "--json").lines
+    assert line["expires_at"] - line["made_at"] == 2 * 86_400
+    (sample,) = re.findall(
+        r'expires_timestamp_seconds\{token="ops"\} (.+)',
+        empty.ask("/metrics", token=secret).text,
     )
+    assert float(sample) == line["expires_at"]
+    monkeypatch.setattr(time, "time", lambda: line["expires_at"])
+    assert 'token "ops" ended 20' in problem(empty.ask("/v1/nodes", token=secret), 401)
+    assert "a token is needed" in problem(empty.ask("/v1/nodes"), 401)  # nobody took it back
+    assert '--expires is "soon"' in near.run("token", "make", "x", "--expires", "soon").err
+    with pytest.raises(UsageError, match="10 years at most"):
+        make_token("x", ("read",), of(near), lasts_s=1e18)
 
 
 def test_events_that_come_together_are_kept_together_and_a_bad_one_spoils_no_other(

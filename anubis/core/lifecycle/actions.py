@@ -44,7 +44,8 @@ class LifeAction:
     stage: Stage
     changed_at: float
     campaign: str = ""  # that carries a test out
-    note: str = ""  # what went wrong, or who had it done
+    note: str = ""  # what went wrong, or what came of it
+    ordered_by: str = ""  # empty: nobody had it done so far
 
 
 def first_stage(command: LifeCommand) -> Stage:
