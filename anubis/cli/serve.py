@@ -61,6 +61,16 @@ def serve(
             help="How Alertmanager's alerts become incidents: a name under configs/incidents/.",
         ),
     ] = "alertmanager",
+    trusted: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trusted",
+            metavar="NETWORK",
+            help="Addresses for which room is kept when there are too many connections: "
+            "10.1.0.0/16, or a proxy's; may be repeated. Default: this machine's own, 127.0.0.0/8 "
+            "and ::1.",
+        ),
+    ] = None,
     rate: Annotated[
         float,
         typer.Option("--rate", metavar="N", min=1.0, help="Requests of one token in a second."),
@@ -72,6 +82,7 @@ def serve(
     """
     from anubis.operations.clusters import files_by_name
     from anubis.operations.kept_by import file_of, stated_policy
+    from anubis.service.connections import LOCAL
     from anubis.service.server import serve as run
     from anubis.service.settings import ServiceSettings
 
@@ -89,6 +100,7 @@ def serve(
         turn_every_s=0.0 if every == "0s" else amounts.duration_s(every, "--every"),
         alerts=alerts,
         rate_per_s=rate,
+        trusted=tuple(trusted or LOCAL),
     )
     # the service ends by itself when it is told to; what it raises again afterwards is no news
     signal.signal(signal.SIGTERM, lambda number, frame: None)

@@ -40,6 +40,7 @@ def application(house: House) -> Door:
             house.gates.stop()
             house.overviews.stop()
 
+    house.gauges.watch(house.connections)
     app = FastAPI(
         title="Anubis",
         version=__version__,
@@ -60,6 +61,7 @@ def application(house: House) -> Door:
         history=house.history,
         audit=house.trail,
         observe=house.gauges.observe_request,
+        know=house.connections.know,
         scripts=pages.script_digests(),
     )
 

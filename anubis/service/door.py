@@ -112,6 +112,7 @@ class Door:
         history: OpenHistory,
         audit: AuditTrail,
         observe: CountRequest,
+        know: Callable[[str], None],
         scripts: Iterable[str],
     ) -> None:
         self._app = app
@@ -119,6 +120,7 @@ class Door:
         self._history = history
         self._audit = audit
         self._observe = observe
+        self._know = know  # an address that presented a token
         self._policy = PAGE_POLICY.format(scripts=" ".join(f"'{name}'" for name in scripts))
         self._rates = Rates(settings.rate_per_s, 2 * settings.rate_per_s)
         self._failures = Rates(FAILURES_PER_S, FAILURES_AT_ONCE)
@@ -170,6 +172,7 @@ class Door:
         now, kept = time.monotonic(), await self._kept_tokens()
         token = matching(incoming.secret, kept) if incoming.secret else None
         if token and not token.has_ended(time.time()):
+            self._know(incoming.address)
             return Asker(self._history, token.name, token.scopes)
         # a token that has ended closes the service still: nobody took it back
         open_to_all = not kept and self._settings.is_loopback and not incoming.secret

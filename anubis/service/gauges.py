@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -13,7 +14,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from anubis import __version__
@@ -21,6 +22,7 @@ from anubis.core.lifecycle.life import State
 from anubis.core.records import Judgement
 from anubis.report.keeping import is_open
 from anubis.service.board import Snapshot
+from anubis.service.connections import Connections
 
 BY = ["cluster"]
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -56,6 +58,10 @@ class Gauges:
         )
         registry.register(_OfHistory(read))
 
+    def watch(self, connections: Connections[Any]) -> None:
+        """What they are when somebody asks."""
+        self._registry.register(_OfConnections(connections))
+
     def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
         known_method = method if method in ("GET", "HEAD", "POST", "DELETE") else "other"
         self._requests.labels(known_method, route, str(status)).inc()
@@ -68,6 +74,26 @@ class Gauges:
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
+
+
+class _OfConnections(Collector):
+    def __init__(self, connections: Connections[Any]) -> None:
+        self._connections = connections
+
+    def collect(self) -> Iterator[Metric]:
+        every, strangers = self._connections, self._connections.strangers
+        held = GaugeMetricFamily("anubis_connections", "Connections that are open", labels=["of"])
+        held.add_metric(["strangers"], strangers)
+        held.add_metric(["others"], len(every) - strangers)
+        yield held
+        refused = CounterMetricFamily(
+            "anubis_connections_refused",
+            "Connections that were not let in, or that had to make room for others",
+            labels=["how"],
+        )
+        refused.add_metric(["turned-away"], every.turned_away)
+        refused.add_metric(["made-room"], every.given_up)
+        yield refused
 
 
 class _OfHistory(Collector):

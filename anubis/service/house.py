@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
@@ -13,6 +13,7 @@ from anubis.core.errors import UnknownCampaignError
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
 from anubis.service.board import Board, Snapshot
+from anubis.service.connections import Connections
 from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
 from anubis.service.letterbox import Letterbox
@@ -39,6 +40,7 @@ class House:
     turns: Turns
     gates: Gates
     overviews: Overviews
+    connections: Connections[Any] = field(default_factory=Connections)
     writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     @cached_property

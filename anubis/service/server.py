@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import resource
 import socket
 import sys
 from typing import Any
@@ -20,48 +21,99 @@ from anubis.service.app import application
 from anubis.service.asker import LOG, Asker, OpenHistory
 from anubis.service.audit import AuditTrail
 from anubis.service.board import Board
-from anubis.service.door import MOST_HEADER_BYTES
+from anubis.service.connections import Connections
+from anubis.service.door import MOST_HEADER_BYTES, STREAMS
 from anubis.service.gates import Gates
 from anubis.service.gauges import Gauges
 from anubis.service.house import House
 from anubis.service.overviews import Overviews, Question
+from anubis.service.pages import STREAMED_S
+from anubis.service.problems import MEDIA_TYPE, problem
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
 from anubis.store.database import own_name
 
-IDLE_S = 10.0  # for the head of a request to arrive, and between two of them
 ENDS_WITHIN_S = 5
-MOST_CONNECTIONS = 500
+BACKLOG = 500  # connections that wait to be accepted
+OPEN_FILES = 4096  # connections that come at once are open before it is known which may stay
+TURNED_AWAY = problem(503, "too many connections, of this address or of all: ask again later")
 LOOKS_FOR_GARBAGE = (10_000, 20, 50)  # after so many new objects: a long look keeps all waiting
 SWITCHES_EVERY_S = 0.001  # between threads: who reads must not wait long for who computes
 
 
 class ImpatientProtocol(H11Protocol):
-    """Whoever sends the head of a request letter by letter is not waited for."""
+    """Nobody is waited for who sends the head of a request letter by letter, or does not take the
+    answer; and a connection that asks for nothing makes room for others."""
 
-    _watch: asyncio.TimerHandle | None = None
-    _before: Any = None
+    held: Connections[ImpatientProtocol]
+    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._watch_again()
+        is_let_in, goes = self.held.come(self, self.client[0] if self.client else "")
+        if goes is not None:
+            goes.end()
+        if is_let_in:
+            self._wait(self.held.limits.first_head_s)
+        else:
+            transport.write(_refusal(TURNED_AWAY))
+            transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._watch:
-            self._watch.cancel()
+        self.held.leave(self)
+        if self._deadline:
+            self._deadline.cancel()
         super().connection_lost(exc)
 
-    def _watch_again(self) -> None:
-        self._before = self.cycle
-        self._watch = self.loop.call_later(IDLE_S, self._look)
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        super().data_received(data)
+        if self.cycle is not before:
+            self.held.begin(self)
+            self._wait(self._longest_s)
 
-    def _look(self) -> None:
-        is_idle = self.cycle is None or self.cycle.response_complete
-        if is_idle and self.cycle is self._before:
-            self.transport.close()
+    def on_response_complete(self) -> None:
+        answered = self.cycle
+        super().on_response_complete()
+        if self.cycle is answered:
+            self.held.rest(self)
+            self._wait(self.held.limits.idle_s)
+        else:  # the next request had come with it
+            self._wait(self._longest_s)
+
+    @property
+    def _longest_s(self) -> float:
+        is_stream = self.scope["path"].endswith(STREAMS)
+        return self.held.limits.taken_s + (STREAMED_S if is_stream else 0.0)
+
+    def _wait(self, limit_s: float) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(limit_s, self.end)
+
+    def end(self) -> None:
+        """At once: an answer that nobody takes is not waited for."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
         else:
-            self._watch_again()
+            self.transport.close()
+
+
+def _refusal(document: bytes) -> bytes:
+    head = (
+        "HTTP/1.1 503 Service Unavailable",
+        f"content-type: {MEDIA_TYPE}",
+        f"content-length: {len(document)}",
+        "retry-after: 5",
+        "connection: close",
+    )
+    return "\r\n".join((*head, "", "")).encode() + document
+
+
+def protocol_in(held: Connections[ImpatientProtocol]) -> type[ImpatientProtocol]:
+    """Whose connections are counted among these."""
+    return type("CountedProtocol", (ImpatientProtocol,), {"held": held})
 
 
 def serve(settings: ServiceSettings, caller: Caller) -> None:
@@ -82,6 +134,7 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
             started=StartedTests(),
             gates=Gates(),
             overviews=Overviews(Question(history_url=url, settings=settings)),
+            connections=Connections(settings.connections),
             turns=Turns(
                 list(settings.clusters),
                 settings.turn_every_s,
@@ -107,24 +160,32 @@ def _listen(house: House, caller: Caller) -> None:
     listening = _bound(settings)
     config = uvicorn.Config(
         application(house),
-        http=ImpatientProtocol,
+        http=protocol_in(house.connections),
         ws="none",
         loop="asyncio",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
         h11_max_incomplete_event_size=2 * MOST_HEADER_BYTES,
-        timeout_keep_alive=int(IDLE_S),
+        backlog=BACKLOG,
+        timeout_keep_alive=int(settings.connections.idle_s),
         timeout_graceful_shutdown=ENDS_WITHIN_S,
     )
     host, port = listening.getsockname()[:2]
     caller.remark(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+    _allow_open_files()
     sys.setswitchinterval(SWITCHES_EVERY_S)
     gc.set_threshold(*LOOKS_FOR_GARBAGE)
     with listening:
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _allow_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES:
+        most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _bound(settings: ServiceSettings) -> socket.socket:
@@ -133,7 +194,7 @@ def _bound(settings: ServiceSettings) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
-        listening.listen(MOST_CONNECTIONS)  # whoever reads where may ask at once
+        listening.listen(BACKLOG)  # whoever reads where may ask at once
     except (OSError, OverflowError) as error:
         listening.close()
         raise UsageError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anubis.core.errors import UsageError
+from anubis.service.connections import LOCAL, ConnectionLimits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,21 @@ class ServiceSettings:
     most_bytes: int = 1_000_000  # of a body
     body_s: float = 10.0  # for all of a request to arrive
     answer_s: float = 30.0
+    trusted: tuple[str, ...] = LOCAL  # networks for which room is kept among the connections
+
+    def __post_init__(self) -> None:
+        for network in self.trusted:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError as error:
+                raise UsageError(
+                    f'--trusted "{network}": {error}; expected an address or a network such as'
+                    " 10.1.0.0/16"
+                ) from None
+
+    @property
+    def connections(self) -> ConnectionLimits:
+        return ConnectionLimits(trusted=self.trusted)
 
     @property
     def is_loopback(self) -> bool:
