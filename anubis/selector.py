@@ -23,6 +23,7 @@ from anubis.core.past.defects import Defect, defects
 from anubis.core.past.events import FleetEvent, Notice, reported_incidents, reports
 from anubis.core.past.happened import Happened, logbook_of
 from anubis.core.past.logbook import RATES, Logbook
+from anubis.core.past.maintenance import Windows, windows_told
 from anubis.core.past.paths import bad_links
 from anubis.core.past.standing import ANY, Standing, standing
 from anubis.core.past.status import Instants, Statuses, Times
@@ -150,6 +151,7 @@ class Past:
     categories: Mapping[str, Mapping[str, int]]  # by node: how many incidents of each category
     links: Mapping[tuple[str, ...], str]  # good nodes with something bad between them, and why
     measured_s: Mapping[tuple[str, str], float]
+    windows: Windows  # of maintenance
 
     def links_among(self, nodes: Collection[str]) -> dict[tuple[str, ...], str]:
         return {link: why for link, why in self.links.items() if set(link) <= set(nodes)}
@@ -184,6 +186,7 @@ def read_past(
         categories=recall(_categories, incidents),
         links=bad_links(history.experience.faulty_paths(), by_now, strength),
         measured_s=history.experience.durations_s(),
+        windows=recall(windows_told, happened.notices),
     )
 
 

@@ -41,8 +41,8 @@ def tell(
         typer.Argument(
             metavar="EVENT",
             help="node-added, node-removed, fleet-upgraded, job-allocated, job-stalled, "
-            "job-ended, incident-reported, suspicion-raised, repair-begun, repair-done, retire, "
-            "return or close-breaker.",
+            "job-ended, incident-reported, suspicion-raised, repair-begun, repair-done, "
+            "maintenance, maintenance-ended, retire, return or close-breaker.",
         ),
     ],
     nodes: options.Nodes = None,
@@ -61,7 +61,11 @@ def tell(
     ] = None,
     source: Annotated[
         str,
-        typer.Option("--source", metavar="WORD", help="Who suspects the nodes, or saw the stall."),
+        typer.Option(
+            "--source",
+            metavar="WORD",
+            help="Who suspects the nodes, saw the stall or planned the maintenance.",
+        ),
     ] = "operator",
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Why; or what a repair did.")
@@ -90,6 +94,15 @@ def tell(
         str,
         typer.Option("--scope", metavar="TEXT", help="Of the breaker: fleet, or as keep names it."),
     ] = "fleet",
+    begins: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="When a maintenance begins: 2026-11-01T12:00; else now."
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="When a maintenance ends.")
+    ] = None,
     id: Annotated[
         str,
         typer.Option("--id", help="Its name: an event told twice under one is done once."),
@@ -111,9 +124,13 @@ def tell(
     What is told is kept, and changes what is known of the nodes for whoever asks next.
     """
     turn_termination_into_interrupt()
-    happened = _event(
-        event, amounts.nodes(nodes) or (), job, duration, category, source, reason, scope, failed
-    )
+    named = amounts.nodes(nodes) or ()
+    if event == "maintenance":
+        happened: KeptEvent = _maintenance(named, begins, until, source, reason)
+    elif begins or until:
+        raise UsageError(f"{event} has no --from and no --until: only a maintenance has")
+    else:
+        happened = _event(event, named, job, duration, category, source, reason, scope, failed)
     happened = _as_likely(happened, mix, confidence)
     caller = Terminal(as_json=json)
     when = amounts.instant(at, "--at").timestamp() if at else None
@@ -385,6 +402,8 @@ def _event(
         case "suspicion-raised":
             word = _needed(category, "--category", kind)
             return events.SuspicionRaised(nodes=nodes, category=word, source=source, reason=reason)
+        case "maintenance-ended":
+            return events.MaintenanceEnded(nodes=nodes)
         case "repair-begun":
             return events.RepairBegun(nodes=nodes)
         case "repair-done":
@@ -392,6 +411,21 @@ def _event(
     kinds = [*events.KEPT, *orders]
     kinds.remove(events.OperatorSaid.kind)
     raise UsageError(f'event "{kind}" is not known; {did_you_mean(kind, kinds)}')
+
+
+def _maintenance(
+    nodes: tuple[str, ...], begins: str | None, until: str | None, source: str, reason: str
+) -> KeptEvent:
+    from anubis.core.past.events import MaintenancePlanned
+
+    if not nodes:
+        raise UsageError("maintenance: of which nodes? name them after the event")
+    end = amounts.instant(_needed(until, "--until", "maintenance"), "--until").timestamp()
+    begin = amounts.instant(begins, "--from").timestamp() if begins else time.time()
+    try:
+        return MaintenancePlanned(nodes=nodes, begin=begin, end=end, source=source, reason=reason)
+    except ValueError as error:
+        raise UsageError(f"{error}: look at --from and --until") from None
 
 
 def _as_likely(event: KeptEvent, mix: str | None, confidence: float | None) -> KeptEvent:

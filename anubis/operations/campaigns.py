@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
-from anubis import catalog, criteria_files, places
+from anubis import catalog, config, criteria_files, places
 from anubis.core.campaign import planning
 from anubis.core.campaign.following import handed_back
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
@@ -35,14 +35,16 @@ from anubis.executors.base import Executor
 from anubis.hostlist import shortened
 from anubis.operations import preparing
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import enter, identify
+from anubis.operations.clusters import called, enter, identify
 from anubis.operations.executing import executor_of
+from anubis.operations.maintaining import windows_known
 from anubis.operations.naming import new_name
 from anubis.operations.past import how_to_go_on
 from anubis.operations.precedents import precedents
 from anubis.operations.preparing import Brief, CampaignRequest, Setting
 from anubis.operations.results import CampaignResult
 from anubis.operations.sparing import (
+    OthersWork,
     is_brought_up,
     others_work,
     refuse_named,
@@ -102,7 +104,8 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
     """Nodes are looked up, nothing runs on them."""
     brief = preparing.read_request(request, caller)
     if request.nodes is None and is_brought_up(brief.setting.cluster):
-        brief = spared(brief, others_work(brief.setting.cluster), caller)
+        work = others_work(brief.setting.cluster, {}, caller.clock())
+        brief = spared(brief, work, caller)
     programs = brief.setting.programs()
     with executor_of(
         brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=brief.request.nodes
@@ -162,32 +165,35 @@ def carried_out(request: CampaignRequest, caller: Caller) -> Iterator[CampaignRe
     """A campaign that is over. Its nodes are let go after the block, which may take long or fail:
     whoever makes more of the result gives their own answer in it."""
     brief = preparing.read_request(request, caller)
-    work = others_work(brief.setting.cluster)
-    brief = spared(brief, work, caller)
     programs = brief.setting.programs()
-    with (
-        caller.history() as history,
-        ExitStack() as until_all_has_ended,
-        executor_of(
+    with caller.history() as history, ExitStack() as until_all_has_ended:
+        work = _others_work(request.cluster, brief.setting.cluster, history, caller)
+        brief = spared(brief, work, caller)
+        with executor_of(
             brief.setting.cluster,
             programs,
             caller,
             used=brief.benchmarks,
             nodes=brief.request.nodes,
             fabric=brief.simulated_fabric(),
-        ) as executor,
-    ):
-        nodes = spared_nodes(brief, executor.nodes(), work, caller)
-        plan = preparing.make_plan(brief, nodes, programs)
-        cluster = identify(request.cluster, brief.setting.cluster)
-        enter(history, cluster, caller, [node.name for node in plan.nodes])
-        campaign = _new_campaign(brief, plan, caller.clock(), executor, cluster.name)
-        held = until_all_has_ended.enter_context(
-            _hold(campaign, history, caller, partial(history.campaigns.begin, campaign))
-        )
-        with _saying_how_to_go_on(campaign, held):
-            until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
-        yield _drive(campaign, brief.setting, executor, history, caller, held)
+        ) as executor:
+            nodes = spared_nodes(brief, executor.nodes(), work, caller)
+            plan = preparing.make_plan(brief, nodes, programs)
+            cluster = identify(request.cluster, brief.setting.cluster)
+            enter(history, cluster, caller, [node.name for node in plan.nodes])
+            campaign = _new_campaign(brief, plan, caller.clock(), executor, cluster.name)
+            held = until_all_has_ended.enter_context(
+                _hold(campaign, history, caller, partial(history.campaigns.begin, campaign))
+            )
+            with _saying_how_to_go_on(campaign, held):
+                until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
+            yield _drive(campaign, brief.setting, executor, history, caller, held)
+
+
+def _others_work(
+    name: str, cluster: config.Cluster, history: History, caller: Caller
+) -> OthersWork:
+    return others_work(cluster, windows_known(history.of(called(name, cluster))), caller.clock())
 
 
 def resume_campaign(
@@ -202,7 +208,8 @@ def resume_campaign(
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
         needed = _still_needed(campaign, history.executions.of(campaign.id))
-        refuse_named(others_work(setting.cluster), needed)
+        windows = windows_known(history.of(campaign.cluster))
+        refuse_named(others_work(setting.cluster, windows, caller.clock()), needed)
         with _saying_how_to_go_on(campaign):
             held = until_all_has_ended.enter_context(_hold(campaign, history, caller, nodes=needed))
         with executor_of(

@@ -12,6 +12,7 @@ from anubis.core.campaign import planning
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import DefectPresumed, FleetEvent, JobAllocated, Notice, Tick
+from anubis.core.past.maintenance import open_windows
 from anubis.core.records import (
     BenchmarkSpec,
     Judgement,
@@ -147,6 +148,7 @@ def _partners(
             own = list(event.nodes)
         case _:
             not_free = busy_nodes(history, at) | nodes_left_alone(history)
+            not_free |= open_windows(past.windows, at).keys()
             own = [node for node in past.standing.passed if node not in not_free]
     candidates = dict.fromkeys([*own, *terms.partners])
     return tuple(n for n in candidates if past.standing.judgement(n) is Judgement.HEALTHY)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import JobAllocated
+from anubis.core.past.maintenance import open_windows
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve
@@ -21,6 +22,7 @@ from anubis.operations.deciding import (
     weigh,
 )
 from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
+from anubis.report.maintenance import sentence
 
 
 def gate(
@@ -33,7 +35,8 @@ def gate(
     is_kept: bool = True,
     caller: Caller = NOBODY,
 ) -> GateResult:
-    """Nothing runs on nodes that are unfit according to the history, nor unless it `may_test`.
+    """Nothing runs on nodes that are unfit according to the history or under maintenance at any
+    time of the job, nor unless it `may_test`.
     `unknown_passes`: a node may pass that a test could not judge. `is_kept`: the decision is in the
     history before anything runs; else whoever asks keeps it."""
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
@@ -46,7 +49,12 @@ def gate(
         decision = replace(keep(job, terms, repertoire, past, part, at), cluster=part.cluster)
     caller.decided(decision)
     standing = past.standing
-    unfit = {node: why for node in nodes if (why := standing.unfit.get(node))}
+    maintained = {
+        node: sentence(window, at)
+        for node, window in open_windows(past.windows, at, at + duration_s).items()
+        if node in nodes
+    }
+    unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
     links = past.links_among(nodes)
     asks = not unfit and not links
     runs = asks and (may_test or not decision.tests)
@@ -54,6 +62,7 @@ def gate(
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
         tested = _tested(campaign)
         judged = {node: tested.get(node, standing.judgement(node)) for node in nodes}
+        judged |= dict.fromkeys(maintained, Judgement.UNKNOWN)  # nothing is held against them
         result = GateResult(
             decision=decision,
             judged=_doubted(judged) if doubt else judged,

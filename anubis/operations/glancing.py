@@ -21,10 +21,11 @@ from anubis.core.past.changes import (
 )
 from anubis.core.past.events import Notice
 from anubis.core.past.happened import Happened
+from anubis.core.past.maintenance import open_windows, windows_told
 from anubis.core.past.status import Incident, Repair, Validation, Watch
 from anubis.core.past.tracks import IncidentColumns
 from anubis.core.past.traits import NodeTraits
-from anubis.core.records import Ended
+from anubis.core.records import Ended, Judgement
 from anubis.core.watching.rounds import KeptLook
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
@@ -33,6 +34,7 @@ from anubis.operations.past import MOST_CAMPAIGNS
 from anubis.report import history as told
 from anubis.report.glance import CampaignGlance, NodeGlance
 from anubis.report.history import Happening
+from anubis.report.maintenance import sentence
 from anubis.selector import LOOKED_BACK_S, standing_of
 from anubis.store.campaigns import CampaignRow
 from anubis.store.diagnoses import DETAILS_KEPT_S
@@ -107,14 +109,15 @@ def glance_at(
     stale = _stale(before, happened, holds, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
     traits = history.memory.recall(_traits_by_node, happened.traits)
+    windows = open_windows(history.memory.recall(windows_told, happened.notices), now)
 
     def look_at(node: str) -> NodeGlance:
-        results = of_node.validations.get(node)
+        results, window = of_node.validations.get(node), windows.get(node)
         return NodeGlance(
             node=node,
             cluster=history.cluster,
-            judgement=stand.judgement(node),
-            why=stand.unfit.get(node, ""),
+            judgement=Judgement.UNKNOWN if window else stand.judgement(node),
+            why=sentence(window, now) if window else stand.unfit.get(node, ""),
             hold=holds.get(node),
             last=results[-1] if results else None,
             passed=stand.passed.get(node, {}),
@@ -148,9 +151,13 @@ def _stale(
     then, results = before.at, happened.validations
     of_old = results[since(results, then - LOOKED_BACK_S) : since(results, now - LOOKED_BACK_S)]
     held = before.holds.keys() | holds.keys()
+    windows_then = open_windows(windows_told(before.happened.notices), then)
+    windows_now = open_windows(windows_told(happened.notices), now)
+    maintained = windows_then.keys() | windows_now.keys()
     return {
         *changed_nodes(before.happened, then, happened, now),
         *(node for node in held if before.holds.get(node) != holds.get(node)),
+        *(node for node in maintained if windows_then.get(node) != windows_now.get(node)),
         *(result.node for result in of_old),
     }
 

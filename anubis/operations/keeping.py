@@ -57,6 +57,7 @@ from anubis.operations.kept_by import (
     policy_of,
     refuse_another,
 )
+from anubis.operations.maintaining import news_of_windows, windows_known
 from anubis.operations.naming import new_name
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.telling import note
@@ -309,6 +310,7 @@ class _Hand:
         for id in running.keys() - now.keys():
             ended = JobEnded(nodes=running[id].nodes, job=id)
             notices.append(Notice(id=f"job {id} ended", at=seen.at, event=ended))
+        notices += news_of_windows(seen, windows_known(self._part))
         note(notices, self._part)
         return seen
 

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from anubis import config
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
+from anubis.core.past.maintenance import open_windows
 from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, called
+from anubis.operations.maintaining import windows_seen
 from anubis.operations.owners import orchestrator_of
+from anubis.report.maintenance import sentence
 from anubis.report.nodes import NodeView
-from anubis.selector import read_past
+from anubis.selector import Past, read_past
 from anubis.store.history import ClusterHistory, History
 
 
@@ -44,6 +47,7 @@ def nodes(
             hold=holds.get(name),
             last=last.get(name),
             unfit=past.standing.unfit.get(name, ""),
+            maintenance=_maintenance(name, at, past, seen),
         )
         for name in shown
     ]
@@ -60,6 +64,14 @@ def _part(history: History, name: str | None) -> tuple[ClusterHistory, config.Cl
             raise
         return history.of(name), None
     return history.of(called(name, described)), described
+
+
+def _maintenance(node: str, at: float, past: Past, seen: FleetSeen | None) -> str:
+    """As it was told, or as the orchestrator shows it."""
+    shown = windows_seen(seen) if seen else {}
+    told = {node: (*past.windows.get(node, ()), *shown.get(node, ()))}
+    window = open_windows(told, at).get(node)
+    return sentence(window, at) if window else ""
 
 
 def _is_in(seen: FleetSeen | None, node: str) -> bool:

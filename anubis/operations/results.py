@@ -36,7 +36,7 @@ class GateResult:
     decision: Decision
     judged: Mapping[str, Judgement]
     links: BadLinks
-    unfit: Mapping[str, str]  # nodes that are out of service, and why
+    unfit: Mapping[str, str]  # nodes that are out of service or under maintenance, and why
     campaign: CampaignResult | None  # that carried the decision out
     is_tested: bool  # whatever the decision asked for was run; else the answer was known before
     doubt: Doubt  # what lets no node pass while too much risk is left
@@ -48,7 +48,8 @@ class GateResult:
     @property
     def unknown(self) -> list[str]:
         settled = (Judgement.HEALTHY, Judgement.DEFECTIVE)
-        return [node for node, judged in self.judged.items() if judged not in settled]
+        unsettled = [node for node, judged in self.judged.items() if judged not in settled]
+        return [node for node in unsettled if node not in self.unfit]
 
     @property
     def missing_tests(self) -> tuple[ChosenTest, ...]:
@@ -78,7 +79,7 @@ class GateResult:
 
     @property
     def judgement(self) -> Judgement:
-        if self.links or self.named(Judgement.DEFECTIVE):
+        if self.links or self.unfit or self.named(Judgement.DEFECTIVE):
             return Judgement.DEFECTIVE
         may_pass = self.unknown_passes and self.doubt != "tests"  # a test could still judge them
         passes = may_pass or not self.unknown

@@ -6,17 +6,20 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from anubis import config, hostlist
 from anubis.core.errors import OrchestratorError, UsageError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
+from anubis.core.past.maintenance import Windows, open_windows
 from anubis.core.records import Node
 from anubis.core.text import one_line
 from anubis.hostlist import shortened
 from anubis.operations.caller import Caller
+from anubis.operations.maintaining import windows_seen
 from anubis.operations.owners import orchestrator_of, owner_name
 from anubis.operations.preparing import Brief, CampaignRequest
+from anubis.report.maintenance import sentence
 from anubis.report.wording import counted, moment
 
 
@@ -27,16 +30,21 @@ class OthersWork:
     seen: FleetSeen | None = None  # None: nobody but Anubis has these nodes
     own_job: str = ""
     owner: str = ""  # who shows them: slurm
+    maintained: Mapping[str, str] = field(default_factory=dict)  # by node: until when, and why
 
     def on(self, node: str) -> str:
         """Why a node is to be left alone; empty: nobody works there."""
+        maintenance = self.maintained.get(node) or self.maintained.get(node.partition(".")[0], "")
         if self.seen is None:
-            return ""
+            return f"it is {maintenance}" if maintenance else ""
         shown = self.seen.nodes.get(node) or self.seen.nodes.get(node.partition(".")[0])
         if shown is None:
             return "its orchestrator does not show it, so nobody knows whether somebody works there"
         foreign = [job for job in shown.jobs if job != self.own_job]
-        return _job(foreign[0], self.seen.jobs) if foreign else ""
+        if foreign:
+            return _job(foreign[0], self.seen.jobs)
+        is_ours = self.own_job in shown.jobs
+        return f"it is {maintenance}" if maintenance and not is_ours else ""
 
     def away(self, node: str) -> str:
         """Why a node that nobody named is not taken, though nobody works there; empty: it is."""
@@ -55,21 +63,24 @@ class OthersWork:
         return {node: why for node in nodes if (why := self.on(node))}
 
 
-NOBODYS_WORK = OthersWork()
-
-
-def others_work(cluster: config.Cluster | None) -> OthersWork:
+def others_work(cluster: config.Cluster | None, windows: Windows, at: float) -> OthersWork:
+    """`windows`: of maintenance, as the history knows them."""
+    told = {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
     orchestrator = orchestrator_of(cluster) if cluster else None
     if orchestrator is None or cluster is None:
-        return NOBODYS_WORK
+        return OthersWork(maintained=told)
     try:
         seen = orchestrator.observe()
     except OrchestratorError as error:
         raise OrchestratorError(
             f"nothing was started, for nobody knows whose work is on the nodes: {error}"
         ) from None
+    shown = open_windows(windows_seen(seen), seen.at)
     return OthersWork(
-        seen=seen, own_job=os.environ.get("SLURM_JOB_ID", ""), owner=owner_name(cluster)
+        seen=seen,
+        own_job=os.environ.get("SLURM_JOB_ID", ""),
+        owner=owner_name(cluster),
+        maintained=told | {node: sentence(window, seen.at) for node, window in shown.items()},
     )
 
 
@@ -143,7 +154,7 @@ def without(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]
         caller.remark(f"{shortened(left_out)} left out: {why}")
     free = [node for node in nodes if node not in busy]
     if busy and not free:
-        raise UsageError("somebody works on every one of these nodes: wait until that ends")
+        raise UsageError("every one of these nodes is left alone: wait until that ends")
     return free
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from anubis import config
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.past.events import Tick
+from anubis.core.past.maintenance import open_windows
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, resolve
 from anubis.operations.deciding import (
@@ -38,7 +39,7 @@ def sweep(
         part = resolve(history, terms.cluster, caller, nodes or ())
         repertoire = read_repertoire(terms)
         past = past_of(part, at, repertoire)
-        work = others_work(_described(terms.cluster))
+        work = others_work(_described(terms.cluster), past.windows, at)
         idle = Tick(nodes=tuple(without(_idle(nodes, past, part, at), work, caller)))
         decision = decide(idle, terms, repertoire, past, part, at)
     caller.decided(decision)
@@ -57,7 +58,7 @@ def _described(cluster: str | None) -> config.Cluster | None:
 
 
 def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: float) -> list[str]:
-    """Without the nodes that the history has at work, held, or out of service."""
+    """Without the nodes that the history has at work, held, out of service or under maintenance."""
     candidates = past.logbook.nodes if nodes is None else nodes
     if not candidates:
         raise UsageError(
@@ -65,4 +66,5 @@ def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: 
             " anubis accept"
         )
     out = busy_nodes(history, at) | past.standing.unfit.keys()
+    out |= open_windows(past.windows, at).keys()
     return [node for node in candidates if node not in out]

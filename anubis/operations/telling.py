@@ -12,6 +12,7 @@ from anubis.core.lifecycle.suspicions import HitRate, hit_rates
 from anubis.core.past.consequences import Consequences, UnknownJob, jobs_in, repaired_in
 from anubis.core.past.events import (
     KeptEvent,
+    MaintenancePlanned,
     NodeAdded,
     NodeRemoved,
     Notice,
@@ -26,6 +27,8 @@ from anubis.operations.clusters import resolve
 from anubis.operations.naming import new_name
 from anubis.store.history import ClusterHistory, History
 from anubis.store.tokens import AuditEntry
+
+LONGEST_MAINTENANCE_S = 366 * 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +115,18 @@ def _notice(telling: Telling, now: float) -> Notice:
     happened_at = now if telling.at is None else telling.at
     if happened_at > now:
         raise UsageError("an event cannot be told before it has happened: look at --at")
+    if isinstance(telling.event, MaintenancePlanned):
+        _refuse_endless(telling.event, now)
     name = telling.id or new_name(telling.event.kind, now)
     return Notice(id=name, at=happened_at, event=telling.event)
+
+
+def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
+    if not window.end - max(window.begin, now) <= LONGEST_MAINTENANCE_S:
+        raise UsageError(
+            "a maintenance without an end, or of more than a year: tell until when; a node that"
+            " stays away for good is told by retire"
+        )
 
 
 def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | UsageError]:

@@ -119,7 +119,7 @@ def examine_nodes(
 
 def _shown(file: config.RayCluster, caller: Caller) -> list[str]:
     """All that their orchestrator has; whoever works there is not disturbed by a look."""
-    work = others_work(file)
+    work = others_work(file, {}, caller.clock())
     if work.seen is None:
         raise UsageError(
             "which nodes? name them, or write `nodes:` or `orchestrator:` into the cluster's file"

@@ -511,6 +511,7 @@ class NodeLine(TypedDict):
     verdict_at: float | None
     campaign: str
     unfit: str
+    maintenance: str
     """Why the history has it out of service; empty: it has not."""
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import isinf
 from typing import TYPE_CHECKING
 
 from anubis.core.choosing.decision import Decision
-from anubis.core.past.events import IncidentReported, JobStalled, Notice, SuspicionRaised
+from anubis.core.past.events import (
+    IncidentReported,
+    JobStalled,
+    MaintenancePlanned,
+    Notice,
+    SuspicionRaised,
+)
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.records import UNNAMED
 from anubis.report import decision as decisions
@@ -61,6 +68,11 @@ def _likelihood(suspicion: SuspicionRaised) -> str:
     return f"{f' ({mix})' if mix else ''}, by {suspicion.source}{sure}"
 
 
+def _span(window: MaintenancePlanned) -> str:
+    until = "its owner ends it" if isinf(window.end) else moment(window.end)
+    return f"from {moment(window.begin)} until {until}, by {window.source}"
+
+
 def of_notice(notice: Notice) -> Happening:
     event = notice.event
     category = (
@@ -71,8 +83,12 @@ def of_notice(notice: Notice) -> Happening:
     if isinstance(event, JobStalled):
         reason = f": {event.reason}" if event.reason else ""
         category = f", job {event.job}, by {event.source}{reason}"
+    if isinstance(event, MaintenancePlanned):
+        category = f", {_span(event)}" + (f": {event.reason}" if event.reason else "")
     follows = ": a defect is presumed until a test is passed" if notice.presumes_defect else ""
     facts = {"id": notice.id, "event": event.kind, **asdict(event)}
+    if isinstance(event, MaintenancePlanned) and isinf(event.end):
+        facts["end"] = None
     return Happening(
         at=notice.at,
         kind="event",

@@ -22,6 +22,7 @@ from anubis.core.lifecycle.commands import (
 )
 from anubis.core.lifecycle.life import Life, Proof, State
 from anubis.hostlist import compress
+from anubis.report.maintenance import sentence as sentence_of_window
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, json_line, moment
 
@@ -69,6 +70,8 @@ def show_lives(lives: Mapping[str, Life], console: Console) -> None:
 
 def why(life: Life) -> str:
     """Why a node stands where it does."""
+    if life.maintained is not None:
+        return sentence_of_window(life.maintained, life.maintained.begin)
     if life.defect is not None:
         return f"{life.defect.code}: {life.defect.reason}"
     if life.incidents:
@@ -76,7 +79,9 @@ def why(life: Life) -> str:
     if life.is_cordoned_by_others:
         return f"kept from jobs by a person: {life.cordon}"
     owed = [" ".join(filter(None, (owed.debt.value, owed.about))) for owed in life.owed]
-    return f"to be proven: {', '.join(dict.fromkeys(owed))}" if owed else ""
+    if owed:
+        return f"to be proven: {', '.join(dict.fromkeys(owed))}"
+    return f"kept for others: {life.kept_for}" if life.kept_for else ""
 
 
 def show_actions(actions: Sequence[LifeAction], console: Console) -> None:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from anubis.report.documents import NodeLine
 
 STANDINGS = (  # in the first line, in this order
+    "under maintenance",
     "drained by anubis",
     "kept from jobs by others",
     "down",
     "out of service by the history",
     "at work",
     "being measured",
+    "kept for others",
     "free",
 )
 
@@ -41,6 +43,7 @@ class NodeView:
     hold: Hold | None = None
     last: Validation | None = None  # the last verdict on it
     unfit: str = ""  # why the history has it out of service
+    maintenance: str = ""  # until when, and why
 
 
 def headline(views: Sequence[NodeView], cluster: str) -> str:
@@ -52,15 +55,19 @@ def headline(views: Sequence[NodeView], cluster: str) -> str:
 def standing(view: NodeView) -> str:
     """The first of these that is true of it."""
     seen = view.seen
+    if view.maintenance:
+        return "under maintenance"
     if seen and seen.cordon and seen.is_up:
-        return STANDINGS[0] if seen.by_anubis else STANDINGS[1]
+        return "drained by anubis" if seen.by_anubis else "kept from jobs by others"
     if seen and not seen.is_up:
         return "down"
     if view.unfit:
         return "out of service by the history"
     if view.jobs:
         return "at work"
-    return "being measured" if view.hold else "free"
+    if view.hold:
+        return "being measured"
+    return "free" if seen is None or seen.is_free else "kept for others"
 
 
 def show(views: Sequence[NodeView], now: float, console: Console) -> None:
@@ -99,6 +106,7 @@ def fields(view: NodeView) -> NodeLine:
         "verdict_at": last.at if last else None,
         "campaign": last.campaign if last else "",
         "unfit": view.unfit,
+        "maintenance": view.maintenance,
     }
 
 
@@ -125,7 +133,9 @@ def _verdict(view: NodeView) -> str:
 
 def _why_out(view: NodeView) -> str:
     seen = view.seen
+    if view.maintenance:
+        return view.maintenance
     if seen is None or not seen.cordon:
-        return view.unfit or "-"
+        return view.unfit or (seen.meaning if seen else "") or "-"
     whose = f" ({seen.cordoned_by})" if seen.cordoned_by else ""
     return f"{one_line(seen.cordon)}{whose}"

@@ -355,7 +355,7 @@ def test_a_node_with_somebodys_job_is_refused_where_it_was_named_and_ours_is_not
     unnamed = near.ask("accept", "--suite", suite, "--cluster", cluster)
     assert (unnamed.code, unnamed.out) == (2, "")
     assert f"node3 left out: {whose}" in unnamed.err
-    assert "somebody works on every one of these nodes" in unnamed.err
+    assert "every one of these nodes is left alone" in unnamed.err
     swept = near.ask("sweep", "node3", "--budget", "1h", "--suite", suite, "--cluster", cluster)
     assert (swept.code, swept.out) == (2, "")
     assert f"node3 left out: {whose}" in swept.err

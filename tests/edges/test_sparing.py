@@ -84,7 +84,7 @@ def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
     here = [Node(name=name, sku="h100") for name in ("n1", "n2", "n4")]
     left = sparing.spared_nodes(all_of_ray, here, WORK, ear)
     assert [node.name for node in left] == ["n1", "n4"]
-    with pytest.raises(UsageError, match="somebody works on every one of these nodes"):
+    with pytest.raises(UsageError, match="every one of these nodes is left alone"):
         sparing.without(["n2", "n5"], WORK, ear)
 
 
@@ -126,4 +126,4 @@ def test_nothing_is_started_while_the_owner_of_the_nodes_does_not_answer(tmp_pat
     cluster = brief(tmp_path).setting.cluster
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(OrchestratorError, match=r'nothing was started.*"squeue" could not be'):
-        sparing.others_work(cluster)
+        sparing.others_work(cluster, {}, SINCE)

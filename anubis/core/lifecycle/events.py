@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from anubis.core.lifecycle.life import OpenIncident, Proof
 from anubis.core.lifecycle.reasons import is_ours
 from anubis.core.past.events import Notice
+from anubis.core.past.maintenance import Window
 from anubis.core.records import Judgement
 
 
@@ -115,6 +116,7 @@ class Waited(_Timed):
     unreachable: frozenset[str] = frozenset()  # somebody measures there, or they are down
     incidents: Mapping[str, tuple[OpenIncident, ...]] = field(default_factory=dict)  # by node
     ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # when, by category
+    maintained: Mapping[str, Window] = field(default_factory=dict)  # nodes under maintenance
 
 
 LifeEvent = Notice | VerdictReached | TestRefused | FleetSeen | Waited

@@ -10,6 +10,7 @@ from operator import attrgetter, itemgetter
 from typing import Self
 
 from anubis.core.lifecycle.reasons import INCIDENT, NO_DEFECT, REPAIR, code_of
+from anubis.core.past.maintenance import Window
 
 ENDED_KEPT = 16  # jobs: a beginning that is told after the end comes soon after it
 
@@ -23,6 +24,7 @@ class State(StrEnum):
     OUT = "out"
     REPAIRING = "repairing"
     SPARE = "spare"
+    MAINTENANCE = "maintenance"  # left alone, whatever is known of it
     LOST = "lost"
     RETIRED = "retired"
 
@@ -133,6 +135,8 @@ class Life:
     trial: OpenTest | None = None
     tried: int = 0  # tests in a row that came to nothing
     tried_at: float = -math.inf
+    maintained: Window | None = None  # the maintenance that it is in
+    kept_for: str = ""  # for what others keep it, though no job of theirs is there
 
     @property
     def is_in_repair(self) -> bool:
@@ -140,7 +144,8 @@ class Life:
 
     @property
     def is_there(self) -> bool:
-        return self.present and not self.retired
+        """For us: under maintenance it is not, whether or not it answers."""
+        return self.present and not self.retired and self.maintained is None
 
     @property
     def is_broken(self) -> bool:
@@ -186,7 +191,7 @@ class Life:
 
     @property
     def is_idle(self) -> bool:
-        return not self.jobs and self.trial is None
+        return not self.jobs and self.trial is None and not self.kept_for
 
     @property
     def is_cordoned_by_others(self) -> bool:
@@ -200,6 +205,8 @@ class Life:
     def state(self) -> State:
         if self.retired:
             return State.RETIRED
+        if self.maintained is not None:
+            return State.MAINTENANCE
         if not self.present:
             return State.LOST
         if self.trial is not None:

@@ -6,6 +6,7 @@ tick only asks what to do.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -131,6 +132,34 @@ class RepairDone:
     action: str = ""  # what was done
 
 
+@dataclass(frozen=True, kw_only=True)
+class MaintenancePlanned:
+    """Somebody works on these nodes, or will: they are left alone from begin to end."""
+
+    kind: ClassVar[str] = "maintenance"
+    nodes: tuple[str, ...]
+    begin: float
+    end: float  # infinite: until its owner takes it back
+    name: str = ""  # told again under it, it replaces what was told before; empty: another one
+    reason: str = ""
+    source: str = "operator"  # who says so
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.begin):
+            raise ValueError(f"a maintenance that begins at {self.begin}, expected a time")
+        if not self.begin < self.end:  # NaN is neither
+            raise ValueError("a maintenance that ends before it begins: expected a later end")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintenanceEnded:
+    """It is over before its time. What was changed meanwhile is told by itself."""
+
+    kind: ClassVar[str] = "maintenance-ended"
+    nodes: tuple[str, ...]
+    name: str = ""  # of the window; empty: all of these nodes
+
+
 class Order(StrEnum):
     RETIRE = "retire"  # these nodes leave the fleet for good
     RETURN = "return"  # retired nodes belong to it again, unproven
@@ -174,7 +203,8 @@ class NodesSuspected:
 
 DefectPresumed = NodeAdded | FleetUpgraded | IncidentReported | SuspicionRaised | RepairDone
 OfJob = JobAllocated | JobStalled | JobEnded
-KeptEvent = DefectPresumed | NodeRemoved | OfJob | RepairBegun | OperatorSaid
+OfMaintenance = MaintenancePlanned | MaintenanceEnded
+KeptEvent = DefectPresumed | NodeRemoved | OfJob | RepairBegun | OfMaintenance | OperatorSaid
 FleetEvent = (  # to be decided
     NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | NodesSuspected | Tick
 )

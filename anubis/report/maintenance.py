@@ -1,0 +1,19 @@
+"""Maintenance windows in words."""
+
+from __future__ import annotations
+
+from math import isinf
+
+from anubis.core.past.maintenance import Window
+from anubis.core.text import one_line
+from anubis.report.wording import moment
+
+
+def sentence(window: Window, at: float) -> str:
+    """Of a node that is in it, or will be."""
+    if window.is_open(at):
+        until = "until its owner ends it" if isinf(window.end) else f"until {moment(window.end)}"
+        head = f"under maintenance {until}"
+    else:
+        head = f"a maintenance begins {moment(window.begin)}"
+    return f"{head}: {one_line(window.reason)}" if window.reason else head
