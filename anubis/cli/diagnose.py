@@ -16,6 +16,7 @@ from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from anubis.core.diagnosing.diagnostician import Diagnosis
     from anubis.report.diagnosis import DiagnosisView
 
 
@@ -154,8 +155,9 @@ def diagnose(
 ) -> None:
     """Say why a job hangs, failed or is slow: who, why, how sure, and the lightest cure.
 
-    Whatever of its traces is there is read; what is not is named in the answer. Exit code 0:
-    nothing wrong was seen. 1: somebody is named, or the job itself. 2: nobody can be named.
+    Whatever of its traces is there is read; what is not is named in the answer. Exit code 0: the
+    job moves, and nothing wrong was seen. 1: somebody is named, or the job itself. 2: nobody can be
+    named, or nothing shows that it moves.
     """
     turn_termination_into_interrupt()
     check_page(html)
@@ -203,7 +205,11 @@ def diagnose(
     _show(view, as_json=json)
     if tell:
         _say_who_was_told(view, news, caller)
-    sys.exit({"nothing": 0, "named": 1, "unknown": 2}[view.diagnosis.answer.value])
+    sys.exit(exit_code(view.diagnosis))
+
+
+def exit_code(diagnosis: Diagnosis) -> int:
+    return {"nothing": 0, "named": 1, "unknown": 2}[diagnosis.answer.value]
 
 
 def _print_hook(folder: Path) -> None:

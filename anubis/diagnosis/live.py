@@ -24,11 +24,19 @@ from anubis.core.diagnosing.evidence import (
     Connection,
     JobEvidence,
     ProcessState,
+    Progress,
     Pulse,
     RankMap,
     Stack,
+    Stall,
 )
-from anubis.core.diagnosing.live_progress import STILL_S, Standstill, steps_of
+from anubis.core.diagnosing.live_progress import (
+    STILL_S,
+    RankCount,
+    Standstill,
+    progress_of,
+    steps_of,
+)
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
 from anubis.diagnosis.flight_recorder import FlightDump, evidence_of, parse_dump
@@ -138,6 +146,9 @@ class LiveLook:
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
     quiet_s: float = 0.0  # for so long nothing has moved
     hangs: bool = False
+    counts: tuple[RankCount, ...] = ()  # how far ranks came while they were looked at
+    fresh_s: float = 0.0  # what moved so lately moves
+    is_told: bool = True  # more looks would say no more
 
 
 def ranks_in(folder: Path) -> list[LiveRank]:
@@ -199,6 +210,9 @@ def watch_ranks(
                 waits={rank: share for rank, share in shares.items() if share is not None},
                 quiet_s=standstill.quiet_s,
                 hangs=hangs,
+                counts=standstill.counts,
+                fresh_s=standstill.fresh_s,
+                is_told=standstill.is_told,
             )
         for pulse in count():
             if time.monotonic() >= began + every_s:
@@ -311,6 +325,22 @@ def hang_together(looks: Sequence[LiveLook]) -> bool:
     return (waits or is_out) and all(look.quiet_s >= STILL_S for look in looks)
 
 
+def stall_of(looks: Sequence[LiveLook], evidence: JobEvidence) -> Stall | None:
+    """None: nobody waits, and a process that does not answer says more."""
+    waiting = [advance for advance in evidence.advances if advance.enqueued > advance.completed]
+    if not waiting:
+        return None
+    at, quiet_s = max(look.at for look in looks), min(look.quiet_s for look in looks)
+    first = min(waiting, key=lambda advance: (advance.rank, advance.communicator))
+    return Stall(
+        since=at - quiet_s,
+        sentence=(
+            f"no collective was launched or finished for {quiet_s:.0f} s, and rank {first.rank}"
+            f" waits: it launched {first.enqueued} and finished {first.completed}"
+        ),
+    )
+
+
 def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
     """Of each machine one look, as of one job."""
     answers = [answer for look in looks for answer in look.answers]
@@ -333,6 +363,8 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
         collectors=recorded.collectors | met,
         ranks=RankMap(nodes=hosts, addresses={host: host for host in hosts.values()}),
         steps=steps,
+        progress=() if unasked else tuple(_progress(looks)),
+        mute=frozenset(_mute(answers, dumps)),
         gaps={name: why for name, why in gaps.items() if why},
         connections=connections,
         stacks=tuple(
@@ -343,6 +375,19 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
         processes=tuple(state for look in looks for state in _states(look)),
         alive=any(answer.pulse is not Pulse.GONE for answer in answers),
     )
+
+
+def _progress(looks: Iterable[LiveLook]) -> Iterator[Progress]:
+    for look in looks:
+        yield from progress_of(look.counts, look.at, look.fresh_s)
+
+
+def _mute(answers: Iterable[LiveAnswer], dumps: Collection[int]) -> Iterator[int]:
+    """Ranks that are there and were asked in vain."""
+    for answer in answers:
+        is_asked = answer.pulse is Pulse.ANSWERS and answer.rank.socket
+        if is_asked and answer.rank.rank not in dumps:
+            yield answer.rank.rank
 
 
 def _states(look: LiveLook) -> Iterator[ProcessState]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anubis import config
-from anubis.core.diagnosing.cures import PastDiagnosis
+from anubis.core.diagnosing.cures import CureLevel, PastDiagnosis
 from anubis.core.diagnosing.evidence import Stall
 from anubis.core.diagnosing.policy import DiagnosisPolicy
 from anubis.core.diagnosing.stalls import AGAIN_S, LOGS, ToldStall, silent_since, undiagnosed
@@ -121,7 +121,11 @@ def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Call
         kept = kept_of(view)
     except AnubisError as error:
         kept = PastDiagnosis(
-            job=patient.job, at=patient.at, level=0, code="", headline=f"not diagnosed: {error}"
+            job=patient.job,
+            at=patient.at,
+            level=CureLevel.NONE,
+            code="",
+            headline=f"not diagnosed: {error}",
         )
     part.diagnoses.write(kept)
     caller.remark(kept.headline)

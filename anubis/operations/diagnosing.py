@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from anubis import config
+from anubis.core.diagnosing.analyst import JobTrouble
 from anubis.core.diagnosing.chain import InferenceRule
 from anubis.core.diagnosing.classes import ErrorClasses
 from anubis.core.diagnosing.cures import WEIGHTS, PastDiagnosis
 from anubis.core.diagnosing.diagnostician import DiagnosisAnswer, diagnose
 from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap, Stall, joined
 from anubis.core.diagnosing.faults import fault_of
+from anubis.core.diagnosing.live_progress import LONGEST_STILL_S
 from anubis.core.diagnosing.policy import PLACES, DiagnosisPolicy
 from anubis.core.errors import AnubisError, ConfigError, EvidenceError, UsageError, did_you_mean
 from anubis.core.judging.equality import NodeSettings
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 LIVE_S = 20.0  # for so long running processes are looked at
 KEPT_S = 10.0  # and where others look at the same time
+UNTOLD_S = LONGEST_STILL_S + 5.0  # and for so long, if they seem to stand still
 SOURCE = "diagnosis"  # of its suspicions
 HOW_TO_NAME = (
     "nothing says where the job left its traces: give --logs, --kernel, --dumps, --ras, "
@@ -87,6 +90,8 @@ def diagnose_job(
     classes = config.error_classes(policy.classes)
     policy = replace(policy, codes={**classes.levels, **policy.codes})
     ranks = _ranks(request, policy)
+    topology, zone = request.topology or policy.topology, _zone(policy.zone)
+    pieces = list(_collected(places, topology, ranks, classes, zone, caller))  # it takes a while
     evidence = joined(
         JobEvidence(
             job=request.job,
@@ -94,15 +99,9 @@ def diagnose_job(
             collectors=frozenset(),
             ranks=ranks,
             stall=request.stall,
+            is_past=request.at is not None,
         ),
-        _collected(
-            places,
-            request.topology or policy.topology,
-            ranks,
-            classes,
-            _zone(policy.zone),
-            caller,
-        ),
+        pieces,
     )
     evidence = joined(evidence, [around] if around else [])
     evidence = joined(evidence, [settings_evidence(evidence, votes)])
@@ -148,7 +147,7 @@ def kept_of(view: DiagnosisView) -> PastDiagnosis:
 def details_of(view: DiagnosisView) -> DiagnosisDetails | None:
     """None: there is nothing to be shown."""
     diagnosis = view.diagnosis
-    if not diagnosis.collectors or diagnosis.answer is DiagnosisAnswer.NOTHING:
+    if diagnosis.trouble in (JobTrouble.NOTHING, JobTrouble.UNKNOWN):
         return None
     return DiagnosisDetails(
         job=diagnosis.job,
@@ -376,27 +375,29 @@ def _live(path: Path, *_: object) -> JobEvidence:
 
 def _looked_at(path: Path) -> JobEvidence:
     """Of those that work nobody is absent, only late."""
-    from anubis.diagnosis.live import evidence_of_looks, hang_together
+    from anubis.diagnosis.live import evidence_of_looks, hang_together, stall_of
     from anubis.diagnosis.live_files import look_files, read_looks
 
     files = look_files(path)
     looks = read_looks(files) or [_watched(path, LIVE_S)]
     evidence = evidence_of_looks(looks)
     if hang_together(looks):
-        return evidence
+        return replace(evidence, stall=stall_of(looks, evidence))
     at_work = frozenset({Collector.PROGRESS, Collector.CALLS})
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
 
 def _watched(place: Path, seconds: float) -> LiveLook:
-    """Until the ranks stand still, or have shown that they do not."""
+    """Until the ranks stand still, or have shown that they do not; if neither is told by then, for
+    as long as a pause may be."""
     from anubis.diagnosis.live import ask_ranks, watch_ranks
 
     present = _who_is_there(place)
     look = ask_ranks(present())  # it says why, where nobody can be asked
-    until = time.monotonic() + seconds
+    began = time.monotonic()
     for look in watch_ranks(present):
-        if look.hangs or time.monotonic() >= until:
+        spent_s = time.monotonic() - began
+        if look.hangs or spent_s >= (seconds if look.is_told else max(seconds, UNTOLD_S)):
             break
     return look
 

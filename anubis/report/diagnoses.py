@@ -115,7 +115,7 @@ def diagnosed_line(job: DiagnosedJob) -> str:
         "at": past.at,
         "headline": past.headline,
         "code": past.code,
-        "level": past.level,
+        "level": None if past.level == CureLevel.NONE else past.level,
         "nodes": past.nodes,
         "outcomes": job.outcomes,
     }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anubis.core.diagnosing.analyst import JobTrouble
 from anubis.core.diagnosing.cures import WORDS, CureLevel
 from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer
-from anubis.core.diagnosing.evidence import JobEvidence
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, Progress
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.report.wording import called, json_line
 
@@ -28,7 +28,6 @@ VERBS = {
     JobTrouble.HUNG: "hangs",
     JobTrouble.SLOW: "is slow",
     JobTrouble.UNEVEN: "runs, and not all of its nodes alike",
-    JobTrouble.NOTHING: "nothing wrong was seen",
 }
 
 
@@ -50,10 +49,10 @@ def headline(view: DiagnosisView) -> str:
     diagnosis = view.diagnosis
     if not diagnosis.collectors:
         return f"{view.job}: cannot say: nothing that tells of it could be read"
-    if diagnosis.trouble is JobTrouble.NOTHING and diagnosis.answer is DiagnosisAnswer.UNKNOWN:
-        return f"{view.job}: cannot say: none of its ranks answered"
+    if diagnosis.trouble is JobTrouble.UNKNOWN:
+        return f"{view.job}: cannot say: {_unknown(view.evidence)}"
     if diagnosis.trouble is JobTrouble.NOTHING:
-        return f"{view.job}: {VERBS[diagnosis.trouble]}"
+        return f"{view.job} moves, and nothing wrong was seen"
     verb = VERBS[diagnosis.trouble]
     if diagnosis.is_nobodys:
         return f"{view.job} {verb} by its own doing, and no node is to blame"
@@ -62,6 +61,17 @@ def headline(view: DiagnosisView) -> str:
     culprits = " and ".join(_who(diagnosis.culprits[:2]))
     more = f" and {len(diagnosis.culprits) - 2:,} more" if len(diagnosis.culprits) > 2 else ""
     return f"{view.job} {verb}: {culprits}{more}"
+
+
+def _unknown(evidence: JobEvidence) -> str:
+    """Why there is no proof that the job moves."""
+    if evidence.alive is False:
+        return "its processes have ended, and nothing that was read says how"
+    if evidence.is_past:
+        return "nothing that was read says why it ended, or whether it ended well"
+    if evidence.processes and not evidence.advances and not evidence.progress:
+        return "nothing wrong was seen, and none of its ranks told how far it is"
+    return "nothing wrong was seen, and nothing shows that it moves"
 
 
 def _who(culprits: Sequence[Whom]) -> list[str]:
@@ -93,13 +103,33 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "why", diagnosis.cause.evidence
     elif diagnosis.cause and diagnosis.cause.kind in (FactKind.ABSENT, FactKind.UNFINISHED):
         yield "why", "not known: nothing that was read says why"
-    if diagnosis.collectors and diagnosis.answer is not DiagnosisAnswer.NOTHING:
+    if diagnosis.trouble is JobTrouble.NOTHING:
+        yield "seen", moving(diagnosis.progress)
+    elif diagnosis.collectors and diagnosis.trouble is not JobTrouble.UNKNOWN:
         yield "how sure", how_sure(view)
         yield "cure", cure(diagnosis)
     for step in next_steps(view):
         yield "next", step
     if gaps := not_seen(diagnosis.gaps.values()):
         yield "not seen", gaps
+
+
+def moving(progress: Sequence[Progress]) -> str:
+    """On what the answer rests that it moves."""
+    by_count: dict[str, list[Progress]] = {}
+    for rise in progress:
+        by_count.setdefault(rise.what, []).append(rise)
+    return "; ".join(_rises(what, rises) for what, rises in by_count.items())
+
+
+def _rises(what: str, rises: Sequence[Progress]) -> str:
+    least = min(rises, key=lambda rise: rise.after - rise.before)
+    ranks = frozenset[int]().union(*(rise.ranks for rise in rises))
+    whose = f" of each of {len(ranks):,} ranks" if len(ranks) > 1 else ""
+    return (
+        f"{what}{whose} rose, the least from {least.before:,} to {least.after:,} between"
+        f" {clock(least.since)} and {clock(least.until)}"
+    )
 
 
 def not_seen(gaps: Iterable[str]) -> str:
@@ -125,6 +155,8 @@ def how_sure(view: DiagnosisView) -> str:
 def cure(diagnosis: Diagnosis) -> str:
     cure = diagnosis.cure
     words = WORDS[cure.level]
+    if cure.level is CureLevel.NONE:
+        return words
     if cure.level is CureLevel.REPLACE and cure.replaced:
         words = f"replace {called(cure.replaced)}"
     why = f" ({cure.why})" if cure.why else ""
@@ -132,15 +164,29 @@ def cure(diagnosis: Diagnosis) -> str:
 
 
 def next_steps(view: DiagnosisView) -> list[str]:
-    """The commands that turn a suspicion into a verdict."""
+    """The commands that turn a suspicion into a verdict, or bring what would settle the answer."""
     diagnosis = view.diagnosis
     cluster = f" --cluster {view.cluster}" if view.cluster else ""
     if diagnosis.cure.tested:
         return [f"anubis validate '{called(diagnosis.cure.tested)}'{cluster}"]
+    if diagnosis.trouble is JobTrouble.UNKNOWN:
+        return [f"anubis diagnose{f' {diagnosis.job}' if diagnosis.job else ''} {settling(view)}"]
     nodes = sorted(set(view.evidence.ranks.nodes.values()))
     if view.diagnosis.answer is DiagnosisAnswer.UNKNOWN and diagnosis.facts and nodes:
         return [f"anubis locate '{called(nodes)}'{cluster}"]
     return []
+
+
+def settling(view: DiagnosisView) -> str:
+    """Options that bring what shows whether a job moves, or why it ended: counts of a job that
+    runs, twice apart in time, or its logs."""
+    evidence = view.evidence
+    is_over = evidence.is_past or evidence.alive is False
+    if is_over or (Collector.PROCESSES in evidence.collectors and not evidence.advances):
+        if Collector.TRAINING_LOG not in evidence.collectors:
+            return "--logs FOLDER"
+        return "--dumps FOLDER" if is_over else "--hook FOLDER"
+    return "--live FOLDER"
 
 
 def clock(seconds: float) -> str:
@@ -216,10 +262,22 @@ def _diagnosis_fields(view: DiagnosisView) -> DiagnosisLine:
         "code": diagnosis.cause.code if diagnosis.cause else "",
         "why": diagnosis.cause.evidence if diagnosis.cause else "",
         "confidence": diagnosis.confidence,
-        "level": int(diagnosis.cure.level),
+        "level": None if diagnosis.cure.level is CureLevel.NONE else int(diagnosis.cure.level),
         "cure": cure(diagnosis),
         "replaced": diagnosis.cure.replaced,
         "tested": diagnosis.cure.tested,
+        "next": next_steps(view),
+        "progress": [
+            {
+                "what": rise.what,
+                "ranks": sorted(rise.ranks),
+                "before": rise.before,
+                "after": rise.after,
+                "since": rise.since,
+                "until": rise.until,
+            }
+            for rise in diagnosis.progress
+        ],
         "collectors": sorted(diagnosis.collectors),
         "gaps": {name.value: why for name, why in diagnosis.gaps.items()},
         "unmet": {name: tuple(lacking) for name, lacking in diagnosis.unmet.items()},

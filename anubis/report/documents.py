@@ -995,6 +995,19 @@ class FactLine(TypedDict):
     """It names the culprits."""
 
 
+class ProgressFields(TypedDict):
+    """A count that rose between two looks apart in time."""
+
+    what: str
+    """That is counted: collectives, steps."""
+    ranks: Sequence[int]
+    """Whose they are; empty: of all."""
+    before: int
+    after: int
+    since: float
+    until: float
+
+
 class DiagnosisLine(TypedDict):
     cluster: str
     job: str
@@ -1013,13 +1026,18 @@ class DiagnosisLine(TypedDict):
     code: str
     why: str
     confidence: float
-    level: int
-    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail."""
+    level: int | None
+    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: nobody can say how the job
+    is."""
     cure: str
     replaced: Sequence[str]
     """Nodes."""
     tested: Sequence[str]
     """Nodes that a test should prove or clear."""
+    next: Sequence[str]
+    """Commands that prove or clear a suspicion, or bring what would settle the answer."""
+    progress: Sequence[ProgressFields]
+    """What shows that the job moves. Nothing is wrong only if there is some."""
     collectors: Sequence[str]
     """That were asked, and answered."""
     gaps: Mapping[str, str]
@@ -1036,8 +1054,9 @@ class DiagnosedLine(TypedDict):
     headline: str
     code: str
     """Of the cause; empty: nothing is wrong, or nothing is known."""
-    level: int
-    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail."""
+    level: int | None
+    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: nobody can say how the job
+    is."""
     nodes: Sequence[str]
     """That are suspected."""
     outcomes: Mapping[str, str]

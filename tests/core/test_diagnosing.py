@@ -111,7 +111,8 @@ def test_a_job_whose_processes_ended_has_failed_and_one_that_waits_hangs():
 
 def test_without_a_fact_nobody_is_named():
     diagnosis = diagnosed()
-    assert diagnosis.trouble is JobTrouble.NOTHING
+    assert (diagnosis.trouble, diagnosis.answer) == ("unknown", "unknown")
+    assert diagnosis.cure.level is CureLevel.NONE
     assert (diagnosis.culprits, diagnosis.cause, diagnosis.confidence) == ((), None, 0.0)
 
 
@@ -216,9 +217,40 @@ def test_without_a_spare_a_job_whose_node_is_broken_fails():
     assert cure.tested == ("n1",)
 
 
-def test_a_large_job_may_lose_five_of_a_hundred_nodes():
+def test_a_large_job_may_lose_five_of_a_hundred_nodes_and_a_small_one_two():
     policy = CurePolicy()
-    assert [policy.replaced_at_once(nodes) for nodes in (1, 8, 39, 40, 100)] == [1, 1, 1, 2, 5]
+    assert [policy.replaced_at_once(nodes) for nodes in (1, 8, 39, 40, 100)] == [2, 2, 2, 2, 5]
+    assert policy.replaced_at_once(8, is_either=True) == 1
+
+
+def test_two_broken_hosts_are_both_replaced_and_on_a_third_nothing_is_restarted():
+    broken = [fact(FactKind.CRITICAL_ERROR, node=f"n{i}", code="xid-79") for i in range(3)]
+    cure = diagnosed(*broken[:2]).cure
+    assert (cure.level, cure.replaced) == (CureLevel.REPLACE, ("n0", "n1"))
+    cure = diagnosed(*broken).cure
+    assert (cure.level, cure.replaced, cure.tested) == (CureLevel.FAIL, (), ("n0", "n1", "n2"))
+    assert cure.why == "3 nodes are broken and 2 may be replaced: test them first"
+
+
+def test_a_job_that_runs_is_not_failed_for_want_of_a_spare():
+    slow = fact(FactKind.SLOW_COMPUTE, 3, code="alpha")
+    again = tried(CureLevel.LEAVE, code="alpha")
+    assert diagnosed(slow, past=(again,), spares=0).cure.level is CureLevel.LEAVE
+
+
+def test_of_processes_that_have_all_ended_nobody_is_named_unless_one_is_said_to_have_failed():
+    gone = [fact(FactKind.GONE, rank, at=10.0 + rank) for rank in range(4)]
+    ended = diagnosed(*gone, alive=False)
+    assert (ended.culprits, ended.trouble) == ((), JobTrouble.UNKNOWN)
+    assert ranks_of(diagnosed(*gone, alive=False, exits=(Exit(rank=2, code=1),))) == [0]
+    assert ranks_of(diagnosed(gone[2], alive=True)) == [2]
+
+
+def test_what_a_launcher_ended_is_no_cause_beside_a_rank_that_raised():
+    """As seen of four ranks under one torchrun, asked while it ended."""
+    raised = fact(FactKind.APPLICATION_ERROR, 1, at=10.0, code="python-error")
+    gone = [fact(FactKind.GONE, rank) for rank in range(4)]
+    assert ranks_of(diagnosed(raised, *gone, alive=False)) == [1]
 
 
 def test_a_site_s_level_for_a_code_goes_before_that_of_its_kind():

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from anubis.core.diagnosing import hang, mismatch
-from anubis.core.diagnosing.analyst import Analysis, analyse
+from anubis.core.diagnosing.analyst import Analysis, JobTrouble, analyse
 from anubis.core.diagnosing.chain import reason
 from anubis.core.diagnosing.evidence import JobEvidence
 from anubis.core.diagnosing.facts import FactKind
@@ -74,11 +74,29 @@ def test_whose_device_sticks_in_what_its_group_finished_is_named(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_dead_rank_is_named_though_it_left_no_dump(seed: int):
+def test_a_rank_without_a_dump_is_missing_and_not_guilty(seed: int):
+    """Its dump may have been lost: a process that is seen to be gone is told by others."""
     dice, layout, rank = shuffled(seed)
     at = dice.randrange(1, len(layout.program(rank)))
     records = evidence(MadeJob(layout, [Fault(rank, at)]).run(), seed, missing=[rank])
-    assert blamed(records) == [rank], f"seed {seed}: {layout}, rank {rank} at {at}"
+    conclusion = analysed(records)
+    assert (conclusion.culprits, conclusion.trouble) == ((), JobTrouble.HUNG)
+    assert [fact.whom.rank for fact in conclusion.decisive] == [rank]
+    asked = analysed(replace(records, mute=frozenset({rank})))
+    assert [whom.rank for whom in asked.culprits] == [rank]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_however_many_dumps_are_lost_no_innocent_is_named(seed: int):
+    dice, layout, rank = shuffled(seed)
+    at = dice.randrange(1, len(layout.program(rank)))
+    job = MadeJob(layout, [Fault(rank, at)]).run()
+    for lost in (1, layout.world // 4, layout.world // 2, layout.world - 1):
+        missing = dice.sample(range(layout.world), lost)
+        conclusion = analysed(evidence(job, seed, missing=missing))
+        names = {whom.rank for whom in conclusion.culprits}
+        assert names <= {rank}, f"seed {seed}: {layout}, {rank} at {at} without {missing}"
+        assert not conclusion.is_nobodys, f"seed {seed}: {layout} without {missing}"
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -156,6 +174,29 @@ def test_of_real_dumps_exactly_the_injected_ranks_are_named(
     real: Callable[[str], Path], name: str, ranks: list[int]
 ):
     assert blamed(read_dumps(real(f"runtime/flight-recorder/{name}"))) == ranks
+
+
+@pytest.mark.twin("test_however_many_dumps_are_lost_no_innocent_is_named")
+@pytest.mark.parametrize(
+    ("name", "guilty"), [("gpu_error_1st", {12, 14}), ("lock_gil_1st", {9, 14})]
+)
+def test_of_real_dumps_of_which_some_are_lost_no_innocent_is_named(
+    real: Callable[[str], Path], name: str, guilty: set[int]
+):
+    folder = real(f"runtime/flight-recorder/{name}")
+    dumps = {
+        rank: parse_dump((folder / f"_dump_{rank}").read_bytes(), "dump") for rank in range(16)
+    }
+    dice = random.Random(name)
+    for lost in (4, 8):
+        named = 0
+        for _ in range(120):
+            missing = dice.sample(range(16), lost)
+            kept = {rank: dump for rank, dump in dumps.items() if rank not in missing}
+            culprits = {*blamed(evidence_of(kept))}
+            named += bool(culprits)
+            assert culprits <= guilty, f"without {missing}"
+        assert named >= 40, "and yet it names whose records are there"
 
 
 # --- what may be in a dump -----------------------------------------------------------------------

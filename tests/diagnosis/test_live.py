@@ -30,7 +30,15 @@ from anubis.core.diagnosing.evidence import (
     Pulse,
 )
 from anubis.core.diagnosing.facts import FactKind, Whom
-from anubis.core.diagnosing.live_progress import STILL_S, WARM_UP, Standstill, steps_of
+from anubis.core.diagnosing.live_progress import (
+    LONGEST_STILL_S,
+    STILL_S,
+    VOUCHES_S,
+    WARM_UP,
+    Standstill,
+    progress_of,
+    steps_of,
+)
 from anubis.core.errors import EvidenceError
 from anubis.diagnosis.live import (
     LiveAnswer,
@@ -90,10 +98,42 @@ def test_a_job_that_waits_for_nobody_does_not_hang():
         assert standstill.since(seen(at, (50, 50), (50, 50))) is None
 
 
-def test_a_job_that_starts_takes_as_long_as_it_takes():
+def test_a_job_that_starts_may_pause_for_long_and_then_hangs():
+    """Most jobs fail while they start: standing still is a matter of time, not of a count."""
     standstill = Standstill()
-    for at in range(100):
-        assert standstill.since(seen(at, (WARM_UP - 1, 2), (2, 2))) is None
+    for at in range(int(LONGEST_STILL_S)):
+        assert standstill.since(seen(at, (WARM_UP - 1, WARM_UP - 2), (8, 8))) is None
+    assert standstill.since(seen(LONGEST_STILL_S, (9, 8), (8, 8))) == 0
+
+
+def test_a_recorder_knows_of_a_job_that_stands_still_since_long_before_it_was_asked():
+    call = Call(
+        rank=0,
+        communicator="all",
+        sequence=9,
+        operation="all_reduce",
+        state=CallState.LAUNCHED,
+        launched=1000.0,
+    )
+    standstill = Standstill()
+    assert standstill.since(replace(seen(1300, (9, 8), (8, 8)), calls=(call,))) is None
+    assert standstill.since(replace(seen(1302, (9, 8), (8, 8)), calls=(call,))) is None
+    later = replace(seen(1300 + STILL_S, (9, 8), (8, 8)), calls=(call,))
+    assert standstill.since(later) == 1000
+
+
+def test_what_rose_up_to_the_last_look_is_progress_and_what_rose_before_is_none():
+    standstill = Standstill()
+    for at in range(10):
+        standstill.since(seen(at, (50 + at, 50 + at), (50 + min(at, 2), 50 + min(at, 2))))
+    (rise,) = progress_of(standstill.counts, 9.0, standstill.fresh_s)
+    assert (rise.ranks, rise.before, rise.after) == (frozenset({0}), 50, 59)
+    assert (rise.since, rise.until, rise.vouches_s) == (0.0, 9.0, VOUCHES_S)
+    assert standstill.is_told
+    for at in range(10, 20):
+        standstill.since(seen(at, (59, 59), (52, 52)))
+    assert not list(progress_of(standstill.counts, 19.0, standstill.fresh_s))
+    assert not standstill.is_told
 
 
 def test_a_job_with_long_steps_may_pause_for_long():
@@ -254,7 +294,7 @@ def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
     assert [
         fact.kind
         for fact in reason(evidence_of_looks([ask_ranks(announced(tmp_path))]), hang.RULES).facts
-    ] == ["died"]
+    ] == ["gone"]
 
 
 def test_when_a_process_ended_is_known_only_of_one_that_was_met_while_it_ran(
@@ -365,6 +405,7 @@ def test_a_job_without_the_hook_is_looked_at_from_outside(
 
 def test_a_job_that_nobody_answered_for_is_not_called_well(process, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(diagnosing, "LIVE_S", 0.1)
+    monkeypatch.setattr(diagnosing, "UNTOLD_S", 0.1)
     (tmp_path / "0.json").write_text(json.dumps({"rank": 0, "pid": process.pid, "socket": "/no"}))
     caller = Caller(history_url=f"sqlite:///{tmp_path}/history.db")
     view = anubis.diagnose_job(DiagnosisRequest(places={"live": tmp_path}), caller)

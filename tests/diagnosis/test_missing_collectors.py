@@ -292,7 +292,7 @@ def test_each_collector_that_is_missing_is_told_in_words_of_its_own():
         assert gaps.keys() == set(off)
         assert len(set(gaps.values())) == len(off)
     nothing = judged(without(broken_host().with_all(), Collector))
-    assert (nothing.answer, nothing.trouble) == (DiagnosisAnswer.UNKNOWN, JobTrouble.NOTHING)
+    assert (nothing.answer, nothing.trouble) == (DiagnosisAnswer.UNKNOWN, JobTrouble.UNKNOWN)
 
 
 def test_what_a_reader_says_of_its_gap_stands_before_the_words_for_all():

@@ -26,8 +26,8 @@ def judged(evidence: JobEvidence) -> Diagnosis:
     [
         (range(8), JobTrouble.HUNG),
         ([rank for rank in range(8) if rank != 6], JobTrouble.HUNG),
-        ([0, 2, 5], JobTrouble.NOTHING),
-        ([], JobTrouble.NOTHING),
+        ([0, 2, 5], JobTrouble.UNKNOWN),
+        ([], JobTrouble.UNKNOWN),
     ],
 )
 def test_kernels_that_do_not_end_tell_a_hang_and_name_nobody(
@@ -53,7 +53,7 @@ def test_real_scrapes_of_a_job_that_hangs_and_of_one_that_does_not(real: Callabl
             "normal-xpu_timer_metric_0",
         )
     ]
-    assert troubles == [JobTrouble.HUNG, JobTrouble.NOTHING, JobTrouble.NOTHING]
+    assert troubles == [JobTrouble.HUNG, JobTrouble.UNKNOWN, JobTrouble.UNKNOWN]
 
 
 def test_a_local_rank_is_no_rank():

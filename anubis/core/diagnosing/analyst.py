@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from anubis.core.diagnosing.chain import Reasoning
-from anubis.core.diagnosing.evidence import JobEvidence
-from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.diagnosing.evidence import Gravity, JobEvidence
+from anubis.core.diagnosing.facts import FAILED_FIRST, FactKind, JobFact, Whom
+from anubis.core.diagnosing.moving import proof
 
 PAIR = 2  # hosts that may be named because they name each other
 
@@ -25,7 +26,8 @@ class JobTrouble(StrEnum):
     HUNG = "hung"
     SLOW = "slow"
     UNEVEN = "uneven"  # it works, and a node is unlike its peers
-    NOTHING = "nothing"  # that could be seen
+    NOTHING = "nothing"  # that could be seen, and it moves
+    UNKNOWN = "unknown"  # nothing was seen, neither trouble nor that it moves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,7 @@ TIERS = (
     Tier(kinds=(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED), trouble=JobTrouble.HUNG),
     Tier(kinds=(FactKind.OUT_OF_MEMORY,), trouble=JobTrouble.FAILED, firsts=True),
     Tier(kinds=(FactKind.APPLICATION_ERROR, FactKind.DIED), trouble=JobTrouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.GONE,), trouble=JobTrouble.FAILED, firsts=True),
     Tier(kinds=(FactKind.COMMON_PART,), trouble=JobTrouble.FAILED),
     Tier(kinds=(FactKind.SILENT,), trouble=JobTrouble.FAILED),
     Tier(kinds=(FactKind.DISTRIBUTED_ERROR,), trouble=JobTrouble.FAILED),
@@ -58,8 +61,9 @@ TIERS = (
 
 HANGS = {
     *(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED),
-    *(FactKind.STANDSTILL, FactKind.MISMATCH),
+    *(FactKind.STANDSTILL, FactKind.MISMATCH, FactKind.MISSING),
 }
+HARMLESS = {FactKind.SETTINGS_DIFFER}  # nobody's trouble, unless it names a node
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,7 @@ class Analysis:
     culprits: tuple[Whom, ...] = ()
     decisive: tuple[JobFact, ...] = ()  # that say so
     is_nobodys: bool = False  # the whole job is at fault: its code, its data or its settings
+    is_either: bool = False  # one of the culprits, and nobody knows which
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -82,27 +87,37 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
         culprits = _culprits(facts)
         if tier.firsts and _are_most(culprits, evidence):
             continue
+        if FactKind.GONE in tier.kinds and _may_be_over(reasoning.facts, evidence):
+            continue
         if not facts or (tier.blames and not culprits):
             continue
         trouble = _trouble(tier.trouble, reasoning.facts, evidence)
         if not tier.blames:
             return Analysis(trouble=trouble, decisive=tuple(facts), is_nobodys=True)
-        return Analysis(trouble=trouble, culprits=culprits, decisive=tuple(facts))
+        is_either = len(culprits) > 1 and FactKind.DISTRIBUTED_ERROR in tier.kinds
+        return Analysis(
+            trouble=trouble, culprits=culprits, decisive=tuple(facts), is_either=is_either
+        )
+    is_well = proof(evidence) and all(fact.kind in HARMLESS for fact in reasoning.facts)
+    likely = JobTrouble.NOTHING if is_well else JobTrouble.UNKNOWN
+    kinds = (FactKind.STANDSTILL, FactKind.MISSING)
     return Analysis(
-        trouble=_trouble(JobTrouble.NOTHING, reasoning.facts, evidence),
-        decisive=tuple(fact for fact in reasoning.facts if fact.kind is FactKind.STANDSTILL),
+        trouble=_trouble(likely, reasoning.facts, evidence),
+        decisive=tuple(fact for fact in reasoning.facts if fact.kind in kinds),
     )
 
 
-def _trouble(likely: JobTrouble, facts: Iterable[JobFact], evidence: JobEvidence) -> JobTrouble:
+def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence) -> JobTrouble:
     """What processes do outweighs what facts are usually about: a job whose processes are gone has
-    failed, and one that runs while a rank is waited for hangs."""
+    failed, one that runs while a rank is waited for hangs, and one that moves has not failed."""
     kinds = {fact.kind for fact in facts}
+    if _may_be_over(facts, evidence):
+        return likely
     if evidence.alive is False or any(end.code or end.signal for end in evidence.exits):
         return JobTrouble.FAILED
     if evidence.stall:
         return JobTrouble.HUNG
-    if FactKind.MISMATCH in kinds and FactKind.DIED in kinds:
+    if FactKind.MISMATCH in kinds and kinds & {FactKind.DIED, FactKind.GONE}:
         return JobTrouble.FAILED
     if kinds & HANGS:
         return JobTrouble.HUNG
@@ -110,13 +125,27 @@ def _trouble(likely: JobTrouble, facts: Iterable[JobFact], evidence: JobEvidence
         return JobTrouble.HUNG
     if kinds & {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR} and not evidence.alive:
         return JobTrouble.FAILED
+    blames_nobody = any(kind in tier.kinds for tier in TIERS if not tier.blames for kind in kinds)
+    if likely is JobTrouble.FAILED and proof(evidence) and not blames_nobody:
+        return JobTrouble.UNEVEN
     return likely
 
 
+def _may_be_over(facts: Iterable[JobFact], evidence: JobEvidence) -> bool:
+    """All processes have ended, and nothing says that they did not end well."""
+    is_told = evidence.stall or any(event.gravity is not Gravity.NOTE for event in evidence.log)
+    is_told = is_told or any(end.code or end.signal for end in evidence.exits)
+    only_gone = all(fact.kind in {FactKind.GONE, *HARMLESS} for fact in facts)
+    return evidence.alive is False and only_gone and not is_told
+
+
 def _first(facts: Sequence[JobFact]) -> list[JobFact]:
-    """Where no time is known, all of them. A node's earliest word is its own."""
+    """If no time is known, all of them: then a launcher's word tells. A node's earliest word is its
+    own."""
     start = min((fact.at for fact in facts if fact.at is not None), default=math.inf)
-    return [fact for fact in facts if fact.at in (None, start)] or list(facts)
+    first = [fact for fact in facts if fact.at in (None, start)] or list(facts)
+    ranks = {fact.whom.rank for fact in facts if fact.code == FAILED_FIRST}
+    return [fact for fact in first if fact.whom.rank in ranks] or first
 
 
 def _culprits(facts: Sequence[JobFact]) -> tuple[Whom, ...]:

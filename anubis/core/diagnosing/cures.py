@@ -14,9 +14,11 @@ from enum import IntEnum
 from anubis.core.diagnosing.facts import FactKind
 
 DAY_S = 86_400.0
+FEWEST_REPLACED = 2  # at once, however small the job is: two broken hosts are two broken hosts
 
 
 class CureLevel(IntEnum):
+    NONE = -1  # nobody can say how it is: look again
     LEAVE = 0  # it runs: have it tested when it is free
     RETRY = 1
     RESTART = 2  # its processes, where they are
@@ -25,6 +27,7 @@ class CureLevel(IntEnum):
 
 
 WORDS: Mapping[CureLevel, str] = {
+    CureLevel.NONE: "none: look again",
     CureLevel.LEAVE: "leave the job running",
     CureLevel.RETRY: "try again",
     CureLevel.RESTART: "restart the processes",
@@ -35,6 +38,7 @@ WORDS: Mapping[CureLevel, str] = {
 
 # how much a suspicion weighs that comes with a cure: what is tried again is hardly one
 WEIGHTS: Mapping[CureLevel, float] = {
+    CureLevel.NONE: 0.0,
     CureLevel.LEAVE: 0.5,
     CureLevel.RETRY: 0.1,
     CureLevel.RESTART: 0.3,
@@ -62,9 +66,11 @@ def _levels() -> dict[str, int]:
         FactKind.APPLICATION_ERROR: 2,
         FactKind.OUT_OF_MEMORY: 2,
         FactKind.DIED: 2,
+        FactKind.GONE: 2,
         FactKind.STOPPED: 2,
         FactKind.ABSENT: 2,
         FactKind.UNFINISHED: 2,
+        FactKind.MISSING: 1,
         FactKind.COMMON_PART: 3,
         FactKind.SILENT: 3,
         FactKind.DISTRIBUTED_ERROR: 3,
@@ -94,11 +100,11 @@ class CurePolicy:
     restarts: int = 3
     """How often its processes are restarted (level 2)."""
     most_of_job: float = 0.05
-    """The largest share of a job's nodes that may be replaced at once; one always may be."""
+    """The largest share of a job's nodes that may be replaced at once; two always may be."""
 
     def __post_init__(self) -> None:
         for name, level in (*self.levels.items(), *self.codes.items()):
-            if level not in set(CureLevel):
+            if level not in set(CureLevel) - {CureLevel.NONE}:
                 raise ValueError(f"{name} has level {level}, expected one from 0 to 4")
         if unknown := sorted(self.levels.keys() - set(FactKind)):
             raise ValueError(f'levels has "{unknown[0]}", expected one of {", ".join(FactKind)}')
@@ -111,8 +117,9 @@ class CurePolicy:
         default = _levels()[kind]
         return CureLevel(self.codes.get(code, self.levels.get(kind, default)))
 
-    def replaced_at_once(self, nodes: int) -> int:
-        return max(1, int(self.most_of_job * nodes))
+    def replaced_at_once(self, nodes: int, *, is_either: bool = False) -> int:
+        """Of so many. `is_either`: of those that are named some are sound."""
+        return max(1 if is_either else FEWEST_REPLACED, int(self.most_of_job * nodes))
 
 
 @dataclass(frozen=True, kw_only=True)

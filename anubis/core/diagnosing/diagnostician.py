@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from anubis.core.diagnosing.analyst import Analysis, JobTrouble, analyse
 from anubis.core.diagnosing.chain import InferenceRule, Reasoning, reason
 from anubis.core.diagnosing.cures import Advice, CureLevel, CurePolicy, PastDiagnosis, escalated
-from anubis.core.diagnosing.evidence import Collector, JobEvidence
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, Progress
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.diagnosing.moving import proof
 
 # of what is known of a culprit, what comes first is the reason for what comes later
 CAUSES = (
@@ -20,6 +21,7 @@ CAUSES = (
     FactKind.APPLICATION_ERROR,
     FactKind.DIED,
     FactKind.STOPPED,
+    FactKind.GONE,
     FactKind.COMMON_PART,
     FactKind.SILENT,
     FactKind.SETTINGS_DIFFER,
@@ -31,6 +33,7 @@ CAUSES = (
     FactKind.UNFINISHED,
     FactKind.ABSENT,
     FactKind.DISTRIBUTED_ERROR,
+    FactKind.MISSING,
     FactKind.STANDSTILL,
     FactKind.MISMATCH,
     FactKind.SAME_ERROR,
@@ -55,14 +58,22 @@ UNSEEN = {
 }
 
 
-# seen from outside, a job may look well and hang
-ACCUSERS = frozenset({Collector.PROCESSES, Collector.CONNECTIONS})
+# of each trouble the lightest and the heaviest cure that fit it: what hangs is not left running,
+# and what runs is not failed
+FITTING: Mapping[JobTrouble, tuple[CureLevel, CureLevel]] = {
+    JobTrouble.FAILED: (CureLevel.RETRY, CureLevel.FAIL),
+    JobTrouble.HUNG: (CureLevel.RETRY, CureLevel.FAIL),
+    JobTrouble.SLOW: (CureLevel.LEAVE, CureLevel.REPLACE),
+    JobTrouble.UNEVEN: (CureLevel.LEAVE, CureLevel.REPLACE),
+    JobTrouble.NOTHING: (CureLevel.LEAVE, CureLevel.LEAVE),
+    JobTrouble.UNKNOWN: (CureLevel.NONE, CureLevel.NONE),
+}
 
 
 class DiagnosisAnswer(StrEnum):
     NAMED = "named"  # somebody, or the job itself
-    NOTHING = "nothing"  # wrong, as far as could be seen
-    UNKNOWN = "unknown"  # something is wrong, and nobody can be named; or nothing could be seen
+    NOTHING = "nothing"  # wrong, as far as could be seen, and the job moves
+    UNKNOWN = "unknown"  # something is wrong, and nobody can be named; or nobody can say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +99,14 @@ class Diagnosis:
     collectors: frozenset[Collector]  # that had their say
     gaps: Mapping[Collector, str]  # what could not be asked, and why
     unmet: Mapping[str, tuple[str, ...]]  # rules that could not be asked, and what they lacked
+    progress: tuple[Progress, ...] = ()  # what shows that it moves
 
     @property
     def answer(self) -> DiagnosisAnswer:
         if self.culprits or self.is_nobodys:
             return DiagnosisAnswer.NAMED
-        if self.trouble is JobTrouble.NOTHING and self.collectors - ACCUSERS:
-            return DiagnosisAnswer.NOTHING
-        return DiagnosisAnswer.UNKNOWN
+        is_well = self.trouble is JobTrouble.NOTHING
+        return DiagnosisAnswer.NOTHING if is_well else DiagnosisAnswer.UNKNOWN
 
     @property
     def code(self) -> str:
@@ -135,6 +146,7 @@ def diagnose(
         collectors=evidence.collectors,
         gaps={**untold(evidence), **evidence.gaps},
         unmet=reasoning.unmet,
+        progress=proof(evidence),
     )
 
 
@@ -190,7 +202,7 @@ def _cure(
     spares: int | None,
 ) -> Cure:
     if cause is None:
-        return _without_a_cause(analysis)
+        return Cure(level=_fitting(CureLevel.RETRY, analysis))
     nodes = analysis.nodes
     advice = escalated(
         policy.level_of(cause.kind, cause.code),
@@ -201,30 +213,40 @@ def _cure(
         at=evidence.at,
         policy=policy,
     )
+    advice = replace(advice, level=_fitting(advice.level, analysis))
     if advice.level is CureLevel.REPLACE and nodes:
-        return _replacement(nodes, advice, evidence, policy, spares)
+        return _replacement(analysis, cause, advice, evidence, policy, spares)
     tested = nodes if advice.level in (CureLevel.LEAVE, CureLevel.REPLACE) or advice.why else ()
     return Cure(level=advice.level, why=advice.why, tested=tested)
 
 
-def _without_a_cause(analysis: Analysis) -> Cure:
-    is_over = analysis.trouble in (JobTrouble.FAILED, JobTrouble.HUNG)
-    return Cure(level=CureLevel.RETRY if is_over else CureLevel.LEAVE)
+def _fitting(level: CureLevel, analysis: Analysis) -> CureLevel:
+    """The one that is next to it among those that fit the trouble."""
+    lightest, heaviest = FITTING[analysis.trouble]
+    return CureLevel(min(max(level, lightest), heaviest))
 
 
 def _replacement(
-    nodes: tuple[str, ...],
+    analysis: Analysis,
+    cause: JobFact,
     advice: Advice,
     evidence: JobEvidence,
     policy: CurePolicy,
     spares: int | None,
 ) -> Cure:
-    """No more than the policy allows, and none without a spare: then a test has to tell first."""
-    limit = policy.replaced_at_once(len(set(evidence.ranks.nodes.values())))
+    """No more than the policy allows, and none without a spare: then a test has to tell first. On
+    hardware that its kernel calls broken nothing is started again."""
+    nodes = analysis.nodes
+    count = len(set(evidence.ranks.nodes.values()))
+    limit = policy.replaced_at_once(count, is_either=analysis.is_either)
     if len(nodes) > limit:
-        why = f"{len(nodes)} nodes are suspected and {limit} may be replaced: test them first"
-        return Cure(level=CureLevel.RESTART, why=why, tested=nodes)
+        is_broken = cause.kind is FactKind.CRITICAL_ERROR
+        level = CureLevel.FAIL if is_broken else CureLevel.RESTART
+        sure = "broken" if is_broken else "suspected"
+        why = f"{len(nodes)} nodes are {sure} and {limit} may be replaced: test them first"
+        return Cure(level=_fitting(level, analysis), why=why, tested=nodes)
     if spares is not None and spares < len(nodes):
         why = f"{len(nodes)} must be replaced and there are {spares} spares"
-        return Cure(level=CureLevel.FAIL, why=why, tested=nodes)
+        runs = analysis.trouble in (JobTrouble.SLOW, JobTrouble.UNEVEN)
+        return Cure(level=CureLevel.LEAVE if runs else CureLevel.FAIL, why=why, tested=nodes)
     return Cure(level=CureLevel.REPLACE, why=advice.why, replaced=nodes, tested=nodes)

@@ -71,6 +71,7 @@ class Exit:
     code: int | None = None
     signal: int | None = None
     at: float | None = None
+    is_first: bool = False  # that its launcher saw fail; it ended the others then
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,12 +161,12 @@ class KernelTimer:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """One step of one rank. What is not its own it spent in collectives."""
+    """One step of one rank."""
 
     rank: int
     step: int
     duration_s: float
-    own_s: float
+    own_s: float | None  # that it worked; None: nobody recorded it
     network_s: float | None = None  # of that, on the wire
     communicator: str = ""  # of whose collectives `collective_s` and `group_s` are
     collective_s: float | None = None  # its time in them
@@ -221,6 +222,19 @@ class OddSetting:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Progress:
+    """A count of the job's work that rose between two moments apart in time."""
+
+    what: str  # that is counted: `collectives`, `steps`
+    before: int
+    after: int
+    since: float  # when it was `before`
+    until: float  # when it was `after`
+    vouches_s: float  # for so long after `until` it shows that the job moves
+    ranks: frozenset[int] = frozenset()  # whose work it is; empty: that of all
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stall:
     """Somebody says that the job runs and comes no further."""
 
@@ -245,6 +259,9 @@ class JobEvidence:
         default_factory=dict
     )  # nodes that answer nobody, and since when
     advances: tuple[Advance, ...] = ()
+    mute: frozenset[int] = (
+        frozenset()
+    )  # ranks that were asked how far they are, or whose logs were read, and did not tell
     calls: tuple[Call, ...] = ()
     stacks: tuple[Stack, ...] = ()
     processes: tuple[ProcessState, ...] = ()
@@ -261,6 +278,8 @@ class JobEvidence:
     )  # without a fabric: "leaf", "rack" or the like → node → its name
     alive: bool | None = None  # whether its processes still run; None: nobody asked
     stall: Stall | None = None
+    progress: tuple[Progress, ...] = ()
+    is_past: bool = False  # asked about after its end: that it moved before proves nothing
 
 
 def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
@@ -286,9 +305,12 @@ def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
             groups={**piece.groups, **evidence.groups},
             stall=evidence.stall or piece.stall,
             alive=piece.alive if evidence.alive is None else evidence.alive,
+            progress=evidence.progress + piece.progress,
+            is_past=evidence.is_past or piece.is_past,
             log=evidence.log + piece.log,
             exits=evidence.exits + piece.exits,
             advances=evidence.advances + piece.advances,
+            mute=evidence.mute | piece.mute,
             calls=evidence.calls + piece.calls,
             stacks=evidence.stacks + piece.stacks,
             processes=evidence.processes + piece.processes,

@@ -13,9 +13,11 @@ class FactKind(StrEnum):
     OUT_OF_MEMORY = "out-of-memory"
     UNREACHABLE = "unreachable"
     DIED = "died"  # its process was ended from outside
+    GONE = "gone"  # its process is no more there, and nobody says why: others may have ended it
     STOPPED = "stopped"  # its process does nothing, or is not heard of
     ABSENT = "absent"  # its group waits in a collective that it never launched
     UNFINISHED = "unfinished"  # all launched, and it did not finish
+    MISSING = "missing"  # others wait for it, and it left no record: that accuses nobody
     SILENT = "silent"  # others name it, and it says nothing: the dead do not log
     SLOW_COMPUTE = "slow-compute"
     SLOW_NETWORK = "slow-network"
@@ -31,6 +33,9 @@ class FactKind(StrEnum):
     BAD_LOSS = "bad-loss"  # not a number
     SETTINGS_DIFFER = "settings-differ"
     NETWORK_FAULT = "network-fault"  # found by topology, counters or a scan
+
+
+FAILED_FIRST = "failed-first"  # the code of a launcher's word on which process failed first
 
 
 @dataclass(frozen=True, kw_only=True)

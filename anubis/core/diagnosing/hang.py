@@ -1,6 +1,6 @@
 """A hang: who did not come (ABSENT), who came and did not finish (UNFINISHED), and whose process
-does not answer (STOPPED) or is gone (DIED). And that all wait, where no more is known
-(STANDSTILL)."""
+does not answer (STOPPED) or is gone (GONE). And that all wait, if no more is known (STANDSTILL), or
+wait for a rank whose record is missing (MISSING): a lost record accuses nobody."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.diagnosing.waiting import Root, Wait, Waiting
 
 RECORDED = 0.9  # how sure one may be of who is known not to have come
-UNRECORDED = 0.7  # its record may have been lost, or nobody recorded messages
+UNRECORDED = 0.7  # it was asked and had none, or nobody recorded messages
+LOST = 0.5  # of a record, that whoever should have left it is at fault
 ALL_HANG, SOME_HANG = 0.9, 0.7  # how sure one may be that a job hangs, by its kernels
 SHOWN = 3  # ranks that a sentence names
 HEARSAY = 0.8  # who is not heard of may be stopped, gone or out of reach
@@ -30,6 +31,9 @@ def _who_holds_up(hearing: Hearing) -> Iterator[JobFact]:
     if not evidence.calls and len(waiting.roots) > 1:
         return
     for root in waiting.roots:
+        if not root.has_record and root.rank not in evidence.mute:
+            yield _missing(root, waiting, evidence)
+            continue
         sure = RECORDED if root.has_record and evidence.calls else UNRECORDED
         yield JobFact(
             kind=FactKind.UNFINISHED if root.is_stuck else FactKind.ABSENT,
@@ -39,6 +43,17 @@ def _who_holds_up(hearing: Hearing) -> Iterator[JobFact]:
             code="collectives",
             at=_since(root.wait, evidence),
         )
+
+
+def _missing(root: Root, waiting: Waiting, evidence: JobEvidence) -> JobFact:
+    return JobFact(
+        kind=FactKind.MISSING,
+        whom=whom_of(evidence, root.rank),
+        evidence=f"{_sentence(root, waiting)} (a lost record accuses nobody)",
+        confidence=LOST,
+        code="no-record",
+        at=_since(root.wait, evidence),
+    )
 
 
 def _sentence(root: Root, waiting: Waiting) -> str:
@@ -96,7 +111,7 @@ def _processes(hearing: Hearing) -> Iterable[JobFact]:
     for process in evidence.processes:
         if process.pulse is not Pulse.ANSWERS and process.rank not in followers:
             yield JobFact(
-                kind=FactKind.DIED if process.pulse is Pulse.GONE else FactKind.STOPPED,
+                kind=FactKind.GONE if process.pulse is Pulse.GONE else FactKind.STOPPED,
                 whom=whom_of(evidence, process.rank),
                 evidence=f"the process of rank {process.rank} {STATES[process.pulse]}",
                 confidence=HEARSAY if process.pulse is Pulse.UNHEARD else 1.0,
@@ -139,13 +154,13 @@ RULES = (
     InferenceRule(
         name="who holds up a collective",
         needs=frozenset({Collector.PROGRESS}),
-        gives=frozenset({FactKind.ABSENT, FactKind.UNFINISHED}),
+        gives=frozenset({FactKind.ABSENT, FactKind.UNFINISHED, FactKind.MISSING}),
         infer=_who_holds_up,
     ),
     InferenceRule(
         name="whose process is stopped or gone",
         needs=frozenset({Collector.PROCESSES}),
-        gives=frozenset({FactKind.STOPPED, FactKind.DIED}),
+        gives=frozenset({FactKind.STOPPED, FactKind.GONE}),
         infer=_processes,
     ),
     InferenceRule(

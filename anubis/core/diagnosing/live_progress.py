@@ -1,5 +1,5 @@
-"""A job that is asked again and again while it runs: whether it stands still, and how long its
-steps take, by nothing but when its ranks launched their collectives.
+"""A job that is asked again and again while it runs: whether it moves or stands still, and how long
+its steps take, by nothing but how many collectives its ranks launched and finished, and when.
 
 Clocks of hosts must agree better than a step is long; those of one host do.
 """
@@ -7,29 +7,64 @@ Clocks of hosts must agree better than a step is long; those of one host do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
 
-from anubis.core.diagnosing.evidence import Call, JobEvidence, Pulse, StepTime
+from anubis.core.diagnosing.evidence import Call, JobEvidence, Progress, Pulse, StepTime
 
 STILL_S = 6.0  # nothing moves, and somebody waits: it hangs
 STILL_PAUSES = 5.0  # that, or so many times the longest pause that was seen so far
-LONGEST_STILL_S = 60.0
-WARM_UP = 10  # collectives: starting up takes as long as it takes
+LONGEST_STILL_S = 60.0  # and never longer: also of a job that only begins
+WARM_UP = 10  # collectives, while which pauses are of no length that is usual
+FRESH_S = 3.0  # what moved so lately moves, or as lately as it paused before
+VOUCHES_S = 60.0  # a job that moved when the look ended is asked about no later
 PARTS = 6  # into which recent collectives are divided, each counted as one step
 FEWEST_IN_PART = 2
 RECENT = 600  # collectives
+
+OUT = frozenset({Pulse.STOPPED, Pulse.GONE, Pulse.UNHEARD})
+
+Counts = dict[tuple[int, str], tuple[int, int]]  # rank and communicator: launched, finished
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankCount:
+    """Collectives that a rank had finished at the first and at the last look."""
+
+    rank: int
+    before: int
+    after: int
+    since: float  # the first look
+    until: float  # after which look it rose no more
+
+
+def progress_of(counts: Iterable[RankCount], at: float, fresh_s: float) -> Iterator[Progress]:
+    """Of each rank that had moved just before `at`."""
+    for count in counts:
+        if count.after > count.before and at - count.until <= fresh_s:
+            yield Progress(
+                what="collectives",
+                before=count.before,
+                after=count.after,
+                since=count.since,
+                until=at,
+                vouches_s=VOUCHES_S,
+                ranks=frozenset({count.rank}),
+            )
 
 
 @dataclass
 class Standstill:
     """Told evidence in the order of time. It says since when nothing moved, or None."""
 
-    _counts: Mapping[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    _counts: Counts = field(default_factory=dict)
+    _by_rank: dict[int, RankCount] = field(default_factory=dict)
     _moved_at: float | None = None
+    _still_since: float = 0.0  # the first look that saw it as it is now
     _looked_at: float = 0.0
     _longest_pause_s: float = 0.0  # over which looks saw no move
+    _recorded_pause_s: float = 0.0  # that recorders had seen before anybody looked
     _out: frozenset[int] = frozenset()  # did not answer when they were asked last
 
     @property
@@ -37,30 +72,89 @@ class Standstill:
         """For how long nothing has moved, by the last look."""
         return 0.0 if self._moved_at is None else self._looked_at - self._moved_at
 
+    @property
+    def is_told(self) -> bool:
+        """Whether more looks would say no more: it moves, or no count shows whether it does."""
+        return not self._counts or self.quiet_s <= self.fresh_s
+
+    @property
+    def counts(self) -> tuple[RankCount, ...]:
+        return tuple(self._by_rank[rank] for rank in sorted(self._by_rank))
+
+    @property
+    def fresh_s(self) -> float:
+        """What moved so lately moves: it never paused for longer while it was looked at."""
+        return max(FRESH_S, self._longest_pause_s)
+
     def since(self, evidence: JobEvidence) -> float | None:
-        out = frozenset(
-            process.rank for process in evidence.processes if process.pulse is not Pulse.ANSWERS
-        )
+        out = frozenset(process.rank for process in evidence.processes if process.pulse in OUT)
         twice, self._out = out & self._out, out
-        counts = {
+        counts: Counts = {
             (advance.rank, advance.communicator): (advance.enqueued, advance.completed)
             for advance in evidence.advances
         }
         moves = any(self._counts.get(key) != count for key, count in counts.items())
         is_warm = any(completed >= WARM_UP for _, completed in counts.values())
-        if self._moved_at is None or moves or not (is_warm or twice):
-            if is_warm and self._moved_at is not None:
+        self._note(counts, evidence.at)
+        if self._moved_at is None:
+            self._recorded_pause_s = _longest_pause(evidence.calls)
+            moved_at = _last_launch(evidence)
+        elif moves:
+            if is_warm:
                 pause_s = self._looked_at - self._moved_at
                 self._longest_pause_s = max(self._longest_pause_s, pause_s)
-            self._counts = {**self._counts, **counts}
-            self._moved_at = self._looked_at = evidence.at
+            moved_at = evidence.at
+        else:
+            moved_at = self._moved_at
+        is_first = self._moved_at is None
+        self._counts = {**self._counts, **counts}
+        self._moved_at, self._looked_at = moved_at, evidence.at
+        if is_first or moves:
+            self._still_since = evidence.at
             return None
-        self._looked_at = evidence.at
         waits = any(enqueued > completed for enqueued, completed in counts.values())
-        limit_s = max(STILL_S, min(STILL_PAUSES * self._longest_pause_s, LONGEST_STILL_S))
-        if twice or (waits and evidence.at - self._moved_at >= limit_s):
-            return self._moved_at
-        return None
+        is_seen = evidence.at - self._still_since >= STILL_S
+        is_long = is_seen and evidence.at - self._moved_at >= self._limit_s(is_warm)
+        return self._moved_at if twice or (waits and is_long) else None
+
+    def _limit_s(self, is_warm: bool) -> float:
+        """Standing still is a matter of time. How long pauses are that are none is known of a job
+        that has worked for a while."""
+        pause_s = max(self._longest_pause_s, self._recorded_pause_s)
+        usual_s = min(STILL_PAUSES * pause_s, LONGEST_STILL_S)
+        return max(STILL_S, usual_s) if is_warm else LONGEST_STILL_S
+
+    def _note(self, counts: Counts, at: float) -> None:
+        finished: dict[int, int] = {}
+        for (rank, _), (_, completed) in {**self._counts, **counts}.items():
+            finished[rank] = finished.get(rank, 0) + completed
+        for rank, after in finished.items():
+            count = self._by_rank.get(rank)
+            if count is None:
+                count = RankCount(rank=rank, before=after, after=after, since=at, until=at)
+            elif after != count.after:
+                count = replace(count, after=after, until=at)
+            self._by_rank[rank] = count
+
+
+def _last_launch(evidence: JobEvidence) -> float:
+    """By the recorders' own clock: a job may have stood still since long before the first look."""
+    launches = (call.launched for call in evidence.calls if call.launched is not None)
+    return min(max(launches, default=evidence.at), evidence.at)
+
+
+def _longest_pause(calls: Iterable[Call]) -> float:
+    """Between two launches of a rank, once it was at work."""
+    launches: dict[int, list[float]] = {}
+    for call in calls:
+        if call.launched is not None:
+            launches.setdefault(call.rank, []).append(call.launched)
+    pauses = (
+        after - before
+        for of_rank in launches.values()
+        for before, after in pairwise(sorted(of_rank)[WARM_UP:])
+    )
+    return max(pauses, default=0.0)
 
 
 def steps_of(calls: Iterable[Call]) -> Iterator[StepTime]:
