@@ -23,6 +23,7 @@ from anubis.core.diagnosing.evidence import (
     Exit,
     JobEvidence,
     LogEvent,
+    Progress,
     RankMap,
 )
 from anubis.core.errors import EvidenceError
@@ -60,6 +61,14 @@ SRUN = re.compile(
     r"Exited with exit code (\d+))"
 )
 SIGNALS = {"Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6}
+ROOT_CAUSE = "Root Cause (first observed failure)"
+FAILED = "failed (exitcode:"  # torchrun, of each attempt
+RESTARTS = "will restart worker group"
+LAUNCHER = re.compile(r"[/<](?:torch/distributed/|frozen runpy|torchrun\b)|bin/torchrun")
+OF_LAUNCHER = re.compile(r"^[IWE]\d{4} .{1,60}torch/distributed/(?:elastic|run)")
+STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,4}(\d{1,12})\b", re.I)
+FEWEST_STEPS = 3  # that show that a count rises
+FRESH_S, PAUSES = 3.0, 3.0  # steps go on if the last is so young, or not older than so many pauses
 GLOO_WAIT = re.compile(r"Timed out waiting (\d+)ms")
 LONGEST_SHOWN = 240
 MOST_OF_FILE = 2000  # events: floods say nothing new
@@ -138,6 +147,28 @@ class _Trace:
 
 
 @dataclass(kw_only=True)
+class _StepRun:
+    """Steps that a speaker counted upwards, with the times of their lines."""
+
+    first: int
+    since: float
+    last: int
+    until: float
+    count: int = 1
+    longest_s: float = 0.0
+
+    def progress(self) -> Progress:
+        return Progress(
+            what="steps",
+            before=self.first,
+            after=self.last if self.count >= FEWEST_STEPS else self.first,
+            since=self.since,
+            until=self.until,
+            vouches_s=max(FRESH_S, PAUSES * self.longest_s),
+        )
+
+
+@dataclass(kw_only=True)
 class Reading:
     """What one file told, line by line."""
 
@@ -154,12 +185,16 @@ class Reading:
     process_ranks: dict[str, tuple[int, int]] = field(default_factory=dict)  # process → ranks, rank
     hosts: dict[int, str] = field(default_factory=dict)  # rank → host
     speakers: dict[Speaker, None] = field(default_factory=dict)
+    steps: dict[Speaker, _StepRun] = field(default_factory=dict)
+    restarted_at: float | None = None  # when the last attempt but one had failed
     _recent: deque[str] = field(default_factory=lambda: deque(maxlen=6))
     _traces: dict[Speaker, _Trace] = field(default_factory=dict)
     _ended: dict[Speaker, int | None] = field(default_factory=dict)  # its last traceback's event
     _counts: dict[tuple[Speaker, str], int] = field(default_factory=dict)
     _operations: dict[Speaker, str] = field(default_factory=dict)
     _entry: dict[str, str] = field(default_factory=dict)
+    _failed_at: float | None = None  # an attempt; None: none, or it was the last
+    _is_root: bool = False  # the table of the process that failed first
     _task: tuple[int | None, str] = (None, "")  # the rank or the node that Slurm says speaks
 
     def hear(self, lines: Iterable[str]) -> None:
@@ -177,6 +212,10 @@ class Reading:
         if line[0] in "[0123456789IWEF" or ":" in line[:40]:
             self._recent.append(line[:160])
         speaker, text = self._speaker(line)
+        if self._failed_at is not None and text.strip():
+            self._goes_on(text)
+        if "step" in text or "iter" in text or "Step" in text or "Iter" in text:
+            self._step(speaker, line, text)
         if self._traces and speaker in self._traces and self._in_trace(speaker, text):
             return
         if TRACEBACK in text and "traceback :" not in text:
@@ -193,8 +232,12 @@ class Reading:
                 return
             if speaker.rank is None and speaker.local is None:
                 speaker = Speaker(process=process)
+        if ROOT_CAUSE in text or text.startswith("===="):
+            self._is_root = ROOT_CAUSE in text
         if " : " in text or "  : " in text or "exitcode" in text or "rank" in text:
             self._in_table(text)
+        if FAILED in text or RESTARTS in text:
+            self._failed_at = self._now() or 0.0
         if "srun: error" in text and (match := SRUN.search(text)):
             self._of_srun(match)
         recognised = self.classes.in_training(text)
@@ -229,6 +272,35 @@ class Reading:
     def _know(self, speaker: Speaker) -> None:
         if len(self.speakers) < MOST_SPEAKERS:
             self.speakers[speaker] = None
+
+    # --- how far, and in which attempt ---
+
+    def _step(self, speaker: Speaker, line: str, text: str) -> None:
+        """Of lines that say when they were written."""
+        match = STEP.search(text)
+        at = time_of(line, self.about, self.zone) if match else None
+        if match is None or at is None:
+            return
+        number, run = int(match[1]), self.steps.get(speaker)
+        if run is None or number < run.last or at < run.until:
+            self.steps[speaker] = _StepRun(first=number, since=at, last=number, until=at)
+        elif number > run.last:
+            run.longest_s = max(run.longest_s, at - run.until)
+            run.last, run.until, run.count = number, at, run.count + 1
+
+    def _goes_on(self, text: str) -> None:
+        """What follows the failure of an attempt: the launcher's own words, or another attempt, in
+        which nothing counts that was told before."""
+        if OF_LAUNCHER.match(text) or TRACEBACK in text:
+            return
+        failed_at, self._failed_at = self._failed_at, None
+        if LAUNCHER.search(text) or text.startswith(("=", "-")):
+            return
+        self.restarted_at = failed_at
+        for told in (self.events, self.exits):
+            told.clear()
+        for known in (self.progress, self.steps, self._counts, self._ended, self._operations):
+            known.clear()
 
     # --- what is told ---
 
@@ -344,7 +416,8 @@ class Reading:
         code = re.match(r"-?\d{1,6}\b", match[2])
         if rank and code:
             at = time_of(self._entry.get("time", ""), self.about, self.zone)
-            self.exits.append(exit_of(int(rank[0]), int(code[0]), at))
+            ended = exit_of(int(rank[0]), int(code[0]), at)
+            self.exits.append(replace(ended, is_first=self._is_root))
             if host := self._entry.get("host"):
                 self.hosts[int(rank[0])] = host
         self._entry = {}
@@ -407,15 +480,21 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         for process, (size, rank) in reading.process_ranks.items():
             processes[process] = max(processes.get(process, (0, 0)), (size, rank))
     places = _Places(ranks=placed, processes={name: rank for name, (_, rank) in processes.items()})
+    restarts = (reading.restarted_at for reading in readings)
+    restarted_at = max((at for at in restarts if at is not None), default=0.0)
     log: list[LogEvent] = []
     read: set[str] = set()
+    heard: set[int] = set()
     advances: dict[tuple[int, str], Advance] = {}
     for reading in readings:
         for speaker, host, event in reading.events:
+            if event.at is not None and event.at < restarted_at:
+                continue  # in an earlier attempt
             spoke, node = places.of(speaker, host, reading.source)
             log.append(replace(event, rank=spoke, node=node))
         for speaker in reading.speakers:
-            _, node = places.of(speaker, "", reading.source)
+            spoke, node = places.of(speaker, "", reading.source)
+            heard |= set() if spoke is None else {spoke}
             read |= {node} - {""}
         if reading.source.node:
             read.add(reading.source.node)
@@ -423,7 +502,12 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
             spoke, _ = places.of(speaker, "", reading.source)
             if spoke is not None:
                 advances[spoke, group] = _advance(spoke, group, status)
-    exits = tuple(ended for reading in readings for ended in reading.exits)
+    exits = tuple(
+        ended
+        for reading in readings
+        for ended in reading.exits
+        if ended.at is None or ended.at >= restarted_at
+    )
     collectors = {Collector.TRAINING_LOG}
     collectors |= {Collector.EXITS} if exits else set()
     collectors |= {Collector.PROGRESS} if advances else set()
@@ -435,8 +519,16 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         log=tuple(log),
         exits=exits,
         advances=_with_members(advances, placed),
+        mute=frozenset(heard - {rank for rank, _ in advances}),
+        progress=_steps_of(readings),
         unread=frozenset(placed.nodes.values()) - read,
     )
+
+
+def _steps_of(readings: Iterable[Reading]) -> tuple[Progress, ...]:
+    """A step is that of all ranks. Of several that count them the one that counted last least."""
+    runs = [run.progress() for reading in readings for run in reading.steps.values()]
+    return tuple(sorted(runs, key=lambda run: run.until + run.vouches_s)[:1])
 
 
 def _placed(readings: Iterable[Reading], ranks: RankMap) -> RankMap:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
 
 from anubis import config
-from anubis.core.diagnosing import mismatch
+from anubis.core.diagnosing import log_facts, mismatch
 from anubis.core.diagnosing.analyst import analyse
 from anubis.core.diagnosing.chain import reason
 from anubis.core.diagnosing.evidence import Collector, Gravity, RankMap
@@ -280,3 +281,121 @@ def test_numbers_of_lines_are_no_labels(tmp_path):
     numbered = "".join(f"{number}: {line}\n" for number, line in enumerate(lines))
     assert of_text(tmp_path, numbered).log == ()
     assert of_text(tmp_path, numbered, RankMap()).log == ()
+
+
+# --- attempts, the launcher's word, and steps ----------------------------------------------------
+
+FAILED = (
+    "E1123 21:00:17.821000 2622 torch/distributed/elastic/multiprocessing/api.py:1002] failed "
+    "(exitcode: 1) local_rank: {rank} (pid: 2694) of binary: /usr/bin/python\n"
+)
+CLOSING = (
+    "W1123 21:00:17.750000 2622 torch/distributed/elastic/multiprocessing/api.py:1028] Sending "
+    "process 2692 closing signal SIGTERM\n"
+)
+REPORT = """Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "/v/torch/distributed/launcher/api.py", line 374, in launch_agent
+    result = agent.run()
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-23_21:02:24
+  host      : n1
+  rank      : 0 (local_rank: 0)
+  exitcode  : -9 (pid: 5116)  (SIGKILL)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 5116
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-23_21:02:23
+  host      : n1
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : 1 (pid: 5117)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================
+"""
+
+
+def blamed(evidence):
+    rules = (*log_facts.RULES, *mismatch.RULES)
+    return {whom.rank for whom in analyse(reason(evidence, rules), evidence).culprits}
+
+
+def test_the_process_that_its_launcher_saw_fail_first_is_named_and_not_those_it_ended(tmp_path):
+    """As torchrun of PyTorch 2.13 wrote it; the logs of its ranks are lost."""
+    evidence = of_text(tmp_path, CLOSING + FAILED.format(rank=1) + REPORT.format(rank=1))
+    assert [(end.rank, end.code, end.signal, end.is_first) for end in evidence.exits] == [
+        (0, None, 9, False),
+        (1, 1, None, True),
+    ]
+    assert blamed(evidence) == {1}
+
+
+def test_whom_a_launcher_saw_fail_first_is_a_victim_if_it_blamed_another(tmp_path):
+    closed = "RuntimeError: Connection closed by peer [10.0.0.9]:4711. This is typically caused by"
+    text = raised(closed, prefix="[rank1]: ") + FAILED.format(rank=1) + REPORT.format(rank=1)
+    assert blamed(of_text(tmp_path, text)) == set()
+
+
+def test_of_undated_errors_the_launcher_tells_which_came_first(tmp_path):
+    for rank in (0, 1):
+        (tmp_path / f"rank_{rank}.log").write_text(raised(f"KeyError: {'ab'[rank]}", line=rank))
+    assert blamed(read(tmp_path)) == set()
+    (tmp_path / "launcher.log").write_text(REPORT.format(rank=1))
+    assert blamed(read(tmp_path)) == {1}
+
+
+def test_what_an_earlier_attempt_said_does_not_blame_in_the_last_one(tmp_path):
+    """torchrun --max-restarts=1 without a log folder: rank 1 raised, then rank 2."""
+    first = raised("KeyError: 'a'", prefix="[rank1]: ") + CLOSING + FAILED.format(rank=1)
+    again = "2026-11-23 21:00:22 step 0\n"
+    evidence = of_text(tmp_path, first + again)
+    assert (evidence.log, blamed(evidence)) == ((), set())
+    last = raised("KeyError: 'b'", prefix="[rank2]: ") + CLOSING + FAILED.format(rank=2)
+    assert blamed(of_text(tmp_path, first + again + last + REPORT.format(rank=2))) == {2}
+    assert blamed(of_text(tmp_path, first + REPORT.format(rank=1))) == {1}
+
+
+def test_dated_words_of_an_earlier_attempt_count_in_no_file(tmp_path):
+    (tmp_path / "launcher.log").write_text(FAILED.format(rank=1) + "2026-11-23 21:00:22 step 0\n")
+    (tmp_path / "rank_1.log").write_text("2026-11-23 21:00:16 step 3\n" + raised("KeyError: 'a'"))
+    os.utime(tmp_path / "launcher.log", (1795470000, 1795470000))
+    evidence = read(tmp_path)
+    assert evidence.log == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "rise"),
+    [
+        (["{} step 1/99", "{} step 2/99", "{} step 5/99"], (1, 5)),
+        (["{} | Iteration: 10", "{} | Iteration: 20", "{} | Iteration: 30"], (10, 30)),
+        (['{} {{"global_step": 7}}', '{} {{"global_step": 8}}', '{} {{"global_step": 9}}'], (7, 9)),
+        (["{} step 1", "{} step 2"], (1, 1)),  # too few
+        (["{} step 9", "{} step 9", "{} step 9"], (9, 9)),
+        (["{} step 7", "{} step 8", "{} step 9", "{} step 0"], (0, 0)),  # begun anew
+        (["{} footstep 1", "{} footstep 2", "{} footstep 3"], None),
+        (["step 1", "step 2", "step 3"], None),
+    ],
+)
+def test_steps_in_a_log_are_progress_with_the_times_of_their_lines(tmp_path, lines, rise):
+    text = "".join(
+        line.format(f"2026-11-23 21:00:{5 * place:02}") + "\n" for place, line in enumerate(lines)
+    )
+    told = of_text(tmp_path, text).progress
+    assert [(step.before, step.after) for step in told] == ([rise] if rise else [])
+    if rise and rise[0] < rise[1]:
+        assert (told[0].until - told[0].since, told[0].vouches_s) == (10.0, 15.0)
+
+
+def test_of_ranks_that_count_steps_the_one_that_stopped_tells(tmp_path):
+    for rank, seconds in ((0, (1, 2, 3)), (1, (1, 2, 40))):
+        lines = [f"2026-11-23 21:00:{at:02} step {at}\n" for at in seconds]
+        (tmp_path / f"rank_{rank}.log").write_text("".join(lines))
+    (progress,) = read(tmp_path).progress
+    assert progress.after == 3

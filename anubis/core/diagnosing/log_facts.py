@@ -6,16 +6,19 @@ often hides the first (NCCL issue 795). Errors that nine of ten ranks share are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from anubis.core.diagnosing.chain import Hearing, InferenceRule
 from anubis.core.diagnosing.critical import OURS, by_time, crash_window, node_of
 from anubis.core.diagnosing.evidence import Collector, Gravity, JobEvidence, LogEvent
-from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.diagnosing.facts import FAILED_FIRST, FactKind, JobFact, Whom
 
 SHARED = 0.9  # of all ranks, for an error to be the job's
 FEWEST = 2  # ranks that can share anything
+CLOCKS_S = 5.0  # by which clocks of two launchers may differ
+LAUNCHER_CONFIDENCE = 0.6  # it sees who ended first, not who began it
 OWN = {
     Gravity.APPLICATION: FactKind.APPLICATION_ERROR,
     Gravity.MEMORY: FactKind.OUT_OF_MEMORY,
@@ -160,10 +163,15 @@ def _report(evidence: JobEvidence, event: LogEvent, peer: Whom | None) -> str:
 
 
 def _died(hearing: Hearing) -> Iterator[JobFact]:
-    """By a signal that no launcher sends to end a job: kill, or a fault of the process itself."""
+    """By a signal that no launcher sends to end a job: kill, or a fault of the process itself. What
+    ended after a launcher saw one fail, it ended itself."""
     evidence = hearing.evidence
+    began = min(
+        (end.at for end in evidence.exits if end.is_first and end.at is not None), default=None
+    )
     for ended in evidence.exits:
-        if ended.signal not in OURS:
+        is_later = began is not None and ended.at is not None and ended.at >= began
+        if ended.signal not in OURS or (is_later and not ended.is_first):
             continue
         node = evidence.ranks.node_of(ended.rank)
         where = f" on {node}" if node else ""
@@ -174,6 +182,36 @@ def _died(hearing: Hearing) -> Iterator[JobFact]:
             code=f"signal-{ended.signal}",
             at=ended.at,
         )
+
+
+def _failed_first(hearing: Hearing) -> Iterator[JobFact]:
+    """By the word of its launcher, unless the process itself blamed another one. Of several
+    launchers the first counts, if none is so close that their clocks cannot tell."""
+    evidence = hearing.evidence
+    accusers = {
+        first.rank for first, _ in _firsts(evidence) if first.gravity is Gravity.DISTRIBUTED
+    }
+    firsts = [
+        ended
+        for ended in evidence.exits
+        if ended.is_first and ended.code and not ended.signal and ended.rank not in accusers
+    ]
+    start = min((ended.at for ended in firsts if ended.at is not None), default=math.inf)
+    near = {end.rank for end in firsts if end.at is None or end.at <= start + CLOCKS_S}
+    if len(near) != 1:
+        return
+    (rank,) = near
+    ended = next(end for end in firsts if end.rank == rank)
+    node = evidence.ranks.node_of(rank)
+    where = f" on {node}" if node else ""
+    yield JobFact(
+        kind=FactKind.APPLICATION_ERROR,
+        whom=Whom(node=node, rank=rank),
+        evidence=f"rank {rank}{where} failed first, with exit code {ended.code}, by its launcher",
+        confidence=LAUNCHER_CONFIDENCE,
+        code=FAILED_FIRST,
+        at=ended.at,
+    )
 
 
 LOGS = (Collector.KERNEL_LOG, Collector.TRAINING_LOG)
@@ -212,5 +250,11 @@ RULES = (
         needs=frozenset({Collector.EXITS}),
         gives=frozenset({FactKind.DIED}),
         infer=_died,
+    ),
+    InferenceRule(
+        name="whom its launcher saw fail first",
+        needs=frozenset({Collector.EXITS}),
+        gives=frozenset({FactKind.APPLICATION_ERROR}),
+        infer=_failed_first,
     ),
 )
