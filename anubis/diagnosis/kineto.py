@@ -1,23 +1,27 @@
 """Traces of torch.profiler (Kineto's JSON), one of each rank: how long steps took, and how much of
-them was communication. On GPUs the kernels of NCCL count, without them the calls of collectives."""
+them was work and communication. On GPUs kernels count, those of NCCL as communication; without them
+PyTorch's operations, waiting for data, and the calls of collectives."""
 
 from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from anubis.core.diagnosing.evidence import Collector, JobEvidence
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
-from anubis.diagnosis.step_tables import TraceSpan, step_times
+from anubis.diagnosis.step_tables import WHOLE, TraceSpan, gaps_of, step_times
 from anubis.files import json_value, read_text
 
 MOST_RANKS = 4096  # traces are large
+WORK = "work"
 STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 KERNEL = re.compile(r"nccl(?:Dev)?Kernel", re.IGNORECASE)
 CALL = re.compile(r"(?:gloo|nccl):")
+OPERATION = re.compile(r"aten::|enumerate\(DataLoader\)")
 
 
 def read_traces(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
@@ -35,7 +39,8 @@ def read_traces(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
         job=job,
         at=at,
         collectors=frozenset({Collector.STEPS}),
-        steps=tuple(step_times(spans, {})),
+        steps=(steps := tuple(step_times(spans, {}))),
+        gaps=gaps_of(steps),
     )
 
 
@@ -53,9 +58,16 @@ def parse_trace(text: str, where: str) -> dict[tuple[int, int], list[TraceSpan]]
     if type(rank) is not int or not 0 <= rank < 1_000_000:
         raise EvidenceError(f"{where}: its distributedInfo names no rank")
     named = list(_spans(events))
+    on_device = list(_spans(event for event in events if _is_kernel(event)))
     kernels = [span for span in named if KERNEL.search(span.operation)]
     calls = kernels or [span for span in named if CALL.match(span.operation)]
-    return dict(_steps(rank, named, calls))
+    work = [span for span in on_device if not KERNEL.search(span.operation)]
+    work = work or [span for span in named if OPERATION.match(span.operation)]
+    return dict(_steps(rank, named, calls, work))
+
+
+def _is_kernel(event: object) -> bool:
+    return isinstance(event, dict) and event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def _spans(events: Iterable[object]) -> Iterator[TraceSpan]:
@@ -78,15 +90,17 @@ def _seconds(value: object) -> float | None:
 
 
 def _steps(
-    rank: int, named: Iterable[TraceSpan], calls: Iterable[TraceSpan]
+    rank: int, named: Iterable[TraceSpan], calls: Iterable[TraceSpan], work: Iterable[TraceSpan]
 ) -> Iterator[tuple[tuple[int, int], list[TraceSpan]]]:
     steps: Mapping[int, TraceSpan] = {
         int(match[1]): span for span in named if (match := STEP.fullmatch(span.operation))
     }
-    ordered = sorted(calls, key=lambda span: span.start_s)
+    spans = [*map(_all, calls), *(TraceSpan(WORK, span.start_s, span.duration_s) for span in work)]
+    spans.sort(key=lambda span: span.start_s)
+    starts = [span.start_s for span in spans]
     for number, step in steps.items():
-        inside = [span for span in ordered if step.start_s <= span.start_s < step.end_s]
-        yield (rank, number), [TraceSpan("step", step.start_s, step.duration_s), *map(_all, inside)]
+        inside = spans[bisect_left(starts, step.start_s) : bisect_left(starts, step.end_s)]
+        yield (rank, number), [TraceSpan(WHOLE, step.start_s, step.duration_s), *inside]
 
 
 def _all(span: TraceSpan) -> TraceSpan:

@@ -1,7 +1,8 @@
 """Traces of training steps as tables (CSV): which worker did what from when for how long.
 
-What is not communication is a worker's own. Collectives of workers of one stage end together, so
-the time in them tells who came last; sends and receives are left to the pipeline.
+A worker's own time is what it recorded of work. What is neither that nor communication may be
+anything; a table without spans of work tells nobody's own time. Collectives of workers of one stage
+end together, so the time in them tells who came last; sends and receives are left to the pipeline.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
 from anubis.files import read_text
 
+WHOLE = "step"  # a span that is the step itself
+NO_WORK = "the trace has no spans of computation: who works longer than its peers is not known"
 COLUMNS = ("rank", "step", "optype", "start_ts", "duration")
 MOST_ROWS = 5_000_000
 _MESSAGE = re.compile(r"send|recv|receive", re.IGNORECASE)
@@ -44,6 +47,10 @@ class TraceSpan:
     @property
     def is_communication(self) -> bool:
         return bool(_COLLECTIVE.search(self.operation) or _MESSAGE.search(self.operation))
+
+    @property
+    def is_work(self) -> bool:
+        return not self.is_communication and self.operation != WHOLE
 
 
 SpansOfSteps = Mapping[tuple[int, int], list[TraceSpan]]  # of a rank and a step
@@ -83,8 +90,14 @@ def parse_step_table(text: str, where: str, *, job: str = "", at: float = 0.0) -
         at=at,
         collectors=frozenset({Collector.STEPS}),
         ranks=RankMap(stages=stages),
-        steps=tuple(step_times(spans, stages)),
+        steps=(steps := tuple(step_times(spans, stages))),
+        gaps=gaps_of(steps),
     )
+
+
+def gaps_of(steps: Iterable[StepTime]) -> dict[Collector, str]:
+    is_known = any(step.own_s is not None for step in steps)
+    return {} if is_known else {Collector.STEPS: NO_WORK}
 
 
 def _whole(cell: str, name: str, line: str) -> int:
@@ -108,8 +121,9 @@ def _seconds(cell: str, name: str, line: str) -> float:
 
 
 def step_times(spans: SpansOfSteps, stages: Mapping[int, int]) -> Iterator[StepTime]:
-    """Of each rank and step: how long it took, what of it was the rank's own, and how its time in
+    """Of each rank and step: how long it took, how long the rank worked, and how its time in
     collectives compares with the mean of its stage."""
+    is_recorded = any(span.is_work for of_step in spans.values() for span in of_step)
     waited: dict[tuple[int, int], float] = {}
     of_stage: dict[tuple[int, int], list[float]] = {}
     for (rank, step), spans_of_step in spans.items():
@@ -125,9 +139,7 @@ def step_times(spans: SpansOfSteps, stages: Mapping[int, int]) -> Iterator[StepT
             rank=rank,
             step=step,
             duration_s=duration,
-            own_s=max(
-                0.0, duration - covered(span for span in spans_of_step if span.is_communication)
-            ),
+            own_s=covered(span for span in spans_of_step if span.is_work) if is_recorded else None,
             communicator=f"stage {stage}",
             collective_s=waited[rank, step] if len(group) > 1 else None,
             group_s=fmean(group) if len(group) > 1 else None,

@@ -110,6 +110,38 @@ def test_of_real_traces_exactly_the_slow_worker_is_named_in_any_steps(
     assert {tuple(named(window)) for window in windows(read_step_table(path))} == {tuple(ranks)}
 
 
+def sound(dp: int, steps: int, seed: int, spread: float, untraced: float) -> str:
+    """Ranks that work alike, but for chance. Rank 0 also does what nobody traces, such as writing
+    its log, and all wait for it."""
+    dice = random.Random(seed)
+    lines = [HEADER]
+    for step in range(steps):
+        work = [dice.lognormvariate(0.0, spread) for _ in range(dp)]
+        ready = [own + (untraced if rank == 0 else 0.0) for rank, own in enumerate(work)]
+        for rank, own in enumerate(work):
+            wait = max(ready) - ready[rank] + 0.05
+            for name, start, took in (
+                ("forward-compute", 0.0, own),
+                ("grads-reduce-scatter", ready[rank], wait),
+            ):
+                lines.append(f"{rank},0,{rank},{step},{name},{start},{took}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(("spread", "untraced"), [(0.02, 0.5), (0.1, 0.3), (0.3, 0.5)])
+def test_of_a_sound_trace_nobody_is_named_in_any_steps(spread: float, untraced: float):
+    for seed, dp in enumerate((2, 3, 4, 8, 16, 32)):
+        made = parse_step_table(sound(dp, 24, seed, spread, untraced), "made")
+        assert {tuple(named(window)) for window in windows(made)} == {()}, f"seed {seed}, {dp}"
+
+
+def test_a_trace_without_spans_of_work_names_nobody_and_says_so():
+    rows = table(4, 1, 6, {(2, 0): 2.0}, seed=3).splitlines()
+    made = parse_step_table("\n".join(row for row in rows if "compute" not in row), "made")
+    assert named(made) == []
+    assert "no spans of computation" in made.gaps[Collector.STEPS]
+
+
 def on_the_wire(*seconds: float) -> JobEvidence:
     steps = tuple(
         StepTime(rank=rank, step=step, duration_s=2.0, own_s=1.0, network_s=network_s)
@@ -221,7 +253,7 @@ def trace(rank: int, work_us: float, step_us: float, name: str = "gloo:all_reduc
         start = number * step_us
         step = {"ph": "X", "name": f"ProfilerStep#{number}", "ts": start, "dur": step_us}
         wait = {"ph": "X", "name": name, "ts": start + work_us, "dur": step_us - work_us}
-        events += [step, wait, {"ph": "X", "name": "aten::mm", "ts": start, "dur": 1.0}]
+        events += [step, wait, {"ph": "X", "name": "aten::mm", "ts": start, "dur": work_us}]
     return json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events})
 
 

@@ -3,14 +3,18 @@ and whose program is kept from running.
 
 Collectives end on all ranks at once, so who comes last waits least: a rank whose time in the
 collectives of its group stays below `ALPHA` of the group's mean holds the group up. That alone
-blames a whole pipeline for one slow stage. So its own time, the step without communication, must
-also be `OWN_RATIO` times that of ranks that do the same work.
+blames a whole pipeline for one slow stage. So the time that it worked must also be `OWN_RATIO`
+times that of ranks that do the same work: at the median, in `MOST` of its steps, and by `NOISE`
+times what a median of so many steps differs by chance. Ranks of which nobody recorded how long
+they worked are not named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from anubis.core.diagnosing.chain import Hearing, InferenceRule
@@ -21,6 +25,10 @@ from anubis.core.diagnosing.hang import whom_of
 ALPHA = 0.8
 BETA = 1.5
 OWN_RATIO = 1.2
+MOST = 0.8  # of its steps
+NOISE = 4.0
+MEDIAN_ERROR = 1.2533  # of a median, by that of a mean
+DEVIATION = 1.4826  # of normal values, by their median absolute deviation
 FEWEST_STEPS = 3
 WAITS = 0.25  # of the time, that a program waits for a processor longer than its peers do
 WAITS_TIMES = 2.0  # that, and so many times as long
@@ -32,14 +40,15 @@ BETA_CONFIDENCE = 0.75
 
 @dataclass(frozen=True)
 class StepPace:
-    """A rank's medians over its steps."""
+    """A rank's medians over its steps, and how long it worked in each."""
 
     rank: int
     duration_s: float
-    own_s: float
+    own_s: float | None
     share: float | None  # its time in collectives, by the mean of its group
     network_s: float | None
     steps: int
+    work: Mapping[int, float]
 
 
 def paces(steps: Iterable[StepTime]) -> Mapping[int, StepPace]:
@@ -69,13 +78,15 @@ def _share(step: StepTime) -> float | None:
 def _pace(rank: int, steps: list[StepTime]) -> StepPace:
     shares = [share for step in steps if (share := _share(step)) is not None]
     network = [step.network_s for step in steps if step.network_s is not None]
+    work = {step.step: step.own_s for step in steps if step.own_s is not None}
     return StepPace(
         rank=rank,
         duration_s=median(step.duration_s for step in steps),
-        own_s=median(step.own_s for step in steps),
+        own_s=median(work.values()) if len(work) >= FEWEST_STEPS else None,
         share=median(shares) if len(shares) >= FEWEST_STEPS else None,
         network_s=median(network) if len(network) >= FEWEST_STEPS else None,
         steps=len(steps),
+        work=work,
     )
 
 
@@ -92,14 +103,18 @@ def _peers(
 
 def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
     evidence = hearing.evidence
+    if _all_starve(evidence):
+        return
     measured = paces(evidence.steps)
-    for pace in measured.values():
-        peers = [peer.own_s for peer in _peers(pace, measured, evidence)]
-        if not peers or pace.share is None or pace.share >= ALPHA:
+    excesses = {rank: _excesses(pace, measured, evidence) for rank, pace in measured.items()}
+    noise = _noise(excesses.values())
+    for rank, pace in measured.items():
+        peers = [peer.own_s for peer in _peers(pace, measured, evidence) if peer.own_s is not None]
+        if not peers or pace.own_s is None or pace.share is None or pace.share >= ALPHA:
             continue
         typical = median(peers)
-        excess = pace.own_s - typical
-        if pace.own_s >= OWN_RATIO * typical and excess > LEAST_EFFECT * pace.duration_s:
+        is_much = pace.own_s - typical > LEAST_EFFECT * pace.duration_s
+        if is_much and pace.own_s >= OWN_RATIO * typical and _lasts(excesses[rank], noise):
             yield JobFact(
                 kind=FactKind.SLOW_COMPUTE,
                 whom=whom_of(evidence, pace.rank),
@@ -111,6 +126,40 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
                 confidence=ALPHA_CONFIDENCE,
                 code="alpha",
             )
+
+
+def _excesses(
+    pace: StepPace, measured: Mapping[int, StepPace], evidence: JobEvidence
+) -> list[float]:
+    """Of each step in order: by how much longer it worked than its peers then, as a logarithm."""
+    peers = [peer.work for peer in _peers(pace, measured, evidence)]
+    excesses = []
+    for step, own_s in sorted(pace.work.items()):
+        typical = median(times) if (times := [work[step] for work in peers if step in work]) else 0
+        if own_s > 0 and typical > 0:
+            excesses.append(math.log(own_s / typical))
+    return excesses
+
+
+def _noise(excesses: Iterable[Sequence[float]]) -> float:
+    """By which the excess of a rank differs from step to step: a slow rank is slow in both."""
+    changes = [abs(after - before) for own in excesses for before, after in pairwise(own)]
+    return DEVIATION * median(changes) / math.sqrt(2) if changes else math.inf
+
+
+def _lasts(excesses: Sequence[float], noise: float) -> bool:
+    """Whether it is there in most steps, and more than chance."""
+    if len(excesses) < FEWEST_STEPS:
+        return False
+    often = sum(excess >= math.log(OWN_RATIO) for excess in excesses) >= MOST * len(excesses)
+    by_chance = MEDIAN_ERROR * noise / math.sqrt(len(excesses))
+    return often and median(excesses) >= NOISE * by_chance
+
+
+def _all_starve(evidence: JobEvidence) -> bool:
+    """The programs of most ranks wait for a processor: who is late by that is not slow."""
+    waits = [state.waits for state in evidence.processes if state.waits is not None]
+    return bool(waits) and median(waits) >= WAITS
 
 
 def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
