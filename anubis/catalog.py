@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from errno import ENOEXEC
@@ -21,7 +22,7 @@ import numpy as np
 
 from anubis import descriptions, places
 from anubis.core.errors import CatalogError, ContractError, did_you_mean
-from anubis.core.records import BenchmarkSpec, Readings, Result, Series
+from anubis.core.records import BenchmarkSpec, ParameterValue, Readings, Result, Series
 from anubis.core.text import one_line, storable
 from anubis.executors.guardian import with_library
 from anubis.executors.starting import LEFT_NOTHING, Program
@@ -35,6 +36,12 @@ MOST_SERIES = 10_000
 MOST_FACTS = 40_000  # in an environment: of eight GPUs, their state during each of 100 metrics
 DEEPEST_FACT = 8
 LONGEST_TEXT = 1000
+LONGEST_FACT = 16_384  # characters of a text in an environment, of which nothing is judged
+MOST_TEXT = 4 << 20  # characters of all of them
+MOST_SAMPLES = 1_000_000  # of all series
+MOST_BITS = 64
+LATEST_S = 1e11  # since 1970
+LONGEST_S = 1e9
 QUOTED = 60  # characters of what was found
 NOT_PROGRAMS = {"contract.py", "__init__.py"}
 
@@ -230,28 +237,49 @@ def parse_description(text: str, file: Path) -> BenchmarkSpec:
     return spec
 
 
-def parse_result(text: str, spec: BenchmarkSpec) -> Result:
-    """The document of one execution; an error names what breaks the contract."""
+def parse_result(
+    text: str, spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None = None
+) -> Result:
+    """The document of one execution; an error names what breaks the contract. `ordered`: the
+    parameters that the program was given, where they are known: the others have their defaults."""
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_table_of_unique_keys
+        )
     except (ValueError, RecursionError) as error:
         end = text.strip()[-40:]
         raise ContractError(f'not one JSON document ({error}); it ends "{end}"') from None
     if not isinstance(document, dict):
         raise ContractError(f"expected a JSON table, found {type(document).__name__}")
-    return _result(document, spec)
+    return _result(document, spec, ordered)
 
 
-def _result(document: dict[str, object], spec: BenchmarkSpec) -> Result:
+def _table_of_unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Of a key written twice one reader takes the first value, and another the last."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ContractError(f"the key {_quoted(twice)} is written twice in one table")
+    return table
+
+
+def _result(
+    document: dict[str, object], spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None
+) -> Result:
     _expect(document, "schema", RESULT_SCHEMA)
     _expect(document, "benchmark", spec.name)
     _expect(document, "version", spec.version)
+    _check_parameters(document.get("parameters", {}), spec, ordered)
+    _check_seconds(document, "started_at", LATEST_S)
+    _check_seconds(document, "duration_s", LONGEST_S)
     environment = _environment(document)
     if spec.settings:
         _check_settings(environment.get("settings", {}), spec)
-    if document.get("not_applicable"):
-        return Result(environment=environment, not_applicable=_text(document, "not_applicable"))
     series = document.get("series")
+    if document.get("not_applicable"):
+        if series:
+            raise ContractError('it has "series" and is "not_applicable": expected one of them')
+        return Result(environment=environment, not_applicable=_text(document, "not_applicable"))
     if not isinstance(series, list) or not series:
         raise ContractError('"series" is empty: nothing was measured')
     if len(series) > MOST_SERIES:
@@ -262,14 +290,47 @@ def _result(document: dict[str, object], spec: BenchmarkSpec) -> Result:
     names = [(one_series.metric, one_series.device) for one_series in series_read]
     if len(set(names)) < len(names):
         raise ContractError("a metric is listed twice for one device")
+    samples = sum(len(one_series.samples) for one_series in series_read)
+    if samples > MOST_SAMPLES:
+        raise ContractError(f"it has {samples:,} samples, expected at most {MOST_SAMPLES:,}")
     return Result(series=Readings.of(series_read), environment=environment)
+
+
+def _check_parameters(
+    stated: object, spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None
+) -> None:
+    """They decide by which criteria its numbers are judged."""
+    if not isinstance(stated, dict):
+        raise ContractError('"parameters" is not a table')
+    defaults = {parameter.name: parameter.default for parameter in spec.parameters}
+    for name, value in stated.items():
+        if name not in defaults:
+            raise ContractError(f"parameter {_quoted(name)} is not one that {spec.name} declares")
+        if ordered is not None and not _is_same(value, meant := {**defaults, **ordered}[name]):
+            raise ContractError(
+                f"it was measured with {name} {_quoted(value)}, ordered was {_quoted(meant)}"
+            )
+
+
+def _is_same(stated: object, ordered: ParameterValue) -> bool:
+    """An order of 1 is 1.0 for a program that takes a float, and no truth value."""
+    is_truth = isinstance(stated, bool), isinstance(ordered, bool)
+    return is_truth[0] == is_truth[1] and stated == ordered
+
+
+def _check_seconds(document: dict[str, object], key: str, most: float) -> None:
+    value = document.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise ContractError(
+            f'"{key}" is {_quoted(value)}: expected seconds, at least 0 and at most {most:g}'
+        )
 
 
 def _environment(document: dict[str, object]) -> dict[str, object]:
     environment = document.get("environment", {})
     if not isinstance(environment, dict):
         raise ContractError('"environment" is not a table')
-    room = MOST_FACTS
+    room, letters = MOST_FACTS, 0
     pending: list[tuple[object, int]] = [(environment, 0)]
     while pending:
         value, depth = pending.pop()
@@ -279,15 +340,30 @@ def _environment(document: dict[str, object]) -> dict[str, object]:
         if isinstance(value, dict | list):
             inside = value.values() if isinstance(value, dict) else value
             pending += [(item, depth + 1) for item in inside]
-        if depth > DEEPEST_FACT or len(pending) > room:
+        letters += _letters_in(value)
+        if depth > DEEPEST_FACT or len(pending) > room or letters > MOST_TEXT:
             raise ContractError(
-                f'"environment" is too large: expected at most {MOST_FACTS:,} facts,'
-                f" nested no deeper than {DEEPEST_FACT}"
+                f'"environment" is too large: expected at most {MOST_FACTS:,} facts'
+                f" of {MOST_TEXT:,} characters, nested no deeper than {DEEPEST_FACT}"
             )
     for name in LEFT_NOTHING & environment.keys():
         _check_reasons(environment[name], name)
     facts: dict[str, object] = json.loads(storable(json.dumps(environment, ensure_ascii=False)))
     return facts
+
+
+def _letters_in(value: object) -> int:
+    """Of a text, of a table's keys, or of a whole number."""
+    texts = value if isinstance(value, dict) else [value] if isinstance(value, str) else []
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise ContractError(f'"environment" has a number of more than {MOST_BITS} bits')
+    for text in texts:
+        if len(text) > LONGEST_FACT:
+            raise ContractError(
+                f'"environment" has a text of {len(text):,} characters, expected at most'
+                f" {LONGEST_FACT:,}"
+            )
+    return sum(map(len, texts))
 
 
 def _check_reasons(reasons: object, name: str) -> None:
@@ -327,6 +403,14 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
     declared = spec.metric(metric)
     if declared is None:
         raise ContractError(f'metric "{metric}" is not one that {spec.name} declares')
+    for key in ("unit", "direction"):
+        if document.get(key, getattr(declared, key)) != getattr(declared, key):
+            raise ContractError(
+                f'"{metric}" has the {key} {_quoted(document[key])}, {spec.name} declares'
+                f' "{getattr(declared, key)}"'
+            )
+    if spec.needs.gpu and device.partition(":")[0] == "cpu":
+        raise ContractError(f'"{metric}" is of {device}, and {spec.name} measures GPUs')
     values = document.get("samples")
     if not device or not isinstance(values, list) or not values:
         raise ContractError(f'"{metric}" needs a device and at least one sample')

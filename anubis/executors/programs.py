@@ -30,7 +30,7 @@ from anubis.executors.starting import (
 
 ProgramOrder = dict[str, Any]
 ProgramOutcome = Mapping[str, Any]
-Parse = Callable[[str, BenchmarkSpec], Result]
+Parse = Callable[[str, BenchmarkSpec, Mapping[str, ParameterValue]], Result]
 
 STDOUT_LIMIT_BYTES = 16 << 20
 STDERR_LIMIT_BYTES = 16 << 10
@@ -238,7 +238,7 @@ def _end_in(
     if reason := why_not(outcome, spec):
         return failed(launch, at, reason)
     try:
-        result = parse(outcome["stdout"], spec)
+        result = parse(outcome["stdout"], spec, parted(launch.parameters)[1])
     except ContractError as error:
         return failed(launch, at, with_last_words(f"{spec.name}: {error}", outcome, spec))
     not_applicable, exited = bool(result.not_applicable), exit_code(outcome, spec)

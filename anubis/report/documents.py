@@ -881,6 +881,7 @@ class ResultDocument(TypedDict):
     """As `--describe` names it."""
     version: str
     parameters: NotRequired[Mapping[str, ParameterValue]]
+    """As they were ordered; the others as `--describe` has them."""
     environment: NotRequired[Mapping[str, object]]
     """What explains the numbers; `failed_devices` and `silent_devices` name what gave none."""
     started_at: NotRequired[float]

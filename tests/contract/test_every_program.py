@@ -107,7 +107,8 @@ def test_smoke_run_writes_one_valid_document_and_nothing_else(program, smoke, de
 
 def test_smoke_document_is_one_that_the_catalog_reads(program, smoke, describe):
     spec = parse_description(describe(program).stdout, program)
-    result = parse_result(smoke(program).stdout, spec)
+    ran = smoke(program)
+    result = parse_result(ran.stdout, spec, ran.document["parameters"])
     assert result.series or result.not_applicable
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,16 +17,26 @@ from hypothesis import strategies as st
 from anubis.catalog import MOST_SERIES, parse_result
 from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
-from anubis.core.records import Ended, Execution, MetricSpec, Step, Workload
+from anubis.core.records import Ended, Execution, MetricSpec, Needs, ParameterSpec, Step, Workload
 from anubis.executors.programs import event_of, group_event_of, outcome_in
 from anubis.store import codec
 
 SPEC = spec(
-    "flow", duration_s=1.0, metrics=(MetricSpec(name="speed", unit="m/s", direction="higher"),)
+    "flow",
+    duration_s=1.0,
+    metrics=(MetricSpec(name="speed", unit="m/s", direction="higher"),),
+    parameters=(
+        ParameterSpec(name="size", type="int", default=8),
+        ParameterSpec(name="share", type="float", default=0.5),
+        ParameterSpec(name="deep", type="bool", default=True),
+        ParameterSpec(name="kind", type="str", default="plain"),
+    ),
 )
+ORDERED = {"size": 4, "share": 1, "env.LEVEL": "2"}
+STATED = {"size": 4, "share": 1.0, "deep": True, "kind": "plain"}
 STEP = Step(
     id="0.0.0/flow/n0",
-    workload=Workload.of("flow", "1", {}),
+    workload=Workload.of("flow", "1", ORDERED),
     participants=("n0",),
     phase=0,
     repeat=0,
@@ -34,6 +47,9 @@ DOCUMENT: dict[str, Any] = {
     "schema": "anubis.result/1",
     "benchmark": "flow",
     "version": "1",
+    "parameters": STATED,
+    "started_at": 1.7e9,
+    "duration_s": 2.5,
     "environment": {"driver": "550.1", "gpus": [{"name": "a", "watts": 3.5}]},
     "series": [{"metric": "speed", "device": "cpu", "samples": [1.0, 2.0]}],
 }
@@ -90,6 +106,162 @@ def changed(document: Any, path: tuple[str | int, ...], value: object) -> Any:
     copy = document.copy()
     copy[path[0]] = changed(document[path[0]], path[1:], value)
     return copy
+
+
+LIES = {
+    "size": (8, "4", 4.5, True, None, [4], 1e18),
+    "share": (0.5, True, "1", -1),
+    "deep": (1, "true", False),
+    "kind": ("other", "", 0, "x" * 20_000),
+    "spare": (1,),
+}
+SECONDS = (-1, -0.001, 1e18, 1e12, "2.5", "soon", True, None, [], 10**400)
+
+
+def refused(document: object, *words: str) -> None:
+    event = heard(document)
+    assert isinstance(event, Failed), document
+    assert not event.infrastructure
+    assert event.reason.startswith("flow: ")
+    assert len(event.reason) < 300
+    assert not set(words) - set(re.findall(r"\w+", event.reason)), event.reason
+
+
+def test_a_document_that_tells_the_truth_is_taken():
+    for stated in ({}, {"size": 4}, {"size": 4.0, "share": 1}, STATED):
+        assert isinstance(heard({**DOCUMENT, "parameters": stated}), Measured)
+    whole = changed(DOCUMENT, ("series", 0), {**DOCUMENT["series"][0], "unit": "m/s"})
+    assert isinstance(heard(whole), Measured)
+    bare = {k: v for k, v in DOCUMENT.items() if k in ("schema", "benchmark", "version", "series")}
+    assert isinstance(heard(bare), Measured)
+
+
+@pytest.mark.parametrize("name", sorted(LIES))
+def test_a_document_of_other_parameters_than_were_ordered_is_refused(name):
+    """Its numbers would be judged by the criteria of those."""
+    for value in LIES[name]:
+        refused({**DOCUMENT, "parameters": {**STATED, name: value}}, name)
+    refused({**DOCUMENT, "parameters": [name]}, "parameters")
+
+
+def test_a_document_of_another_unit_or_direction_is_refused():
+    for key, value in (("unit", "km/h"), ("unit", None), ("direction", "lower")):
+        other = changed(DOCUMENT, ("series", 0), {**DOCUMENT["series"][0], key: value})
+        refused(other, "speed", key, "declares")
+
+
+@pytest.mark.parametrize("key", ["started_at", "duration_s"])
+def test_times_that_cannot_be_are_refused(key):
+    for value in SECONDS:
+        refused({**DOCUMENT, key: value}, key, "seconds")
+
+
+def test_a_key_that_is_written_twice_is_refused_wherever_it_stands():
+    text = json.dumps(DOCUMENT)
+    for key, again in (
+        ("version", "2"),
+        ("metric", "speed"),
+        ("driver", "551"),
+        ("size", 4),
+    ):
+        doubled = text.replace(f'"{key}": ', f'"{key}": {json.dumps(again)}, "{key}": ', 1)
+        refused(doubled, key, "twice")
+
+
+def test_a_text_of_15_mib_is_refused_wherever_it_stands():
+    refused(changed(DOCUMENT, ("environment", "driver"), "x" * (15 << 20)), "environment")
+    long = "x" * 20_000
+    for path in places(DOCUMENT):
+        if path:
+            refused(changed(DOCUMENT, path, long))
+    refused({**DOCUMENT, "environment": {long: 1}}, "environment")
+    many = {str(number): "x" * 16_000 for number in range(900)}
+    refused({**DOCUMENT, "environment": many}, "environment")
+    series = {**DOCUMENT["series"][0], "samples": [1.0] * 1_000_001}
+    refused({**DOCUMENT, "series": [series]}, "samples")
+
+
+def test_a_document_that_measured_and_does_not_apply_is_refused():
+    refused({**DOCUMENT, "not_applicable": "no GPU"}, "not_applicable", "series")
+
+
+def test_what_only_gpus_do_was_measured_on_no_cpu():
+    needy = replace(SPEC, needs=Needs(gpu=True))
+    with pytest.raises(ContractError, match='"speed" is of cpu, and flow measures GPUs'):
+        parse_result(json.dumps(DOCUMENT), needy)
+
+
+def number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def may_pass(document: Any) -> bool:
+    """The naive statement of it: each thing by which numbers are judged is as it was ordered and
+    described, and all else is of its kind and within bounds."""
+    if not isinstance(document, dict):
+        return False
+    if any(document.get(key) != DOCUMENT[key] for key in ("schema", "benchmark", "version")):
+        return False
+    stated = document.get("parameters", {})
+    if not isinstance(stated, dict) or any(
+        name not in STATED or isinstance(value, bool) != (name == "deep") or value != STATED[name]
+        for name, value in stated.items()
+    ):
+        return False
+    for key, most in (("started_at", 1e11), ("duration_s", 1e9)):
+        if key in document and not (number(document[key]) and 0 <= document[key] <= most):
+            return False
+    series = document.get("series")
+    return (
+        isinstance(series, list)
+        and bool(series)
+        and all(
+            isinstance(one, dict)
+            and isinstance(one.get("metric"), str)
+            and one["metric"].partition(":")[0] == "speed"
+            and one["metric"].isprintable()
+            and isinstance(one.get("device"), str)
+            and one["device"].isprintable()
+            and 0 < len(one["device"]) <= 1000
+            and one.get("unit", "m/s") == "m/s"
+            and isinstance(one.get("samples"), list)
+            and bool(one["samples"])
+            and all(
+                number(sample) and 0 < sample <= sys.float_info.max for sample in one["samples"]
+            )
+            for one in series
+        )
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(places(DOCUMENT)),
+    HOSTILE | st.sampled_from((4, 4.0, 8, 1, "speed", "speed:a", "cpu", "1", [1.0], 1e18, 0.5)),
+    st.sampled_from(("replace", "leave out", "put beside")),
+    st.sampled_from(("unit", "size", "duration_s", "metric", "spare")),
+)
+def test_of_a_spoilt_document_no_more_passes_than_may(path, value, how, key):
+    document: Any = DOCUMENT
+    if how == "replace":
+        document = changed(DOCUMENT, path, value)
+    elif how == "leave out" and path:
+        inside = inside_of(DOCUMENT, path[:-1])
+        rest = (
+            {name: item for name, item in inside.items() if name != path[-1]}
+            if isinstance(inside, dict)
+            else [item for place, item in enumerate(inside) if place != path[-1]]
+        )
+        document = changed(DOCUMENT, path[:-1], rest)
+    elif isinstance(inside := inside_of(DOCUMENT, path), dict):
+        document = changed(DOCUMENT, path, {**inside, key: value})
+    event = heard(document)
+    kept(event)
+    assert not isinstance(event, Measured) or may_pass(document), document
+
+
+def inside_of(value: Any, path: tuple[str | int, ...]) -> Any:
+    return inside_of(value[path[0]], path[1:]) if path else value
 
 
 def test_a_number_too_large_for_a_float_costs_the_step_that_said_it():

@@ -83,7 +83,7 @@ PROGRAMS = {
 }
 
 
-def parse(text: str, spec: BenchmarkSpec) -> Result:
+def parse(text: str, spec: BenchmarkSpec, ordered: Mapping[str, object]) -> Result:
     document = json.loads(text)
     series = Readings.of(
         Series(metric=each["metric"], device=each["device"], samples=np.array(each["samples"]))
