@@ -152,6 +152,13 @@ class Past:
     links: Mapping[tuple[str, ...], str]  # good nodes with something bad between them, and why
     measured_s: Mapping[tuple[str, str], float]
     windows: Windows  # of maintenance
+    doubt: str = ""  # why no pass counts; empty: the clock is trusted
+
+    def doubting(self, doubt: str) -> Past:
+        """The same while nobody knows how old a pass is; without a doubt, as it is."""
+        if not doubt:
+            return self
+        return replace(self, standing=self.standing.doubting(), doubt=doubt)
 
     def links_among(self, nodes: Collection[str]) -> dict[tuple[str, ...], str]:
         return {link: why for link, why in self.links.items() if set(link) <= set(nodes)}
@@ -337,7 +344,9 @@ class Selector:
         for grouping, alone in past.logbook.strangers_in_group(nodes, risk.covariates).items():
             yield f"the {grouping} of {_some(alone)} is as all are: no other node of it is known"
         unproven = [node for node in nodes if node not in past.standing.passed]
-        if unproven:
+        if past.doubt:
+            yield f"no pass counts: {past.doubt}"
+        elif unproven:
             yield (
                 f"a defect is presumed on {_some(unproven)}: no benchmark was passed there since"
                 " the last incident, repair, defect or upgrade, or ever"

@@ -306,7 +306,8 @@ def _show(
         _show_chores(standings, as_json=True)
         _show_watch(watched, as_json=True)
         answer.write_json(
-            "keeping", keeping.keeping_fields(fleet.cluster, fleet.lives, fleet.breakers)
+            "keeping",
+            keeping.keeping_fields(fleet.cluster, fleet.lives, fleet.breakers, fleet.doubt),
         )
         return
     proposals = sum(map(keeping.waits_for_a_person, fleet.actions))
@@ -356,7 +357,8 @@ def _leave(fleet: KeptFleet) -> NoReturn:
 
     is_open = any(breaker.is_open for breaker in fleet.breakers.values())
     are_out = any(life.must_be_out for life in fleet.lives.values() if life.is_there)
-    answer.leave(Judgement.DEFECTIVE if is_open or are_out else Judgement.HEALTHY)
+    well = Judgement.UNKNOWN if fleet.doubt else Judgement.HEALTHY
+    answer.leave(Judgement.DEFECTIVE if is_open or are_out else well)
 
 
 def _event(

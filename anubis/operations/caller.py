@@ -12,9 +12,12 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anubis import places
+from anubis.core.clock import ClockReading
 
 if TYPE_CHECKING:
     from anubis.core.choosing.decision import Decision
@@ -25,16 +28,50 @@ if TYPE_CHECKING:
     from anubis.validator import Observe
 
 
+Uptime = Callable[[], tuple[str, float]]  # which start of which machine, and the seconds since
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def uptime() -> tuple[str, float]:
+    """Of this machine, suspends included: nobody can set it."""
+    return _boot(), time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@cache
+def _boot() -> str:
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def no_uptime() -> tuple[str, float]:
+    """Of a machine of which it is not known."""
+    return "", 0.0
+
+
 class Caller:
     history_url: str | None = None  # $ANUBIS_HISTORY unless another is named
     clock: Callable[[], float] = staticmethod(time.time)  # seconds since the epoch
+    uptime: Uptime = staticmethod(uptime)  # of the machine whose clock it is
 
     def __init__(
-        self, *, history_url: str | None = None, clock: Callable[[], float] = time.time
+        self,
+        *,
+        history_url: str | None = None,
+        clock: Callable[[], float] = time.time,
+        uptime: Uptime | None = None,
     ) -> None:
         """A subclass with an `__init__` of its own need not call this one."""
         self.history_url = history_url
         self.clock = clock
+        if uptime or clock is not time.time:  # what counts here says nothing of another clock
+            self.uptime = uptime or no_uptime
+
+    def reading(self) -> ClockReading:
+        """Of the clock, and of what nobody can set beside it."""
+        boot, steady_s = self.uptime()
+        return ClockReading(at=self.clock(), boot=boot, steady_s=steady_s)
 
     def name(self) -> str:
         """Who asks, for the record: here whoever runs this process."""

@@ -15,6 +15,7 @@ from anubis.core.campaign import planning
 from anubis.core.campaign.following import handed_back
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.campaign.planning import Estimate, Schedule
+from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
 from anubis.core.judging.equality import NodeSettings
@@ -35,7 +36,7 @@ from anubis.executors.base import Executor
 from anubis.hostlist import shortened
 from anubis.operations import preparing
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import called, enter, identify
+from anubis.operations.clusters import called, enter, identify, time_in
 from anubis.operations.executing import executor_of
 from anubis.operations.maintaining import windows_known
 from anubis.operations.naming import new_name
@@ -347,7 +348,7 @@ def _drive(
                 before=before,
                 release=let_go,
             )
-        behind_s = _behind_s(campaign, executor, caller)
+        behind_s = _behind_s(campaign, executor, history, caller)
         view = insist(partial(_conclude, campaign, outcome, behind_s, history), caller.remark)
         if campaign.policy.stop_early:
             _remark_spared(view, caller)
@@ -405,10 +406,13 @@ def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
     )
 
 
-def _behind_s(campaign: Campaign, executor: Executor, caller: Caller) -> float:
+def _behind_s(campaign: Campaign, executor: Executor, history: History, caller: Caller) -> float:
     """How far the executor's clock is behind. One in memory, on a clock of its own, is over now:
-    a gate finds it recent, and what happens to a node next comes after it."""
-    return caller.clock() - executor.now() if campaign.executor == "simulated" else 0.0
+    a gate finds it recent, and what happens to a node next comes after it. So is one that began
+    while this machine's clock was wrong."""
+    behind_s = time_in(history.of(campaign.cluster), caller).now - executor.now()
+    is_meant = campaign.executor == "simulated" or abs(behind_s) > TOLERANCE_S
+    return behind_s if is_meant else 0.0
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from anubis.core.lifecycle.policy import SweepChore, allowed
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.hostlist import shortened
 from anubis.operations.chore_task import ChoreTask
+from anubis.operations.clusters import time_in
 from anubis.operations.deciding import Terms
 from anubis.operations.naming import new_name
 from anubis.operations.sweeping import sweep
@@ -52,7 +53,7 @@ def _begin(task: ChoreTask, schedule: SweepChore) -> ChoreRecord:
     limit = allowed(task.policy.tested_at_once, len(lives)) - under_test
     if not free or limit <= 0:
         return task.unchanged(f"none of {counted(len(lives), 'node')} is free to be tested")
-    name = task.record.campaign or new_name("validate", task.caller.clock())
+    name = task.record.campaign or new_name("validate", time_in(task.part, task.caller).now)
     task.noting(campaign=name)
     result = sweep(free, _terms(task, schedule, limit), task.caller, name=name)
     if result.campaign is None:
@@ -81,7 +82,7 @@ def _cost(schedule: SweepChore) -> str:
 
 
 def _is_held(task: ChoreTask, campaign: str) -> bool:
-    holds = task.part.holds.current(task.caller.clock())
+    holds = task.part.holds.current(time_in(task.part, task.caller).now)
     return any(hold.holder == holder_of(campaign) for hold in holds)
 
 

@@ -9,6 +9,7 @@ from anubis.core.lifecycle.chores import ChoreEnd, ChoreRecord
 from anubis.core.lifecycle.commands import DoChore
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.operations.caller import Caller
+from anubis.operations.clusters import time_in
 from anubis.operations.keeping import Keeping
 from anubis.store.history import ClusterHistory, History
 
@@ -45,5 +46,5 @@ class ChoreTask:
         return self._ended(ChoreEnd.FAILED, sentence, **more)
 
     def _ended(self, end: ChoreEnd, sentence: str, **more: Any) -> ChoreRecord:
-        at = self.caller.clock()
+        at = time_in(self.part, self.caller).now
         return replace(self.record, ended=at, end=end, sentence=sentence, **more)

@@ -27,7 +27,7 @@ from anubis.operations.chore_criteria import renew_criteria
 from anubis.operations.chore_risk import renew_risk
 from anubis.operations.chore_sweep import sweep_idle_nodes
 from anubis.operations.chore_task import ChoreTask
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import resolve, time_in
 from anubis.operations.keeping import Keeping
 from anubis.store.history import ClusterHistory, History
 
@@ -48,7 +48,7 @@ def do_chores(
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         with part.chores.alone() as is_alone:
-            is_waiting = _is_waiting(keeping.policy, part, caller.clock())
+            is_waiting = _is_waiting(keeping.policy, part, time_in(part, caller).now)
             if is_waiting and is_alone and drive is None:
                 for chore in Chore:
                     _do(chore, keeping, history, part, caller)
@@ -56,7 +56,7 @@ def do_chores(
             drive()
         if is_waiting and not is_alone:
             caller.remark(f"another process does the periodic work of cluster {part.cluster}")
-        return _standings(keeping.policy, part, caller.clock())
+        return _standings(keeping.policy, part, time_in(part, caller).now)
 
 
 def _is_waiting(policy: KeepingPolicy, part: ClusterHistory, now: float) -> bool:
@@ -107,7 +107,7 @@ def _agreed(chore: Chore, part: ClusterHistory) -> Iterator[LifeAction]:
 def _do(
     chore: Chore, keeping: Keeping, history: History, part: ClusterHistory, caller: Caller
 ) -> None:
-    record = _next(chore, keeping.policy, part, caller.clock())
+    record = _next(chore, keeping.policy, part, time_in(part, caller).now)
     if record is None:
         return
     agreed = [action for action in _agreed(chore, part) if _is_about(action, record)]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from anubis import config
+from anubis.core.clock import Time
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.records import ClusterIdentity
 from anubis.operations.caller import Caller
@@ -47,6 +48,11 @@ def named(name: str) -> ClusterIdentity:
         return ClusterIdentity(name=name, is_chosen=True)
     except ValueError as error:
         raise UsageError(f"{error}; --cluster takes a file with another name in it") from None
+
+
+def time_in(part: ClusterHistory, caller: Caller) -> Time:
+    """By which ages in a cluster are told: its turns know whether the clock can be right."""
+    return part.keeping.time(caller.reading())
 
 
 def enter(

@@ -23,7 +23,7 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import resolve, time_in
 from anubis.operations.naming import new_name
 from anubis.selector import Past, Selector, offers, read_past
 from anubis.store.history import ClusterHistory
@@ -66,13 +66,15 @@ class Repertoire:
 def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> Decision:
     """Nothing runs, and no node is contacted. That nodes were added or upgraded or had an incident
     is kept: whoever asks about them next presumes a defect until they pass."""
-    at = caller.clock()
     with caller.history() as history:
         part = resolve(history, terms.cluster, caller, event.nodes)
+        time = time_in(part, caller)
+        at = time.now
         if isinstance(event, DefectPresumed):
             part.notices.add(Notice(id=new_name(event.kind, at), at=at, event=event))
         repertoire = read_repertoire(terms)
-        return decide(event, terms, repertoire, past_of(part, at, repertoire), part, at)
+        past = past_of(part, at, repertoire).doubting(time.doubt)
+        return decide(event, terms, repertoire, past, part, at)
 
 
 def read_repertoire(terms: Terms) -> Repertoire:

@@ -20,7 +20,7 @@ from anubis.core.lifecycle.suspicions import answering, hit_rates
 from anubis.core.past.events import Notice
 from anubis.core.past.status import Job
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import resolve, time_in
 from anubis.operations.diagnosing import SOURCE, DiagnosisRequest, diagnose_and_tell, kept_of
 from anubis.operations.keeping import Keeping
 from anubis.operations.stalling import stall_notice, told_of
@@ -53,9 +53,10 @@ def diagnose_due(
     name = keeping.policy.diagnose
     if not name:
         return ()
-    policy, now = config.diagnosis(name), caller.clock()
+    policy = config.diagnosis(name)
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
+        now = time_in(part, caller).now
         with part.diagnoses.alone() as is_alone:
             due = _due(part, policy, now) if is_alone else []
             if drive is None:
@@ -137,7 +138,7 @@ def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Call
 def last_diagnoses(caller: Caller = NOBODY) -> list[DiagnosedCluster]:
     """Of each cluster, for as long as what spoke for them is kept."""
     with caller.history() as history:
-        return [_last_diagnoses(part, caller.clock()) for part in history.every()]
+        return [_last_diagnoses(part, time_in(part, caller).now) for part in history.every()]
 
 
 def _last_diagnoses(part: ClusterHistory, now: float) -> DiagnosedCluster:

@@ -13,6 +13,7 @@ from anubis import places
 from anubis.core.errors import RiskError
 from anubis.core.past.status import Instants, Times
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import time_in
 from anubis.operations.deciding import Repertoire, Terms, read_repertoire
 from anubis.report.forewarning import NodeAtRisk, RiskGlance
 from anubis.risk import trained
@@ -33,7 +34,7 @@ def risk_at_a_glance(
     """Of each cluster, within the horizon of the policy."""
     repertoire = read_repertoire(Terms(suite=suite, policy=policy, benchmarks=benchmarks))
     with caller.history() as history:
-        return [_glance(part, repertoire, caller.clock()) for part in history.every()]
+        return [_glance(part, repertoire, time_in(part, caller).now) for part in history.every()]
 
 
 def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGlance:

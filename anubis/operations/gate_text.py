@@ -62,6 +62,8 @@ def _reasons(result: GateResult) -> Iterator[str]:
         yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
     if result.unknown:
         yield f"{_why_unknown(result)}: {compress(result.unknown)}"
+        if result.clock:
+            yield result.clock
         yield from (
             f"{node}: {' '.join(why.split())}" for node, why in islice(result.doubts.items(), 1)
         )

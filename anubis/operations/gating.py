@@ -12,7 +12,7 @@ from anubis.core.past.events import JobAllocated
 from anubis.core.past.maintenance import open_windows
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import resolve, time_in
 from anubis.operations.deciding import (
     USUAL,
     Terms,
@@ -40,18 +40,18 @@ def gate(
     `unknown_passes`: a node may pass that a test could not judge. `is_kept`: the decision is in the
     history before anything runs; else whoever asks keeps it."""
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
-    at = caller.clock()
     with caller.history() as history:
         part = resolve(history, terms.cluster, caller, nodes)
+        time = time_in(part, caller)
         repertoire = read_repertoire(terms)
-        past = past_of(part, at, repertoire, {*nodes, *terms.partners})
+        past = past_of(part, time.now, repertoire, {*nodes, *terms.partners}).doubting(time.doubt)
         keep = decide if is_kept else weigh
-        decision = replace(keep(job, terms, repertoire, past, part, at), cluster=part.cluster)
+        decision = replace(keep(job, terms, repertoire, past, part, time.now), cluster=part.cluster)
     caller.decided(decision)
     standing = past.standing
     maintained = {
-        node: sentence(window, at)
-        for node, window in open_windows(past.windows, at, at + duration_s).items()
+        node: sentence(window, time.now)
+        for node, window in open_windows(past.windows, time.now, time.now + duration_s).items()
         if node in nodes
     }
     unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
@@ -71,6 +71,7 @@ def gate(
             campaign=campaign,
             is_tested=runs,
             doubt=doubt,
+            clock=time.doubt,
             unknown_passes=unknown_passes,
         )
         if any(criterion.from_repeats and criterion.refusal for criterion in result.criteria):

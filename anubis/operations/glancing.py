@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TypeVar
 
 from anubis.core.campaign import planning
+from anubis.core.clock import Time
 from anubis.core.diagnosing.cures import PastDiagnosis
 from anubis.core.fabric import by_number
 from anubis.core.lifecycle.chores import Chore
@@ -28,7 +29,7 @@ from anubis.core.past.traits import NodeTraits
 from anubis.core.records import Ended, Judgement
 from anubis.core.watching.rounds import KeptLook
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import look_up
+from anubis.operations.clusters import look_up, time_in
 from anubis.operations.keeping import KeptFleet, look
 from anubis.operations.past import MOST_CAMPAIGNS
 from anubis.report import history as told
@@ -92,15 +93,20 @@ def standings(
     """These, or all; of one cluster, or of all."""
     with caller.history() as history:
         parts = history.every() if cluster is None else [look_up(history, cluster)]
-        glances = [glance for part in parts for glance in glance_at(part, caller.clock()).nodes]
+        glances = [
+            glance for part in parts for glance in glance_at(part, time_in(part, caller)).nodes
+        ]
     return [glance for glance in glances if names is None or glance.node in names]
 
 
 def glance_at(
-    history: ClusterHistory, now: float, before: ClusterGlance | None = None
+    history: ClusterHistory, time: Time, before: ClusterGlance | None = None
 ) -> ClusterGlance:
     """`before`: an earlier one of this cluster. Only nodes of which something else is to be said
-    are looked at again."""
+    are looked at again. While the clock is in doubt, no pass counts."""
+    now = time.now
+    if before and (now < before.at or bool(time.doubt) is not bool(before.kept.doubt)):
+        before = None
     happened = history.experience.happened(now - LOOKED_BACK_S)
     failed = history.experience.failed_tests()
     holds = {hold.node: hold for hold in history.holds.current(now)}
@@ -108,6 +114,7 @@ def glance_at(
     names = _names(history.memory, happened, of_node) | holds.keys()
     stale = _stale(before, happened, holds, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
+    stand = stand.doubting() if time.doubt else stand
     traits = history.memory.recall(_traits_by_node, happened.traits)
     windows = open_windows(history.memory.recall(windows_told, happened.notices), now)
 
@@ -134,7 +141,7 @@ def glance_at(
         happened=happened,
         holds=holds,
         of_node=of_node,
-        kept=look(history, now, now),
+        kept=look(history, now, time),
         chores=history.chores.successes(),
         looks=tuple(history.looks.all()),
         diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),

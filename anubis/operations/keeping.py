@@ -9,6 +9,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from anubis.core.choosing.selection import Budget
+from anubis.core.clock import Time
 from anubis.core.errors import (
     AnubisError,
     CampaignTakenError,
@@ -48,7 +49,7 @@ from anubis.core.past.status import Job
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.operations.admitting import order_entry
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import look_up, resolve
+from anubis.operations.clusters import look_up, resolve, time_in
 from anubis.operations.deciding import Terms, decide, past_of, read_repertoire, weigh
 from anubis.operations.kept_by import (
     ChosenPolicy,
@@ -78,6 +79,7 @@ class KeptFleet:
 
     cluster: str
     at: float
+    doubt: str = ""  # why nothing is concluded from age; empty: the clock is trusted
     lives: Mapping[str, Life]
     breakers: Mapping[str, Breaker]
     last_turn: LastTurn | None  # None: none was taken so far
@@ -112,15 +114,17 @@ def keep(
 
     `drive` has the test of an action carried out elsewhere, by `carry_out_test`, and says whether
     it is over. Without it tests run here, one after another, and the turn waits for them."""
-    began = caller.clock()
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
+        began = time_in(part, caller)
+        if began.doubt:
+            caller.remark(began.doubt)
         keeper = _Hand(keeping, history, part, caller)
         for _ in range(MOST_TURNS):
             keeper.take_turn()
             if not keeper.carry_out(drive or keeper.test):
                 break
-        return look(part, began, caller.clock())
+        return look(part, began.now, time_in(part, caller))
 
 
 def carry_out_test(keeping: Keeping, id: int, caller: Caller = NOBODY) -> bool:
@@ -131,13 +135,14 @@ def carry_out_test(keeping: Keeping, id: int, caller: Caller = NOBODY) -> bool:
         return _Hand(keeping, history, part, caller).test(id)
 
 
-def look(part: ClusterHistory, since: float, at: float) -> KeptFleet:
+def look(part: ClusterHistory, since: float, time: Time) -> KeptFleet:
     """As the last turn left it."""
     recent = [action for action in part.keeping.newest_actions() if action.changed_at >= since]
     actions = {action.id: action for action in [*part.keeping.open_actions(), *recent]}
     return KeptFleet(
         cluster=part.cluster,
-        at=at,
+        at=time.now,
+        doubt=time.doubt,
         lives={life.node: life for life in part.keeping.lives()},
         breakers=part.keeping.breakers(),
         last_turn=part.keeping.last_turn(),
@@ -154,9 +159,9 @@ def approve(
     """Have done what was proposed: all of it, or nothing. `drive`: as `keep` takes it."""
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
-        at = caller.clock()
-        with history.together(), part.keeping.turn(caller.name()) as turn:
-            _Hand(keeping, history, part, caller).abide(turn, at)
+        time = time_in(part, caller)
+        with history.together(), part.keeping.turn(caller.name(), time) as turn:
+            _Hand(keeping, history, part, caller).abide(turn, time.now)
             keeper = turn.keeper(keeping.policy)
             is_left_to_others = bool(keeping.acting) and keeping.policy.acts_on_nodes
             nobody_owns = keeping.orchestrator is None and not is_left_to_others
@@ -167,10 +172,10 @@ def approve(
                         f"action {id} cannot be done: nobody is known to own the nodes; name an"
                         " orchestrator in the cluster's file"
                     )
-                _approve(action, keeper, turn, at, caller.name())
+                _approve(action, keeper, turn, time.now, caller.name())
                 order = f"keep --do {id}: {sentence(action.command)}"
-                history.audit.add([order_entry(order, part.cluster, caller.name(), at)])
-            turn.end(keeper, News(notices=(), conclusions=()), at)
+                history.audit.add([order_entry(order, part.cluster, caller.name(), time.now)])
+            turn.end(keeper, News(notices=(), conclusions=()), time.now)
     return keep(keeping, caller, drive)
 
 
@@ -246,22 +251,26 @@ class _Hand:
 
     def take_turn(self) -> None:
         seen = self._observe()
-        at = self._caller.clock()
+        time = self._time()
+        at = time.now
         terms = self._terms(Proof.FULL)
         repertoire = read_repertoire(terms)
         past = past_of(self._part, at, repertoire)
         verdicts = self._verdicts(past, at)
-        with self._part.keeping.turn(self._by) as turn:
+        with self._part.keeping.turn(self._by, time) as turn:
             self._refuse_superseded()
             self.abide(turn, at)
             keeper, news = turn.keeper(self._policy), turn.news()
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             events.sort(key=attrgetter("at"))
             known = {life.node for life in keeper.lives.values() if life.incidents}
-            waited = self._waited(past, known, at, repertoire.policy.horizon_h)
+            waited = self._waited(past, known, time, repertoire.policy.horizon_h)
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)
             turn.end(keeper, _heard(news, verdicts), at)
+
+    def _time(self) -> Time:
+        return time_in(self._part, self._caller)
 
     @property
     def _by(self) -> str:
@@ -296,27 +305,30 @@ class _Hand:
         """Jobs that began or ended since are facts of the history."""
         if self._orchestrator is None:
             return None
-        seen = self._orchestrator.observe()
+        at = self._time().now
+        seen = replace(self._orchestrator.observe(), at=at)
         before = {job.id: job for job in self._part.jobs.all()}
         running = {id: job for id, job in before.items() if job.end is None}
         now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
         notices = []
         for id in now.keys() - running.keys():
             job = now[id]
-            began = seen.at if job.started_at is None else job.started_at
-            planned_s = max(1.0, min(job.ends_by, seen.at + 30 * 86_400) - began)
+            began = at if job.started_at is None else min(job.started_at, at)
+            planned_s = max(1.0, min(job.ends_by, at + 30 * 86_400) - began)
             begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
             notices.append(Notice(id=f"job {id} began", at=began, event=begun))
         for id in running.keys() - now.keys():
             ended = JobEnded(nodes=running[id].nodes, job=id)
-            notices.append(Notice(id=f"job {id} ended", at=seen.at, event=ended))
+            notices.append(Notice(id=f"job {id} ended", at=at, event=ended))
         notices += news_of_windows(seen, windows_known(self._part))
         note(notices, self._part)
         return seen
 
     def _waited(
-        self, past: Past, in_incidents: Collection[str], at: float, horizon_h: float
+        self, past: Past, in_incidents: Collection[str], time: Time, horizon_h: float
     ) -> Waited:
+        """While the clock is in doubt, no pass is too old or not yet valid."""
+        at = time.now
         watches = self._part.watches.all()
         watched = {w.node for w in watches if w.until is None or w.until > at}
         held = {hold.node for hold in self._part.holds.current(at)}
@@ -325,7 +337,8 @@ class _Hand:
             at=at,
             risk=risks(past, sorted(watched), at, horizon_h) if self._policy.spares else {},
             watched=frozenset(watched),
-            unproven=frozenset(watched - vouched),
+            unproven=frozenset() if time.doubt else frozenset(watched - vouched),
+            proven=frozenset() if time.doubt else frozenset(past.standing.passed),
             owes=frozenset(past.standing.owes),
             unreachable=frozenset(held | past.standing.down),
             incidents=open_incidents(past.incidents, at),
@@ -417,7 +430,7 @@ class _Hand:
             return action.stage is Stage.SENT and self._resume(action, action.command)
 
     def _order(self, action: LifeAction, order: Cordon | Release) -> bool:
-        if self._orchestrator is None or not self._part.keeping.take(action, self._caller.clock()):
+        if self._orchestrator is None or not self._part.keeping.take(action, self._time().now):
             return False
         try:
             if isinstance(order, Cordon):
@@ -431,14 +444,15 @@ class _Hand:
     def _test(self, action: LifeAction, test: Prove) -> bool:
         from anubis.operations.testing import carried_out_tests
 
-        at = self._caller.clock()
+        time = self._time()
+        at = time.now
         is_taken_up = action.stage is Stage.SENT  # whoever stood still begins no second campaign
         name = action.campaign if is_taken_up else new_name("validate", at)
         if not self._part.keeping.take(action, at, campaign=name):
             return False
         terms = self._terms(test.proof)
         repertoire = read_repertoire(terms)
-        event, past = _event(test), past_of(self._part, at, repertoire)
+        event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
         decision = decide(event, terms, repertoire, past, self._part, at)
         self._caller.decided(decision)
         if not decision.tests:
@@ -479,7 +493,7 @@ class _Hand:
     def _is_held(self, campaign: str) -> bool:
         """By a driver, or by one that died and whose programs may still run."""
         holder = holder_of(campaign)
-        return any(hold.holder == holder for hold in self._part.holds.current(self._caller.clock()))
+        return any(hold.holder == holder for hold in self._part.holds.current(self._time().now))
 
     def _answer_untested(self, action: LifeAction, test: Prove, past: Past, at: float) -> None:
         """No test is worth its time. That proves nothing of nodes that need all of a suite, nor of
@@ -501,20 +515,21 @@ class _Hand:
         self._hear(answer, action, Stage.DONE, verdict.reason)
 
     def _refuse(self, action: LifeAction, test: Prove, why: str) -> None:
-        refused = TestRefused(at=self._caller.clock(), test=test.id, reason=why)
+        refused = TestRefused(at=self._time().now, test=test.id, reason=why)
         self._hear(refused, action, Stage.FAILED, why)
 
     def _fail(self, action: LifeAction, why: str) -> None:
         self._caller.remark(f"action {action.id}: {why}")
-        self._part.keeping.follow(action, Stage.FAILED, self._caller.clock(), why)
+        self._part.keeping.follow(action, Stage.FAILED, self._time().now, why)
 
     def _hear(self, event: LifeEvent, action: LifeAction, stage: Stage, note: str) -> None:
-        with self._part.keeping.turn(self._by) as turn:
+        time = self._time()
+        with self._part.keeping.turn(self._by, time) as turn:
             self.abide(turn, event.at)
             keeper = turn.keeper(self._policy)
             turn.keep(keeper.handle(event), event.at)
             turn.follow(action, stage, event.at, note)
-            turn.end(keeper, News(notices=(), conclusions=()), event.at)
+            turn.end(keeper, News(notices=(), conclusions=()), time.now)
 
     def _terms(self, proof: Proof) -> Terms:
         policy = self._policy

@@ -14,6 +14,7 @@ from anubis.core.past.paths import bad_links
 from anubis.core.past.status import Validation
 from anubis.core.records import Campaign, PartVerdict
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import time_in
 from anubis.operations.past import MOST_CAMPAIGNS
 from anubis.report.linking import BetweenNodes, SuspectedPart, TogetherMeasured
 from anubis.report.view import CampaignView, NetworkView
@@ -30,8 +31,9 @@ def between_nodes(caller: Caller = NOBODY) -> list[BetweenNodes]:
     """Of each cluster."""
     with caller.history() as history:
         rows = [row for row in history.campaigns.newest(MOST_CAMPAIGNS) if row.finished_at]
-        now = caller.clock()
-        return [_between(history, part, rows, now) for part in history.every()]
+        return [
+            _between(history, part, rows, time_in(part, caller).now) for part in history.every()
+        ]
 
 
 def _between(

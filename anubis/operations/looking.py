@@ -17,7 +17,7 @@ from anubis.core.errors import OrchestratorError, TelemetryError, UsageError
 from anubis.core.lifecycle.suspicions import HitRate, hit_rates
 from anubis.core.watching.settings import WatchSettings
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import resolve, time_in
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.running import RunningJob, nodes_of, running_jobs
 from anubis.operations.telling import note
@@ -92,7 +92,7 @@ def tell_suspicions(
     """The suspects of whom the keeper is told; not of those that it knows of already."""
     with caller.history() as history:
         part = resolve(history, cluster, caller)
-        notices = suspicions_of(view.look, part, caller.clock())
+        notices = suspicions_of(view.look, part, time_in(part, caller).now)
         note(notices, part)
     return tuple(node for notice in notices for node in notice.event.nodes)
 

@@ -10,7 +10,7 @@ from anubis.core.lifecycle.events import FleetSeen, SeenJob
 from anubis.core.past.maintenance import open_windows
 from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, called
+from anubis.operations.clusters import THIS_MACHINE, called, time_in
 from anubis.operations.maintaining import windows_seen
 from anubis.operations.owners import orchestrator_of
 from anubis.report.maintenance import sentence
@@ -23,14 +23,16 @@ def nodes(
     names: Sequence[str] | None = None, *, cluster: str | None = None, caller: Caller = NOBODY
 ) -> list[NodeView]:
     """These nodes, or all that the orchestrator has; without one, all that the history knows."""
-    at = caller.clock()
     with caller.history() as history:
         part, described = _part(history, cluster)
+        time = time_in(part, caller)
+        if time.doubt:
+            caller.remark(time.doubt)
         orchestrator = orchestrator_of(described) if described else None
         seen = orchestrator.observe() if orchestrator else None
-        past = read_past(part, at)
+        past = read_past(part, time.now)
         last = {validation.node: validation for validation in part.experience.validations()}
-        holds = {hold.node: hold for hold in part.holds.current(at)}
+        holds = {hold.node: hold for hold in part.holds.current(time.now)}
     in_history = dict.fromkeys([*past.logbook.nodes, *last, *holds])
     shown = names or (list(seen.nodes) if seen else list(in_history))
     if strangers := [name for name in shown if name not in in_history and not _is_in(seen, name)]:
@@ -47,7 +49,7 @@ def nodes(
             hold=holds.get(name),
             last=last.get(name),
             unfit=past.standing.unfit.get(name, ""),
-            maintenance=_maintenance(name, at, past, seen),
+            maintenance=_maintenance(name, time.now, past, seen),
         )
         for name in shown
     ]

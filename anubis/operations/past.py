@@ -21,7 +21,7 @@ from anubis.core.past.track_records import track_records as records_of
 from anubis.core.records import Campaign, ClusterIdentity
 from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import look_up
+from anubis.operations.clusters import look_up, time_in
 from anubis.operations.evidence import read_intact
 from anubis.operations.viewing import view_of
 from anubis.report import history as told
@@ -146,7 +146,7 @@ def timeline(
         happenings = [
             replace(happening, cluster=part.cluster)
             for part in _parts(history, cluster)
-            for happening in _happenings(part, caller.clock())
+            for happening in _happenings(part, time_in(part, caller).now)
         ]
     return told.timeline(happenings, nodes, last)
 
@@ -171,7 +171,7 @@ def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> lis
         parts = _parts(history, cluster)
         defects, measured = list[Defect](), set[str]()
         for part in parts:
-            past = read_past(part, caller.clock())
+            past = read_past(part, time_in(part, caller).now)
             place = f"{part.cluster}/" if len(parts) > 1 else ""
             defects += (replace(defect, node=f"{place}{defect.node}") for defect in past.defects)
             measured |= {benchmark for benchmark, _ in past.measured_s}

@@ -41,6 +41,7 @@ class GateResult:
     is_tested: bool  # whatever the decision asked for was run; else the answer was known before
     doubt: Doubt  # what lets no node pass while too much risk is left
     unknown_passes: bool
+    clock: str = ""  # why nothing is known by its age; empty: the clock is trusted
 
     def named(self, judgement: Judgement) -> list[str]:
         return [node for node, judged in self.judged.items() if judged is judgement]

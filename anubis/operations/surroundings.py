@@ -12,6 +12,7 @@ from anubis.core.lifecycle.reach import unreachable
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.past.traits import NodeTraits
 from anubis.operations.caller import Caller
+from anubis.operations.clusters import time_in
 from anubis.operations.linking import measured_across
 from anubis.report.view import NetworkView
 from anubis.report.wording import moment
@@ -30,7 +31,7 @@ def surroundings(
     between = _between(history, part, nodes, at, caller)
     turn = part.keeping.last_turn()
     seen_at = turn.seen_at if turn else None
-    away = unreachable(part.keeping.lives(), seen_at, nodes, at, caller.clock())
+    away = unreachable(part.keeping.lives(), seen_at, nodes, at, time_in(part, caller).now)
     if away is None:
         return between
     collectors = frozenset({Collector.REACH})

@@ -9,7 +9,7 @@ from anubis.core.errors import ConfigError, UsageError
 from anubis.core.past.events import Tick
 from anubis.core.past.maintenance import open_windows
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, resolve
+from anubis.operations.clusters import THIS_MACHINE, resolve, time_in
 from anubis.operations.deciding import (
     USUAL,
     Terms,
@@ -34,14 +34,16 @@ def sweep(
 ) -> SweepResult:
     """The idle nodes most at risk, tested within a budget: of these, or of all in the history.
     `name`: of the campaign."""
-    at = caller.clock()
     with caller.history() as history:
         part = resolve(history, terms.cluster, caller, nodes or ())
+        time = time_in(part, caller)
+        if time.doubt:
+            caller.remark(time.doubt)
         repertoire = read_repertoire(terms)
-        past = past_of(part, at, repertoire)
-        work = others_work(_described(terms.cluster), past.windows, at)
-        idle = Tick(nodes=tuple(without(_idle(nodes, past, part, at), work, caller)))
-        decision = decide(idle, terms, repertoire, past, part, at)
+        past = past_of(part, time.now, repertoire).doubting(time.doubt)
+        work = others_work(_described(terms.cluster), past.windows, time.now)
+        idle = Tick(nodes=tuple(without(_idle(nodes, past, part, time.now), work, caller)))
+        decision = decide(idle, terms, repertoire, past, part, time.now)
     caller.decided(decision)
     with carried_out_tests(decision, terms, caller, name) as campaign:
         result = SweepResult(decision=decision, campaign=campaign)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from anubis.core.clock import Time
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
 from anubis.core.lifecycle.suspicions import HitRate, hit_rates
 from anubis.core.past.consequences import Consequences, UnknownJob, jobs_in, repaired_in
@@ -23,7 +24,7 @@ from anubis.core.past.events import (
 from anubis.hostlist import compress
 from anubis.operations.admitting import is_order, order_entry
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import resolve, time_in
 from anubis.operations.naming import new_name
 from anubis.store.history import ClusterHistory, History
 from anubis.store.tokens import AuditEntry
@@ -82,7 +83,7 @@ def tell_all(
             try:
                 if name not in parts:
                     parts[name] = resolve(history, name, caller, telling.event.nodes)
-                notices[name][place] = _notice(telling, caller.clock())
+                notices[name][place] = _notice(telling, time_in(parts[name], caller))
             except StoreError:
                 raise
             except AnubisError as error:
@@ -111,8 +112,11 @@ def _in_words(event: KeptEvent) -> str:
     return f"{word} {compress(event.nodes)}"
 
 
-def _notice(telling: Telling, now: float) -> Notice:
+def _notice(telling: Telling, time: Time) -> Notice:
+    now = time.now
     happened_at = now if telling.at is None else telling.at
+    if time.doubt:
+        happened_at = min(happened_at, now)
     if happened_at > now:
         raise UsageError("an event cannot be told before it has happened: look at --at")
     if isinstance(telling.event, MaintenancePlanned):

@@ -17,6 +17,7 @@ from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.lifecycle.reserve import next_in_line, reserve_of
 from anubis.core.records import Policy
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import time_in
 from anubis.operations.deciding import Terms, past_of, read_repertoire
 from anubis.operations.kept_by import kept_policy
 from anubis.report.tickets import OutOfWork, Spare, SpareBuffer, Ticket, awaited
@@ -33,7 +34,7 @@ def out_of_work(policy: str = "default", caller: Caller = NOBODY) -> list[OutOfW
     judged_by = config.policy(policy)
     with caller.history() as history:
         return [
-            _out_of_work(history, part, kept_policy(part), judged_by, caller.clock())
+            _out_of_work(history, part, kept_policy(part), judged_by, time_in(part, caller).now)
             for part in history.every()
         ]
 

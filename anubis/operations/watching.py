@@ -22,7 +22,7 @@ from anubis.core.watching.settings import WatchSettings
 from anubis.core.watching.standstill import standing_still
 from anubis.core.watching.telemetry import Telemetry
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import resolve, time_in
 from anubis.operations.keeping import Keeping
 from anubis.operations.stalling import note_stall
 from anubis.operations.telling import note
@@ -233,7 +233,7 @@ def watch_jobs(
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         settings = watching.settings if watching else config.watching(keeping.policy.watch).settings
-        jobs, looks, now = _jobs(part, settings), part.looks.all(), caller.clock()
+        jobs, looks, now = _jobs(part, settings), part.looks.all(), time_in(part, caller).now
         due = due_jobs(
             jobs,
             {look.job: look for look in looks},
@@ -252,7 +252,7 @@ def watch_jobs(
             caller.remark(f"another process watches the jobs of cluster {part.cluster}")
         return WatchRound(
             cluster=part.cluster,
-            at=caller.clock(),
+            at=time_in(part, caller).now,
             looks=tuple(part.looks.all()),
             rates=_rates(part),
         )
@@ -261,7 +261,7 @@ def watch_jobs(
 def last_looks(caller: Caller = NOBODY) -> list[WatchedCluster]:
     """At each job of each cluster that was watched, whom they made suspect first."""
     with caller.history() as history:
-        return [_last_looks(part, caller.clock()) for part in history.every()]
+        return [_last_looks(part, time_in(part, caller).now) for part in history.every()]
 
 
 def _last_looks(part: ClusterHistory, now: float) -> WatchedCluster:
@@ -309,19 +309,21 @@ def _look_at_all(
         except StoreUnreachableError:
             raise
         except AnubisError as error:
-            part.looks.write(_failed(job, str(error), caller))
+            part.looks.write(_failed(job, str(error), part, caller))
         except Exception as error:
             bugs.append(error)
-            part.looks.write(_failed(job, f"a bug in Anubis ({type(error).__name__})", caller))
+            part.looks.write(
+                _failed(job, f"a bug in Anubis ({type(error).__name__})", part, caller)
+            )
     if bugs:
         raise bugs[0]
 
 
-def _failed(job: WatchedJob, why: str, caller: Caller) -> KeptLook:
+def _failed(job: WatchedJob, why: str, part: ClusterHistory, caller: Caller) -> KeptLook:
     caller.remark(f"job {job.id} could not be looked at: {why}")
     return KeptLook(
         job=job.id,
-        at=caller.clock(),
+        at=time_in(part, caller).now,
         nodes=len(job.nodes),
         job_ended=job.ended_at is not None,
         trouble=why,
@@ -332,7 +334,7 @@ def _look_and_tell(
     job: WatchedJob, watching: Watching, part: ClusterHistory, caller: Caller
 ) -> None:
     """And keep what it saw, and what the rule of ten minutes has to remember until the next."""
-    began, has_ended = caller.clock(), job.ended_at is not None
+    began, has_ended = time_in(part, caller).now, job.ended_at is not None
     trusted = replace(watching, rates=hit_rates(part.keeping.suspicions()))
     earlier = part.looks.details(job.id)
     memory = JobMemory(trusted, earlier.stream if earlier else b"")
@@ -342,12 +344,12 @@ def _look_and_tell(
         trusted,
         caller,
         ended=has_ended,
-        until=job.ended_at,
+        until=began if job.ended_at is None else job.ended_at,
         memory=memory,
     )
     for sentence in seen.remarks:
         caller.remark(f"job {job.id}: {sentence}")
-    note(suspicions_of(seen.look, part, caller.clock()), part)
+    note(suspicions_of(seen.look, part, time_in(part, caller).now), part)
     if seen.still_since is not None:
         note_stall(job.id, job.nodes, seen.still_since, seen.remarks[0], part)
     kept = KeptLook(

@@ -595,6 +595,8 @@ class KeepingLine(TypedDict):
     """How many nodes stand where."""
     open_breakers: Sequence[str]
     """Scopes in which no more nodes are taken out until a person closes them."""
+    doubt: str
+    """Why nothing is concluded from age: the wall clock cannot be right; empty: it can."""
 
 
 class CarrierFields(TypedDict):

@@ -146,7 +146,7 @@ def action_fields(action: LifeAction) -> ActionLine:
 
 
 def keeping_fields(
-    cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker]
+    cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker], doubt: str = ""
 ) -> KeepingLine:
     states = Counter(life.state.value for life in lives.values())
     return {
@@ -154,6 +154,7 @@ def keeping_fields(
         "nodes": len(lives),
         "states": {state.value: states[state.value] for state in State},
         "open_breakers": [scope for scope, breaker in breakers.items() if breaker.is_open],
+        "doubt": doubt,
     }
 
 

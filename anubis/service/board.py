@@ -12,6 +12,7 @@ from itertools import chain
 from anubis.core.choosing.decision import Decision
 from anubis.core.errors import AnubisError
 from anubis.operations.caller import Caller
+from anubis.operations.clusters import time_in
 from anubis.operations.glancing import ClusterGlance, campaigns_at_a_glance, glance_at
 from anubis.operations.past import decisions
 from anubis.report.glance import CampaignGlance, NodeGlance, node_line
@@ -75,7 +76,7 @@ class Board:
         if snapshot is None:
             with self._first:
                 return self._snapshot or self._renew()
-        if time.time() - snapshot.at > RENEWED_S:
+        if abs(time.time() - snapshot.at) > RENEWED_S:
             self._asked_for.set()
         return snapshot
 
@@ -96,7 +97,7 @@ class Board:
         with caller.history() as history:
             now = caller.clock()
             clusters = {
-                part.cluster: glance_at(part, now, earlier.get(part.cluster))
+                part.cluster: glance_at(part, time_in(part, caller), earlier.get(part.cluster))
                 for part in history.every()
             }
             kept = [token for token in history.tokens.all() if token.revoked_at is None]

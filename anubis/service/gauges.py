@@ -122,6 +122,7 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield _states(snapshot)
     yield _actions(snapshot)
     yield _breakers(snapshot)
+    yield _doubts(snapshot)
     yield _chores(snapshot)
     yield from _looks(snapshot)
     yield _unfinished(snapshot)
@@ -202,6 +203,17 @@ def _breakers(snapshot: Snapshot) -> GaugeMetricFamily:
     for cluster, glance in snapshot.clusters.items():
         breakers = glance.kept.breakers.values()
         family.add_metric([cluster], sum(breaker.is_open for breaker in breakers))
+    return family
+
+
+def _doubts(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_clock_doubted",
+        "1: the wall clock cannot be right, and nothing is concluded from age",
+        labels=["cluster"],
+    )
+    for cluster, glance in snapshot.clusters.items():
+        family.add_metric([cluster], bool(glance.kept.doubt))
     return family
 
 

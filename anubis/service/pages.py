@@ -147,6 +147,8 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
         proposals = sum(map(keeping.waits_for_a_person, kept.actions))
         has_keeper = bool(kept.lives)
         headline = keeping.headline(name, kept.lives, kept.breakers, proposals)
+        if kept.doubt:
+            headline = f"{kept.doubt}; {headline}"
         if turn := kept.last_turn:
             headline = f"{headline}; {keeping.turned(turn.at, turn.by)}"
         pages.append(
@@ -155,7 +157,8 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
                 nodes=part.nodes,
                 lives=kept.lives,
                 headline=headline if has_keeper else "",
-                is_alarming=any(breaker.is_open for breaker in kept.breakers.values()),
+                is_alarming=bool(kept.doubt)
+                or any(breaker.is_open for breaker in kept.breakers.values()),
                 actions=kept.actions,
                 diagnosed=told_diagnoses.sentence(part.diagnosed) if part.diagnosed else "",
                 watched=next(rounds.sentences(part.looks, snapshot.at)) if part.looks else "",

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from anubis.core.clock import ClockReading, KeptClock, Time, tell_time
 from anubis.core.errors import StoreError
 from anubis.core.lifecycle.actions import (
     OPEN,
@@ -27,6 +28,7 @@ from anubis.core.lifecycle.commands import (
     Notify,
     OpenTicket,
 )
+from anubis.core.lifecycle.dating import ANY_TIME, Dating
 from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Debt, Life
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
@@ -129,6 +131,26 @@ KEPT_BY = RecordTable(
     checked=True,
     policy=converted(sa.Column("policy", sa.Text, nullable=False), codec.dump, _policy_in),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockRow:
+    """The clock by which the turns of a cluster tell ages."""
+
+    kept: KeptClock
+
+
+CLOCKS = RecordTable(
+    "clocks",
+    ClockRow,
+    sa.Column("cluster", sa.Text, primary_key=True),
+    checked=True,
+    kept=converted(
+        sa.Column("kept", sa.Text, nullable=False),
+        codec.dump,
+        lambda text: codec.load(KeptClock, text),
+    ),
+)
 HEARD = sa.Table(
     "heard",
     metadata,
@@ -165,8 +187,11 @@ class News:
 class Turn:
     """Of the keeper of one cluster: what it hears and wants is on disk at the end, or nothing."""
 
-    def __init__(self, connection: sa.Connection, cluster: str, by: str) -> None:
+    def __init__(
+        self, connection: sa.Connection, cluster: str, by: str, time: Time | None = None
+    ) -> None:
         self._connection = connection
+        self._time = time
         self._cluster = cluster
         self._before: dict[str, Life] = {}  # as they stand on disk
         self._damaged: list[str] = []
@@ -174,13 +199,15 @@ class Turn:
 
     def keeper(self, policy: KeepingPolicy) -> Keeper:
         """As it was left by the last turn."""
+        time = self._time
+        dating = Dating(now=time.now, before=time.before) if time else ANY_TIME
         lives, self._damaged = _lives(self._connection, self._cluster)
         self._before = {node: life for node, life in lives.items() if node not in self._damaged}
         row = _keeper_row(self._connection, self._cluster)
         if row is None:
-            return Keeper(policy)
+            return Keeper(policy, dating=dating)
         seen_at = float("-inf") if row.seen_at is None else row.seen_at
-        return Keeper(policy, lives.values(), row.breakers, seen_at, row.turned_at)
+        return Keeper(policy, lives.values(), row.breakers, seen_at, row.turned_at, dating)
 
     def news(self) -> News:
         return news_of(self._connection, self._cluster)
@@ -195,6 +222,9 @@ class Turn:
         upsert(self._connection, KEPT_BY.table, [row], replace=True)
 
     def end(self, keeper: Keeper, news: News, at: float) -> None:
+        if self._time:
+            clock = CLOCKS.row(ClockRow(kept=self._time.kept), cluster=self._cluster)
+            upsert(self._connection, CLOCKS.table, [clock], replace=True)
         seen_at = None if keeper.seen_at == float("-inf") else keeper.seen_at
         row = KeeperRow(seen_at=seen_at, turned_at=at, turned_by=self._by, breakers=keeper.breakers)
         rows = [KEEPERS.row(row, cluster=self._cluster)]
@@ -286,16 +316,22 @@ class KeeperState:
         self._lives: tuple[tuple[float | None, ...], list[Life]] | None = None
 
     @contextmanager
-    def turn(self, by: str) -> Iterator[Turn]:
-        """`by`: whoever takes it, for the record."""
+    def turn(self, by: str, time: Time | None = None) -> Iterator[Turn]:
+        """`by`: whoever takes it, for the record. `time`: by which it tells ages; None: it tells
+        none."""
         with self._database.writing() as connection:
             write_alone(connection, KEEPERS.table)
-            yield Turn(connection, self._cluster, by)
+            yield Turn(connection, self._cluster, by, time)
 
     def last_turn(self) -> LastTurn | None:
         with self._database.reading() as connection:
             row = _keeper_row(connection, self._cluster)
         return LastTurn(at=row.turned_at, by=row.turned_by, seen_at=row.seen_at) if row else None
+
+    def time(self, reading: ClockReading) -> Time:
+        """By which ages are told, going by the clock of earlier turns."""
+        with self._database.reading() as connection:
+            return tell_time(_kept_clock(connection, self._cluster), reading)
 
     def news(self) -> News:
         with self._database.reading() as connection:
@@ -414,6 +450,15 @@ def _kept_by(connection: sa.Connection, cluster: str, or_none: bool) -> KeptBy |
         raise
 
 
+def _kept_clock(connection: sa.Connection, cluster: str) -> KeptClock | None:
+    """One that is damaged is no reason to doubt the next."""
+    query = CLOCKS.select().where(CLOCKS.c.cluster == cluster)
+    with suppress(Damage):
+        for row in CLOCKS.records(connection, query):
+            return row.kept
+    return None
+
+
 def news_of(connection: sa.Connection, cluster: str) -> News:
     notices = NOTICES.select().where(
         NOTICES.c.cluster == cluster, ~_heard(cluster, "notice", NOTICES.c.id)
@@ -444,7 +489,7 @@ def _lives(connection: sa.Connection, cluster: str) -> tuple[dict[str, Life], li
         try:
             lives[row.node] = read(row)
         except Damage:
-            lives[row.node] = Life(node=row.node).owing(Debt.DOUBT, float("-inf"))
+            lives[row.node] = Life(node=row.node).owing(Debt.DOUBT, float("-inf"), "damaged")
             damaged.append(row.node)
     return lives, damaged
 

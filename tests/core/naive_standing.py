@@ -66,9 +66,11 @@ def _results(validations: Iterable[Validation], now: float) -> Iterator[_Entry]:
 
 def _stretches(records: Iterable[Incident | Repair], now: float) -> Iterator[_Entry]:
     for record in records:
-        if record.start <= now:
+        if record.end is None:  # what goes on has begun, whatever its date
+            yield min(record.start, now), BEGUN, record.node, record
+        elif record.start <= now:
             yield record.start, BEGUN, record.node, record
-            if record.end is not None and record.end <= now:
+            if record.end <= now:
                 yield record.end, OVER, record.node, record
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -99,6 +100,13 @@ def test_a_pass_from_the_future_counts_for_nothing_and_a_defect_from_there_does(
     assert stand(verdict_of(3), verdict_of(9, DEFECTIVE)).judgement("n1") is DEFECTIVE
 
 
+@pytest.mark.parametrize("goes_on", [incident(9.0), Repair(node="n1", start=9.0)])
+def test_what_goes_on_has_begun_whatever_its_date(goes_on):
+    assert stand(verdict_of(3), goes_on).judgement("n1") is DEFECTIVE
+    over = replace(goes_on, end=10.0)
+    assert stand(verdict_of(3), over).judgement("n1") is HEALTHY
+
+
 def test_a_defective_node_has_to_pass_what_found_its_defect():
     findings = {("bad", "n1"): {"gemm"}}
     bad = verdict_of(3, DEFECTIVE, campaign="bad")
@@ -189,7 +197,9 @@ def histories(draw):
     for number in range(draw(st.integers(0, 8))):
         at, node = draw(instants), draw(a_node)
         match draw(
-            st.sampled_from(["pass", "pass", "fail", "unknown", "unknown", "incident", "repair", "told"])
+            st.sampled_from(
+                ["pass", "pass", "fail", "unknown", "unknown", "incident", "repair", "told"]
+            )
         ):
             case "pass":
                 judged = draw(st.sampled_from([HEALTHY, HEALTHY, HEALTHY, ABSENT]))

@@ -13,6 +13,7 @@ import pytest
 
 from anubis import catalog, config
 from anubis.cli import keep as verbs
+from anubis.core.clock import SETTLED_S
 from anubis.core.errors import (
     AnubisError,
     ConfigError,
@@ -45,6 +46,7 @@ from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
 from anubis.operations.deciding import Terms, nodes_left_alone
+from anubis.operations.gate_text import sentence
 from anubis.operations.gating import gate
 from anubis.operations.importing import report_incidents
 from anubis.operations.keeping import Keeping, actions, approve, carry_out_test, keep, keeping_of
@@ -100,11 +102,12 @@ class Site:
     def __init__(self, desk):
         self.desk = desk
         self.now = 1.7e9
+        self.off_s = 0.0  # by how much the wall clock is wrong
         self.home = desk.home
         self.cluster = self.describe(slow_share=0.125)
         (self.bad,) = plants(config.cluster(self.cluster).fleet, ["flow"])
         self.suite = desk.suite(desk.flow())
-        self.owner = Owner([f"n{i}" for i in range(1, 9)], self.later)
+        self.owner = Owner([f"n{i}" for i in range(1, 9)], self.wall_clock)
 
     def describe(self, **fleet):
         return self.desk.fleet(**fleet)
@@ -117,9 +120,19 @@ class Site:
         self.now += seconds
         return self.now
 
+    def wall_clock(self):
+        return self.later() + self.off_s
+
     @property
     def caller(self):
-        return Caller(history_url=self.history, clock=self.later)
+        return self.caller_on("its machine")
+
+    def caller_on(self, machine, off_s=0.0):
+        return Caller(
+            history_url=self.history,
+            clock=lambda: self.wall_clock() + off_s,
+            uptime=lambda: (machine, self.now),
+        )
 
     def keeping(self, owner=True, **modes):
         limits = {"out_of_fleet": 0.5, "out_of_sku": 0.5, "out_of_job": 1.0, "tested_at_once": 1.0}
@@ -138,7 +151,7 @@ class Site:
     def accept(self):
         return self.measure(CampaignKind.ACCEPT)
 
-    def measure(self, kind, nodes=None):
+    def measure(self, kind, nodes=None, caller=None):
         request = CampaignRequest(
             kind=kind,
             nodes=nodes,
@@ -146,7 +159,7 @@ class Site:
             suite=self.suite,
             benchmarks=(self.desk.programs,),
         )
-        return run_campaign(request, self.caller)
+        return run_campaign(request, caller or self.caller)
 
     def tell(self, event, **more):
         return tell(event, cluster=self.cluster, caller=self.caller, **more)
@@ -161,10 +174,12 @@ class Site:
 
     def gate(self, *nodes):
         """Without a test."""
+        return self.asked(*nodes).judged[nodes[0]]
+
+    def asked(self, *nodes, may_test=False):
         programs = (self.desk.programs,)
         terms = Terms(suite=self.suite, benchmarks=programs, cluster=self.cluster)
-        answer = gate(nodes, 3600.0, terms, may_test=False, caller=self.caller)
-        return answer.judged[nodes[0]]
+        return gate(nodes, 3600.0, terms, may_test=may_test, caller=self.caller)
 
     def mend(self):
         """The slow node is slow no more."""
@@ -189,7 +204,7 @@ def site(accepted, tmp_path, monkeypatch, told):
     site = copy(accepted)
     site.home = shutil.copytree(accepted.desk.home, tmp_path / "home")
     site.cluster = site.describe(slow_share=0.125)
-    site.owner = Owner(accepted.owner.nodes, site.later)
+    site.owner = Owner(accepted.owner.nodes, site.wall_clock)
     monkeypatch.setenv("ANUBIS_HOME", str(site.home))
     return site
 
@@ -842,3 +857,73 @@ def test_one_process_watches_and_another_begins_none(site):
     assert (begun, notices(site)) == ([], [])
     watch_jobs(site.keeping(), site.caller, lambda: begun.append("x"), by(PlantedTelemetry("n1")))
     assert begun == ["x"]
+
+
+# --- clocks that are wrong -----------------------------------------------------------------
+
+DAY_S = 86_400.0
+YEAR_S = 365 * DAY_S
+
+
+@pytest.mark.parametrize("off_s", [YEAR_S, 30 * DAY_S, -YEAR_S, -300.0])
+def test_a_turn_by_a_wrong_clock_concludes_nothing_says_so_and_the_next_is_as_if_it_never_was(
+    site, off_s
+):
+    modes = {**ACT, "test": Mode.PROPOSE}
+    before = states(site.keep(**modes))
+    site.off_s = off_s
+    for _ in range(3):
+        fleet = site.keep(**modes)
+        assert states(fleet) == before
+        assert "nothing is concluded from age" in fleet.doubt
+    site.off_s = 0.0
+    fleet = site.keep(**modes)
+    assert (states(fleet), fleet.doubt) == (before, "")
+    assert site.gate(_good(site)) is Judgement.HEALTHY
+    site.owner.nodes[_good(site)] = SeenNode(sku="h100", cordon="by hand")
+    assert site.keep(**modes).lives[_good(site)].cordon == "by hand", "nobody looked at the fleet"
+
+
+def test_while_the_clock_is_in_doubt_a_gate_vouches_for_nobody_until_it_has_tested(site):
+    site.keep(**ACT)
+    site.off_s = YEAR_S
+    answer = site.asked(_good(site))
+    assert answer.answer == "unknown"
+    assert "365 days ahead" in sentence(answer)
+    assert site.asked(_good(site), may_test=True).answer == "go"
+    assert site.asked(site.bad, may_test=True).answer == "no-go"
+    site.off_s = 0.0
+    assert site.asked(_good(site)).answer == "go"
+
+
+def test_what_a_wrong_clock_dated_is_healed_when_the_right_one_has_settled(site):
+    site.off_s = YEAR_S  # from the first turn on, so that nothing speaks against it
+    assert set(states(site.keep(owner=False)).values()) >= {State.SUSPECT}
+    site.off_s = 0.0
+    assert site.keep(owner=False).doubt
+    site.later(SETTLED_S)
+    fleet = site.keep(owner=False)
+    assert (states(fleet)[_good(site)], fleet.doubt) == (State.IN_SERVICE, "")
+
+
+def test_a_pass_that_another_machine_dates_a_day_ahead_hides_no_later_defect(site):
+    site.keep(**ACT)
+    site.mend()
+    site.measure(CampaignKind.VALIDATE, caller=site.caller_on("one that is wrong", DAY_S))
+    site.keep(**ACT)
+    assert states(site.keep(**ACT))[site.bad] is State.OUT, "nothing has happened yet"
+    site.describe(slow_share=0.25)
+    now_bad = {*plants(config.cluster(site.cluster).fleet, ["flow"])} - {site.bad}
+    site.measure(CampaignKind.VALIDATE)
+    assert now_bad <= {n for n, state in states(site.keep(**ACT)).items() if state is State.OUT}
+
+
+def test_a_test_that_was_run_while_the_clock_was_wrong_counts_as_of_when_it_was(site):
+    site.keep(**ACT)
+    site.off_s = -YEAR_S
+    site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
+    fleet = site.keep(**ACT)
+    assert states(fleet)[_good(site)] is State.IN_SERVICE
+    site.off_s = 0.0
+    assert states(site.keep(**ACT)) == states(fleet)
+    assert site.gate(_good(site)) is Judgement.HEALTHY

@@ -112,6 +112,7 @@ class Waited(_Timed):
     risk: Mapping[str, float] = field(default_factory=dict)  # how likely an incident is, by node
     watched: frozenset[str] = frozenset()  # nodes that the history knows
     unproven: frozenset[str] = frozenset()  # those of them where nothing was passed that counts
+    proven: frozenset[str] = frozenset()  # where something was
     owes: frozenset[str] | None = None  # that did not answer a test; None: nobody looked
     unreachable: frozenset[str] = frozenset()  # somebody measures there, or they are down
     incidents: Mapping[str, tuple[OpenIncident, ...]] = field(default_factory=dict)  # by node

@@ -32,6 +32,7 @@ from anubis.core.lifecycle.commands import (
     Release,
     Swap,
 )
+from anubis.core.lifecycle.dating import ANY_TIME, Dating
 from anubis.core.lifecycle.events import (
     Concluded,
     FleetSeen,
@@ -89,16 +90,19 @@ class Keeper:
         breakers: Mapping[str, Breaker] | None = None,
         seen_at: float = float("-inf"),
         waited_at: float = float("-inf"),
+        dating: Dating = ANY_TIME,
     ) -> None:
         self._policy = policy
-        self.lives = Lives(lives)
+        self._dating = dating
+        self.lives = Lives(map(dating.healed, lives))
         self.breakers = dict(breakers or {})
         self._unreachable: frozenset[str] = frozenset()  # where somebody measures
-        self.seen_at = seen_at  # when the orchestrator last showed the fleet
-        self.waited_at = waited_at  # when it was last looked who measures where
+        self.seen_at = dating.stamp(seen_at)  # when the orchestrator last showed the fleet
+        self.waited_at = dating.stamp(waited_at)  # when it was last looked who measures where
 
     def handle(self, *events: LifeEvent) -> list[LifeCommand]:
         """`events`: all that is new, by time."""
+        events = tuple(map(self._dating.dated, events))
         commands: list[LifeCommand] = []
         touched: dict[str, float] = {}  # nodes, and when they were last
         turn: Waited | None = None
@@ -223,6 +227,8 @@ class Keeper:
         life = _as_owed(_as_reported(life, event), event)
         if life.node in event.unproven:
             life = _doubted(life, event.at)
+        elif life.node in event.proven:
+            life = _vouched(life)
         if life.trial and event.at - life.trial.at > self._policy.answered_s:
             life = replace(life, trial=None)
             life, commands = self._came_to_nothing(life, event.at, UNANSWERED.reason)
@@ -563,6 +569,12 @@ def _doubted(life: Life, at: float) -> Life:
     if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
         return life
     return life.owing(Debt.DOUBT, at)
+
+
+def _vouched(life: Life) -> Life:
+    """The history vouches for something there, so nobody doubts it any more."""
+    owed = tuple(o for o in life.owed if o.debt is not Debt.DOUBT or o.about)
+    return life if owed == life.owed else replace(life, owed=owed)
 
 
 def _suspected(life: Life, id: str, at: float, suspicion: SuspicionRaised) -> Learnt:

@@ -60,7 +60,7 @@ class Proof(StrEnum):
 class Owed:
     debt: Debt
     at: float  # a test that began earlier does not pay it
-    about: str = ""  # the category of an incident or of a suspicion
+    about: str = ""  # the category of an incident or of a suspicion; why else there is a doubt
     id: str = ""  # of the suspicion
     mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # none: `about` alone
     confidence: float = 1.0  # how likely it is that there is anything to be found

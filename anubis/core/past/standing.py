@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import chain, compress, repeat
@@ -74,6 +74,10 @@ class Standing:
     owes: Mapping[str, tuple[Owed, ...]]  # by node: what it has to pass, the oldest first
     down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
     early: frozenset[str]  # nodes with a pass that is dated in the future
+
+    def doubting(self) -> Standing:
+        """The same while nobody knows how old a pass is: none counts."""
+        return replace(self, passed={}, counted={})
 
     def judgement(self, node: str) -> Judgement:
         """Without any further test."""
@@ -175,7 +179,8 @@ def _shaken(
 
 @dataclass(frozen=True, kw_only=True)
 class _Outs:
-    """Incidents and repairs that have begun, in columns."""
+    """Incidents and repairs that have begun, in columns. One that goes on began by now, whatever
+    its date: a clock was wrong."""
 
     nodes: Sequence[str]
     categories: Sequence[str]  # of incidents; empty for a repair
@@ -186,6 +191,7 @@ class _Outs:
     def of(cls, incidents: IncidentColumns, repairs: Sequence[Repair], now: float) -> Self:
         start = np.concatenate([incidents.start, [repair.start for repair in repairs]])
         end = np.concatenate([incidents.end, ends(repairs)])
+        start = np.where(np.isinf(end), np.minimum(start, now), start)
         begun = start <= now
         nodes = chain(incidents.node, (repair.node for repair in repairs))
         categories = chain(incidents.category, repeat(""))

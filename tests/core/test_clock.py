@@ -1,0 +1,212 @@
+"""Whether a clock can be right, and what is dated by one that was not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from types import UnionType
+from typing import Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.clock import (
+    DRIFT,
+    FAR_S,
+    SETTLED_S,
+    TOLERANCE_S,
+    ClockReading,
+    KeptClock,
+    tell_time,
+)
+from anubis.core.lifecycle.dating import Dating
+from anubis.core.lifecycle.events import Concluded, FleetSeen, VerdictReached, Waited
+from anubis.core.lifecycle.life import Life, Proof
+from anubis.core.records import Judgement
+
+NOW = 1.7e9
+DAY_S = 86_400.0
+YEAR_S = 365 * DAY_S
+
+
+class Machine:
+    """Its wall clock may be wrong; what it counts since it was started is not."""
+
+    def __init__(self):
+        self.true, self.off_s, self.boot, self.started = NOW, 0.0, "boot 1", NOW - 1000
+        self.kept = None
+
+    def later(self, seconds):
+        self.true += seconds
+        return self
+
+    def restart(self, away_s=0.0):
+        self.true += away_s
+        self.started, self.boot = self.true, f"boot at {self.true}"
+
+    def turn(self):
+        reading = ClockReading(
+            at=self.true + self.off_s, boot=self.boot, steady_s=self.true - self.started
+        )
+        time = tell_time(self.kept, reading)
+        self.kept = time.kept
+        return time
+
+
+@pytest.fixture
+def machine():
+    machine = Machine()
+    assert not machine.turn().doubt
+    return machine
+
+
+def test_the_first_reading_of_all_is_trusted():
+    assert tell_time(None, ClockReading(at=NOW)).now == NOW
+
+
+@pytest.mark.parametrize("off_s", [YEAR_S, -YEAR_S, 2 * TOLERANCE_S, -2 * TOLERANCE_S])
+def test_a_clock_that_moved_alone_is_in_doubt_and_time_goes_on_by_the_other(machine, off_s):
+    machine.off_s = off_s
+    time = machine.later(30).turn()
+    assert time.now == pytest.approx(NOW + 30)
+    assert ("ahead" if off_s > 0 else "back") in time.doubt
+    machine.off_s = 0.0
+    healed = machine.later(30).turn()
+    assert (healed.now, healed.doubt) == (NOW + 60, "")
+
+
+def test_a_clock_that_goes_evenly_for_an_hour_is_believed_again(machine):
+    machine.off_s = YEAR_S
+    doubts = [bool(machine.later(60).turn().doubt) for _ in range(62)]
+    assert doubts == [True] * 60 + [False] * 2
+    assert machine.turn().now == machine.true + YEAR_S
+
+
+def test_one_that_jumps_on_is_never_believed(machine):
+    for jump in range(1, 200):
+        machine.off_s = jump * 1000.0
+        assert machine.later(60).turn().doubt
+
+
+def test_a_time_service_that_slews_and_a_suspend_raise_no_doubt(machine):
+    machine.off_s = 10 * DAY_S * DRIFT / 2
+    assert not machine.later(10 * DAY_S).turn().doubt
+
+
+@pytest.mark.parametrize(
+    ("away_s", "off_s", "is_doubted"),
+    [
+        (300.0, 0.0, False),
+        (3 * DAY_S, 0.0, False),
+        (300.0, -TOLERANCE_S, False),  # machines of one site differ by so much
+        (300.0, -YEAR_S, True),
+        (300.0, YEAR_S, True),
+        (FAR_S + DAY_S, 0.0, True),  # nothing tells this from the one before
+    ],
+)
+def test_after_a_restart_only_the_wall_clock_tells_how_long_it_took(
+    machine, away_s, off_s, is_doubted
+):
+    machine.restart(away_s)
+    machine.off_s = off_s
+    time = machine.turn()
+    assert bool(time.doubt) is is_doubted
+    if is_doubted:
+        assert time.now == NOW  # it stands still
+        assert not machine.later(SETTLED_S).turn().doubt
+
+
+def test_what_was_kept_while_the_clock_was_wrong_was_kept_by_the_last_turn(machine):
+    machine.off_s = YEAR_S
+    for _ in range(62):
+        machine.later(60).turn()
+    wrong_until, machine.off_s = machine.true, 0.0
+    first = machine.later(60).turn()
+    assert first.doubt
+    healed = machine.later(SETTLED_S).turn()
+    assert not healed.doubt
+    assert wrong_until <= healed.before <= healed.now == machine.true
+
+
+readings = st.builds(
+    ClockReading,
+    at=st.floats(0, 1e10),
+    boot=st.sampled_from(["", "a", "b"]),
+    steady_s=st.floats(0, 1e9),
+)
+
+
+@given(readings, st.none() | readings, readings)
+def test_nothing_is_ever_later_than_now(trusted, doubted, reading):
+    time = tell_time(KeptClock(trusted=trusted, doubted=doubted), reading)
+    assert time.before <= time.now
+    assert math.isfinite(time.now)
+    assert tell_time(time.kept, reading).now == time.now
+
+
+# --- what is dated by it -------------------------------------------------------------------
+
+NO_TIMES = {"confidence", "mix"}  # floats that say something else
+
+
+def made(hint, at):
+    """A value of this kind in which every time is `at`."""
+    if hint is float:
+        return at
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        return hint(**{field.name: made(hints[field.name], at) for field in fields(hint)})
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return made(next(kind for kind in args if kind is not type(None)), at)
+    if origin is tuple:
+        return (made(args[0], at),)
+    if origin is Mapping:
+        return {"x": made(args[1], at)}
+    return next(iter(hint)) if hasattr(hint, "__members__") else hint()
+
+
+def times(value, name=""):
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from times(getattr(value, field.name), field.name)
+    elif isinstance(value, Mapping):
+        for cell in value.values():
+            yield from times(cell, name)
+    elif isinstance(value, tuple):
+        for cell in value:
+            yield from times(cell, name)
+    elif isinstance(value, float) and name not in NO_TIMES:
+        yield value
+
+
+def test_no_time_of_a_life_stays_later_than_now_whatever_it_is_called():
+    life = made(Life, NOW + YEAR_S)
+    assert len(list(times(life))) >= 14
+    healed = Dating(now=NOW, before=NOW - 60).healed(life)
+    assert set(times(healed)) == {NOW - 60}
+    assert healed.owed[0].confidence == NOW + YEAR_S
+
+
+def test_a_life_without_such_a_time_is_the_same_object():
+    life = made(Life, NOW)
+    assert Dating(now=NOW, before=NOW - 60).healed(life) is life
+
+
+def test_what_is_told_with_a_later_date_is_bad_news_of_now_and_no_good_news():
+    dating = Dating(now=NOW, before=NOW - 60)
+    healthy = Concluded(judgement=Judgement.HEALTHY, proof=Proof.FULL, is_fit=True)
+    defective = Concluded(judgement=Judgement.DEFECTIVE, code="X")
+    verdicts = {"n1": healthy, "n2": defective}
+    late = VerdictReached(at=NOW + DAY_S, began=NOW + 1, campaign="c", verdicts=verdicts)
+    heard = dating.dated(late)
+    assert (heard.at, heard.began) == (NOW, NOW)
+    assert heard.verdicts["n2"] is defective
+    assert heard.verdicts["n1"].judgement is Judgement.UNKNOWN
+    nearly = replace(late, at=NOW + 5)  # two clocks of one site
+    assert dating.dated(nearly).verdicts == verdicts
+    for event in (FleetSeen(at=NOW + DAY_S, nodes={}), Waited(at=NOW + DAY_S)):
+        assert dating.dated(event).at == NOW
+        assert dating.dated(replace(event, at=NOW - 5)).at == NOW - 5
