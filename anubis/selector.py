@@ -179,7 +179,7 @@ def read_past(
     findings = history.experience.failed_tests()
     recent = happened.validations[since(happened.validations, now - LOOKED_BACK_S) :]
     by_now = recent[: after(recent, now)]
-    imported = _begun(happened.incidents, now)
+    imported = happened.incidents.begun(now)
     told_by_now = happened.notices[: after(happened.notices, now)]
     incidents = recall(_with_reported, imported, reports(told_by_now))
     strength = _strength(history, findings, required)
@@ -209,12 +209,6 @@ def standing_of(
     recent = chosen.validations[since(chosen.validations, now - LOOKED_BACK_S) :]
     happenings = (chosen.incidents, chosen.repairs, chosen.notices)
     return standing(recent, findings, *happenings, now, strength)
-
-
-def _begun(incidents: IncidentColumns, now: float) -> IncidentColumns:
-    """The same object where all have."""
-    begun = incidents.start <= now
-    return incidents if begun.all() else incidents.take(begun)
 
 
 def _with_reported(imported: IncidentColumns, reports: Sequence[Notice]) -> IncidentColumns:

@@ -23,7 +23,10 @@ from anubis.core.clock import (
 )
 from anubis.core.lifecycle.dating import Dating
 from anubis.core.lifecycle.events import Concluded, FleetSeen, VerdictReached, Waited
-from anubis.core.lifecycle.life import Life, Proof
+from anubis.core.lifecycle.incidents import open_incidents
+from anubis.core.lifecycle.life import Life, OpenIncident, Proof
+from anubis.core.past.status import Incident
+from anubis.core.past.tracks import IncidentColumns
 from anubis.core.records import Judgement
 
 NOW = 1.7e9
@@ -210,3 +213,9 @@ def test_what_is_told_with_a_later_date_is_bad_news_of_now_and_no_good_news():
     for event in (FleetSeen(at=NOW + DAY_S, nodes={}), Waited(at=NOW + DAY_S)):
         assert dating.dated(event).at == NOW
         assert dating.dated(replace(event, at=NOW - 5)).at == NOW - 5
+
+
+def test_an_incident_without_an_end_is_open_now_whatever_its_date():
+    goes_on = Incident(node="n1", category="gpu", start=NOW + DAY_S)
+    columns = IncidentColumns.of([goes_on, replace(goes_on, node="n2", end=NOW + YEAR_S)])
+    assert open_incidents(columns, NOW) == {"n1": (OpenIncident(category="gpu", at=NOW),)}

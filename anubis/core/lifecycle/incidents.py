@@ -13,7 +13,8 @@ from anubis.core.past.tracks import IncidentColumns
 
 def open_incidents(incidents: IncidentColumns, at: float) -> dict[str, tuple[OpenIncident, ...]]:
     """By node, those that began first coming first."""
-    rows = np.flatnonzero((incidents.start <= at) & (incidents.end > at))
+    incidents = incidents.begun(at)
+    rows = np.flatnonzero(incidents.end > at)
     by_node: defaultdict[str, list[OpenIncident]] = defaultdict(list)
     for row in rows[np.argsort(incidents.start[rows], kind="stable")].tolist():
         incident = OpenIncident(category=incidents.category[row], at=float(incidents.start[row]))

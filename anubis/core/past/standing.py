@@ -5,9 +5,9 @@ A pass counts as long as nothing happened to its node since: no incident, no rep
 event that presumes one. It proves nothing while an incident or a repair goes on, and a result that
 is dated in the future proves nothing before that time has come.
 
-What a node left unanswered in a campaign (`core.judging.unanswered` says what that is) it owes until
-it passes it in a later one, asked for no less, or the program says that it does not apply. Whatever
-else it passes meanwhile, nothing is known of it.
+What a node left unanswered in a campaign (`core.judging.unanswered` says what that is) it owes
+until it passes it in a later one, asked for no less, or the program says that it does not apply.
+Whatever else it passes meanwhile, nothing is known of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import IntEnum
-from itertools import chain, compress, repeat
+from itertools import compress
 from operator import itemgetter
 from typing import Self
 
@@ -179,8 +179,7 @@ def _shaken(
 
 @dataclass(frozen=True, kw_only=True)
 class _Outs:
-    """Incidents and repairs that have begun, in columns. One that goes on began by now, whatever
-    its date: a clock was wrong."""
+    """Incidents and repairs that have begun, in columns."""
 
     nodes: Sequence[str]
     categories: Sequence[str]  # of incidents; empty for a repair
@@ -189,17 +188,18 @@ class _Outs:
 
     @classmethod
     def of(cls, incidents: IncidentColumns, repairs: Sequence[Repair], now: float) -> Self:
-        start = np.concatenate([incidents.start, [repair.start for repair in repairs]])
-        end = np.concatenate([incidents.end, ends(repairs)])
-        start = np.where(np.isinf(end), np.minimum(start, now), start)
-        begun = start <= now
-        nodes = chain(incidents.node, (repair.node for repair in repairs))
-        categories = chain(incidents.category, repeat(""))
+        of_repairs = IncidentColumns(
+            node=[repair.node for repair in repairs],
+            category=[""] * len(repairs),
+            start=np.array([repair.start for repair in repairs], dtype=np.float64),
+            end=ends(repairs),
+        )
+        begun = (incidents + of_repairs).begun(now)
         return cls(
-            nodes=list(compress(nodes, begun)),
-            categories=list(compress(categories, begun)),
-            start=start[begun],
-            end=np.where(end <= now, end, np.inf)[begun],
+            nodes=begun.node,
+            categories=begun.category,
+            start=begun.start,
+            end=np.where(begun.end <= now, begun.end, np.inf),
         )
 
     def last_change(self) -> dict[str, float]:

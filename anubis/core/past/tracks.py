@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Self
 
@@ -54,6 +54,14 @@ class IncidentColumns:
             start=np.concatenate([self.start, more.start]),
             end=np.concatenate([self.end, more.end]),
         )
+
+    def begun(self, now: float) -> IncidentColumns:
+        """Those that have begun; the same object where all have. One without an end has, whatever
+        its date: a clock was wrong."""
+        if (self.start <= now).all():
+            return self
+        some = self.take((self.start <= now) | np.isinf(self.end))
+        return replace(some, start=np.minimum(some.start, now))
 
     def take(self, rows: Flags) -> IncidentColumns:
         return IncidentColumns(
