@@ -31,6 +31,8 @@ from anubis.store.tokens import AuditEntry
 
 LONGEST_MAINTENANCE_S = 366 * 86_400.0
 
+LONGEST_MAINTENANCE_S = 366 * 86_400.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
