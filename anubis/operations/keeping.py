@@ -18,7 +18,7 @@ from anubis.core.errors import (
     StoreUnreachableError,
     UsageError,
 )
-from anubis.core.lifecycle.actions import LifeAction, Stage, has_shown, is_moot
+from anubis.core.lifecycle.actions import LifeAction, Stage, has_shown, is_moot, subjects
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import Cordon, ModedCommand, Prove, Release
 from anubis.core.lifecycle.events import (
@@ -45,8 +45,10 @@ from anubis.core.past.events import (
     Notice,
     Tick,
 )
+from anubis.core.past.maintenance import open_windows
 from anubis.core.past.status import Job
 from anubis.core.records import Judgement, NodeVerdict
+from anubis.hostlist import shortened
 from anubis.operations.admitting import order_entry
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, resolve, time_in
@@ -180,9 +182,14 @@ def approve(
 
 
 def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str) -> None:
-    command = action.command
+    command, lives = action.command, keeper.lives
     if action.stage is not Stage.PROPOSED or not isinstance(command, ModedCommand):
         raise UsageError(f"action {action.id} is {action.stage}: only proposals can be approved")
+    if maintained := [n for n in subjects(command) if n in lives and lives[n].maintained]:
+        raise UsageError(
+            f"action {action.id} is about {shortened(maintained)}, which is under maintenance:"
+            " anubis leaves it alone until that ends"
+        )
     if is_moot(command, keeper.lives):
         raise UsageError(f"action {action.id} has nothing to do any more: look at anubis actions")
     approved, further = keeper.approve(command, at)
@@ -343,6 +350,7 @@ class _Hand:
             unreachable=frozenset(held | past.standing.down),
             incidents=open_incidents(past.incidents, at),
             ended=last_ends(past.incidents, in_incidents, at),
+            maintained=open_windows(past.windows, at),
         )
 
     def _verdicts(self, past: Past, at: float) -> list[VerdictReached]:

@@ -31,6 +31,7 @@ class Awaited(StrEnum):
     TEST = "test"
     VERDICT = "verdict"
     ANSWER = "answer"
+    END_OF_MAINTENANCE = "end-of-maintenance"
 
 
 OWED = {
@@ -41,6 +42,7 @@ OWED = {
     Awaited.END_OF_INCIDENT: "the end of its incident, and a test that it passes since",
     Awaited.TEST: "a test that it passes since its incident",
     Awaited.VERDICT: "the verdict of the test that runs now",
+    Awaited.END_OF_MAINTENANCE: "the end of its maintenance",
     Awaited.ANSWER: "an answer: its orchestrator does not show it",
 }
 
@@ -107,6 +109,8 @@ def awaited(life: Life) -> Awaited:
     match life.state:
         case State.TESTING:
             return Awaited.VERDICT
+        case State.MAINTENANCE:
+            return Awaited.END_OF_MAINTENANCE
         case State.LOST:
             return Awaited.ANSWER
         case State.REPAIRING:

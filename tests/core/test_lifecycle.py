@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.lifecycle.actions import has_shown, is_moot
+from anubis.core.lifecycle.actions import has_shown, is_moot, subjects
 from anubis.core.lifecycle.breaker import Breaker, Count, scopes
 from anubis.core.lifecycle.commands import (
     CloseTicket,
@@ -52,6 +52,7 @@ from anubis.core.past.events import (
     RepairDone,
     SuspicionRaised,
 )
+from anubis.core.past.maintenance import Window
 from anubis.core.records import Judgement
 
 HEALTHY = Concluded(judgement=Judgement.HEALTHY, proof=Proof.FULL, is_fit=True)
@@ -800,6 +801,60 @@ def test_one_node_of_a_small_fleet_may_always_be_taken_out():
     assert {c.subject for c in commands if isinstance(c, Notify)} == {"fleet", "sku h100"}
 
 
+# --- maintenance ---------------------------------------------------------------------------
+
+
+def maintain(cluster, *nodes):
+    window = Window(name="fans", begin=0.0, end=math.inf, reason="new fans")
+    maintained = dict.fromkeys(nodes, window)
+    return cluster.hear(Waited(at=cluster.later(), maintained=maintained))
+
+
+def test_under_maintenance_a_node_is_left_alone_and_counted_nowhere(cluster):
+    assert not maintain(cluster, "n0", "n1")
+    cluster.conclude(DEFECTIVE, "n0")
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n1",))))
+    assert not [c for c in maintain(cluster, "n0", "n1") if isinstance(c, Cordon | Prove)]
+    assert cluster.state("n0") is State.MAINTENANCE
+    assert cluster.keeper.lives.count("fleet") == Count(among=6)
+    commands = cluster.tick()
+    assert only([c for c in commands if isinstance(c, Cordon)], Cordon).node == "n0"
+    assert list(only([c for c in commands if isinstance(c, Prove)], Prove).owed) == ["n1"]
+
+
+def test_a_node_that_was_away_in_a_maintenance_has_to_prove_itself(cluster):
+    gone = {node: seen for node, seen in cluster.shown.items() if node != "n0"}
+    maintain(cluster, "n0", "n1")
+    cluster.hear(FleetSeen(at=cluster.later(1), nodes=gone))
+    assert cluster.state("n0") is State.MAINTENANCE, "and not lost"
+    cluster.hear(FleetSeen(at=cluster.later(1), nodes=dict(cluster.shown)))
+    cluster.hear(Waited(at=cluster.later(1)))
+    assert cluster.keeper.lives["n0"].is_new
+    assert cluster.state("n1") is State.IN_SERVICE, "it answered all the time"
+
+
+def test_a_spare_under_maintenance_is_none_and_another_one_comes_next():
+    cluster = Cluster(policy=with_spares(1))
+    cluster.answer(only([c for c in cluster.tick() if isinstance(c, Prove)], Prove))
+    cluster.look()
+    assert cluster.state() is State.SPARE
+    maintain(cluster, "n0")
+    assert cluster.keeper.lives["n1"].is_reserve
+    assert not [c for c in cluster.conclude(DEFECTIVE, "n3") if isinstance(c, Swap)]
+
+
+def test_a_node_that_others_keep_for_themselves_is_not_tested_nor_a_spare():
+    cluster = Cluster(nodes=2, policy=with_spares(1))
+    kept = SeenNode(sku="h100", is_free=False, meaning="reserved for others")
+    cluster.shown["n0"] = kept
+    cluster.look()
+    assert list(only([c for c in cluster.tick() if isinstance(c, Prove)], Prove).owed) == ["n1"]
+    cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n0",))))
+    assert not [c for c in cluster.tick() if isinstance(c, Prove) and "n0" in c.owed]
+    cordon = only([c for c in cluster.conclude(DEFECTIVE, "n0") if isinstance(c, Cordon)], Cordon)
+    assert cordon.node == "n0", "what is bad is taken out all the same"
+
+
 # --- whatever comes in whatever order ------------------------------------------------------
 
 NODES = [f"n{i}" for i in range(6)]
@@ -833,6 +888,7 @@ MOVES = st.one_of(
     st.tuples(st.just("seen"), nodes, late),
     st.tuples(st.just("person"), nodes),
     st.tuples(st.just("hold"), st.frozensets(nodes)),
+    st.tuples(st.just("maintain"), st.frozensets(nodes)),
     st.tuples(st.just("retire"), nodes, late),
     st.tuples(st.just("close")),
 )
@@ -847,6 +903,9 @@ def newly_out(commands, before):
                 yield command
 
 
+FANS = Window(name="fans", begin=0.0, end=math.inf, reason="new fans")
+
+
 class Trial(Cluster):
     """Plays moves, and checks after each what always holds against all that was told."""
 
@@ -858,11 +917,15 @@ class Trial(Cluster):
         self.sent_cordons = set()
         self.out_before = 0
         self.suspicions = 0
+        self.maintained = frozenset()
+        self.left_alone = frozenset()  # as the keeper was told last
         self.away = set()  # nodes that were gone or retired once: their tests ended with that
 
     def hear(self, event):
         before = dict(self.keeper.lives)
         self.told.append(event)
+        if isinstance(event, Waited) and event.at > self.keeper.waited_at:
+            self.left_alone = frozenset(event.maintained)
         commands = super().hear(event)
         self.away |= {life.node for life in self.keeper.lives.values() if not life.is_there}
         for command in commands:
@@ -881,7 +944,8 @@ class Trial(Cluster):
         at = self.later(100)
         match kind:
             case "tick":
-                self.hear(Waited(at=at, unreachable=self.held))
+                maintained = dict.fromkeys(self.maintained, FANS)
+                self.hear(Waited(at=at, unreachable=self.held, maintained=maintained))
             case "look":
                 self.look()
             case "lie":
@@ -930,6 +994,8 @@ class Trial(Cluster):
                 self.shown[of[0]] = replace(seen, cordon="by hand")
             case "hold":
                 self.held = of[0]
+            case "maintain":
+                self.maintained = of[0]
             case "retire":
                 self.hear(noticed(at - of[1], OperatorSaid(order=Order.RETIRE, nodes=(of[0],))))
             case "close":
@@ -946,6 +1012,10 @@ class Trial(Cluster):
             life = self.keeper.lives[command.node]
             assert command.node in self.sent_cordons  # whatever the orchestrator shows
             assert life.cordoned_by_anubis
+        if isinstance(command, Cordon | Release | Prove | Swap):
+            assert self.left_alone.isdisjoint(subjects(command))
+        if isinstance(command, Swap):
+            assert command.spare not in self.left_alone
         if isinstance(command, Cordon | Release):
             assert not self.keeper.lives[command.node].is_cordoned_by_others
         if isinstance(command, Prove):

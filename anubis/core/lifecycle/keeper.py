@@ -3,8 +3,9 @@
 What holds at all times, whatever order events come in, and is tested with saboteurs:
 no node is in service or a spare whose last conclusive verdict is defective, whose repair was not
 proven since, which has an incident that is not over or was not followed by a proof, or which left a
-test unanswered; nothing is tested that somebody holds; only a cordon of ours is released; no more
-than the policy's share is out at once, until a person says so; every suspicion ends.
+test unanswered; nothing is tested that somebody holds; nodes under maintenance are left alone; only
+a cordon of ours is released; no more than the policy's share is out at once, until a person says
+so; every suspicion ends.
 Commands are sent again until the fleet shows their effect. The keeper is its lives and breakers:
 built again from them, it goes on alike.
 """
@@ -213,11 +214,13 @@ class Keeper:
             sku=seen.sku or life.sku,
             cordon=seen.cordon,
             cordoned_by_anubis=seen.by_anubis,
+            kept_for="" if seen.is_free else seen.meaning or "others",
         )
 
     def _back(self, life: Life, at: float) -> Life:
-        """Who was away for a moment only is what it was before."""
-        if at - life.present_at > self._policy.away_s:
+        """Who was away for a moment only is what it was before. Whoever was away in a maintenance
+        may have other parts, however short it was."""
+        if life.maintained or at - life.present_at > self._policy.away_s:
             return _arrived(life, at)
         return replace(life, present=True, present_at=at) if at >= life.present_at else life
 
@@ -225,6 +228,8 @@ class Keeper:
         """Time has passed there."""
         commands: list[LifeCommand] = []
         life = _as_owed(_as_reported(life, event), event)
+        if life.maintained != (window := event.maintained.get(life.node)):
+            life = replace(life, maintained=window)
         if life.node in event.unproven:
             life = _doubted(life, event.at)
         elif life.node in event.proven:
