@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from math import isinf
 
 from anubis.core.lifecycle.events import FleetSeen, SeenWindow
 from anubis.core.past.events import MaintenanceEnded, MaintenancePlanned, Notice
@@ -51,11 +50,9 @@ def news_of_windows(seen: FleetSeen, windows: Windows) -> list[Notice]:
             continue
         before = known.pop(name, {})
         if not _is_known(shown, before, seen.at):
-            begun = [window.begin for window in before.values() if window.begin <= seen.at]
-            begin = min([shown.begin, *(begun if isinf(shown.end) else ())])
             planned = MaintenancePlanned(
                 nodes=shown.nodes,
-                begin=begin,
+                begin=shown.begin,
                 end=shown.end,
                 name=name,
                 reason=shown.reason,

@@ -25,7 +25,7 @@ from anubis.core.errors import (
 )
 from anubis.core.lifecycle.actions import Stage
 from anubis.core.lifecycle.commands import Mode
-from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
+from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.lifecycle.life import Owed, State
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.past.events import (
@@ -34,6 +34,8 @@ from anubis.core.past.events import (
     JobAllocated,
     JobEnded,
     JobStalled,
+    MaintenanceEnded,
+    MaintenancePlanned,
     NodeAdded,
     NodeRemoved,
     OperatorSaid,
@@ -48,14 +50,19 @@ from anubis.operations.campaigns import run_campaign
 from anubis.operations.deciding import Terms, nodes_left_alone
 from anubis.operations.gate_text import sentence
 from anubis.operations.gating import gate
+from anubis.operations.glancing import standings
 from anubis.operations.importing import report_incidents
 from anubis.operations.keeping import Keeping, actions, approve, carry_out_test, keep, keeping_of
+from anubis.operations.nodes import nodes
 from anubis.operations.preparing import CampaignRequest
+from anubis.operations.sweeping import sweep
 from anubis.operations.telling import tell
 from anubis.operations.watching import Watching, watch_jobs
 from anubis.report.history import of_notice
 from anubis.report.keeping import headline
+from anubis.report.nodes import standing
 from anubis.report.rounds import sentences_on_rates
+from anubis.report.wording import moment
 from anubis.simulation.fleet import plants
 from anubis.store import codec
 from anubis.store.history import History
@@ -73,6 +80,7 @@ class Owner:
     def __init__(self, nodes, now):
         self.nodes = {node: SeenNode(sku="h100") for node in nodes}
         self.jobs = {}
+        self.windows = {}
         self.now = now
         self.trouble = ""
 
@@ -82,7 +90,8 @@ class Owner:
             for node in self.nodes
         }
         shown = {node: replace(seen, jobs=running[node]) for node, seen in self.nodes.items()}
-        return FleetSeen(at=self.now(), nodes=shown, jobs=dict(self.jobs))
+        windows = dict(self.windows)
+        return FleetSeen(at=self.now(), nodes=shown, jobs=dict(self.jobs), windows=windows)
 
     def cordon(self, node, reason):
         self._set(node, reason)
@@ -537,6 +546,90 @@ def test_a_spare_with_a_firing_alert_takes_nobody_s_place(site):
     assert {spare, other} <= site.drained
     assert site.owner.nodes[spare].cordon.startswith("anubis[INCIDENT]: ")
     assert not [a for a in fleet.actions if a.command.kind == "swap"]
+
+
+def test_under_maintenance_a_node_is_left_alone_by_every_verb_until_it_ends(site):
+    good = _good(site)
+    begin, until = site.now, site.now + 50_000
+    window = MaintenancePlanned(
+        nodes=(site.bad, good), begin=begin, end=until, reason="new fans", source="Jo"
+    )
+    site.tell(window, id="fans")
+    assert not site.tell(window, id="fans").is_new
+    fleet = site.keep(**ACT)
+    assert {n for n, s in states(fleet).items() if s is State.MAINTENANCE} == {site.bad, good}
+    assert not site.drained
+    terms = Terms(suite=site.suite, benchmarks=(site.desk.programs,), cluster=site.cluster)
+    answer = gate((good,), 3600.0, terms, caller=site.caller)
+    assert (answer.answer, answer.is_tested, answer.named(Judgement.DEFECTIVE)) == (
+        *("no-go", False, []),
+    )
+    why = f"{good}: under maintenance until {moment(until)}: new fans"
+    assert why in sentence(answer)
+    swept = sweep((good, site.bad), terms, site.caller)
+    assert swept.decision.nodes == ()
+    with pytest.raises(UsageError, match="is left alone: it is under maintenance until"):
+        site.measure(CampaignKind.VALIDATE, [good])
+    shown = {view.node: view for view in nodes(cluster=site.cluster, caller=site.caller)}
+    assert standing(shown[good]) == "under maintenance"
+    (glance,) = standings([good], caller=site.caller)
+    assert (glance.judgement, glance.why) == (Judgement.UNKNOWN, why.partition(": ")[2])
+    site.tell(MaintenanceEnded(nodes=(good, site.bad)))
+    site.keep(**ACT)
+    assert site.drained == {site.bad}
+    assert site.gate(good) is Judgement.HEALTHY
+
+
+def test_a_job_that_would_run_into_a_maintenance_does_not_begin(site):
+    good = _good(site)
+    begin = site.now + 7200
+    site.tell(MaintenancePlanned(nodes=(good,), begin=begin, end=begin + 100))
+    terms = Terms(suite=site.suite, benchmarks=(site.desk.programs,), cluster=site.cluster)
+    answers = {
+        hours: gate((good,), hours * 3600.0, terms, may_test=False, caller=site.caller).answer
+        for hours in (1, 3)
+    }
+    assert answers == {1: "go", 3: "no-go"}
+
+
+def test_what_an_orchestrator_shows_of_maintenance_is_kept_once_and_ends_with_it(site):
+    good = _good(site)
+    site.owner.windows = {"reservation fans": SeenWindow(nodes=(good,), begin=site.now)}
+    for _ in range(3):
+        assert states(site.keep(**ACT))[good] is State.MAINTENANCE
+    site.owner.windows = {}
+    assert states(site.keep(**ACT))[good] is State.IN_SERVICE
+    with History.open(site.history) as history:
+        told = [n.event.kind for n in history.only().notices.all()]
+    assert told.count("maintenance") == told.count("maintenance-ended") == 1
+
+
+def test_a_proposal_about_a_node_under_maintenance_cannot_be_approved(site):
+    fleet = site.keep(owner=False)
+    id = next(action.id for action in fleet.actions if action.command.kind == "cordon")
+    site.tell(MaintenancePlanned(nodes=(site.bad,), begin=site.now, end=site.now + 9000))
+    site.keep(owner=False)
+    with pytest.raises(UsageError, match=f"about {site.bad}, which is under maintenance"):
+        approve(site.keeping(), [id], site.caller)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["n1"], "maintenance needs --until"),
+        (["--until", "2026-11-24T08:00"], "of which nodes"),
+        (["n1", "--until", "soon"], "--until"),
+        (["n1", "--until", "2026-11-24T08:00", "--from", "2026-11-25T08:00"], "ends before it"),
+        (["n1", "--until", "9999-11-24T08:00"], "without an end, or of more than a year"),
+    ],
+)
+def test_a_maintenance_that_cannot_be_is_one_sentence(near, words, wrong):
+    done = near.ask("tell", "maintenance", *words, "--later", "--cluster", "local")
+    assert (done.code == 0, done.out) == (False, "")
+    assert wrong in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    odd = near.ask("tell", "repair-begun", "n1", "--until", "2026-11-24T08:00", "--later")
+    assert "has no --from and no --until" in odd.err
 
 
 def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so(site):

@@ -1,0 +1,127 @@
+"""Maintenance windows: what was told last holds, in whatever order it comes to be known."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anubis.core.lifecycle.events import FleetSeen, SeenWindow
+from anubis.core.past.events import MaintenanceEnded, MaintenancePlanned, Notice
+from anubis.core.past.maintenance import open_windows, windows_told
+from anubis.operations.maintaining import SHOWN, news_of_windows
+
+NODES = ("n1", "n2", "n3")
+some_nodes = st.lists(st.sampled_from(NODES), min_size=1, unique=True).map(tuple)
+times = st.integers(0, 20).map(float)
+names = st.sampled_from(["", "a", "b"])
+
+
+def planned(begin, end, *nodes, name="", source="operator"):
+    return MaintenancePlanned(
+        nodes=nodes or NODES[:1], begin=begin, end=end, name=name, source=source
+    )
+
+
+@st.composite
+def told(draw):
+    """Notices in the order of time."""
+    notices = []
+    for place in range(draw(st.integers(0, 6))):
+        nodes, name = draw(some_nodes), draw(names)
+        if draw(st.booleans()):
+            begin = draw(times)
+            event = planned(begin, begin + 1 + draw(times), *nodes, name=name)
+        else:
+            event = MaintenanceEnded(nodes=nodes, name=name)
+        notices.append(Notice(id=f"{place}", at=float(place), event=event))
+    return notices
+
+
+def is_open(notices, node, at):
+    """Naively: who opened and closed what, one notice after the other."""
+    windows = {}
+    for notice in notices:
+        event = notice.event
+        if isinstance(event, MaintenancePlanned):
+            name = event.name or notice.id
+            windows = {key: span for key, span in windows.items() if key[0] != name}
+            windows |= {(name, n): (event.begin, event.end) for n in event.nodes}
+            continue
+        for name, n in list(windows):
+            if n in event.nodes and event.name in ("", name):
+                begin, end = windows[name, n]
+                windows[name, n] = (begin, min(end, notice.at))
+    return any(begin <= at < end for (_, n), (begin, end) in windows.items() if n == node)
+
+
+@given(told(), times, st.randoms())
+def test_what_was_told_last_holds_in_whatever_order_it_is_known(notices, at, order: random.Random):
+    shuffled = list(notices)
+    order.shuffle(shuffled)
+    there = open_windows(windows_told(shuffled), at)
+    assert set(there) == {node for node in NODES if is_open(notices, node, at)}
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"), [(5.0, 4.0), (5.0, 5.0), (5.0, math.nan), (math.nan, 5.0), (-math.inf, 5.0)]
+)
+def test_a_window_that_cannot_be_is_refused(begin, end):
+    with pytest.raises(ValueError, match="a maintenance that"):
+        planned(begin, end)
+
+
+def test_of_several_windows_the_one_that_is_open_and_ends_last_is_told():
+    notices = [
+        Notice(id="1", at=0.0, event=planned(0.0, 10.0)),
+        Notice(id="2", at=0.0, event=planned(5.0, 30.0)),
+        Notice(id="3", at=0.0, event=planned(50.0, 60.0)),
+    ]
+    windows = windows_told(notices)
+    assert [open_windows(windows, at)["n1"].end for at in (4.0, 9.0)] == [10.0, 30.0]
+    assert open_windows(windows, 31.0) == {}
+    assert open_windows(windows, 31.0, until=55.0)["n1"].begin == 50.0
+
+
+# --- as an orchestrator shows them --------------------------------------------------------
+
+looks = st.dictionaries(
+    st.sampled_from(["reservation a", "maintenance"]),
+    st.builds(
+        lambda nodes, begin, lasts: SeenWindow(nodes=nodes, begin=begin, end=begin + lasts),
+        some_nodes,
+        times,
+        st.sampled_from([1.0, 5.0, 30.0, math.inf]),
+    ),
+)
+
+
+@given(st.lists(looks, max_size=6))
+def test_the_history_comes_to_have_what_an_orchestrator_shows_and_is_told_it_once(seen):
+    notices = []
+    for place, windows in enumerate(seen):
+        look = FleetSeen(at=3.0 * place, nodes={}, windows=windows)
+        notices += news_of_windows(look, windows_told(notices))
+        known = windows_told(notices)
+        assert not news_of_windows(look, known)
+        assert set(open_windows(known, look.at)) == {
+            node
+            for window in windows.values()
+            if window.begin <= look.at < window.end
+            for node in window.nodes
+        }
+    assert {n.event.source for n in notices if isinstance(n.event, MaintenancePlanned)} <= {SHOWN}
+
+
+def test_a_person_who_ends_what_an_orchestrator_still_shows_is_not_believed():
+    window = SeenWindow(nodes=("n1",), begin=0.0, end=100.0)
+    look = FleetSeen(at=10.0, nodes={}, windows={"reservation a": window})
+    notices = news_of_windows(look, {})
+    notices.append(Notice(id="e", at=11.0, event=MaintenanceEnded(nodes=("n1",))))
+    assert not open_windows(windows_told(notices), 12.0)
+    later = FleetSeen(at=20.0, nodes={}, windows={"reservation a": window})
+    notices += news_of_windows(later, windows_told(notices))
+    assert set(open_windows(windows_told(notices), 20.0)) == {"n1"}
