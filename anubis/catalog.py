@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from anubis import descriptions, places
-from anubis.core.errors import CatalogError, ContractError, did_you_mean
+from anubis.core.errors import CatalogError, ContractError, UsageError, did_you_mean
 from anubis.core.records import BenchmarkSpec, ParameterValue, Readings, Result, Series
 from anubis.core.text import one_line, storable
 from anubis.executors.guardian import with_library
@@ -125,7 +125,7 @@ def folders(more: Iterable[Path] = ()) -> tuple[Path, ...]:
 
 def find(name: str, catalog: Catalog) -> Program:
     if name not in catalog.specs:
-        raise CatalogError(f'no benchmark "{name}"; {did_you_mean(name, catalog.specs)}')
+        raise UsageError(f'no benchmark "{name}"; {did_you_mean(name, catalog.specs)}')
     return catalog.programs[name, catalog.specs[name].version]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from anubis import hostlist, places
-from anubis.core.errors import ConfigError, HostlistError, did_you_mean
+from anubis.core.errors import ConfigError, HostlistError, UnknownNameError, did_you_mean
 from anubis.core.lifecycle.policy import KeepingPolicy
 from anubis.core.records import (
     ClusterIdentity,
@@ -533,7 +533,7 @@ def find(kind: str, name: str) -> Path:
     if _is_path(name):
         path = Path(name)
         if not path.is_file():
-            raise ConfigError(
+            raise UnknownNameError(
                 f'there is no file "{path}"; '
                 f"a name without slash and suffix means one under configs/{kind}/"
             )
@@ -541,7 +541,7 @@ def find(kind: str, name: str) -> Path:
     folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
     files = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
     if name not in files:
-        raise ConfigError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, files)}")
+        raise UnknownNameError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, files)}")
     return files[name]
 
 

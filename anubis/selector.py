@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from anubis import hostlist
+from anubis.core.arrays import Flags
 from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
 from anubis.core.choosing.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
@@ -29,7 +30,7 @@ from anubis.core.past.standing import ANY, Standing, standing
 from anubis.core.past.status import Instants, Statuses, Times
 from anubis.core.past.strength import Strength
 from anubis.core.past.tracks import IncidentColumns
-from anubis.core.records import Plan, PlannedEntry, SelectionPolicy, Workload
+from anubis.core.records import Demand, Plan, PlannedEntry, SelectionPolicy, Workload
 from anubis.store.history import ClusterHistory
 
 HOUR_S = 3600.0
@@ -83,10 +84,11 @@ def base_rate(logbook: Logbook, now: float) -> BaseRate:
 
 
 def risks(past: Past, nodes: Sequence[str], at: float, hours: float) -> dict[str, float]:
-    """By node: how likely an incident is within so many hours."""
+    """By node: how likely an incident is within so many hours; certain if it owes an answer."""
     risk = past.risk or base_rate(past.logbook, at)
     statuses = past.logbook.statuses(Instants.now(nodes, at), risk.covariates)
-    return dict(zip(nodes, risk.within(statuses, hours).tolist(), strict=True))
+    chances = dict(zip(nodes, risk.within(statuses, hours).tolist(), strict=True))
+    return {node: 1.0 if node in past.standing.owes else p for node, p in chances.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +146,7 @@ class Past:
 
     logbook: Logbook
     standing: Standing
+    payable: Mapping[str, frozenset[str]]  # by node that owes: what can be chosen now answers these
     risk: Risk | None  # None: no model is trained
     heard_at: float | None  # when the last incident began that anybody told; None: nobody ever did
     defects: Sequence[Defect]
@@ -168,10 +171,10 @@ def read_past(
     history: ClusterHistory,
     now: float,
     risk: Risk | None = None,
-    required: Iterable[Workload] = (),
+    offered: Iterable[Demand] = (),
     nodes: AbstractSet[str] | None = None,
 ) -> Past:
-    """`risk`: a trained model; without one every node has the fleet's base rate. `required`: what
+    """`risk`: a trained model; without one every node has the fleet's base rate. `offered`: what
     can be chosen now; only a pass that asked for as much counts for it. `nodes`: of which standing
     and links are asked; None: of all."""
     recall = history.memory.recall
@@ -182,10 +185,12 @@ def read_past(
     imported = happened.incidents.begun(now)
     told_by_now = happened.notices[: after(happened.notices, now)]
     incidents = recall(_with_reported, imported, reports(told_by_now))
-    strength = _strength(history, findings, required)
+    strength = _strength(history, findings, offered)
+    stand = standing_of(happened, findings, now, strength, nodes)
     return Past(
         logbook=recall(logbook_of, *happened.logged),
-        standing=standing_of(happened, findings, now, strength, nodes),
+        standing=stand,
+        payable={node: _payable(stand, node, strength) for node in stand.owes},
         risk=risk,
         heard_at=float(incidents.start.max()) if len(incidents) else None,
         defects=recall(defects, by_now, findings, incidents),
@@ -195,6 +200,17 @@ def read_past(
         measured_s=history.experience.durations_s(),
         windows=recall(windows_told, happened.notices),
     )
+
+
+def _payable(stand: Standing, node: str, strength: Strength) -> frozenset[str]:
+    owed = stand.owes[node]
+    in_vain = {
+        name
+        for debt in owed
+        for name in debt.benchmarks
+        if not strength.would_answer(name, debt.campaign)
+    }
+    return frozenset(stand.owed_by(node)) - in_vain
 
 
 def standing_of(
@@ -227,19 +243,21 @@ def _categories(incidents: IncidentColumns) -> dict[str, dict[str, int]]:
 def _strength(
     history: ClusterHistory,
     findings: Mapping[tuple[str, str], Collection[str]],
-    required: Iterable[Workload],
+    offered: Iterable[Demand],
 ) -> Strength:
     """Of a benchmark that cannot be chosen now, a pass has to ask for what found defects."""
     demands = history.experience.demands()
-    by_benchmark: defaultdict[str, dict[Workload, None]] = defaultdict(dict)
-    for workload in required:
-        by_benchmark[workload.benchmark][workload] = None
-    offered = frozenset(by_benchmark)
+    by_name = defaultdict[str, list[Demand]](list)
+    for demand in offered:
+        by_name[demand.workload.benchmark].append(demand)
+    required: defaultdict[str, dict[Workload, None]] = defaultdict(dict)
+    for name, own in by_name.items():
+        required[name] = dict.fromkeys(demand.workload for demand in own)
     for (campaign, _), finders in findings.items():
-        for name in {*finders} - offered:
+        for name in {*finders} - by_name.keys():
             for demand in demands.get(campaign, {}).get(name, ()):
-                by_benchmark[name][demand.workload] = None
-    return Strength(demands=demands, required=by_benchmark)
+                required[name][demand.workload] = None
+    return Strength(demands=demands, required=required, offered=by_name)
 
 
 class Selector:
@@ -293,10 +311,10 @@ class Selector:
             past.logbook.statuses(Instants.now(event.nodes, instant), risk.covariates)
             for instant in instants
         ]
-        passed, view = past.standing.passed, statuses[-1]
+        stand, view = past.standing, statuses[-1]
         return Outlook(
             probabilities=np.max([risk.within(view, ahead_h) for view in statuses], axis=0),
-            proven=np.array([node in passed for node in event.nodes], dtype=bool),
+            proven=np.array([stand.is_proven(node) for node in event.nodes], dtype=bool),
             mixes=[mix_of(past.categories.get(node, {})) for node in event.nodes],
             ages_s=self._ages_s(event.nodes, [*names, *elsewhere], at),
             detection=learn_detection(
@@ -308,8 +326,18 @@ class Selector:
             ),
             durations_s=[offer.duration_s for offer in offered],
             assumed=tuple(self._assumed(event.nodes, risk, at)),
-            noted={n: why for n, why in bad_groups(past.logbook, view).items() if n in passed},
+            noted={
+                n: why for n, why in bad_groups(past.logbook, view).items() if stand.is_proven(n)
+            },
+            owed=self._owed(event.nodes, names),
         )
+
+    def _owed(self, nodes: Sequence[str], benchmarks: Sequence[str]) -> Flags | None:
+        payable = self.past.payable
+        if not any(node in payable for node in nodes):
+            return None
+        rows = [[name in payable.get(node, ()) for name in benchmarks] for node in nodes]
+        return np.array(rows, dtype=bool).reshape(len(nodes), len(benchmarks))
 
     def _risk(self, instants: Iterable[float]) -> Risk:
         """Without a model, the highest base rate that was known at one of these instants."""
@@ -337,7 +365,13 @@ class Selector:
             )
         for grouping, alone in past.logbook.strangers_in_group(nodes, risk.covariates).items():
             yield f"the {grouping} of {_some(alone)} is as all are: no other node of it is known"
-        unproven = [node for node in nodes if node not in past.standing.passed]
+        owing = [node for node in nodes if node in past.standing.owes]
+        if owing:
+            more = f"; also {_some(owing[1:])}" if owing[1:] else ""
+            yield (
+                f"a defect is presumed on {owing[0]}: {past.standing.why_unknown(owing[0])}{more}"
+            )
+        unproven = [node for node in nodes if node not in {*past.standing.passed, *owing}]
         if past.doubt:
             yield f"no pass counts: {past.doubt}"
         elif unproven:

@@ -12,7 +12,7 @@ from anubis.cli.pages import write_file
 from anubis.cli.remarks import say
 from anubis.cli.showing import AnswerForms
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
-from anubis.core.errors import AnubisError, UsageError
+from anubis.core.errors import AnubisError, OutputError, UsageError
 from anubis.core.records import CampaignKind
 from anubis.operations.campaigns import PlannedCampaign
 from anubis.operations.preparing import CampaignRequest
@@ -102,5 +102,5 @@ def _write_page(view: CampaignView) -> None:
     """A report in the default place must not cost the verdict its exit code."""
     try:
         showing.write_html(view, places.home() / "reports" / f"{view.campaign.id}.html")
-    except UsageError as error:
+    except OutputError as error:
         say(f"{error}; anubis report --html FILE writes it elsewhere")

@@ -41,7 +41,7 @@ from anubis.cli.serve import serve
 from anubis.cli.simulate import simulate
 from anubis.cli.tune import tune
 from anubis.cli.watch import watch
-from anubis.core.errors import AnubisError
+from anubis.core.errors import MISUSED, AnubisError
 
 app = typer.Typer(
     name="anubis",
@@ -50,7 +50,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": sorted(HELP)},
-    epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict.",
+    epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict, "
+    "64 wrong usage.",
 )
 VERBS = (
     accept,
@@ -131,7 +132,7 @@ def run() -> int:
         return fail(f'"{error.filename}": {str(error.strerror).lower()}: {reason}', 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's usage errors; it keeps their class private
-            return fail(misused(error), 2)
+            return fail(misused(error), MISUSED)
         traceback.print_exc()
         return fail("this is a bug in Anubis, and no verdict; please report the lines above", 2)
     return fail("interrupted", 2) if code == INTERRUPTED else code or 0

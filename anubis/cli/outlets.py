@@ -13,7 +13,7 @@ import os
 import sys
 from typing import TextIO, cast
 
-from anubis.core.errors import UsageError
+from anubis.core.errors import OutputError
 from anubis.core.text import shown
 
 # what stands for a sign that a terminal lacks; `?` alone is taken: it means unknown
@@ -47,7 +47,7 @@ class Outlet(io.TextIOWrapper):
 
 
 class StandardOutput(Outlet):
-    trouble: UsageError | None = None  # the answer is not whole
+    trouble: OutputError | None = None  # the answer is not whole
 
     def write_styled(self, text: str) -> int:
         try:
@@ -66,7 +66,7 @@ class StandardOutput(Outlet):
         """Whatever else is written goes nowhere, and the work goes on."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         if error.errno != errno.EPIPE:  # `anubis ... | head`: the reader has seen enough
-            self.trouble = UsageError(f"cannot write the answer to stdout: {error.strerror}")
+            self.trouble = OutputError(f"cannot write the answer to stdout: {error.strerror}")
 
 
 def check_answer() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anubis.cli.remarks import say
-from anubis.core.errors import UsageError
+from anubis.core.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from anubis.report.junit import JUnitSuite
@@ -48,4 +48,4 @@ def write_file(text: str, path: Path, kind: str) -> None:
     except OSError as error:
         if path.is_file():  # half a report helps nobody, and fills the disk of the history
             path.unlink(missing_ok=True)
-        raise UsageError(f'cannot write the {kind} "{path}": {error.strerror}') from None
+        raise OutputError(f'cannot write the {kind} "{path}": {error.strerror}') from None

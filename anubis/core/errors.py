@@ -1,8 +1,9 @@
 """Everything that can go wrong for a reason the user can act on.
 
-AnubisError                exit code 2
-├── UsageError             the command line asks for something impossible
-│   └── HostlistError      a node list that cannot be read
+AnubisError                exit code 2: no verdict
+├── UsageError             exit code 64 (EX_USAGE): the command line asks for something impossible
+│   ├── HostlistError      a node list that cannot be read
+│   └── UnknownNameError   a name or path that no file has; a ConfigError as well
 ├── ConfigError            a file under configs/ (or one like it) is not valid
 ├── CatalogError           a benchmark is absent, or does not describe itself
 ├── ContractError          a benchmark ran but broke the contract of its document
@@ -15,12 +16,18 @@ AnubisError                exit code 2
 ├── EvidenceError          what a job left behind cannot be read: logs, dumps, traces
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
 ├── Stopped                an operation was ended early, and it said how to go on
+├── OutputError            the answer could not be written
 ├── ExecutorError          no node can be reached any more (not just one)
 ├── OrchestratorError      who owns the nodes does not answer, or refuses
 └── StoreError             the history cannot be read or written
     ├── StoreUnreachableError  not for now: it may be asked again
     ├── CampaignTakenError     another process drives that campaign
-    └── UnknownCampaignError   the history has none of that name
+    └── UnknownRecordError     exit code 64: the history has none of that name
+        └── UnknownCampaignError
+
+Exit code 64 is for what the caller can only mend by asking otherwise: an option, a node list, a
+name that there is not, or a file that a verb was given and cannot take. It says nothing of any
+node, and leaves no trace. A configuration, criteria or a history that cannot be read end with 2.
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -31,6 +38,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MISUSED = 64  # as sysexits.h has it: EX_USAGE
+
 
 class AnubisError(Exception):
     """A condition the user can act on; the CLI prints it on one line and exits with its code."""
@@ -39,7 +48,7 @@ class AnubisError(Exception):
 
 
 class UsageError(AnubisError):
-    pass
+    exit_code = MISUSED
 
 
 class HostlistError(UsageError, ValueError):
@@ -47,6 +56,10 @@ class HostlistError(UsageError, ValueError):
 
 
 class ConfigError(AnubisError):
+    pass
+
+
+class UnknownNameError(UsageError, ConfigError):
     pass
 
 
@@ -94,6 +107,10 @@ class Stopped(AnubisError):
     pass
 
 
+class OutputError(AnubisError):
+    pass
+
+
 class ExecutorError(AnubisError):
     pass
 
@@ -114,7 +131,11 @@ class CampaignTakenError(StoreError):
     pass
 
 
-class UnknownCampaignError(StoreError):
+class UnknownRecordError(StoreError):
+    exit_code = MISUSED
+
+
+class UnknownCampaignError(UnknownRecordError):
     pass
 
 

@@ -934,10 +934,11 @@ class SelectionPolicy:
     ones, this share of all defects if it was never tried."""
     category_prior: float = 2.0
     """How many defects of all categories are added to the known ones of each category."""
-    above_p0: Literal["go", "run", "unknown"] = "go"
-    """What a gate does where a risk above p0 is left and no test is worth its time. `go`: the job
-    may start, and the answer says at which risk. `run`: all tests that lower the risk run first,
-    worth their time or not. `unknown`: no node passes."""
+    above_p0: Literal["go", "run", "unknown"] = "unknown"
+    """What a gate does if a risk above p0 is left after all tests that are worth their time.
+    `unknown`: no node passes. `run`: all tests that lower the risk run first, worth their time or
+    not; no node passes if even these leave too much. `go`: the job may start, and the answer says
+    at which risk."""
     silence_d: float = 30.0
     """For how many days after the last incident that was told silence is a sign of health. Longer
     silence lowers no risk."""

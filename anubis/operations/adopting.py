@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from anubis import config, criteria_files
-from anubis.core.errors import ConfigError, UsageError
+from anubis.core.errors import ConfigError, OutputError, UsageError
 from anubis.core.records import CriteriaSet, Criterion, MetricAlpha, Policy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.judging import CriteriaComparison, compare_sets
@@ -80,7 +80,7 @@ def write_policy(adoption: Adoption, path: Path) -> None:
             )
         draft.replace(path)
     except OSError as error:
-        raise UsageError(f'cannot write the policy "{path}": {error.strerror}') from None
+        raise OutputError(f'cannot write the policy "{path}": {error.strerror}') from None
     finally:
         draft.unlink(missing_ok=True)
 

@@ -162,9 +162,14 @@ def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignR
 
 
 @contextmanager
-def carried_out(request: CampaignRequest, caller: Caller) -> Iterator[CampaignResult]:
+def carried_out(
+    request: CampaignRequest,
+    caller: Caller,
+    beside: Callable[[History], None] = lambda history: None,
+) -> Iterator[CampaignResult]:
     """A campaign that is over. Its nodes are let go after the block, which may take long or fail:
-    whoever makes more of the result gives their own answer in it."""
+    whoever makes more of the result gives their own answer in it. `beside`: writes what belongs to
+    it; a campaign that is refused leaves no trace of either."""
     brief = preparing.read_request(request, caller)
     programs = brief.setting.programs()
     with caller.history() as history, ExitStack() as until_all_has_ended:
@@ -181,11 +186,14 @@ def carried_out(request: CampaignRequest, caller: Caller) -> Iterator[CampaignRe
             nodes = spared_nodes(brief, executor.nodes(), work, caller)
             plan = preparing.make_plan(brief, nodes, programs)
             cluster = identify(request.cluster, brief.setting.cluster)
-            enter(history, cluster, caller, [node.name for node in plan.nodes])
             campaign = _new_campaign(brief, plan, caller.clock(), executor, cluster.name)
-            held = until_all_has_ended.enter_context(
-                _hold(campaign, history, caller, partial(history.campaigns.begin, campaign))
-            )
+
+            def begin() -> None:
+                enter(history, cluster, caller, [node.name for node in plan.nodes])
+                beside(history)
+                history.campaigns.begin(campaign)
+
+            held = until_all_has_ended.enter_context(_hold(campaign, history, caller, begin))
             with _saying_how_to_go_on(campaign, held):
                 until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
             yield _drive(campaign, brief.setting, executor, history, caller, held)

@@ -7,12 +7,12 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from anubis import config
+from anubis import config, hostlist
 from anubis.core.clock import Time
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.records import ClusterIdentity
+from anubis.core.records import UNNAMED, ClusterIdentity
 from anubis.operations.caller import Caller
-from anubis.operations.executing import ray_address
+from anubis.operations.executing import ray_address, refuse_absent
 from anubis.store.clusters import unknown
 from anubis.store.history import ClusterHistory, History
 
@@ -64,21 +64,58 @@ def enter(
     return history.of(cluster.name)
 
 
+def find(
+    history: History, name: str | None, caller: Caller, nodes: Collection[str] = ()
+) -> tuple[ClusterHistory, ClusterIdentity | None]:
+    """What is known of the cluster that was named, by its file or as the history calls it; else of
+    the only one that the history knows, or of this machine. And who it is, for the history to know
+    once the request is not refused any more; None: nothing new can be said of it."""
+    names = history.clusters.names()
+    if name is None and names:
+        return history.only(), None
+    try:
+        file = name or THIS_MACHINE
+        cluster = identify(file, config.cluster(file))
+    except ConfigError:
+        if name in names:
+            return history.of(name), None
+        raise
+    if UNNAMED in names:  # what it held without a cluster may be of this one
+        return enter(history, cluster, caller, nodes), None
+    return history.of(cluster.name), cluster
+
+
 def resolve(
     history: History, name: str | None, caller: Caller, nodes: Collection[str] = ()
 ) -> ClusterHistory:
-    """What is known of the cluster that was named, by its file or as the history calls it; else of
-    the only one that the history knows, or of this machine."""
-    names = history.clusters.names()
-    if name is None and names:
-        return history.only()
-    try:
-        file = name or THIS_MACHINE
-        return enter(history, identify(file, config.cluster(file)), caller, nodes)
-    except ConfigError:
-        if name in names:
-            return history.of(name)
-        raise
+    """The same, and the history knows it from now on."""
+    part, cluster = find(history, name, caller, nodes)
+    return enter(history, cluster, caller, nodes) if cluster else part
+
+
+def refuse_strangers(
+    name: str | None, part: ClusterHistory, nodes: Collection[str], in_history: Collection[str]
+) -> None:
+    """Nodes of which nothing is known, and that the cluster cannot have, by its file."""
+    strangers = [node for node in nodes if node not in in_history]
+    if not strangers:
+        return
+    is_here = part.cluster == identify(THIS_MACHINE, config.cluster(THIS_MACHINE)).name
+    with suppress(ConfigError):
+        there = _all_nodes(config.cluster(name or (THIS_MACHINE if is_here else part.cluster)))
+        if there is not None:
+            refuse_absent(strangers, there)
+
+
+def _all_nodes(cluster: config.Cluster) -> list[str] | None:
+    """None: only its nodes can tell."""
+    match cluster:
+        case config.LocalCluster():
+            return [socket.gethostname()]
+        case config.SimulatedCluster():
+            return hostlist.expand(cluster.fleet.nodes)
+        case _:
+            return None
 
 
 def look_up(history: History, name: str | None) -> ClusterHistory:

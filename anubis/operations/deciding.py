@@ -13,8 +13,11 @@ from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import DefectPresumed, FleetEvent, JobAllocated, Notice, Tick
 from anubis.core.past.maintenance import open_windows
+from anubis.core.past.standing import Standing
 from anubis.core.records import (
     BenchmarkSpec,
+    ClusterIdentity,
+    Demand,
     Judgement,
     Node,
     Plan,
@@ -23,10 +26,11 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve, time_in
+from anubis.operations.clusters import enter, resolve, time_in
 from anubis.operations.naming import new_name
+from anubis.operations.results import CampaignResult
 from anubis.selector import Past, Selector, offers, read_past
-from anubis.store.history import ClusterHistory
+from anubis.store.history import ClusterHistory, History
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +63,24 @@ class Repertoire:
         return planning.plan(self.suite, [Node(name=name, sku="") for name in nodes], self.specs)
 
     @property
+    def demands(self) -> tuple[Demand, ...]:
+        return self.plan(("a node", "and its partner")).demands
+
+    @property
     def workloads(self) -> list[Workload]:
-        return [demand.workload for demand in self.plan(("a node", "and its partner")).demands]
+        return [demand.workload for demand in self.demands]
 
 
 def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> Decision:
     """Nothing runs, and no node is contacted. That nodes were added or upgraded or had an incident
     is kept: whoever asks about them next presumes a defect until they pass."""
+    repertoire = read_repertoire(terms)
     with caller.history() as history:
         part = resolve(history, terms.cluster, caller, event.nodes)
         time = time_in(part, caller)
         at = time.now
         if isinstance(event, DefectPresumed):
             part.notices.add(Notice(id=new_name(event.kind, at), at=at, event=event))
-        repertoire = read_repertoire(terms)
         past = past_of(part, at, repertoire).doubting(time.doubt)
         return decide(event, terms, repertoire, past, part, at)
 
@@ -93,12 +101,22 @@ def past_of(
 ) -> Past:
     """With the risk model that was trained for this cluster, if there is one. `nodes`: of which
     alone it is asked."""
-    file, required = places.risk_file(history.cluster), repertoire.workloads
+    file, offered = places.risk_file(history.cluster), repertoire.demands
     if not file.is_file():
-        return read_past(history, at, None, required, nodes)
+        return read_past(history, at, None, offered, nodes)
     from anubis.risk import trained
 
-    return read_past(history, at, trained.load(file), required, nodes)
+    return read_past(history, at, trained.load(file), offered, nodes)
+
+
+def standing_after(
+    campaign: CampaignResult, decision: Decision, repertoire: Repertoire, caller: Caller
+) -> Standing:
+    """What nodes owe still once the tests have answered."""
+    now = max(caller.clock(), campaign.view.campaign.finished_at or 0.0)
+    with caller.history() as history:
+        part = history.of(decision.cluster)
+        return past_of(part, now, repertoire, {*decision.nodes}).standing
 
 
 def decide(
@@ -111,6 +129,20 @@ def decide(
 ) -> Decision:
     """The decision is in the history when it is returned."""
     return history.decisions.add(weigh(event, terms, repertoire, past, history, at))
+
+
+def keep(
+    decision: Decision, cluster: ClusterIdentity | None, history: History, caller: Caller
+) -> None:
+    """With the cluster that it is about, if the history does not know it yet."""
+    with history.together():
+        if cluster:
+            enter(history, cluster, caller, decision.nodes)
+        add(decision, history)
+
+
+def add(decision: Decision, history: History) -> None:
+    history.of(decision.cluster).decisions.add(decision)
 
 
 def weigh(

@@ -47,11 +47,11 @@ def executor_of(
         )
         executor = until_all_has_ended.enter_context(closing(opened))
         if not missing_is_fine:
-            _refuse_absent(requested, [node.name for node in executor.nodes()])
+            refuse_absent(requested, [node.name for node in executor.nodes()])
         yield executor
 
 
-def _refuse_absent(requested: Sequence[str], present: Sequence[str]) -> None:
+def refuse_absent(requested: Sequence[str], present: Sequence[str]) -> None:
     names = set(present)
     absent = [name for name in requested if name not in names]
     if absent:

@@ -39,12 +39,13 @@ def risk_at_a_glance(
 
 def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGlance:
     model, trouble = _model(part.cluster)
-    past = read_past(part, now, model, repertoire.workloads)
+    past = read_past(part, now, model, repertoire.demands)
     horizon_h = repertoire.policy.horizon_h
     nodes = _watched(part, past, now)
     risk = model or base_rate(past.logbook, now)
     statuses = past.logbook.statuses(Instants.now(nodes, now), risk.covariates)
-    chances = risk.within(statuses, horizon_h)
+    owing = np.array([node in past.standing.owes for node in nodes], dtype=bool)
+    chances = np.where(owing, 1.0, risk.within(statuses, horizon_h))
     first = np.argsort(-chances, kind="stable")[:EXPLAINED].tolist() if model else []
     within = partial(risk.within, hours=horizon_h)
     looks = model is not None and model.model.looks

@@ -14,6 +14,7 @@ from anubis.report.wording import called, chance, lasting, names
 if TYPE_CHECKING:
     from anubis.report.documents import GateLine
 
+OWING_NAMED = 1  # nodes that a sentence says what they owe of
 UNFIT_NAMED = 2  # nodes out of service that a sentence gives the reason of
 LINKS_NAMED = 3  # bad links that a sentence names
 TESTS_NAMED = 3
@@ -27,6 +28,7 @@ def fields(result: GateResult) -> GateLine:
         "links": [{"nodes": nodes, "reason": why} for nodes, why in result.links.items()],
         "unknown": result.unknown,
         "unfit": result.unfit,
+        "owing": result.owing,
         "needs": list(dict.fromkeys(test.benchmark for test in result.missing_tests)),
         "budget_short": result.doubt == "budget",
         "remaining": result.decision.remaining,
@@ -67,6 +69,10 @@ def _reasons(result: GateResult) -> Iterator[str]:
         yield from (
             f"{node}: {' '.join(why.split())}" for node, why in islice(result.doubts.items(), 1)
         )
+        owing = [node for node in result.owing if node in result.unknown]
+        yield from (f"{node}: {result.owing[node]}" for node in owing[:OWING_NAMED])
+        if owing[OWING_NAMED:]:
+            yield f"also owing an answer: {called(owing[OWING_NAMED:])}"
 
 
 def _why_unknown(result: GateResult) -> str:
@@ -77,8 +83,11 @@ def _why_unknown(result: GateResult) -> str:
             tests = names([test.benchmark for test in result.missing_tests], TESTS_NAMED)
             longest = lasting(result.decision.longest_s)
             return f"tests would have to run first ({tests}; {longest} a node)"
+        case "owed":
+            return "no test of this gate answers all that is owed"
         case "policy":
-            return f"no test is worth its time at {_risk_left(result)}"
+            tests = "the tests leave" if result.decision.tests else "no test is worth its time at"
+            return f"{tests} {_risk_left(result)}"
     return "not known to be healthy"
 
 

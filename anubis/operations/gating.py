@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import JobAllocated
 from anubis.core.past.maintenance import open_windows
+from anubis.core.past.standing import Standing
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve, time_in
+from anubis.operations.clusters import find, refuse_strangers, time_in
 from anubis.operations.deciding import (
     USUAL,
     Terms,
-    decide,
+    add,
+    keep,
     past_of,
     read_repertoire,
+    standing_after,
     weigh,
 )
 from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
@@ -38,36 +43,45 @@ def gate(
     """Nothing runs on nodes that are unfit according to the history or under maintenance at any
     time of the job, nor unless it `may_test`.
     `unknown_passes`: a node may pass that a test could not judge. `is_kept`: the decision is in the
-    history before anything runs; else whoever asks keeps it."""
+    history before anything runs, with the campaign that carries it out; else whoever asks keeps it.
+    A gate that is refused leaves no trace."""
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
+    repertoire = read_repertoire(terms)
     with caller.history() as history:
-        part = resolve(history, terms.cluster, caller, nodes)
+        part, cluster = find(history, terms.cluster, caller, nodes)
         time = time_in(part, caller)
-        repertoire = read_repertoire(terms)
         past = past_of(part, time.now, repertoire, {*nodes, *terms.partners}).doubting(time.doubt)
-        keep = decide if is_kept else weigh
-        decision = replace(keep(job, terms, repertoire, past, part, time.now), cluster=part.cluster)
-    caller.decided(decision)
-    standing = past.standing
-    maintained = {
-        node: sentence(window, time.now)
-        for node, window in open_windows(past.windows, time.now, time.now + duration_s).items()
-        if node in nodes
-    }
-    unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
-    links = past.links_among(nodes)
-    asks = not unfit and not links
-    runs = asks and (may_test or not decision.tests)
+        refuse_strangers(terms.cluster, part, nodes, past.logbook.nodes)
+        weighed = weigh(job, terms, repertoire, past, part, time.now)
+        decision = replace(weighed, cluster=part.cluster)
+        standing = past.standing
+        maintained = {
+            node: sentence(window, time.now)
+            for node, window in open_windows(past.windows, time.now, time.now + duration_s).items()
+            if node in nodes
+        }
+        unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
+        links = past.links_among(nodes)
+        asks = not unfit and not links and (unknown_passes or not _unpaid(decision, standing))
+        runs = asks and (may_test or not decision.tests)
+        if is_kept and not (runs and decision.tests):
+            keep(decision, cluster, history, caller)
     doubt = _doubt(decision, terms, repertoire.policy) if runs or not asks else "tests"
+    if not asks and not unfit and not links:
+        doubt = "owed"
+    caller.decided(decision)
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
         tested = _tested(campaign)
-        judged = {node: tested.get(node, standing.judgement(node)) for node in nodes}
+        if campaign and standing.owes:
+            standing = standing_after(campaign, decision, repertoire, caller)
+        judged = {node: _judged(node, tested, standing) for node in nodes}
         judged |= dict.fromkeys(maintained, Judgement.UNKNOWN)  # nothing is held against them
         result = GateResult(
             decision=decision,
             judged=_doubted(judged) if doubt else judged,
             links={**links, **_tested_links(campaign, nodes)},
             unfit=unfit,
+            owing={node: why for node in nodes if (why := standing.why_unknown(node))},
             campaign=campaign,
             is_tested=runs,
             doubt=doubt,
@@ -91,7 +105,7 @@ def _tests(
         return nullcontext()
     from anubis.operations.testing import carried_out_tests  # half of what a gate loads
 
-    return carried_out_tests(decision, terms, caller)
+    return carried_out_tests(decision, terms, caller, beside=partial(add, decision))
 
 
 def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
@@ -99,7 +113,23 @@ def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
         return ""
     if terms.budget != Budget():
         return "budget"
-    return "policy" if policy.above_p0 == "unknown" else ""
+    return "" if policy.above_p0 == "go" else "policy"
+
+
+def _unpaid(decision: Decision, standing: Standing) -> bool:
+    """Whether a node owes what none of these tests answers: then they cannot let it pass."""
+    chosen = defaultdict[str, set[str]](set)
+    for test in decision.tests:
+        for node in test.nodes:
+            chosen[node].add(test.benchmark)
+    return any(not chosen[node].issuperset(standing.owed_by(node)) for node in decision.nodes)
+
+
+def _judged(node: str, tested: Mapping[str, Judgement], standing: Standing) -> Judgement:
+    """By its test, unless it owes more than that answered; else by the history."""
+    judged = tested.get(node, standing.judgement(node))
+    is_owing = judged is Judgement.HEALTHY and node in standing.owes
+    return Judgement.UNKNOWN if is_owing else judged
 
 
 def _tested(campaign: CampaignResult | None) -> dict[str, Judgement]:

@@ -23,6 +23,7 @@ from anubis.core.past.changes import (
 from anubis.core.past.events import Notice
 from anubis.core.past.happened import Happened
 from anubis.core.past.maintenance import open_windows, windows_told
+from anubis.core.past.standing import Standing
 from anubis.core.past.status import Incident, Repair, Validation, Watch
 from anubis.core.past.tracks import IncidentColumns
 from anubis.core.past.traits import NodeTraits
@@ -124,7 +125,7 @@ def glance_at(
             node=node,
             cluster=history.cluster,
             judgement=Judgement.UNKNOWN if window else stand.judgement(node),
-            why=sentence(window, now) if window else stand.unfit.get(node, ""),
+            why=sentence(window, now) if window else _why(stand, node),
             hold=holds.get(node),
             last=results[-1] if results else None,
             passed=stand.passed.get(node, {}),
@@ -146,6 +147,10 @@ def glance_at(
         looks=tuple(history.looks.all()),
         diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),
     )
+
+
+def _why(stand: Standing, node: str) -> str:
+    return stand.unfit.get(node) or stand.why_unknown(node)
 
 
 def _stale(

@@ -159,10 +159,10 @@ def approve(
     drive: Callable[[int], bool] | None = None,
 ) -> KeptFleet:
     """Have done what was proposed: all of it, or nothing. `drive`: as `keep` takes it."""
-    with caller.history() as history:
+    with caller.history() as history, history.together():
         part = resolve(history, keeping.cluster, caller)
         time = time_in(part, caller)
-        with history.together(), part.keeping.turn(caller.name(), time) as turn:
+        with part.keeping.turn(caller.name(), time) as turn:
             _Hand(keeping, history, part, caller).abide(turn, time.now)
             keeper = turn.keeper(keeping.policy)
             is_left_to_others = bool(keeping.acting) and keeping.policy.acts_on_nodes
@@ -339,14 +339,15 @@ class _Hand:
         watches = self._part.watches.all()
         watched = {w.node for w in watches if w.until is None or w.until > at}
         held = {hold.node for hold in self._part.holds.current(at)}
-        vouched = past.standing.passed.keys() | past.standing.unfit.keys()
+        stand = past.standing
+        unproven = (node for node in watched if stand.judgement(node) is Judgement.UNKNOWN)
         return Waited(
             at=at,
             risk=risks(past, sorted(watched), at, horizon_h) if self._policy.spares else {},
             watched=frozenset(watched),
-            unproven=frozenset() if time.doubt else frozenset(watched - vouched),
-            proven=frozenset() if time.doubt else frozenset(past.standing.passed),
-            owes=frozenset(past.standing.owes),
+            unproven=frozenset() if time.doubt else frozenset(unproven),
+            proven=frozenset() if time.doubt else frozenset(stand.passed),
+            owes=frozenset(stand.owes),
             unreachable=frozenset(held | past.standing.down),
             incidents=open_incidents(past.incidents, at),
             ended=last_ends(past.incidents, in_incidents, at),

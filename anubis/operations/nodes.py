@@ -48,8 +48,10 @@ def nodes(
             jobs=_jobs_on(name, seen),
             hold=holds.get(name),
             last=last.get(name),
+            judgement=past.standing.judgement(name),
             unfit=past.standing.unfit.get(name, ""),
             maintenance=_maintenance(name, time.now, past, seen),
+            owes=past.standing.why_unknown(name),
         )
         for name in shown
     ]

@@ -14,7 +14,13 @@ from pathlib import Path
 
 from anubis import catalog, config, criteria_files, places
 from anubis.core.campaign import planning
-from anubis.core.errors import NothingLearnedError, TopologyError, UsageError, did_you_mean
+from anubis.core.errors import (
+    ConfigError,
+    NothingLearnedError,
+    TopologyError,
+    UsageError,
+    did_you_mean,
+)
 from anubis.core.fabric import Fabric, Part, Placement, one_switch, place
 from anubis.core.judging.units import without_distance
 from anubis.core.network import wiring
@@ -443,7 +449,7 @@ def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
         if spec and spec.metric(limit.metric) is None:
             hint = did_you_mean(limit.metric, [metric.name for metric in spec.metrics])
             where = f" (limits {limit.table})" if limit.table else ""
-            raise UsageError(
+            raise ConfigError(
                 f'the policy has a limit for "{limit.metric}"{where}, which {limit.benchmark} '
                 f"does not measure; {hint}"
             )
@@ -454,7 +460,7 @@ def _refuse_unknown_settings(policy: Policy, programs: catalog.Catalog) -> None:
     names = [setting.name for spec in programs.specs.values() for setting in spec.settings]
     for rule in policy.expectations if names else ():
         if not any(fnmatchcase(name, rule.setting) for name in names):
-            raise UsageError(
+            raise ConfigError(
                 f'the policy expects something of the setting "{rule.setting}", which no program '
                 f"tells; {did_you_mean(rule.setting, names)}"
             )
@@ -470,4 +476,4 @@ def _refuse_unknown_alphas(policy: Policy, programs: catalog.Catalog) -> None:
         if not any(family.fits(*metric) for metric in metrics):
             name = f"{rule.benchmark} {rule.metric}"
             hint = did_you_mean(name, [" ".join(metric) for metric in metrics])
-            raise UsageError(f'the policy has an alpha for "{name}", which fits no metric; {hint}')
+            raise ConfigError(f'the policy has an alpha for "{name}", which fits no metric; {hint}')

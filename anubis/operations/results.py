@@ -13,7 +13,8 @@ from anubis.core.records import Criterion, Judgement
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
 
-Doubt = Literal["budget", "policy", "tests", ""]  # tests: they would have to run, and may not
+# tests: they would have to run, and may not; owed: no test that can be chosen answers what is owed
+Doubt = Literal["budget", "policy", "tests", "owed", ""]
 BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
 
 
@@ -37,6 +38,7 @@ class GateResult:
     judged: Mapping[str, Judgement]
     links: BadLinks
     unfit: Mapping[str, str]  # nodes that are out of service or under maintenance, and why
+    owing: Mapping[str, str]  # nodes that owe an answer still: what, and since when
     campaign: CampaignResult | None  # that carried the decision out
     is_tested: bool  # whatever the decision asked for was run; else the answer was known before
     doubt: Doubt  # what lets no node pass while too much risk is left
@@ -101,8 +103,10 @@ class GateResult:
 class SweepResult:
     decision: Decision
     campaign: CampaignResult | None  # that carried it out
+    owing: Mapping[str, str]  # idle nodes that owe an answer still: what, and since when
 
     @property
     def judgement(self) -> Judgement:
-        """Healthy where no test was worth its time."""
-        return self.campaign.judgement if self.campaign else Judgement.HEALTHY
+        """Healthy if no test was worth its time, and no node owes an answer."""
+        judgement = self.campaign.judgement if self.campaign else Judgement.HEALTHY
+        return Judgement.UNKNOWN if judgement is Judgement.HEALTHY and self.owing else judgement

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from anubis import config
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.past.events import Tick
 from anubis.core.past.maintenance import open_windows
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, resolve, time_in
+from anubis.operations.clusters import THIS_MACHINE, find, refuse_strangers, time_in
 from anubis.operations.deciding import (
     USUAL,
     Terms,
+    add,
     busy_nodes,
-    decide,
+    keep,
     past_of,
     read_repertoire,
+    standing_after,
+    weigh,
 )
 from anubis.operations.results import SweepResult
 from anubis.operations.sparing import others_work, without
@@ -34,19 +39,28 @@ def sweep(
 ) -> SweepResult:
     """The idle nodes most at risk, tested within a budget: of these, or of all in the history.
     `name`: of the campaign."""
+    repertoire = read_repertoire(terms)
     with caller.history() as history:
-        part = resolve(history, terms.cluster, caller, nodes or ())
+        part, cluster = find(history, terms.cluster, caller, nodes or ())
         time = time_in(part, caller)
         if time.doubt:
             caller.remark(time.doubt)
-        repertoire = read_repertoire(terms)
         past = past_of(part, time.now, repertoire).doubting(time.doubt)
+        refuse_strangers(terms.cluster, part, nodes or (), past.logbook.nodes)
         work = others_work(_described(terms.cluster), past.windows, time.now)
         idle = Tick(nodes=tuple(without(_idle(nodes, past, part, time.now), work, caller)))
-        decision = decide(idle, terms, repertoire, past, part, time.now)
+        weighed = weigh(idle, terms, repertoire, past, part, time.now)
+        decision = replace(weighed, cluster=part.cluster)
+        if not decision.tests:
+            keep(decision, cluster, history, caller)
     caller.decided(decision)
-    with carried_out_tests(decision, terms, caller, name) as campaign:
-        result = SweepResult(decision=decision, campaign=campaign)
+    beside = partial(add, decision)
+    with carried_out_tests(decision, terms, caller, name, beside=beside) as campaign:
+        standing = past.standing
+        if campaign and standing.owes:
+            standing = standing_after(campaign, decision, repertoire, caller)
+        owing = {node: why for node in idle.nodes if (why := standing.why_unknown(node))}
+        result = SweepResult(decision=decision, campaign=campaign, owing=owing)
         caller.swept(result)
     return result
 

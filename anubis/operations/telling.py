@@ -64,10 +64,10 @@ def tell(
 ) -> Receipt:
     """Keep an event. It changes what is known of its nodes for whoever asks next.
     `id`: whoever may tell it twice gives it one. `at`: when it happened, if not now."""
-    with caller.history() as history:
+    with caller.history() as history, history.together():
         (answer,) = tell_all([Telling(event=event, id=id, at=at, cluster=cluster)], history, caller)
-    if isinstance(answer, AnubisError):
-        raise answer
+        if isinstance(answer, AnubisError):
+            raise answer
     return answer
 
 

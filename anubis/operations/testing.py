@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -17,17 +17,23 @@ from anubis.operations.clusters import THIS_MACHINE, refuse_unreachable
 from anubis.operations.deciding import Terms
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.results import CampaignResult
+from anubis.store.history import History
 
 FEWEST_PARTNERS = 4  # if one of them turns out to be bad, others are there
 
 
 @contextmanager
 def carried_out_tests(
-    decision: Decision, terms: Terms, caller: Caller, name: str = ""
+    decision: Decision,
+    terms: Terms,
+    caller: Caller,
+    name: str = "",
+    *,
+    beside: Callable[[History], None] = lambda history: None,
 ) -> Iterator[CampaignResult | None]:
     """One campaign, in which each node runs its own tests; None where nothing is to run.
     Where nothing was learned of such nodes yet, they teach in it what is normal.
-    Its nodes are let go after the block."""
+    Its nodes are let go after the block. `beside`: writes what belongs to the campaign."""
     if not decision.tests:
         yield None
         return
@@ -49,12 +55,12 @@ def carried_out_tests(
     )
     with ExitStack() as until_answered:
         try:
-            result = until_answered.enter_context(carried_out(request, caller))
+            result = until_answered.enter_context(carried_out(request, caller, beside))
         except NothingLearnedError:
             if terms.criteria or terms.budget != Budget():
                 raise
             first = _acceptance(request, tested, caller)
-            result = until_answered.enter_context(carried_out(first, caller))
+            result = until_answered.enter_context(carried_out(first, caller, beside))
         yield result
 
 

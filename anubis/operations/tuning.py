@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anubis import config
-from anubis.core.errors import ConfigError, UsageError, did_you_mean
+from anubis.core.errors import ConfigError, OutputError, UsageError, did_you_mean
 from anubis.core.judging.tuning import Tuned
 from anubis.core.judging.tuning import tune as search
 from anubis.core.judging.units import Units, latest, units
@@ -113,13 +113,13 @@ def write_suite(tuning: Tuning, path: Path, suite: str | None = None) -> None:
         text = retuned(source.read_text(encoding="utf-8"), position, row.settings)
         draft.write_text(text, encoding="utf-8")
         if not _reads_as(draft, replace(before, benchmarks=expected)):
-            raise UsageError(
+            raise OutputError(
                 f'the entry cannot be changed in the text of "{source}"; put this into it: '
                 + snippet(entry.parameters)
             )
         draft.replace(path)
     except OSError as error:
-        raise UsageError(f'cannot write the suite "{path}": {error.strerror}') from None
+        raise OutputError(f'cannot write the suite "{path}": {error.strerror}') from None
     finally:
         draft.unlink(missing_ok=True)
 
@@ -133,9 +133,9 @@ def _settable(tuning: Tuning) -> TuningRow:
         )
     (row,) = tuning.rows
     if row.tuned.refusal:
-        raise UsageError(f"nothing to write: {row.tuned.refusal}")
+        raise OutputError(f"nothing to write: {row.tuned.refusal}")
     if row.unsettable:
-        raise UsageError(f"nothing was written: {row.unsettable}")
+        raise OutputError(f"nothing was written: {row.unsettable}")
     return row
 
 

@@ -175,6 +175,8 @@ class GateLine(TypedDict):
     unknown: Sequence[str]
     unfit: Mapping[str, str]
     """Nodes that are out of service, and why."""
+    owing: Mapping[str, str]
+    """Nodes that owe an answer: to which benchmarks, and since when."""
     needs: Sequence[str]
     """Tests that would have to run first, where nothing may run."""
     budget_short: bool
@@ -510,9 +512,13 @@ class NodeLine(TypedDict):
     code: str
     verdict_at: float | None
     campaign: str
+    judgement: Judgement
+    """As a gate has it that runs nothing."""
     unfit: str
     maintenance: str
     """Why the history has it out of service; empty: it has not."""
+    owes: str
+    """Which benchmarks it left unanswered, and since when; empty: none."""
 
 
 class HappenedLine(TypedDict):
@@ -723,7 +729,7 @@ class StandingLine(TypedDict):
     judgement: Judgement
     """As a gate has it that runs nothing."""
     why: str
-    """It is out of service; empty: it is not."""
+    """It is out of service, or owes an answer; empty: neither."""
     holder: str | None
     """What has it now: a campaign."""
     held_since: float | None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.lifecycle.events import SeenJob, SeenNode
 from anubis.core.past.status import Validation
+from anubis.core.records import Judgement
 from anubis.core.text import one_line
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, json_line, lasting, moment
@@ -25,6 +26,7 @@ STANDINGS = (  # in the first line, in this order
     "kept from jobs by others",
     "down",
     "out of service by the history",
+    "owing an answer",
     "at work",
     "being measured",
     "kept for others",
@@ -42,8 +44,10 @@ class NodeView:
     jobs: Mapping[str, SeenJob]
     hold: Hold | None = None
     last: Validation | None = None  # the last verdict on it
+    judgement: Judgement = Judgement.UNKNOWN  # as a gate has it that runs nothing
     unfit: str = ""  # why the history has it out of service
     maintenance: str = ""  # until when, and why
+    owes: str = ""  # what it left unanswered, and since when
 
 
 def headline(views: Sequence[NodeView], cluster: str) -> str:
@@ -63,6 +67,8 @@ def standing(view: NodeView) -> str:
         return "down"
     if view.unfit:
         return "out of service by the history"
+    if view.owes:
+        return "owing an answer"
     if view.jobs:
         return "at work"
     if view.hold:
@@ -71,7 +77,7 @@ def standing(view: NodeView) -> str:
 
 
 def show(views: Sequence[NodeView], now: float, console: Console) -> None:
-    rows = table("node", "state", "work", "last verdict", "why it is out", gap=2)
+    rows = table("node", "state", "work", "last verdict", "why it is out or unknown", gap=2)
     for view in views:
         state = view.seen.state if view.seen else "-"
         add_row(rows, view.node, state, _work(view, now), _verdict(view), _why_out(view))
@@ -105,8 +111,10 @@ def fields(view: NodeView) -> NodeLine:
         "code": last.code if last else "",
         "verdict_at": last.at if last else None,
         "campaign": last.campaign if last else "",
+        "judgement": view.judgement,
         "unfit": view.unfit,
         "maintenance": view.maintenance,
+        "owes": view.owes,
     }
 
 
@@ -136,6 +144,6 @@ def _why_out(view: NodeView) -> str:
     if view.maintenance:
         return view.maintenance
     if seen is None or not seen.cordon:
-        return view.unfit or (seen.meaning if seen else "") or "-"
+        return view.unfit or view.owes or (seen.meaning if seen else "") or "-"
     whose = f" ({seen.cordoned_by})" if seen.cordoned_by else ""
     return f"{one_line(seen.cordon)}{whose}"

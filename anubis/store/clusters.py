@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.errors import StoreError, UnknownRecordError, did_you_mean
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
@@ -86,7 +86,7 @@ class Clusters:
         with self._database.writing() as connection:
             names = _names(connection)
             if old not in names:
-                raise StoreError(unknown(old, names))
+                raise UnknownRecordError(unknown(old, names))
             if new in names:
                 raise StoreError(
                     f'cluster "{new}" is in the history already: its nodes and those of "{old}"'

@@ -94,7 +94,11 @@ class Database:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What this thread reads and writes in the block is one transaction."""
+        """What this thread reads and writes in the block is one transaction, or part of the one
+        that it is in."""
+        if self._joined() is not None:
+            yield
+            return
         with self.writing() as connection:
             self._of_thread.connection = connection
             try:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
-from anubis.core.errors import StoreError
+from anubis.core.errors import UnknownRecordError
 from anubis.core.past.status import Incident, Watch
 from anubis.core.past.traits import NodeTraits
 from anubis.store.campaigns import forget_campaign
@@ -100,7 +100,7 @@ class Imports:
             keys = [imported.key for imported in _newest(connection)]
             if key not in keys:
                 numbers = ", ".join(map(str, keys[:SUGGESTED])) or "there is none"
-                raise StoreError(f"import {key} is not in the history; known: {numbers}")
+                raise UnknownRecordError(f"import {key} is not in the history; known: {numbers}")
             return _forget(connection, key)
 
 

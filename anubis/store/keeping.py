@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from anubis.core.clock import ClockReading, KeptClock, Time, tell_time
-from anubis.core.errors import StoreError
+from anubis.core.errors import UnknownRecordError
 from anubis.core.lifecycle.actions import (
     OPEN,
     Docket,
@@ -525,7 +525,9 @@ def action_of(connection: sa.Connection, cluster: str, id: int) -> LifeAction:
     query = ACTIONS.select().where(ACTIONS.c.cluster == cluster, ACTIONS.c.id == id)
     action = next(ACTIONS.records(connection, query), None)
     if action is None:
-        raise StoreError(f'cluster "{cluster}" has no action {id}: anubis actions lists them')
+        raise UnknownRecordError(
+            f'cluster "{cluster}" has no action {id}: anubis actions lists them'
+        )
     return action
 
 

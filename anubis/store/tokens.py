@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from anubis.core.errors import StoreError, did_you_mean
+from anubis.core.errors import StoreError, UnknownRecordError, did_you_mean
 from anubis.store.database import Database
 from anubis.store.mapping import Prose, RecordTable
 
@@ -71,7 +71,7 @@ class Tokens:
         with self._database.writing() as connection:
             valid = [token.name for token in _all(connection) if token.revoked_at is None]
             if name not in valid:
-                raise StoreError(f'no token "{name}" is valid; {did_you_mean(name, valid)}')
+                raise UnknownRecordError(f'no token "{name}" is valid; {did_you_mean(name, valid)}')
             revoked = sa.update(TOKENS.table).where(TOKENS.c.name == name)
             connection.execute(revoked.values(revoked_at=at))
 

@@ -16,7 +16,11 @@ seconds() { # a limit as Slurm writes it (1-02:03:04, 02:03:04, 03:04) as Anubis
 limit=$(seconds "$(timeout 3 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%l)")
 answer=$(timeout --kill-after=1 "$DEADLINE_S" "$ANUBIS" gate "$SLURM_JOB_NODELIST" \
   --duration "${limit:-$LONGEST}" --budget "$BUDGET" --cluster "$CLUSTER" 2>&1)
-case $? in 124 | 137) answer="no answer within $DEADLINE_S s" ;; esac
+case $? in
+  124 | 137) answer="no answer within $DEADLINE_S s" ;;
+  64) # Anubis was asked wrongly: no node is at fault, and every job would meet the same
+    logger -t anubis-prolog "no job is looked at until this is mended: $(printf '%s' "$answer" | tail -n 1)" ;;
+esac
 
 # By its words: a command that is broken ends with 1, too.
 sentence=$(printf '%s\n' "$answer" | grep -m 1 -E '^(go|no-go|unknown)[:,]')

@@ -7,7 +7,8 @@ ANUBIS=/opt/anubis/.venv/bin/anubis
 CLUSTER=prod
 
 # Whether a job may begin where Anubis does not know: run, or wait. It does not know when it is
-# silent (dead, hung, misinstalled) and when its answer is "unknown".
+# silent (dead, hung, misinstalled), when its answer is "unknown", and when it is asked wrongly (by a
+# setting in this file): the system's log (anubis-prolog) names that mistake, as it holds for all jobs.
 #   run   the job begins as if there were no gate
 #   wait  Slurm puts the job back, and tries again two minutes later at the earliest
 WHEN_UNKNOWN=run

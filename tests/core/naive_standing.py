@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from anubis.core.past.events import Notice
-from anubis.core.past.standing import ANY, MOST_OWED, Owed, Standing
+from anubis.core.past.standing import ANY, MOST_OWED, Standing, Unanswered
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.past.strength import Strength
 from anubis.core.records import Judgement
@@ -84,7 +84,7 @@ class _Trail:
     going_on: list[Incident | Repair] = field(default_factory=list)
     defect: Validation | None = None  # the last that is not disproved
     found_by: dict[str, str] = field(default_factory=dict)  # benchmarks, and in which campaigns
-    debts: list[Owed] = field(default_factory=list)
+    debts: list[Unanswered] = field(default_factory=list)
 
     def take(
         self,
@@ -115,7 +115,7 @@ class _Trail:
     def _owe(self, record: Validation, at: float) -> None:
         owed = tuple(sorted(record.owes))
         self.debts.append(
-            Owed(benchmarks=owed, campaign=record.campaign, code=record.code, since=at)
+            Unanswered(benchmarks=owed, campaign=record.campaign, code=record.code, since=at)
         )
         for name in owed:
             self.passed.pop(name, None)
@@ -136,7 +136,7 @@ class _Trail:
             left += [replace(debt, benchmarks=tuple(names))] if names else []
         self.debts = left
 
-    def _answers(self, result: Validation, debt: Owed, name: str) -> bool:
+    def _answers(self, result: Validation, debt: Unanswered, name: str) -> bool:
         if name in result.inapplicable:
             return True
         is_passed = result.judgement is Judgement.HEALTHY and name in result.benchmarks

@@ -300,6 +300,7 @@ def test_a_gate_that_tests_nothing_says_go_exactly_where_every_rule_allows_it(hi
         judged={node: known.judgement(node) for node in NODES},
         links={},
         unfit=known.unfit,
+        owing={},
         campaign=None,
         is_tested=False,
         doubt="",

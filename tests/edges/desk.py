@@ -87,6 +87,9 @@ def check_line(line: dict[str, Any]) -> None:
     validator(line["type"]).validate(line)
 
 
+NO_VERDICT = (2, 64)  # exit codes; tests/edges/test_refused.py holds which means what
+
+
 @dataclass(frozen=True)
 class Done:
     code: int

@@ -20,7 +20,7 @@ from tests.edges.desk import ANUBIS, FLOW, Desk, Done, eventually
 
 
 def assert_refused(done: Done, *words: str) -> None:
-    assert done.code == 2, done
+    assert done.code == 64, done
     assert done.out == ""
     assert len(done.err.splitlines()) == 1, done.err
     assert done.err.startswith("anubis: error: ")
@@ -459,7 +459,7 @@ def test_a_slip_on_the_command_line_is_one_line_too(near, words, sentence):
 @pytest.mark.parametrize("words", ["", "bench"])
 def test_no_verb_at_all_shows_the_help_and_is_no_success(near, words):
     done = near.run(*words.split())
-    assert done.code == 2
+    assert done.code == 64
     assert "Usage: anubis" in done.out
     assert "Traceback" not in done.err
 

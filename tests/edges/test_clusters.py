@@ -90,7 +90,7 @@ def test_what_one_cluster_passed_or_was_told_proves_and_presumes_nothing_of_the_
 def test_where_there_are_several_clusters_a_verb_asks_which_and_every_answer_says_it(two):
     for words in (["gate", "n1", "--duration", "1h"], ["select", "n1", "--event", "tick"]):
         done = two.ask(*words, *two.tiny)
-        assert (done.code, done.out) == (2, "")
+        assert (done.code, done.out) == (64, "")
         assert 'the history knows clusters "north", "south": name one with --cluster' in done.err
     assert two.run("history", "clusters").out.split() == ["north", "south"]
     assert "on cluster south, campaign" in two.run("report").out
@@ -101,7 +101,7 @@ def test_where_there_are_several_clusters_a_verb_asks_which_and_every_answer_say
     decided = two.ask("select", "n1", "--event", "tick", *two.tiny, "--cluster", "north")
     assert decided.out.splitlines()[0] == "run nothing on n1 (north)"
     unknown = two.run("history", "show", "--cluster", "nort")
-    assert (unknown.code, unknown.err.count("\n")) == (2, 1)
+    assert (unknown.code, unknown.err.count("\n")) == (64, 1)
     assert 'the history knows no cluster "nort"; did you mean "north"?' in unknown.err
 
 
@@ -131,7 +131,7 @@ def test_tests_on_a_cluster_that_was_not_named_are_refused_with_what_to_say(near
     assert (answered.code, answered.out.splitlines()[0]) == (0, "go: n1 (cluster fleet)")
     near.ask("select", "n1", "--event", "node-added", *tiny)
     refused = near.ask("gate", "n1", "--duration", "24h", *tiny)
-    assert refused.code == 2
+    assert refused.code == 64
     assert 'tests have to run on cluster "fleet": say with --cluster' in refused.err
 
 

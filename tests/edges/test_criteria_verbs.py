@@ -20,7 +20,7 @@ from anubis import catalog
 from anubis.core.records import Judgement, MetricAlpha, Verdict
 from anubis.operations.policy_text import line_of, with_alphas
 from anubis.store.history import History
-from tests.edges.desk import ROOT, Desk, Done
+from tests.edges.desk import NO_VERDICT, ROOT, Desk, Done
 
 pytestmark = pytest.mark.long
 
@@ -222,7 +222,8 @@ def test_what_cannot_be_compared_is_an_error_and_no_difference(near, words):
     file = str(learned(near))
     paths = (file,) if words[0] == "absent.json" else (file, file)
     done = near.run("criteria", "diff", *paths, *words)
-    assert (done.code, done.out) == (2, "")
+    assert done.code in NO_VERDICT
+    assert not done.out
     assert words[-1] in done.err
 
 
@@ -316,7 +317,8 @@ def test_an_excluded_node_teaches_nothing(near):
 def test_what_cannot_be_learned_from_is_one_clear_error(near, words, said):
     accept(near)
     done = near.run("learn", "--out", "none", *words)
-    assert (done.code, done.out) == (2, "")
+    assert done.code in NO_VERDICT
+    assert not done.out
     assert said in done.err
     assert done.err.count("\n") == 1
     assert not (near.folder / "none").exists()
@@ -489,7 +491,7 @@ def test_adopting_takes_only_the_metrics_that_are_named_and_never_overwrites(nea
     assert (rule["type"], rule["benchmark"], rule["metric"]) == ("adoption", "flow", "speed")
     other = near.write("other.yaml", "summary: not the one to change\n")
     refused = near.run("criteria", "adopt", folder, "--write", str(other))
-    assert refused.code == 2
+    assert refused.code == 64
     assert "exists; name another file" in refused.err
 
 

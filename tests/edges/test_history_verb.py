@@ -66,7 +66,7 @@ def test_only_the_last_are_shown_and_of_strangers_nothing(lived):
     assert len(everything) == 2 + 1 + 8 + 1
     assert lived.run("history", "show", "--last", "3", "--json").lines == everything[-3:]
     done = lived.run("history", "show", "m[1-3]")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (64, "")
     assert done.err == "anubis: error: the history knows nothing of m[1-3]\n"
 
 
@@ -202,7 +202,7 @@ def test_an_empty_list_is_no_error(near, verb, sentence, form):
 )
 def test_where_there_is_nothing_one_line_says_so(near, words, told):
     done = near.run("history", *words)
-    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert (done.code, done.out, len(done.err.splitlines())) == (64, "", 1)
     assert told in done.err
 
 

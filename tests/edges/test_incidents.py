@@ -423,13 +423,13 @@ def test_one_incident_is_enough_and_none_is_no_success(near) -> None:
     assert near.run("import", "incidents", str(one), "-m", mapping).code == 0
     none = near.write("none.csv", table("n1,fan,soon,"))
     done = near.run("import", "incidents", str(none), "-m", mapping)
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (64, "")
     assert done.err.splitlines() == [
         'left out: 1 record (line 2 ("soon")): the start cannot be read as a time',
         f'anubis: error: "{none}" has no usable incident: nothing was imported',
     ]
     only = near.run("import", "incidents", str(one), "-m", mapping, "--nodes", "n[2-3]")
-    assert only.code == 2
+    assert only.code == 64
     assert '(line 2 ("n1")): the node is not in the list' in only.err
 
 
@@ -465,7 +465,7 @@ def test_a_file_that_cannot_be_read_is_one_line(near, content: Any, sentence: st
     if content:
         file.write_bytes(content)
     done = near.run("import", "incidents", str(file), "--mapping", "lanl")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (64, "")
     assert done.err == f'anubis: error: cannot read "{file}": {done.err.split(": ")[-1]}'
     assert sentence in done.err
 

@@ -77,7 +77,7 @@ def test_two_answers_at_once_are_refused_before_anything_runs(near):
     assert done.code == 3
     assert "exclude each other" in done.out
     done = near.run("gate", "n1", "--duration", "1h", "--junit", "no/such.xml")
-    assert (done.code, "--junit" in done.err) == (2, True)
+    assert (done.code, "--junit" in done.err) == (64, True)
 
 
 def cases(near, name):

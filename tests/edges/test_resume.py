@@ -271,7 +271,7 @@ def test_a_campaign_is_not_resumed_with_another_program(desk):
     file = desk.programs / "spin.py"
     file.write_text(file.read_text().replace('"version": "1"', '"version": "2"'))
     done = desk.run("accept", "--resume")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (64, "")
     assert 'benchmark "spin" is no longer the one' in done.err
     assert desk.began() == WAITS_AT
 
@@ -284,5 +284,5 @@ def test_a_campaign_that_is_not_finished_is_neither_shown_nor_judged_nor_learned
         (name,) = connection.execute("SELECT id FROM campaigns").fetchone()
     for verb in ("report", "judge", "learn"):
         done = desk.run(verb, "--campaign", name)
-        assert (done.code, done.out) == (2, "")
+        assert (done.code, done.out) == (64, "")
         assert f"anubis accept --resume --campaign {name}" in done.err

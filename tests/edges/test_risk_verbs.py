@@ -13,7 +13,7 @@ from anubis.core.past.status import Incident, Watch
 from anubis.risk.learning import spells_of
 from anubis.risk.splits import TESTED
 from anubis.store.history import History
-from tests.edges.desk import Done
+from tests.edges.desk import NO_VERDICT, Done
 
 DAY_S = 86_400.0
 NODES = [f"node{number:02}" for number in range(12)]
@@ -155,7 +155,7 @@ def test_risk_shows_what_the_model_knows_of_each_node(anubis, home, tmp_path):
 )
 def test_what_cannot_be_done_is_said_in_one_line(anubis, home, words, complaint):
     found = anubis(home, *words)
-    assert found.code == 2
+    assert found.code in NO_VERDICT
     assert complaint in found.err
     assert len(found.err.splitlines()) == 1
 

@@ -145,12 +145,12 @@ def test_without_a_topology_all_count_as_being_on_one_switch_and_that_is_said(ne
 )
 def test_what_cannot_be_scanned_is_one_sentence(near, words, sentence):
     done = scan(near, *words)
-    assert done.code == 2
+    assert done.code == 64
     assert done.out == ""
     assert sentence in done.err.splitlines()[-1]
 
 
 def test_a_topology_of_other_nodes_is_refused(near):
     done = scan(near, nodes="gpu[1-4]")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (64, "")
     assert "the topology knows none of gpu[1-4]: it has n[1-12]" in done.err

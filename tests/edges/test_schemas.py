@@ -91,5 +91,5 @@ def test_the_verb_lists_the_types_and_prints_the_schema_of_each(entry, made):
     assert json.loads(entry("schema", "verdict").out) == made["verdict"]
     Draft202012Validator(json.loads(entry("schema", "lines").out)).validate(LEFT_OUT)
     unknown = entry("schema", "verdit")
-    assert (unknown.code, unknown.out) == (2, "")
+    assert (unknown.code, unknown.out) == (64, "")
     assert unknown.err == 'anubis: error: no type "verdit"; did you mean "verdict"?\n'

@@ -968,7 +968,7 @@ links: [{below: "l[1-2]", above: "s[1-2]"}, {below: l3, above: s1}]
 def test_a_file_that_is_not_there_and_one_that_is_no_fabric_are_one_line(near):
     for name, words in (("gone.yaml", "there is no file"), ("exmaple", 'did you mean "example"')):
         done = near.run("topology", "show", "--topology", name)
-        assert done.code == 2
+        assert done.code == 64
         assert words in done.err
         assert done.err.count("\n") == 1
 

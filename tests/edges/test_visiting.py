@@ -150,7 +150,7 @@ def test_who_rings_is_called_back_and_who_has_no_password_is_not(monkeypatch):
 )
 def test_what_cannot_be_looked_at_is_refused_with_a_sentence(near: Desk, words, sentence):
     done = near.run("doctor", *words)
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (64, "")
     assert sentence in done.err
 
 

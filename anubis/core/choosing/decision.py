@@ -123,7 +123,9 @@ class Outlook:
     """What is known of the nodes of an event, a row for each, when it is decided."""
 
     probabilities: Floats  # of an incident within the horizon, going by the risk model alone
-    proven: Flags  # whether a node passed anything since its last incident or defect
+    proven: (
+        Flags  # whether a node passed anything since its last incident or defect, and owes nothing
+    )
     mixes: Sequence[Mapping[str, float]]  # how often which category
     ages_s: Floats  # nodes x benchmarks: since each was passed; infinite where it was not
     detection: Detection
@@ -132,6 +134,7 @@ class Outlook:
     partners: tuple[str, ...] = ()  # nodes that are proven, to be met
     assumed: tuple[str, ...] = ()
     noted: Mapping[str, str] = field(default_factory=dict)  # by node: what is bad about its group
+    owed: Flags | None = None  # nodes x benchmarks: what each has to pass, whatever else is known
 
 
 def mix_of(incidents: Mapping[str, int]) -> Mapping[str, float]:
@@ -164,6 +167,7 @@ def choose_tests(
         busy=outlook.busy,
         together=together,
         budget=budget or Budget(),
+        owed=outlook.owed,
     )
     p0, _ = _bearable(event, outlook, policy)
     if policy.above_p0 == "run" and isinstance(event, JobAllocated):

@@ -280,6 +280,15 @@ class Menu:
     busy: Sequence[int] = ()  # nodes, while one is tested: more than 1 with partners
     together: bool = True  # one subset for all nodes; otherwise each node gets its own
     budget: Budget = Budget()
+    owed: Flags | None = None  # nodes x benchmarks that must run there, whatever they are worth
+
+    @cached_property
+    def musts(self) -> tuple[tuple[int, int], ...]:
+        """Groups and benchmarks that somebody in the group owes."""
+        if self.owed is None or not self.owed.any():
+            return ()
+        owed = np.array([self.owed[list(group)].any(axis=0) for group in self.groups])
+        return tuple((int(group), int(benchmark)) for group, benchmark in np.argwhere(owed))
 
     @cached_property
     def finders(self) -> Flags:
@@ -311,7 +320,8 @@ class Menu:
 def choose(
     menu: Menu, *, p0: float, worth: float = 0.0, among: Collection[tuple[int, int]] | None = None
 ) -> Choice:
-    """Algorithm 1; nothing is chosen whose drop per node-second is less than `worth`.
+    """Algorithm 1; nothing is chosen whose drop per node-second is less than `worth`, but first of
+    all what is owed, as far as the budget reaches.
 
     What one group runs says nothing of another: on a heap of what is best for each, the best of
     all is on top, and only the group that it is for has to look again. Among equals the larger
@@ -333,6 +343,28 @@ def choose(
     busy_s = [0.0] * len(menu.groups)
     taken: list[tuple[int, int, float]] = []
     tested = set[int]()
+
+    def take(group: int, benchmark: int, gain: float) -> None:
+        """Unless the budget does not reach so far."""
+        nonlocal left, total_s
+        ends_s = busy_s[group] + menu.durations_s[benchmark]
+        spent_s = total_s + menu.costs_s.item(benchmark)
+        if len(menu.groups[group]) * len(tested | {group}) > menu.budget.nodes:
+            offered[group] = False
+            return
+        if not (
+            _within(ends_s, menu.budget.seconds) and _within(spent_s, menu.budget.node_seconds)
+        ):
+            offered[group, order == benchmark] = False
+            return
+        tested.add(group)
+        taken.append((group, benchmark, p * gain))
+        open_[group][kinds_of[benchmark]] = 0.0
+        left -= gain
+        busy_s[group], total_s = ends_s, spent_s
+
+    for group, benchmark in menu.musts:
+        take(group, benchmark, float(open_[group][kinds_of[benchmark]].sum()))
     groups = np.flatnonzero(offered.any(axis=1)) if p * left > p0 else ()
     heap = [best(int(group)) for group in groups]
     heapq.heapify(heap)
@@ -340,18 +372,7 @@ def choose(
         minus_rate, minus_gain, group, benchmark = heap[0]
         if not minus_gain < 0 or p * -minus_rate < worth:
             break
-        ends_s = busy_s[group] + menu.durations_s[benchmark]
-        spent_s = total_s + menu.costs_s.item(benchmark)
-        if len(menu.groups[group]) * len(tested | {group}) > menu.budget.nodes:
-            offered[group] = False
-        elif _within(ends_s, menu.budget.seconds) and _within(spent_s, menu.budget.node_seconds):
-            tested.add(group)
-            taken.append((group, benchmark, p * -minus_gain))
-            open_[group][kinds_of[benchmark]] = 0.0
-            left += minus_gain
-            busy_s[group], total_s = ends_s, spent_s
-        else:
-            offered[group, order == benchmark] = False
+        take(group, benchmark, -minus_gain)
         heapq.heapreplace(heap, best(group))
     return _choice(menu, taken, np.where(open_ > 0, menu.exposure.open, 0.0))
 

@@ -33,7 +33,7 @@ from anubis.core.records import (
 ANSWERED = (Ended.MEASURED, Ended.NOT_APPLICABLE)
 OF_ALL_AT_ONCE = ("all", "batches")
 
-Asked = tuple[str, str]  # a benchmark, and with which parameters
+Question = tuple[str, str]  # a benchmark, and with which parameters
 
 
 def leaves_open(judgement: Judgement, code: str) -> bool:
@@ -49,11 +49,11 @@ def unanswered(
 ) -> dict[str, tuple[str, ...]]:
     """By name: what the nodes owe that were found defective or unknown. `own`: the verdicts on each
     node alone."""
-    found = {node.node: node.judgement for node in nodes if _is_open(node)}
-    answered = _answered(executions, found) if found else {}
+    judged = {node.node: node.judgement for node in nodes if _is_open(node)}
+    answered = _answered(executions, judged) if judged else {}
     return {
         node: _owed_by(node, judgement, plan, own.get(node, ()), answered[node])
-        for node, judgement in found.items()
+        for node, judgement in judged.items()
     }
 
 
@@ -63,8 +63,8 @@ def _is_open(node: NodeVerdict) -> bool:
 
 def _answered(
     executions: Iterable[Execution], nodes: Collection[str]
-) -> defaultdict[str, set[Asked]]:
-    answered = defaultdict[str, set[Asked]](set)
+) -> defaultdict[str, set[Question]]:
+    answered = defaultdict[str, set[Question]](set)
     for execution in executions:
         if execution.final and execution.ended in ANSWERED:
             workload = execution.step.workload
@@ -75,7 +75,7 @@ def _answered(
 
 
 def _owed_by(
-    node: str, judgement: Judgement, plan: Plan, own: Sequence[Verdict], answered: set[Asked]
+    node: str, judgement: Judgement, plan: Plan, own: Sequence[Verdict], answered: set[Question]
 ) -> tuple[str, ...]:
     missing = [v for v in own if leaves_open(v.judgement, v.code)]
     named = {verdict.benchmark for verdict in missing if verdict.benchmark}
@@ -83,11 +83,11 @@ def _owed_by(
         return tuple(sorted(named))
     if own and not missing:
         return ()
-    asked = _asked_of(node, plan)
-    owed = named | {benchmark for benchmark, parameters in asked - answered}
+    questions = _questions_to(node, plan)
+    owed = named | {benchmark for benchmark, _ in questions - answered}
     if not owed:  # lost after its last answer, or not where the fabric can tell
         of_fabric = {w.benchmark for w in plan.crossing if missing and _is_of_fabric(missing)}
-        owed = of_fabric or {benchmark for benchmark, _ in asked}
+        owed = of_fabric or {benchmark for benchmark, _ in questions}
     return tuple(sorted(owed))
 
 
@@ -95,13 +95,13 @@ def _is_of_fabric(missing: Iterable[Verdict]) -> bool:
     return all(verdict.code != LOST for verdict in missing)
 
 
-def _asked_of(node: str, plan: Plan) -> set[Asked]:
+def _questions_to(node: str, plan: Plan) -> set[Question]:
     """A partner is asked what takes several. Where nobody can tell, it was all."""
     entries = [entry for phase in plan.phases for entry in phase.entries]
-    asked = [entry for entry in entries if _is_asked(entry, node, plan)]
+    own = [entry for entry in entries if _is_asked(entry, node, plan)]
     return {
         (entry.workload.benchmark, entry.workload.parameters)
-        for entry in [entry for entry in asked if _tells_of_one(entry)] or asked or entries
+        for entry in list(filter(_tells_of_one, own)) or own or entries
     }
 
 

@@ -6,8 +6,8 @@ event that presumes one. It proves nothing while an incident or a repair goes on
 is dated in the future proves nothing before that time has come.
 
 What a node left unanswered in a campaign (`core.judging.unanswered` says what that is) it owes
-until it passes it in a later one, asked for no less, or the program says that it does not apply.
-Whatever else it passes meanwhile, nothing is known of it.
+until it passes it in a later one that asks for no less, or the program says that it does not apply.
+Until then nothing is known of it, whatever else it passes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Result = tuple[float, _Kind, Validation]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owed:
+class Unanswered:
     """Benchmarks that a node did not answer in one campaign, nor passed since."""
 
     benchmarks: tuple[str, ...]  # by name
@@ -56,10 +56,11 @@ class Owed:
     code: str  # of the verdict on the node there
     since: float
 
-    def __str__(self) -> str:
+    def naming(self, benchmarks: Sequence[str]) -> str:
+        """In words, some of them."""
         day = datetime.fromtimestamp(self.since, UTC)
         return (
-            f"{_named(self.benchmarks)} since {day:%Y-%m-%d %H:%M} UTC (campaign {self.campaign}:"
+            f"{_named(benchmarks)} since {day:%Y-%m-%d %H:%M} UTC (campaign {self.campaign}:"
             f" {self.code})"
         )
 
@@ -71,7 +72,7 @@ class Standing:
     passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
     counted: Mapping[str, Mapping[str, float]]  # and when with all that is required of it
     unfit: Mapping[str, str]  # nodes that are out of service, and why
-    owes: Mapping[str, tuple[Owed, ...]]  # by node: what it has to pass, the oldest first
+    owes: Mapping[str, tuple[Unanswered, ...]]  # by node: what it has to pass, the oldest first
     down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
     early: frozenset[str]  # nodes with a pass that is dated in the future
 
@@ -95,8 +96,12 @@ class Standing:
 
     def why_unknown(self, node: str) -> str:
         """What it owes and since when; empty if it owes nothing."""
-        owed = self.owes.get(node, ())
-        return f"it owes an answer: {'; '.join(map(str, owed))}" if owed else ""
+        named, parts = set[str](), []
+        for owed in self.owes.get(node, ()):
+            if new := [name for name in owed.benchmarks if name not in named]:
+                parts.append(owed.naming(new))
+                named.update(new)
+        return f"it owes an answer: {'; '.join(parts)}" if parts else ""
 
 
 def standing(
@@ -277,7 +282,7 @@ class _Trail:
             self.counted.update(dict.fromkeys(counting, result.at))
 
     @property
-    def still_owed(self) -> tuple[Owed, ...]:
+    def still_owed(self) -> tuple[Unanswered, ...]:
         """By campaign, the oldest first."""
         if not self.owed:
             return ()
@@ -285,7 +290,7 @@ class _Trail:
         for campaign, name in sorted(self.owed):
             names[campaign].append(name)
         return tuple(
-            Owed(
+            Unanswered(
                 benchmarks=tuple(names[campaign]),
                 campaign=campaign,
                 code=self.owed[campaign, names[campaign][0]].code,

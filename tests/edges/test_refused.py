@@ -1,0 +1,132 @@
+"""A refused request leaves no trace in the history, whichever verb it was, and says so by its exit
+code: 64 where only other words help, 2 where a file cannot be read."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from anubis.core.errors import MISUSED
+
+UNREADABLE = 2
+WORDS = {  # requests by the exit code of their refusal
+    MISUSED: [
+        "gate gpu[01-04] --duration 24h --cluster fleet.yaml",
+        "gate gpu[01-04] --duration 24h",
+        "gate gpu[01-04] --duration 24h --no-tests --cluster fleet.yaml",
+        "gate NODES --duration 24h --cluster nobody",
+        "gate NODES --duration never --cluster fleet.yaml",
+        "gate NODES[1 --duration 24h --cluster fleet.yaml",
+        "gate NODES --duration 24h --cluster fleet.yaml --budget much",
+        "gate NODES --duration 24h --cluster fleet.yaml --suite none",
+        "gate NODES --duration 24h --cluster fleet.yaml --policy none",
+        "gate NODES --duration 24h --cluster fleet.yaml --on-unknown perhaps",
+        "gate NODES",
+        "gate",
+        "select NODES --event node-added --cluster fleet.yaml --suite none",
+        "select NODES --event incident-reported --category gpu --cluster fleet.yaml --policy none",
+        "select NODES --event incident-reported --cluster fleet.yaml",
+        "select NODES --event fleet-upgraded --cluster nobody",
+        "select NODES --event job-allocated --cluster fleet.yaml",
+        "select NODES --event unheard-of",
+        "sweep gpu[01-04] --cluster fleet.yaml",
+        "sweep --budget much --cluster fleet.yaml",
+        "sweep --suite none --cluster fleet.yaml",
+        "sweep --cluster nobody",
+        "accept gpu[01-04] --cluster fleet.yaml",
+        "accept --cluster fleet.yaml --suite none",
+        "accept --cluster nobody",
+        "accept --resume --campaign accept-of-nobody",
+        "validate gpu[01-04] --cluster fleet.yaml",
+        "validate --resume",
+        "scan gpu[01-04] --cluster fleet.yaml",
+        "scan --cluster fleet.yaml --cover --full",
+        "locate gpu[01-04] --cluster fleet.yaml",
+        "tell unheard-of NODES",
+        "tell node-added NODES --cluster nobody",
+        "tell incident-reported NODES --cluster fleet.yaml",
+        "tell incident-reported NODES --category gpu --at 2999-01-01 --cluster fleet.yaml",
+        "tell job-ended --job 4711 --cluster fleet.yaml",
+        "keep --cluster nobody",
+        "keep --cluster fleet.yaml --keeping none",
+        "keep --cluster fleet.yaml --do 4711",
+        "actions --cluster nobody",
+        "nodes gpu[01-04] --cluster fleet.yaml",
+        "diagnose 4711 --cluster nobody",
+        "diagnose 4711 --cluster fleet.yaml",
+        "watch 4711 --cluster fleet.yaml",
+        "import incidents good.csv --cluster fleet.yaml --mapping none",
+        "import incidents broken.csv --cluster unheard-of",  # other columns than the mapping names
+        "import nodes broken.csv --cluster unheard-of",
+        "learn --campaign accept-of-nobody",
+        "judge --campaign accept-of-nobody",
+        "report --campaign accept-of-nobody",
+        "report --unheard-of",
+        "tune flow --campaign accept-of-nobody",
+        "tune none",
+        "history forget --import 4711",
+        "history rename nobody somebody",
+        "history show NODES --cluster nobody",
+        "token make n/a",
+        "token make fine --scope everything",
+        "token revoke nobody",
+        "risk train --cluster nobody",
+        "simulate none",
+        "bench run none",
+    ],
+    UNREADABLE: [
+        "gate NODES --duration 24h --cluster fleet.yaml --suite broken.yaml",
+        "select NODES --event node-added --cluster fleet.yaml --suite broken.yaml",
+        "sweep --cluster fleet.yaml --suite broken.yaml",
+        "accept --cluster broken.yaml",
+        "tell node-added NODES --cluster broken.yaml",
+        "keep --cluster fleet.yaml --keeping broken.yaml",
+    ],
+}
+REFUSED = [(code, words) for code, listed in WORDS.items() for words in listed]
+
+
+def kept(history):
+    """Every row of every table."""
+    if not history.exists():
+        return []
+    with closing(sqlite3.connect(history)) as connection:
+        return [line for line in connection.iterdump() if line.startswith("INSERT")]
+
+
+def ask(near, words, node):
+    return near.run(*words.replace("NODES", node).split())
+
+
+@pytest.fixture
+def files(near):
+    near.write("broken.yaml", "{")
+    near.write("broken.csv", "node;;;\n1")
+    near.write("good.csv", "node,category,start\nn1,gpu,2026-11-01T08:00\n")
+    return near
+
+
+def test_a_refused_request_leaves_no_trace_and_its_exit_code_says_why(files, fleet):
+    before, trouble = kept(fleet.history), []
+    assert before
+    for code, words in REFUSED:
+        done = ask(fleet, words, "n1")
+        if done.code != code or kept(fleet.history) != before:
+            new = [line for line in kept(fleet.history) if line not in before]
+            trouble.append(f"{words}: {done.code} instead of {code}, {done.err[-200:]} {new}")
+            before = kept(fleet.history)
+    assert not trouble, "\n".join(trouble)
+
+
+def test_a_refused_request_is_not_the_first_thing_that_a_history_holds(files):
+    files.fleet()
+    trouble = []
+    for _, words in REFUSED:
+        done = ask(files, words, "n1")
+        rows = [row for row in kept(files.history) if "alembic_version" not in row]
+        if rows or done.code in (0, 1):
+            trouble.append(f"{words}: {done.code}, {done.err[-200:]}, {rows}")
+            files.history.unlink()
+    assert not trouble, "\n".join(trouble)
