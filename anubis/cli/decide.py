@@ -205,6 +205,8 @@ class SweepAnswerer(Answerer):
             deciding.show(result.decision, as_json=False, why=self._why)
         elif self._why:
             deciding.show_reasons(result.decision)
+        if result.owing:
+            deciding.show_owing(result.owing)
 
 
 def _terms(

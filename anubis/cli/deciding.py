@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anubis.cli import answer
 from anubis.core.choosing.decision import Decision
 from anubis.report import decision as reports
+from anubis.report.wording import called
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
@@ -20,6 +22,13 @@ def show(decision: Decision, *, as_json: bool, why: bool) -> None:
         show_reasons(decision)
     else:
         answer.write_brief(reports.brief(decision))
+
+
+def show_owing(owing: Mapping[str, str]) -> None:
+    """Nodes that no test of this suite and budget lets answer."""
+    node, why = next(iter(owing.items()))
+    more = f"; also {called([*owing][1:])}" if len(owing) > 1 else ""
+    answer.write_paragraph(f"unknown still: {node}: {why}{more}")
 
 
 def show_reasons(decision: Decision, view: CampaignView | None = None) -> None:

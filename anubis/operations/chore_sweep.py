@@ -58,7 +58,10 @@ def _begin(task: ChoreTask, schedule: SweepChore) -> ChoreRecord:
     result = sweep(free, _terms(task, schedule, limit), task.caller, name=name)
     if result.campaign is None:
         looked_at = f"{len(free)} of {counted(len(lives), 'node')}"
-        return task.unchanged(f"no test is worth its time now, on {looked_at}", campaign="")
+        owing = (
+            f"; {counted(len(result.owing), 'node')} still owe an answer" if result.owing else ""
+        )
+        return task.unchanged(f"no test is worth its time now, on {looked_at}{owing}", campaign="")
     return _swept(task, name)
 
 

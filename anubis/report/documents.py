@@ -515,8 +515,9 @@ class NodeLine(TypedDict):
     judgement: Judgement
     """As a gate has it that runs nothing."""
     unfit: str
-    maintenance: str
     """Why the history has it out of service; empty: it has not."""
+    maintenance: str
+    """Until when it is under maintenance, and why; empty: it is not."""
     owes: str
     """Which benchmarks it left unanswered, and since when; empty: none."""
 

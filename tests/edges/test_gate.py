@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -556,7 +558,7 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
 )
 def test_what_makes_no_sense_is_refused_in_one_line(near, words, complaint):
     done = near.run(*words)
-    assert done.code == 2
+    assert done.code == 64
     assert done.out == ""
     assert complaint in done.err
     assert len(done.err.splitlines()) == 1
@@ -614,3 +616,73 @@ def test_select_only_decides_and_every_event_is_answered(near):
         assert kept["incident-reported"].category == "psu"
         assert kept["job-allocated"].horizon_s == 24 * 3600
         assert history.campaigns.newest(limit=9) == []
+
+
+# --- what a node left unanswered -------------------------------------------------------------
+
+
+@pytest.fixture
+def owing(near):
+    """A desk whose simulated fleet of eight was accepted; `near.lost` vanished meanwhile, and did
+    well in all of another suite since, as all did."""
+    near.program("pulse.sh", PULSE)
+    near.program("third.sh", PULSE.replace("pulse", "third"))
+    entry = near.flow(repeats=1)
+    near.two = near.suite(entry, entry | {"benchmark": "pulse"}, name="two.yaml")
+    near.third = near.suite(entry | {"benchmark": "third"}, name="third.yaml")
+    troubled, near.well = near.fleet("trouble.yaml", lost_share=0.125), near.fleet()
+    near.write("trouble.yaml", {**json.loads(Path(troubled).read_text()), "name": "fleet"})
+    first = near.ask("accept", "--cluster", troubled, "--suite", near.two, "--json")
+    (near.lost,) = first.summary["unknown"]
+    later = near.ask("accept", "--cluster", near.well, "--suite", near.third, "--json")
+    assert (later.code, len(later.summary["healthy"])) == (0, 8)
+    return near
+
+
+def test_a_node_that_was_lost_is_unknown_to_every_verb_until_it_answers(owing):
+    """Whatever else it passed since: a prolog reads exit codes only."""
+    where = ("--cluster", owing.well, "--suite", owing.two)
+    ask = ("gate", owing.lost, "--duration", "24h", *where)
+    for more in ((), ("--suite", owing.third)):
+        done = owing.ask(*ask, *more, "--no-tests")
+        assert (done.code, "go" in done.out.split()[0]) == (2, False), done.out
+        assert f"{owing.lost}: it owes an answer: " in done.out.splitlines()[0]
+        assert " since 20" in done.out.splitlines()[0]
+        assert "NODE-LOST" in done.out.splitlines()[0]
+    line = owing.ask(*ask, "--no-tests", "--json").summary
+    assert (line["answer"], list(line["owing"]), line["unknown"]) == (
+        "unknown",
+        [owing.lost],
+        [owing.lost],
+    )
+    (node,) = owing.run("nodes", owing.lost, "--cluster", owing.well, "--json").lines
+    assert (node["judgement"], node["standing"]) == ("unknown", "owing an answer")
+    (standing,) = owing.run("history", "standing", owing.lost, "--json").lines
+    assert standing["judgement"] == "unknown"
+    assert standing["why"] == node["owes"] == line["owing"][owing.lost]
+    others = owing.ask("gate", "n[1-8]", "--duration", "24h", *where, "--no-tests", "--json")
+    assert (others.code, others.summary["unknown"]) == (2, [owing.lost])
+
+    swept = owing.ask("sweep", *where, "--json", "--budget", "1nh")
+    assert swept.lines[0]["tests"][0]["nodes"] == [owing.lost]
+    assert swept.code == 0, swept.out
+    assert owing.ask(*ask, "--no-tests").code == 0
+    (node,) = owing.run("nodes", owing.lost, "--cluster", owing.well, "--json").lines
+    assert (node["judgement"], node["owes"]) == ("healthy", "")
+
+
+def test_a_gate_first_lets_a_node_answer_what_it_owes(owing):
+    where = ("--cluster", owing.well, "--suite", owing.two)
+    done = owing.ask("gate", owing.lost, "--duration", "1m", *where, "--json")
+    assert (done.code, done.summary["answer"], done.summary["owing"]) == (0, "go", {})
+
+
+def test_a_gate_whose_suite_lacks_what_is_owed_runs_nothing_and_says_so(owing):
+    where = ("--cluster", owing.well, "--suite", owing.third)
+    before = ran(owing)
+    done = owing.ask("gate", owing.lost, "--duration", "24h", *where)
+    assert (done.code, ran(owing)) == (2, before)
+    assert done.out.startswith("unknown: no test of this gate answers all that is owed: ")
+    swept = owing.ask("sweep", owing.lost, *where)
+    assert swept.code == 2
+    assert "unknown still: " in swept.out

@@ -33,7 +33,7 @@ from anubis.core.records import (
 ANSWERED = (Ended.MEASURED, Ended.NOT_APPLICABLE)
 OF_ALL_AT_ONCE = ("all", "batches")
 
-Question = tuple[str, str]  # a benchmark, and with which parameters
+Demanded = tuple[str, str]  # a benchmark, and with which parameters
 
 
 def leaves_open(judgement: Judgement, code: str) -> bool:
@@ -63,8 +63,8 @@ def _is_open(node: NodeVerdict) -> bool:
 
 def _answered(
     executions: Iterable[Execution], nodes: Collection[str]
-) -> defaultdict[str, set[Question]]:
-    answered = defaultdict[str, set[Question]](set)
+) -> defaultdict[str, set[Demanded]]:
+    answered = defaultdict[str, set[Demanded]](set)
     for execution in executions:
         if execution.final and execution.ended in ANSWERED:
             workload = execution.step.workload
@@ -75,7 +75,7 @@ def _answered(
 
 
 def _owed_by(
-    node: str, judgement: Judgement, plan: Plan, own: Sequence[Verdict], answered: set[Question]
+    node: str, judgement: Judgement, plan: Plan, own: Sequence[Verdict], answered: set[Demanded]
 ) -> tuple[str, ...]:
     missing = [v for v in own if leaves_open(v.judgement, v.code)]
     named = {verdict.benchmark for verdict in missing if verdict.benchmark}
@@ -95,7 +95,7 @@ def _is_of_fabric(missing: Iterable[Verdict]) -> bool:
     return all(verdict.code != LOST for verdict in missing)
 
 
-def _questions_to(node: str, plan: Plan) -> set[Question]:
+def _questions_to(node: str, plan: Plan) -> set[Demanded]:
     """A partner is asked what takes several. Where nobody can tell, it was all."""
     entries = [entry for phase in plan.phases for entry in phase.entries]
     own = [entry for entry in entries if _is_asked(entry, node, plan)]
