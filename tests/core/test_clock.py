@@ -151,7 +151,7 @@ def test_nothing_is_ever_later_than_now(trusted, doubted, reading):
 
 # --- what is dated by it -------------------------------------------------------------------
 
-NO_TIMES = {"confidence", "mix"}  # floats that say something else
+NO_TIMES = {"confidence", "mix", "begin", "end"}  # floats that say something else, or what is planned
 
 
 def made(hint, at):
