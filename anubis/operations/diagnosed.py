@@ -67,14 +67,25 @@ def diagnose_due(
         return tuple(_with_outcomes(part.diagnoses.since(now - policy.repeat_s), part))
 
 
+def undiagnosed_since(part: ClusterHistory, now: float) -> tuple[float, ...]:
+    """When the jobs that nobody has diagnosed so far ended, or since when they stand still."""
+    return tuple(patient.at for patient in _patients(part, now))
+
+
 def _due(part: ClusterHistory, policy: DiagnosisPolicy, now: float) -> list[_Patient]:
-    jobs = {job.id: job for job in part.jobs.all()}
+    note(list(_silent(part.jobs.since(now), policy, part, now)), part)
+    return _patients(part, now)
+
+
+def _patients(part: ClusterHistory, now: float) -> list[_Patient]:
+    lately = {job.id: job for job in part.jobs.since(now - LATELY_S)}
     times: dict[str, list[float]] = {}
     for diagnosis in part.diagnoses.since(0.0):
         times.setdefault(diagnosis.job, []).append(diagnosis.at)
-    note(list(_silent(jobs.values(), policy, part, now)), part)
     stalls = [stall for of_job in told_of(part).values() for stall in of_job]
-    return [*_ended(jobs.values(), times, now), *_stalled(undiagnosed(stalls, times), jobs, now)]
+    due = undiagnosed(stalls, times)
+    jobs = {job.id: job for job in part.jobs.about(stall.job for stall in due)}
+    return [*_ended(lately.values(), times, now), *_stalled(due, jobs, now)]
 
 
 def _ended(jobs: Iterable[Job], times: Mapping[str, list[float]], now: float) -> Iterable[_Patient]:

@@ -15,6 +15,7 @@ from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.glancing import ClusterGlance, campaigns_at_a_glance, glance_at
 from anubis.operations.past import decisions
+from anubis.operations.upkeep import Upkeep, upkeep_of
 from anubis.report.glance import CampaignGlance, NodeGlance, node_line
 from anubis.service.asker import LOG
 from anubis.store.tokens import Token
@@ -32,6 +33,7 @@ class Snapshot:
     campaigns: tuple[CampaignGlance, ...]  # the newest first
     decisions: tuple[Decision, ...]
     tokens: tuple[Token, ...] = ()  # that nobody took back
+    upkeep: Mapping[str, Upkeep] = field(default_factory=dict)  # by cluster
     lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, as they are asked
     pages: dict[str, str] = field(default_factory=dict)  # the same
 
@@ -100,6 +102,7 @@ class Board:
                 part.cluster: glance_at(part, time_in(part, caller), earlier.get(part.cluster))
                 for part in history.every()
             }
+            upkeep = {part.cluster: upkeep_of(part, now) for part in history.every()}
             kept = [token for token in history.tokens.all() if token.revoked_at is None]
         rows = before.campaigns if before else ()
         campaigns = campaigns_at_a_glance(CAMPAIGNS_SHOWN, before=rows, caller=caller)
@@ -109,6 +112,7 @@ class Board:
             campaigns=tuple(campaigns),
             decisions=tuple(decisions(DECISIONS_SHOWN, caller=caller)),
             tokens=tuple(kept),
+            upkeep=upkeep,
         )
         return self._snapshot
 

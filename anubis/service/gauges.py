@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
 from typing import Any
 
 from prometheus_client import (
@@ -18,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from anubis import __version__
-from anubis.core.lifecycle.life import State
+from anubis.core.lifecycle.life import State, suspect_since
 from anubis.core.records import Judgement
 from anubis.report.keeping import is_open
 from anubis.service.board import Snapshot
@@ -29,7 +30,10 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Gauges:
-    def __init__(self, read: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self, read: Callable[[], Snapshot], turns_every_s: Mapping[str, float] | None = None
+    ) -> None:
+        """`turns_every_s`: how often the service has the keeper of a cluster take its turn."""
         disable_created_metrics()  # type: ignore[no-untyped-call] # it has no types
         registry = self._registry = CollectorRegistry()
         build = Gauge("anubis_build_info", "The version", ["version"], registry=registry)
@@ -56,7 +60,7 @@ class Gauges:
             buckets=SECONDS,
             registry=registry,
         )
-        registry.register(_OfHistory(read))
+        registry.register(_OfHistory(read, turns_every_s or {}))
 
     def watch(self, connections: Connections[Any]) -> None:
         """What they are when somebody asks."""
@@ -99,8 +103,9 @@ class _OfConnections(Collector):
 class _OfHistory(Collector):
     """What the history says, when it is asked for."""
 
-    def __init__(self, read: Callable[[], Snapshot]) -> None:
+    def __init__(self, read: Callable[[], Snapshot], turns_every_s: Mapping[str, float]) -> None:
         self._read = read
+        self._turns_every_s = turns_every_s
         self._counted: tuple[Snapshot | None, tuple[GaugeMetricFamily, ...]] = (None, ())
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
@@ -111,7 +116,8 @@ class _OfHistory(Collector):
         """Each snapshot is counted once, however many ask."""
         snapshot = self._read()
         if self._counted[0] is not snapshot:
-            self._counted = snapshot, tuple(_figures(snapshot))
+            turns = _turns(snapshot, self._turns_every_s)
+            self._counted = snapshot, (*_figures(snapshot), *turns)
         yield from self._counted[1]
 
 
@@ -121,9 +127,14 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield _held(snapshot)
     yield _states(snapshot)
     yield _actions(snapshot)
-    yield _breakers(snapshot)
+    yield _oldest_actions(snapshot)
+    yield _failed(snapshot)
+    yield from _breakers(snapshot)
     yield _doubts(snapshot)
-    yield _chores(snapshot)
+    yield _suspects(snapshot)
+    yield _spares(snapshot)
+    yield from _chores(snapshot)
+    yield from _diagnoses(snapshot)
     yield from _looks(snapshot)
     yield _unfinished(snapshot)
     yield _executions(snapshot)
@@ -194,15 +205,49 @@ def _actions(snapshot: Snapshot) -> GaugeMetricFamily:
     return family
 
 
-def _breakers(snapshot: Snapshot) -> GaugeMetricFamily:
+def _turns(snapshot: Snapshot, every_s: Mapping[str, float]) -> Iterator[GaugeMetricFamily]:
+    """A cluster that is to be kept, and never was, was kept last in 1970."""
+    interval = GaugeMetricFamily(
+        "anubis_keeper_turn_interval_seconds",
+        "How often this service has the keeper of a cluster take its turn",
+        labels=BY,
+    )
+    turned = GaugeMetricFamily(
+        "anubis_keeper_last_turn_timestamp_seconds",
+        "When the keeper of a cluster took its last turn; 0: never, and it should",
+        labels=BY,
+    )
+    seen = GaugeMetricFamily(
+        "anubis_keeper_fleet_seen_timestamp_seconds",
+        "When the owner of the nodes last showed them to the keeper",
+        labels=BY,
+    )
+    for cluster, seconds in every_s.items():
+        interval.add_metric([cluster], seconds)
+    last = {cluster: glance.kept.last_turn for cluster, glance in snapshot.clusters.items()}
+    for cluster in {**last, **every_s}:
+        if turn := last.get(cluster):
+            turned.add_metric([cluster], turn.at)
+            if turn.seen_at is not None:
+                seen.add_metric([cluster], turn.seen_at)
+        elif cluster in every_s:
+            turned.add_metric([cluster], 0.0)
+    yield from (interval, turned, seen)
+
+
+def _oldest_actions(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
-        "anubis_breakers_open",
-        "Scopes in which no more nodes are taken out until a person says so",
-        labels=["cluster"],
+        "anubis_keeper_oldest_action_timestamp_seconds",
+        "When the oldest of the open actions was asked for first",
+        labels=["cluster", "action", "stage"],
     )
     for cluster, glance in snapshot.clusters.items():
-        breakers = glance.kept.breakers.values()
-        family.add_metric([cluster], sum(breaker.is_open for breaker in breakers))
+        oldest: dict[tuple[str, str], float] = {}
+        for action in filter(is_open, glance.kept.actions):
+            key = (action.command.kind, action.stage.value)
+            oldest[key] = min(action.at, oldest.get(key, action.at))
+        for key, at in sorted(oldest.items()):
+            family.add_metric([cluster, *key], at)
     return family
 
 
@@ -217,7 +262,87 @@ def _doubts(snapshot: Snapshot) -> GaugeMetricFamily:
     return family
 
 
-def _chores(snapshot: Snapshot) -> GaugeMetricFamily:
+def _failed(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_keeper_failed_actions",
+        "Actions of the keeper that failed within the last hour and were not done since",
+        labels=["cluster", "action"],
+    )
+    for cluster, upkeep in snapshot.upkeep.items():
+        failed = Tally(action.command.kind for action in upkeep.failed)
+        for action, number in sorted(failed.items()):
+            family.add_metric([cluster, action], number)
+    return family
+
+
+def _breakers(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+    opened = GaugeMetricFamily(
+        "anubis_breakers_open",
+        "Scopes in which no more nodes are taken out until a person says so",
+        labels=BY,
+    )
+    accepted = GaugeMetricFamily(
+        "anubis_breaker_accepted_nodes",
+        "Nodes that a person accepted to be out when the breaker was closed, beyond the share",
+        labels=["cluster", "scope"],
+    )
+    for cluster, glance in snapshot.clusters.items():
+        breakers = glance.kept.breakers
+        opened.add_metric([cluster], sum(breaker.is_open for breaker in breakers.values()))
+        for scope, breaker in breakers.items():
+            if breaker.accepted:
+                accepted.add_metric([cluster, scope], breaker.accepted)
+    yield from (opened, accepted)
+
+
+def _suspects(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_keeper_oldest_suspect_timestamp_seconds",
+        "Since when the node has something to prove that has waited longest for its test",
+        labels=BY,
+    )
+    for cluster, glance in snapshot.clusters.items():
+        if since := [*filter(isfinite, map(suspect_since, glance.kept.lives.values()))]:
+            family.add_metric([cluster], min(since))
+    return family
+
+
+def _spares(snapshot: Snapshot) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "anubis_keeper_spares",
+        "Spares of a sku: those that are wanted, and those that are ready",
+        labels=["cluster", "sku", "which"],
+    )
+    for cluster, glance in snapshot.clusters.items():
+        lives = glance.kept.lives.values()
+        ready = Tally(life.sku for life in lives if life.state is State.SPARE)
+        wanted = snapshot.upkeep[cluster].spares if cluster in snapshot.upkeep else {}
+        here = {life.sku for life in lives}
+        for sku in sorted({*ready, *(sku for sku in wanted if sku in here)}):
+            family.add_metric([cluster, sku, "wanted"], wanted.get(sku, 0))
+            family.add_metric([cluster, sku, "ready"], ready[sku])
+    return family
+
+
+def _diagnoses(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+    waiting = GaugeMetricFamily(
+        "anubis_diagnoses_waiting",
+        "Jobs that ended lately or stand still, and are to be diagnosed",
+        labels=BY,
+    )
+    oldest = GaugeMetricFamily(
+        "anubis_diagnosis_oldest_waiting_timestamp_seconds",
+        "Since when the job waits that has waited longest to be diagnosed",
+        labels=BY,
+    )
+    for cluster, upkeep in snapshot.upkeep.items():
+        waiting.add_metric([cluster], len(upkeep.undiagnosed))
+        if upkeep.undiagnosed:
+            oldest.add_metric([cluster], min(upkeep.undiagnosed))
+    yield from (waiting, oldest)
+
+
+def _chores(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     family = GaugeMetricFamily(
         "anubis_chore_last_success_timestamp_seconds",
         "When periodic work last ended without failing: sweep, criteria, risk",
@@ -226,7 +351,16 @@ def _chores(snapshot: Snapshot) -> GaugeMetricFamily:
     for cluster, glance in snapshot.clusters.items():
         for chore, at in sorted(glance.chores.items()):
             family.add_metric([cluster, chore.value], at)
-    return family
+    yield family
+    overdue = GaugeMetricFamily(
+        "anubis_chore_overdue_since_timestamp_seconds",
+        "Since when periodic work is due that has not succeeded since; nothing where none is",
+        labels=["cluster", "chore"],
+    )
+    for cluster, upkeep in snapshot.upkeep.items():
+        for chore, at in sorted(upkeep.overdue.items()):
+            overdue.add_metric([cluster, chore.value], at)
+    yield overdue
 
 
 def _looks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:

@@ -129,7 +129,7 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
             history=history,
             history_url=url,
             board=board,
-            gauges=Gauges(board.read),
+            gauges=Gauges(board.read, settings.turns_every_s),
             trail=AuditTrail(history.audit.add),
             started=StartedTests(),
             gates=Gates(),

@@ -41,6 +41,11 @@ class ServiceSettings:
                 ) from None
 
     @property
+    def turns_every_s(self) -> Mapping[str, float]:
+        """Of each cluster that is kept."""
+        return dict.fromkeys(self.clusters, self.turn_every_s) if self.turn_every_s else {}
+
+    @property
     def connections(self) -> ConnectionLimits:
         return ConnectionLimits(trusted=self.trusted)
 

@@ -61,6 +61,11 @@ class HappeningTable(RecordTable[R]):
         self._last = last
         self._later = later
 
+    @property
+    def last(self) -> sa.Column[Any]:
+        """The column of the end."""
+        return self.c[self._last]
+
     def all(self, connection: sa.Connection, cluster: str) -> list[R]:
         query = self.select().where(self.c.cluster == cluster)
         return list(self.records(connection, query.order_by(*self._order)))
@@ -203,6 +208,15 @@ class Happenings(Generic[R]):
         """By the first field of their key, the node or the job."""
         with self._database.reading() as connection:
             return list(self._kind.records_about(connection, self._cluster, names))
+
+    def since(self, at: float) -> list[R]:
+        """Those that are not over, or ended since."""
+        last = self._kind.last
+        query = self._kind.select().where(
+            self._kind.c.cluster == self._cluster, last.is_(None) | (last >= at)
+        )
+        with self._database.reading() as connection:
+            return list(self._kind.records(connection, query))
 
     def all(self) -> list[R]:
         with self._database.reading() as connection:

@@ -372,6 +372,16 @@ class KeeperState:
         with self._database.reading() as connection:
             return _sound(connection, query)
 
+    def failed_actions(self, since: float) -> list[LifeAction]:
+        """That failed since then, the oldest first."""
+        query = ACTIONS.select().where(
+            ACTIONS.c.cluster == self._cluster,
+            ACTIONS.c.stage == Stage.FAILED.value,
+            ACTIONS.c.changed_at >= since,
+        )
+        with self._database.reading() as connection:
+            return _sound(connection, query.order_by(ACTIONS.c.id))
+
     def ticket_actions(self, limit: int) -> list[LifeAction]:
         """Tickets that were opened or closed, the newest first."""
         of_tickets = ACTIONS.c.kind.in_([OpenTicket.kind, CloseTicket.kind])

@@ -20,7 +20,7 @@ from anubis.core.lifecycle.actions import LifeAction, Stage
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.chores import Chore
 from anubis.core.lifecycle.commands import Cordon, Mode
-from anubis.core.lifecycle.life import Life
+from anubis.core.lifecycle.life import Debt, Life
 from anubis.core.past.events import KEPT, IncidentReported
 from anubis.core.past.status import Incident, Repair
 from anubis.core.past.traits import NodeTraits
@@ -30,12 +30,14 @@ from anubis.operations.caller import Caller
 from anubis.operations.deciding import Terms
 from anubis.operations.keeping import KeptFleet
 from anubis.operations.telling import Telling
+from anubis.operations.upkeep import Upkeep
 from anubis.service import door, gates, letterbox, pages
 from anubis.service.acting import Actor
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
-from anubis.service.board import Board
+from anubis.service.board import Board, Snapshot
 from anubis.service.gates import GateQuestion, Gates, reply
+from anubis.service.gauges import Gauges
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import LONGEST_TURN_S, Turns
@@ -769,13 +771,15 @@ def test_what_nodes_and_reasons_say_is_text_on_every_page(fleet, visitor):
 def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, visitor):
     history = visitor.house.history.only()
     life = Life(node="n1", sku="h100")
+    suspect = Life(node="n2").owing(Debt.UPGRADE, 5.0).owing(Debt.WORK, 1.0)
+    spare = Life(node="n3", sku="h100", is_reserve=True)
     breaker = Breaker(is_open=True)
     kept = KeptFleet(
         cluster=history.cluster,
         at=1.0,
-        lives={"n1": life},
-        last_turn=LastTurn(at=0.0, by="anubis process 7 on login1"),
-        breakers={"fleet": breaker},
+        lives={"n1": life, "n2": suspect, "n3": spare},
+        last_turn=LastTurn(at=20.0, by="anubis process 7 on login1", seen_at=10.0),
+        breakers={"fleet": breaker, "sku h100": Breaker(accepted=3)},
         actions=(
             LifeAction(
                 id=17,
@@ -789,7 +793,15 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
     snapshot = visitor.house.board.read()
     chores = {Chore.SWEEP: 1.5}
     part = replace(snapshot.clusters[history.cluster], kept=kept, chores=chores)
-    visitor.house.board._snapshot = replace(snapshot, clusters={history.cluster: part}, pages={})
+    upkeep = Upkeep(
+        failed=kept.actions,
+        overdue={Chore.RISK: 2.5},
+        undiagnosed=(8.0, 7.0),
+        spares={"h100": 2, "elsewhere": 1},
+    )
+    visitor.house.board._snapshot = replace(
+        snapshot, clusters={history.cluster: part}, pages={}, upkeep={history.cluster: upkeep}
+    )
     text = page(visitor, "/")
     assert "the breaker is open (fleet): no more nodes are taken out" in text
     assert re.search(r"last turn 1970-01-01 \S+( \S+)? by anubis process 7 on login1", text)
@@ -800,7 +812,28 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         f'anubis_node_states{{cluster="{history.cluster}",state="in-service"}} 1.0',
         f'anubis_open_actions{{action="cordon",cluster="{history.cluster}",stage="proposed"}} 1.0',
         f'success_timestamp_seconds{{chore="sweep",cluster="{history.cluster}"}} 1.5',
+        f'last_turn_timestamp_seconds{{cluster="{history.cluster}"}} 20.0',
+        f'fleet_seen_timestamp_seconds{{cluster="{history.cluster}"}} 10.0',
+        f'oldest_action_timestamp_seconds{{action="cordon",cluster="{history.cluster}",stage=',
+        f'failed_actions{{action="cordon",cluster="{history.cluster}"}} 1.0',
+        f'oldest_suspect_timestamp_seconds{{cluster="{history.cluster}"}} 5.0',
+        f'spares{{cluster="{history.cluster}",sku="h100",which="wanted"}} 2.0',
+        f'spares{{cluster="{history.cluster}",sku="h100",which="ready"}} 1.0',
+        f'accepted_nodes{{cluster="{history.cluster}",scope="sku h100"}} 3.0',
+        f'diagnoses_waiting{{cluster="{history.cluster}"}} 2.0',
+        f'oldest_waiting_timestamp_seconds{{cluster="{history.cluster}"}} 7.0',
+        f'overdue_since_timestamp_seconds{{chore="risk",cluster="{history.cluster}"}} 2.5',
     ):
         assert sample in figures
+    assert 'sku="elsewhere"' not in figures
     assert "keep n1 from jobs (GEMM.TFLOPS)" in text
     assert "proposed" in text
+
+
+def test_a_cluster_that_is_to_be_kept_and_never_was_was_kept_last_in_1970():
+    empty = Snapshot(at=9.0, clusters={}, campaigns=(), decisions=())
+    settings = ServiceSettings(clusters={"prod": "prod.yaml"}, turn_every_s=60.0)
+    figures = Gauges(lambda: empty, settings.turns_every_s).text().decode()
+    assert 'anubis_keeper_turn_interval_seconds{cluster="prod"} 60.0' in figures
+    assert 'anubis_keeper_last_turn_timestamp_seconds{cluster="prod"} 0.0' in figures
+    assert ServiceSettings(clusters={"prod": "prod.yaml"}, turn_every_s=0.0).turns_every_s == {}

@@ -57,7 +57,7 @@ def house_of(url, **settings):
         history=history,
         history_url=url,
         board=board,
-        gauges=Gauges(board.read),
+        gauges=Gauges(board.read, chosen.turns_every_s),
         trail=AuditTrail(history.audit.add),
         started=StartedTests(),
         gates=Gates(in_process=True),

@@ -273,3 +273,10 @@ class Life:
         still = tuple(owed for owed in self.owed if not owed.is_paid(proof, about, began))
         full = began if proof is Proof.FULL else -math.inf
         return replace(self, owed=still, proven_at=max(full, self.proven_at), tried=0)
+
+
+def suspect_since(life: Life) -> float:
+    """When the oldest debt began of a node that serves and has something to prove; inf: none."""
+    if life.state is not State.SUSPECT:
+        return math.inf
+    return min(owed.at for owed in life.owed if owed.debt not in AFTER_JOBS)
