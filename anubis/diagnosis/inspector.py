@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, StepTime
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, Progress, StepTime
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
 from anubis.diagnosis.job_ranks import Membership, job_ranks
@@ -35,6 +35,8 @@ LONGEST = 64 << 10  # letters of a line: a verbose one names every channel
 MOST_RANKS = 1_000_000
 PARTS = 6  # into which the time is divided, each counted as one step
 FEWEST_IN_PART = 2  # collectives
+FRESH_S, LONGEST_FRESH_S = 10.0, 60.0
+LINES = 3.0  # it goes on if the last line is not older than so many take
 BY_HOST = "collective_cpu"  # a time that says when the host was through, not the device
 
 
@@ -172,7 +174,33 @@ def evidence_of(
         collectors=frozenset({Collector.STEPS}),
         gaps={Collector.STEPS: f"{broken[0]}{more}"} if broken else {},
         steps=steps,
+        progress=tuple(_progress(_last_run(ended))),
     )
+
+
+def _progress(ended: Sequence[EndedCollective]) -> Iterator[Progress]:
+    """Of the job, by the rank that has written nothing for longest. None, if not all have written:
+    of the others nobody knows."""
+    ranks = job_ranks({collective.member for collective in ended})
+    size = max(collective.member.size for collective in ended)
+    lines: dict[int, list[EndedCollective]] = {}
+    for collective in sorted(ended, key=lambda collective: collective.at):
+        rank = ranks.get(collective.member.process)
+        if rank is not None:
+            lines.setdefault(rank, []).append(collective)
+    if len(lines) == size:
+        own = min(lines.values(), key=lambda own: own[-1].at)
+        last = own[-1]
+        alike = [line for line in own if line.key[:2] == last.key[:2]]
+        gap_s = (last.at - own[0].at) / max(1, len(own) - 1)
+        yield Progress(
+            what="collectives",
+            before=alike[0].number,
+            after=last.number,
+            since=alike[0].at,
+            until=last.at,
+            vouches_s=min(max(FRESH_S, LINES * gap_s), LONGEST_FRESH_S),
+        )
 
 
 @dataclass(frozen=True, slots=True)

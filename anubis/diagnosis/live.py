@@ -364,7 +364,7 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
         ranks=RankMap(nodes=hosts, addresses={host: host for host in hosts.values()}),
         steps=steps,
         progress=() if unasked else tuple(_progress(looks)),
-        mute=frozenset(_mute(answers, dumps)),
+        mute=frozenset(_asked(answers)) - {advance.rank for advance in recorded.advances},
         gaps={name: why for name, why in gaps.items() if why},
         connections=connections,
         stacks=tuple(
@@ -382,11 +382,10 @@ def _progress(looks: Iterable[LiveLook]) -> Iterator[Progress]:
         yield from progress_of(look.counts, look.at, look.fresh_s)
 
 
-def _mute(answers: Iterable[LiveAnswer], dumps: Collection[int]) -> Iterator[int]:
-    """Ranks that are there and were asked in vain."""
+def _asked(answers: Iterable[LiveAnswer]) -> Iterator[int]:
+    """Ranks that are there, whether they answered or not."""
     for answer in answers:
-        is_asked = answer.pulse is Pulse.ANSWERS and answer.rank.socket
-        if is_asked and answer.rank.rank not in dumps:
+        if answer.pulse is Pulse.ANSWERS and answer.rank.socket:
             yield answer.rank.rank
 
 

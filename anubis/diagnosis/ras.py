@@ -24,17 +24,20 @@ from anubis.core.diagnosing.evidence import (
     Collector,
     JobEvidence,
     ProcessState,
+    Progress,
     Pulse,
 )
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
 from anubis.diagnosis.job_ranks import JobProcess, Membership, job_ranks
+from anubis.diagnosis.log_lines import time_of
 from anubis.files import json_value, read_text
 
 MOST_BYTES = 64 << 20  # of a file
 MOST_FILES = 200
 MOST_RANKS = 1_000_000
 MOST_LINES = 2_000_000
+FRESH_S = 30.0  # a report is not older when it is asked what it shows
 MOST_TOLD = 2_000_000  # ranks of all communicators that text tells of
 ONE_REPORT = (
     "one report of RAS does not tell who holds up a job: take another one some seconds later, and"
@@ -347,7 +350,39 @@ def evidence_of(reports: Sequence[RasReport], *, job: str = "", at: float = 0.0)
         gaps=gaps,
         processes=tuple(processes),
         advances=advances,
+        progress=tuple(_progress(reports[-2:])),
     )
+
+
+def _progress(reports: Sequence[RasReport]) -> Iterator[Progress]:
+    """Between two reports that say when they were taken, if each rank launched more: by the one
+    that launched least."""
+    if len(reports) < 2:
+        return
+    (since, before), (until, after) = (
+        (time_of(report.taken, 0.0), _launched(report)) for report in reports
+    )
+    rises = [(before.get(rank, count), count) for rank, count in after.items()]
+    if since is not None and until is not None and len(rises) == reports[-1].size:
+        least = min(rises, key=lambda rise: rise[1] - rise[0])
+        yield Progress(
+            what="launches of collectives",
+            before=least[0],
+            after=least[1],
+            since=since,
+            until=until,
+            vouches_s=FRESH_S,
+        )
+
+
+def _launched(report: RasReport) -> dict[int, int]:
+    """By each rank, in communicators of the whole job."""
+    counts: dict[int, int] = {}
+    for communicator in report.communicators:
+        for by_rank in communicator.launched.values() if communicator.size == report.size else ():
+            for rank, count in by_rank.items():
+                counts[rank] = counts.get(rank, 0) + count
+    return counts
 
 
 class _Places:
@@ -389,7 +424,7 @@ def _standing(reports: Sequence[RasReport]) -> tuple[str, tuple[Advance, ...]]:
     if before is None or (last.taken and last.taken == before.taken):
         return ONE_REPORT, ()
     if _counts(last) != _counts(before):
-        return "the job moved between the last two reports of RAS", ()
+        return "RAS: ranks launched more between its last two reports: who is behind is late", ()
     advances = tuple(_advances(last))
     behind = {advance.rank for advance in advances if advance.enqueued == advance.completed}
     if len(behind) > 1:

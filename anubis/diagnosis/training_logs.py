@@ -68,7 +68,8 @@ LAUNCHER = re.compile(r"[/<](?:torch/distributed/|frozen runpy|torchrun\b)|bin/t
 OF_LAUNCHER = re.compile(r"^[IWE]\d{4} .{1,60}torch/distributed/(?:elastic|run)")
 STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,4}(\d{1,12})\b", re.I)
 FEWEST_STEPS = 3  # that show that a count rises
-FRESH_S, PAUSES = 3.0, 3.0  # steps go on if the last is so young, or not older than so many pauses
+FRESH_S, LONGEST_FRESH_S = 3.0, 600.0
+STEPS = 3.0  # steps go on if the last one is not older than so many take
 GLOO_WAIT = re.compile(r"Timed out waiting (\d+)ms")
 LONGEST_SHOWN = 240
 MOST_OF_FILE = 2000  # events: floods say nothing new
@@ -155,16 +156,16 @@ class _StepRun:
     last: int
     until: float
     count: int = 1
-    longest_s: float = 0.0
 
     def progress(self) -> Progress:
+        step_s = (self.until - self.since) / max(1, self.count - 1)
         return Progress(
             what="steps",
             before=self.first,
             after=self.last if self.count >= FEWEST_STEPS else self.first,
             since=self.since,
             until=self.until,
-            vouches_s=max(FRESH_S, PAUSES * self.longest_s),
+            vouches_s=min(max(FRESH_S, STEPS * step_s), LONGEST_FRESH_S),
         )
 
 
@@ -285,7 +286,6 @@ class Reading:
         if run is None or number < run.last or at < run.until:
             self.steps[speaker] = _StepRun(first=number, since=at, last=number, until=at)
         elif number > run.last:
-            run.longest_s = max(run.longest_s, at - run.until)
             run.last, run.until, run.count = number, at, run.count + 1
 
     def _goes_on(self, text: str) -> None:

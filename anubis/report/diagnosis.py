@@ -71,7 +71,7 @@ def _unknown(evidence: JobEvidence) -> str:
         return "nothing that was read says why it ended, or whether it ended well"
     if evidence.processes and not evidence.advances and not evidence.progress:
         return "nothing wrong was seen, and none of its ranks told how far it is"
-    return "nothing wrong was seen, and nothing shows that it moves"
+    return "nothing wrong was seen, and nothing shows that it moves now"
 
 
 def _who(culprits: Sequence[Whom]) -> list[str]:

@@ -37,6 +37,14 @@ def test_nobody_is_named_where_nobody_is_slow_nor_where_all_are(tmp_path: Path):
     assert named(read_inspector(folder(tmp_path, all_slow))) == []
 
 
+def test_a_job_moves_as_far_as_the_rank_that_has_written_nothing_for_longest(tmp_path: Path):
+    files = inspector_files()
+    name = sorted(files)[3]
+    files[name] = "".join(files[name].splitlines(keepends=True)[:20])
+    (progress,) = read_inspector(folder(tmp_path, files)).progress
+    assert (progress.before, progress.after) == (0, 19)
+
+
 def test_lines_that_were_never_written_change_nothing(tmp_path: Path):
     files = inspector_files(slow={2: 1.6}, calls=300, lost=0.1)
     assert named(read_inspector(folder(tmp_path, files))) == [2]

@@ -469,6 +469,17 @@ def test_what_several_machines_kept_names_the_rank_that_all_wait_for(tmp_path: P
     assert [(whom.node, whom.rank) for whom in diagnosis.culprits] == [("n1", 2)]
 
 
+def test_a_rank_that_was_asked_and_has_launched_nothing_did_not_come(tmp_path: Path):
+    """As seen of one that slept before its first collective. A lost record would accuse nobody."""
+    begun = machine("n0", 0, 1), machine("n1", 2, 3)
+    asked = LiveRank(rank=2, pid=1, socket="n1.sock", host="n1", world=4, here=2)
+    nothing = json.dumps({"version": "2.10", "entries": []})
+    for trace in (nothing, ""):
+        silent = LiveAnswer(rank=asked, pulse=Pulse.ANSWERS, trace=trace)
+        looks = begun[0], replace(begun[1], answers=(silent, begun[1].answers[1]))
+        assert [whom.rank for whom in asked_on_each(tmp_path, *looks).culprits] == [2]
+
+
 def test_while_one_machine_still_moves_nobody_is_late(tmp_path: Path):
     looks = machine("n0", 0, 1), machine("n1", 2, 3, quiet_s=2.0)
     assert not hang_together(looks)

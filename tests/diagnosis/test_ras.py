@@ -52,10 +52,21 @@ def test_a_lone_rank_behind_is_named_once_nothing_moves(is_old: bool):
 def test_a_job_that_moves_is_no_hang():
     evidence = read(ras_text(launched={6: 649}), ras_text(launched={6: 659}, most=660))
     assert told(evidence) == []
-    assert "moved" in evidence.gaps[Collector.PROGRESS]
+    assert "launched more" in evidence.gaps[Collector.PROGRESS]
+    assert evidence.progress == ()  # nobody knows when
     first = ras_json([("c1", counts(10, {2: 9}))])
     assert told(read(first, ras_json([("c1", counts(11, {2: 9}))], taken=LATER))) == []
     assert told(read(first, ras_json([("c1", counts(10, {2: 9}))], taken=LATER))) == [("absent", 2)]
+
+
+@pytest.mark.parametrize(("ahead", "rises"), [(11, True), (10, False)])
+def test_a_job_moves_if_each_of_its_ranks_launched_more_between_two_dated_reports(
+    ahead: int, rises: bool
+):
+    first = ras_json([("c1", counts(10, {}))])
+    (progress,) = read(first, ras_json([("c1", counts(11, {2: ahead}))], taken=LATER)).progress
+    assert (progress.after > progress.before) is rises
+    assert progress.until > progress.since
 
 
 def test_the_same_report_twice_is_one_report():
