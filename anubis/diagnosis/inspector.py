@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, Progress, StepTime
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, Rise, StepTime
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
 from anubis.diagnosis.job_ranks import Membership, job_ranks
@@ -178,7 +178,7 @@ def evidence_of(
     )
 
 
-def _progress(ended: Sequence[EndedCollective]) -> Iterator[Progress]:
+def _progress(ended: Sequence[EndedCollective]) -> Iterator[Rise]:
     """Of the job, by the rank that has written nothing for longest. None, if not all have written:
     of the others nobody knows."""
     ranks = job_ranks({collective.member for collective in ended})
@@ -193,7 +193,7 @@ def _progress(ended: Sequence[EndedCollective]) -> Iterator[Progress]:
         last = own[-1]
         alike = [line for line in own if line.key[:2] == last.key[:2]]
         gap_s = (last.at - own[0].at) / max(1, len(own) - 1)
-        yield Progress(
+        yield Rise(
             what="collectives",
             before=alike[0].number,
             after=last.number,

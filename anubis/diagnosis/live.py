@@ -24,9 +24,9 @@ from anubis.core.diagnosing.evidence import (
     Connection,
     JobEvidence,
     ProcessState,
-    Progress,
     Pulse,
     RankMap,
+    Rise,
     Stack,
     Stall,
 )
@@ -377,7 +377,7 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
     )
 
 
-def _progress(looks: Iterable[LiveLook]) -> Iterator[Progress]:
+def _progress(looks: Iterable[LiveLook]) -> Iterator[Rise]:
     for look in looks:
         yield from progress_of(look.counts, look.at, look.fresh_s)
 

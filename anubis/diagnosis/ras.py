@@ -24,8 +24,8 @@ from anubis.core.diagnosing.evidence import (
     Collector,
     JobEvidence,
     ProcessState,
-    Progress,
     Pulse,
+    Rise,
 )
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
@@ -354,7 +354,7 @@ def evidence_of(reports: Sequence[RasReport], *, job: str = "", at: float = 0.0)
     )
 
 
-def _progress(reports: Sequence[RasReport]) -> Iterator[Progress]:
+def _progress(reports: Sequence[RasReport]) -> Iterator[Rise]:
     """Between two reports that say when they were taken, if each rank launched more: by the one
     that launched least."""
     if len(reports) < 2:
@@ -365,7 +365,7 @@ def _progress(reports: Sequence[RasReport]) -> Iterator[Progress]:
     rises = [(before.get(rank, count), count) for rank, count in after.items()]
     if since is not None and until is not None and len(rises) == reports[-1].size:
         least = min(rises, key=lambda rise: rise[1] - rise[0])
-        yield Progress(
+        yield Rise(
             what="launches of collectives",
             before=least[0],
             after=least[1],

@@ -23,8 +23,8 @@ from anubis.core.diagnosing.evidence import (
     Exit,
     JobEvidence,
     LogEvent,
-    Progress,
     RankMap,
+    Rise,
 )
 from anubis.core.errors import EvidenceError
 from anubis.core.text import one_line
@@ -157,9 +157,9 @@ class _StepRun:
     until: float
     count: int = 1
 
-    def progress(self) -> Progress:
+    def progress(self) -> Rise:
         step_s = (self.until - self.since) / max(1, self.count - 1)
-        return Progress(
+        return Rise(
             what="steps",
             before=self.first,
             after=self.last if self.count >= FEWEST_STEPS else self.first,
@@ -525,7 +525,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     )
 
 
-def _steps_of(readings: Iterable[Reading]) -> tuple[Progress, ...]:
+def _steps_of(readings: Iterable[Reading]) -> tuple[Rise, ...]:
     """A step is that of all ranks. Of several that count them the one that counted last least."""
     runs = [run.progress() for reading in readings for run in reading.steps.values()]
     return tuple(sorted(runs, key=lambda run: run.until + run.vouches_s)[:1])

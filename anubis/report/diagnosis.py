@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anubis.core.diagnosing.analyst import JobTrouble
 from anubis.core.diagnosing.cures import WORDS, CureLevel
 from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, Progress
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.report.wording import called, json_line
 
@@ -114,15 +114,15 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "not seen", gaps
 
 
-def moving(progress: Sequence[Progress]) -> str:
+def moving(progress: Sequence[Rise]) -> str:
     """On what the answer rests that it moves."""
-    by_count: dict[str, list[Progress]] = {}
+    by_count: dict[str, list[Rise]] = {}
     for rise in progress:
         by_count.setdefault(rise.what, []).append(rise)
     return "; ".join(_rises(what, rises) for what, rises in by_count.items())
 
 
-def _rises(what: str, rises: Sequence[Progress]) -> str:
+def _rises(what: str, rises: Sequence[Rise]) -> str:
     least = min(rises, key=lambda rise: rise.after - rise.before)
     ranks = frozenset[int]().union(*(rise.ranks for rise in rises))
     whose = f" of each of {len(ranks):,} ranks" if len(ranks) > 1 else ""

@@ -31,9 +31,9 @@ from anubis.core.diagnosing.evidence import (
     LogEvent,
     OddSetting,
     ProcessState,
-    Progress,
     Pulse,
     RankMap,
+    Rise,
     Stall,
     StepTime,
 )
@@ -95,7 +95,7 @@ events = st.builds(
     detail=st.sampled_from(["", "KeyError"]),
 )
 progress = st.builds(
-    Progress,
+    Rise,
     what=st.sampled_from(["collectives", "steps"]),
     before=counts,
     after=counts,
@@ -260,7 +260,7 @@ def test_the_parts_of_an_answer_agree(told, policy, past, spares):
     check_words(report.DiagnosisView(diagnosis=diagnosis, evidence=told))
 
 
-MOVES = Progress(what="steps", before=3, after=9, since=NOW - 30.0, until=NOW - 2.0, vouches_s=10.0)
+MOVES = Rise(what="steps", before=3, after=9, since=NOW - 30.0, until=NOW - 2.0, vouches_s=10.0)
 SEEN = JobEvidence(
     job="7", at=NOW, collectors=frozenset({Collector.TRAINING_LOG}), progress=(MOVES,)
 )
@@ -291,6 +291,11 @@ WORLD = RankMap(nodes=dict.fromkeys(range(4), "n0"))
         ),
         pytest.param(
             replace(SEEN, progress=(replace(MOVES, since=NOW - 2.0),)), False, id="one single look"
+        ),
+        pytest.param(
+            replace(SEEN, progress=(MOVES, replace(MOVES, before=9, ranks=frozenset({2})))),
+            False,
+            id="steps that go on, and a rank that stands",
         ),
         pytest.param(
             replace(SEEN, processes=(ProcessState(rank=0, pulse=Pulse.GONE),)),

@@ -126,13 +126,15 @@ def test_what_rose_up_to_the_last_look_is_progress_and_what_rose_before_is_none(
     standstill = Standstill()
     for at in range(10):
         standstill.since(seen(at, (50 + at, 50 + at), (50 + min(at, 2), 50 + min(at, 2))))
-    (rise,) = progress_of(standstill.counts, 9.0, standstill.fresh_s)
+    rise, stands = progress_of(standstill.counts, 9.0, standstill.fresh_s)
     assert (rise.ranks, rise.before, rise.after) == (frozenset({0}), 50, 59)
     assert (rise.since, rise.until, rise.vouches_s) == (0.0, 9.0, VOUCHES_S)
+    assert (stands.ranks, stands.before, stands.after) == (frozenset({1}), 50, 50)
     assert standstill.is_told
     for at in range(10, 20):
         standstill.since(seen(at, (59, 59), (52, 52)))
-    assert not list(progress_of(standstill.counts, 19.0, standstill.fresh_s))
+    rises = progress_of(standstill.counts, 19.0, standstill.fresh_s)
+    assert not any(rise.after > rise.before for rise in rises)
     assert not standstill.is_told
 
 

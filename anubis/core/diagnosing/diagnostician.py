@@ -9,7 +9,7 @@ from enum import StrEnum
 from anubis.core.diagnosing.analyst import Analysis, JobTrouble, analyse
 from anubis.core.diagnosing.chain import InferenceRule, Reasoning, reason
 from anubis.core.diagnosing.cures import Advice, CureLevel, CurePolicy, PastDiagnosis, escalated
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, Progress
+from anubis.core.diagnosing.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.diagnosing.moving import proof
 
@@ -99,7 +99,7 @@ class Diagnosis:
     collectors: frozenset[Collector]  # that had their say
     gaps: Mapping[Collector, str]  # what could not be asked, and why
     unmet: Mapping[str, tuple[str, ...]]  # rules that could not be asked, and what they lacked
-    progress: tuple[Progress, ...] = ()  # what shows that it moves
+    progress: tuple[Rise, ...] = ()  # what shows that it moves
 
     @property
     def answer(self) -> DiagnosisAnswer:

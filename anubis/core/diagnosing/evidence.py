@@ -222,7 +222,7 @@ class OddSetting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
+class Rise:
     """A count of the job's work that rose between two moments apart in time."""
 
     what: str  # that is counted: `collectives`, `steps`
@@ -278,7 +278,7 @@ class JobEvidence:
     )  # without a fabric: "leaf", "rack" or the like → node → its name
     alive: bool | None = None  # whether its processes still run; None: nobody asked
     stall: Stall | None = None
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[Rise, ...] = ()
     is_past: bool = False  # asked about after its end: that it moved before proves nothing
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
 
-from anubis.core.diagnosing.evidence import Call, JobEvidence, Progress, Pulse, StepTime
+from anubis.core.diagnosing.evidence import Call, JobEvidence, Pulse, Rise, StepTime
 
 STILL_S = 6.0  # nothing moves, and somebody waits: it hangs
 STILL_PAUSES = 5.0  # that, or so many times the longest pause that was seen so far
@@ -39,19 +39,18 @@ class RankCount:
     until: float  # after which look it rose no more
 
 
-def progress_of(counts: Iterable[RankCount], at: float, fresh_s: float) -> Iterator[Progress]:
-    """Of each rank that had moved just before `at`."""
+def progress_of(counts: Iterable[RankCount], at: float, fresh_s: float) -> Iterator[Rise]:
+    """Of each rank; of one that had not moved just before `at`, none."""
     for count in counts:
-        if count.after > count.before and at - count.until <= fresh_s:
-            yield Progress(
-                what="collectives",
-                before=count.before,
-                after=count.after,
-                since=count.since,
-                until=at,
-                vouches_s=VOUCHES_S,
-                ranks=frozenset({count.rank}),
-            )
+        yield Rise(
+            what="collectives",
+            before=count.before,
+            after=count.after if at - count.until <= fresh_s else count.before,
+            since=count.since,
+            until=at,
+            vouches_s=VOUCHES_S,
+            ranks=frozenset({count.rank}),
+        )
 
 
 @dataclass
