@@ -41,6 +41,7 @@ from anubis.operations.keeping import Keeping as Keeping
 from anubis.operations.keeping import actions as actions
 from anubis.operations.keeping import approve as approve
 from anubis.operations.keeping import carry_out_test as carry_out_test
+from anubis.operations.keeping import close_breakers as close_breakers
 from anubis.operations.keeping import keep as keep
 from anubis.operations.keeping import keeping_of as keeping_of
 from anubis.operations.kept_by import going_on as going_on

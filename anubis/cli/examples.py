@@ -49,6 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "keep": (
         "keep --cluster prod.yaml",
         "keep --cluster prod.yaml --do 17",
+        "keep --cluster prod.yaml --close fleet",
         "keep --cluster prod.yaml --every 60s",
         "keep --cluster prod.yaml --chores",
     ),

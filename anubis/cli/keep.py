@@ -42,7 +42,7 @@ def tell(
             metavar="EVENT",
             help="node-added, node-removed, fleet-upgraded, job-allocated, job-stalled, "
             "job-ended, incident-reported, suspicion-raised, repair-begun, repair-done, "
-            "maintenance, maintenance-ended, retire, return or close-breaker.",
+            "maintenance, maintenance-ended, retire or return.",
         ),
     ],
     nodes: options.Nodes = None,
@@ -90,10 +90,6 @@ def tell(
             " of this source outweighs it.",
         ),
     ] = None,
-    scope: Annotated[
-        str,
-        typer.Option("--scope", metavar="TEXT", help="Of the breaker: fleet, or as keep names it."),
-    ] = "fleet",
     begins: Annotated[
         str | None,
         typer.Option(
@@ -130,7 +126,7 @@ def tell(
     elif begins or until:
         raise UsageError(f"{event} has no --from and no --until: only a maintenance has")
     else:
-        happened = _event(event, named, job, duration, category, source, reason, scope, failed)
+        happened = _event(event, named, job, duration, category, source, reason, failed)
     happened = _as_likely(happened, mix, confidence)
     caller = Terminal(as_json=json)
     when = amounts.instant(at, "--at").timestamp() if at else None
@@ -157,6 +153,15 @@ def keep(
     do: Annotated[
         list[int] | None,
         typer.Option("--do", metavar="ID", help="A proposal to be done; may be repeated."),
+    ] = None,
+    close: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--close",
+            metavar="SCOPE",
+            help="Close the breaker of this scope: fleet, or as keep names it. As many nodes as "
+            "are out now may be, and beyond them the share of the policy; may be repeated.",
+        ),
     ] = None,
     every: Annotated[
         str | None,
@@ -225,6 +230,8 @@ def keep(
     if test is not None:
         anubis.carry_out_test(request, test, caller)
         drive = do_chores = look = ended = _left_alone
+    if close:
+        anubis.close_breakers(request, close, caller)
     fleet = (
         anubis.approve(request, do, caller, drive) if do else anubis.keep(request, caller, drive)
     )
@@ -369,14 +376,13 @@ def _event(
     category: str | None,
     source: str,
     reason: str,
-    scope: str,
     failed: bool,
 ) -> KeptEvent:
     from anubis.core.past import events
 
     orders = {order.value: order for order in events.Order}
     if kind == events.Order.CLOSE:
-        return events.OperatorSaid(order=events.Order.CLOSE, scope=scope)
+        raise UsageError("a breaker is closed by anubis keep --close SCOPE, such as fleet")
     if not nodes and kind not in ("job-stalled", "job-ended"):
         raise UsageError(f"{kind}: of which nodes? name them after the event")
     if kind in orders:
@@ -412,6 +418,7 @@ def _event(
             return events.RepairDone(nodes=nodes, action=reason)
     kinds = [*events.KEPT, *orders]
     kinds.remove(events.OperatorSaid.kind)
+    kinds.remove(events.Order.CLOSE)
     raise UsageError(f'event "{kind}" is not known; {did_you_mean(kind, kinds)}')
 
 

@@ -14,6 +14,7 @@ from anubis.core.campaign import planning
 from anubis.core.clock import Time
 from anubis.core.diagnosing.cures import PastDiagnosis
 from anubis.core.fabric import by_number
+from anubis.core.lifecycle.actions import LifeAction
 from anubis.core.lifecycle.chores import Chore
 from anubis.core.past.changes import (
     changed_nodes,
@@ -76,13 +77,14 @@ class ClusterGlance:
     def nodes(self) -> tuple[NodeGlance, ...]:
         return tuple(self.by_name.values())
 
-    def life(self, node: str, last: int) -> list[Happening]:
-        """What happened to a node, the latest at the end."""
+    def life(self, node: str, last: int, actions: Iterable[LifeAction] = ()) -> list[Happening]:
+        """What happened to a node, the latest at the end. `actions`: of the keeper, about it."""
         happened = chain(
             map(told.of_incident, self.of_node.incidents.get(node, ())),
             map(told.of_repair, self.of_node.repairs.get(node, ())),
             map(told.of_validation, self.of_node.validations.get(node, ())),
             map(told.of_notice, self.of_node.notices.get(node, ())),
+            map(told.of_action, actions),
         )
         own = (replace(happening, cluster=self.cluster) for happening in happened)
         return told.timeline(own, None, last)

@@ -43,6 +43,8 @@ from anubis.core.past.events import (
     JobEnded,
     NodeAdded,
     Notice,
+    OperatorSaid,
+    Order,
     Tick,
 )
 from anubis.core.past.maintenance import open_windows
@@ -63,7 +65,7 @@ from anubis.operations.kept_by import (
 from anubis.operations.maintaining import news_of_windows, windows_known
 from anubis.operations.naming import new_name
 from anubis.operations.owners import orchestrator_of
-from anubis.operations.telling import note
+from anubis.operations.telling import Telling, note, tell_all
 from anubis.orchestrators.base import Orchestrator
 from anubis.report.keeping import sentence
 from anubis.selector import Past, risks
@@ -179,6 +181,25 @@ def approve(
                 history.audit.add([order_entry(order, part.cluster, caller.name(), time.now)])
             turn.end(keeper, News(notices=(), conclusions=()), time.now)
     return keep(keeping, caller, drive)
+
+
+def close_breakers(keeping: Keeping, scopes: Collection[str], caller: Caller = NOBODY) -> None:
+    """All of these, or none: what a person orders, for the next turn to follow."""
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        breakers = part.keeping.breakers()
+        for scope in scopes:
+            if scope in breakers and not breakers[scope].is_open:
+                raise UsageError(
+                    f'the breaker "{scope}" of cluster "{part.cluster}" is not open: nothing waits'
+                    " for it to be closed"
+                )
+        orders = (OperatorSaid(order=Order.CLOSE, scope=scope) for scope in dict.fromkeys(scopes))
+        tellings = [Telling(event=order, cluster=part.cluster) for order in orders]
+        with history.together():
+            for answer in tell_all(tellings, history, caller):
+                if isinstance(answer, AnubisError):
+                    raise answer
 
 
 def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str) -> None:

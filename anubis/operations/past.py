@@ -35,6 +35,7 @@ from anubis.store.imports import Forgotten, Import
 from anubis.store.soundness import Soundness
 
 MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
+MOST_ACTIONS = 10_000  # of the keeper, likewise
 MOST_DECISIONS = 10_000  # that a time line looks at: the latest
 MOST_SEARCHED = 50  # campaigns, for a benchmark's latest criteria
 
@@ -140,13 +141,13 @@ def timeline(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> list[Happening]:
-    """Incidents, repairs, validations, events, decisions and present holds of these nodes, or of
-    all, in the order of time; of one cluster, or of all."""
+    """Incidents, repairs, validations, events, decisions, actions of the keeper and present holds
+    of these nodes, or of all, in the order of time; of one cluster, or of all."""
     with caller.history() as history:
         happenings = [
             replace(happening, cluster=part.cluster)
             for part in _parts(history, cluster)
-            for happening in _happenings(part, time_in(part, caller).now)
+            for happening in _happenings(part, nodes, time_in(part, caller).now)
         ]
     return told.timeline(happenings, nodes, last)
 
@@ -155,13 +156,16 @@ def _parts(history: History, cluster: str | None) -> list[ClusterHistory]:
     return history.every() if cluster is None else [look_up(history, cluster)]
 
 
-def _happenings(history: ClusterHistory, at: float) -> Iterator[Happening]:
+def _happenings(
+    history: ClusterHistory, nodes: Collection[str] | None, at: float
+) -> Iterator[Happening]:
     yield from map(told.of_incident, history.incidents.all())
     yield from map(told.of_repair, history.repairs.all())
     yield from map(told.of_validation, history.experience.validations())
     yield from map(told.of_notice, history.notices.all())
     yield from map(told.of_decision, history.decisions.newest(MOST_DECISIONS))
     yield from told.of_holds(history.holds.current(at))
+    yield from map(told.of_action, history.keeping.actions_about(nodes, MOST_ACTIONS))
 
 
 def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> list[TrackRecord]:

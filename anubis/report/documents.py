@@ -549,7 +549,7 @@ class EventLine(TypedDict):
     action: NotRequired[str]
     """What a repair did."""
     order: NotRequired[str]
-    """What a person said: retire, return, or close-breaker."""
+    """What a person said: retire, return or close-breaker."""
     scope: NotRequired[str]
     """Of the breaker that was closed."""
 
@@ -576,6 +576,8 @@ class LifeLine(TypedDict):
 
 
 class ActionLine(TypedDict):
+    cluster: NotRequired[str]
+    """In the history of a node."""
     id: int
     at: float
     """When it was asked for, in seconds since the epoch."""
@@ -602,6 +604,8 @@ class KeepingLine(TypedDict):
     """How many nodes stand where."""
     open_breakers: Sequence[str]
     """Scopes in which no more nodes are taken out until a person closes them."""
+    accepted: Mapping[str, int]
+    """By scope: how many nodes a person accepted to be out when the breaker was closed."""
     doubt: str
     """Why nothing is concluded from age: the wall clock cannot be right; empty: it can."""
 

@@ -9,6 +9,7 @@ from math import isinf
 from typing import TYPE_CHECKING
 
 from anubis.core.choosing.decision import Decision
+from anubis.core.lifecycle.actions import LifeAction, nodes_of
 from anubis.core.past.events import (
     IncidentReported,
     JobStalled,
@@ -19,6 +20,7 @@ from anubis.core.past.events import (
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.records import UNNAMED
 from anubis.report import decision as decisions
+from anubis.report import keeping
 from anubis.report.tables import add_row, table
 from anubis.report.wording import counted, json_line, moment, names
 from anubis.store.holds import Hold
@@ -95,6 +97,19 @@ def of_notice(notice: Notice) -> Happening:
         nodes=event.nodes,
         summary=f"{event.kind}{category}{follows}",
         facts=facts,
+    )
+
+
+def of_action(action: LifeAction) -> Happening:
+    """What the keeper proposed or did, who had it done, and what came of it."""
+    by = f", ordered by {action.ordered_by}" if action.ordered_by else ""
+    note = f" ({action.note})" if action.note else ""
+    return Happening(
+        at=action.at,
+        kind="action",
+        nodes=nodes_of(action.command),
+        summary=f"{keeping.sentence(action.command)}: {action.stage.value}{by}{note}",
+        facts={**keeping.action_fields(action)},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -48,7 +49,14 @@ def headline(
     scopes = ", ".join(scope for scope, breaker in breakers.items() if breaker.is_open)
     parts = [f"{counted(len(lives), 'node')} of cluster {cluster}: {', '.join(counts) or 'none'}"]
     if scopes:
-        parts.insert(0, f"the breaker is open ({scopes}): no more nodes are taken out")
+        how = " ".join(f"--close {shlex.quote(s)}" for s, b in breakers.items() if b.is_open)
+        parts.insert(
+            0,
+            f"the breaker is open ({scopes}): no more nodes are taken out until somebody closes it"
+            f" (anubis keep {how})",
+        )
+    if accepted := [f"{b.accepted} of {scope}" for scope, b in breakers.items() if b.accepted]:
+        parts.append(f"accepted to be out when a breaker was closed: {', '.join(accepted)}")
     if proposals:
         parts.append(f"{counted(proposals, 'proposal')} to look at (anubis actions)")
     return "; ".join(parts)
@@ -154,6 +162,7 @@ def keeping_fields(
         "nodes": len(lives),
         "states": {state.value: states[state.value] for state in State},
         "open_breakers": [scope for scope, breaker in breakers.items() if breaker.is_open],
+        "accepted": {s: breaker.accepted for s, breaker in breakers.items() if breaker.accepted},
         "doubt": doubt,
     }
 

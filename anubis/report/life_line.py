@@ -1,5 +1,5 @@
 """What happened to a node, drawn along the time: a lane for what was told, one for repairs, one for
-incidents and one for tests."""
+what the keeper did, one for incidents and one for tests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from anubis.report.history import Happening
 from anubis.report.svg import Element, add, title, written
 from anubis.report.wording import moment
 
-LANES = ("event", "repair", "incident", "validation")  # from the bottom
-CALLED = ("told", "repairs", "incidents", "tests")
+LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
+CALLED = ("told", "repairs", "keeper", "incidents", "tests")
+MOMENTS = ("event", "action")  # what is over at once
 HOUR_S, DAY_S = 3600.0, 86_400.0
 STEPS_S = (HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S, 14 * DAY_S, 30 * DAY_S, 90 * DAY_S, 365 * DAY_S)
 MOST_TICKS = 8
@@ -41,7 +42,7 @@ def _chart(begin: float, end: float) -> Chart:
     form = "%Y-%m-%d" if step >= DAY_S else "%m-%d %H:%M"
     return Chart(
         width=960,
-        height=190,
+        height=220,
         across=Axis(
             title="UTC",
             begin=begin,
@@ -70,7 +71,7 @@ def _draw(happening: Happening, chart: Chart, canvas: Element, now: float) -> No
 
 
 def _bar(happening: Happening, lane: int, chart: Chart, canvas: Element, now: float) -> Element:
-    end = happening.facts.get("end", happening.at if happening.kind == "event" else None)
+    end = happening.facts.get("end", happening.at if happening.kind in MOMENTS else None)
     left = chart.x(happening.at)
     right = chart.x(min(now, end) if isinstance(end, float) else now)
     return add(

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from anubis.core.lifecycle.actions import LifeAction
 from anubis.core.past.events import KEPT
 from anubis.core.records import Judgement
 from anubis.operations.deciding import Terms
@@ -101,7 +102,7 @@ def router(house: House) -> APIRouter:
         "/nodes/{cluster}/{node}/happenings",
         show_life,
         "What happened to a node, the latest at the end.",
-        *("incident", "repair", "validation", "event"),
+        *("incident", "repair", "validation", "event", "action"),
     )
     get("/campaigns", list_campaigns, "The latest, the newest first.", "campaign-status")
     get(
@@ -270,8 +271,15 @@ async def show_life(
 ) -> Response:
     snapshot = await house.read()
     find_node(snapshot, cluster, node)
-    life = snapshot.clusters[cluster].life(node, limit)
+    actions = await actions_of(house, cluster, node, limit)
+    life = snapshot.clusters[cluster].life(node, limit, actions)
     return documents(map(told.line, life), snapshot.at, len(life))
+
+
+async def actions_of(house: House, cluster: str, node: str, limit: int) -> list[LifeAction]:
+    """Of the keeper; what readers see together has only those that are open."""
+    part = house.history.of(cluster)
+    return await house.in_thread(part.keeping.actions_about, (node,), limit)
 
 
 async def list_campaigns(

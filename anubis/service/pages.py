@@ -20,7 +20,7 @@ from anubis.report import diagnosis_page, html, keeping, rounds
 from anubis.report import service as written
 from anubis.report.glance import NodeGlance, campaign_line
 from anubis.report.service import ClusterOnPage
-from anubis.service.api import asker_of, find_diagnosis, find_look, find_node
+from anubis.service.api import actions_of, asker_of, find_diagnosis, find_look, find_node
 from anubis.service.asker import Asker
 from anubis.service.board import Snapshot
 from anubis.service.house import House
@@ -53,7 +53,8 @@ def router(house: House) -> APIRouter:
         about = (made for made in snapshot.decisions if node in made.nodes)
         about_here = [made for made in about if made.cluster == cluster]
         kept = part.kept.lives.get(node)
-        life = part.life(node, LIFE_SHOWN)
+        actions = await actions_of(house, cluster, node, LIFE_SHOWN)
+        life = part.life(node, LIFE_SHOWN, actions)
         named = [
             (past, told_diagnoses.DiagnosedJob(cluster=cluster, past=past).href)
             for past in reversed(part.diagnosed)

@@ -18,6 +18,7 @@ from anubis.core.lifecycle.actions import (
     LifeAction,
     Stage,
     first_stage,
+    nodes_of,
 )
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import (
@@ -44,6 +45,7 @@ from anubis.store.mapping import Form, RecordTable, converted, metadata
 from anubis.store.notices import NOTICES
 
 LISTED = 100  # actions
+NAMED_AT_ONCE = 16  # nodes of which the database picks the actions
 FORGOTTEN = (
     "what was known of its life is damaged in the history, so it has to prove itself again: look at"
     " anubis history check"
@@ -371,6 +373,16 @@ class KeeperState:
         query = query.order_by(ACTIONS.c.id.desc()).limit(limit)
         with self._database.reading() as connection:
             return _sound(connection, query)
+
+    def actions_about(self, nodes: Collection[str] | None, limit: int) -> list[LifeAction]:
+        """The newest first; of these nodes, or all."""
+        query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster)
+        if nodes is not None and len(nodes) <= NAMED_AT_ONCE:
+            named = (ACTIONS.c.document.contains(codec.dump(n), autoescape=True) for n in nodes)
+            query = query.where(sa.or_(sa.false(), *named))
+        with self._database.reading() as connection:
+            newest = _sound(connection, query.order_by(ACTIONS.c.id.desc()).limit(limit))
+        return [a for a in newest if nodes is None or not {*nodes}.isdisjoint(nodes_of(a.command))]
 
     def failed_actions(self, since: float) -> list[LifeAction]:
         """That failed since then, the oldest first."""

@@ -6,10 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from anubis.core.lifecycle.actions import LifeAction, Stage
+from anubis.core.lifecycle.commands import Cordon, Mode
 from anubis.core.past.events import NodeAdded, Notice
 from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.records import Judgement
-from anubis.report.history import of_incident, of_notice, of_repair, of_validation
+from anubis.report.history import of_action, of_incident, of_notice, of_repair, of_validation
 from anubis.report.life_line import life_line
 
 DAY_S = 86_400.0
@@ -22,11 +24,13 @@ def verdict(at, judgement):
     )
 
 
+CORDON = Cordon(mode=Mode.ACT, node="n1", code="GEMM", reason="slow")
 LIFE = [
     of_notice(Notice(id="e", at=BEGIN, event=NodeAdded(nodes=("n1",)))),
     verdict(BEGIN + DAY_S, Judgement.HEALTHY),
     of_incident(Incident(node="n1", category="<gpu>", start=BEGIN + DAY_S, end=BEGIN + 3 * DAY_S)),
     of_repair(Repair(node="n1", start=BEGIN + 2 * DAY_S, action="new fan")),
+    of_action(LifeAction(id=7, at=BEGIN + DAY_S, command=CORDON, stage=Stage.DONE, changed_at=NOW)),
     verdict(NOW, Judgement.DEFECTIVE),
 ]
 
@@ -41,14 +45,17 @@ def test_what_happened_stands_at_its_time_and_goes_on_until_it_is_over_or_now():
     svg, drawn = marks(life_line(LIFE, NOW))
     first, last = (float(drawn[f"dot lane {j}"].get("cx")) for j in ("healthy", "defective"))
     day = (last - first) / 3
-    event, incident, repair = (drawn[f"lane {k}"] for k in ("event", "incident", "repair"))
+    kinds = ("event", "incident", "repair", "action")
+    event, incident, repair, action = (drawn[f"lane {kind}"] for kind in kinds)
+    assert float(action.get("x")) == pytest.approx(first, abs=0.02)
+    assert action.get("width") == event.get("width")  # it is no stretch of time
     assert float(event.get("x")) == pytest.approx(first - day, abs=0.02)
     assert float(incident.get("x")) == pytest.approx(first, abs=0.02)
     assert float(incident.get("width")) == pytest.approx(2 * day, abs=0.02)
     assert float(repair.get("width")) == pytest.approx(2 * day, abs=0.02)  # it is not over
-    assert len({e.get("y") for e in (event, incident, repair)}) == 3
+    assert len({e.get("y") for e in (event, incident, repair, action)}) == 4
     assert "<gpu>" in "".join(incident.itertext())
-    assert svg.get("aria-label") == "5 things that happened since 1970-04-11 00:00 UTC, 2 tests"
+    assert svg.get("aria-label") == "6 things that happened since 1970-04-11 00:00 UTC, 2 tests"
 
 
 def test_days_are_named_below():

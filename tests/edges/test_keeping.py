@@ -24,6 +24,7 @@ from anubis.core.errors import (
     UsageError,
 )
 from anubis.core.lifecycle.actions import Stage
+from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import Mode
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.lifecycle.life import Owed, State
@@ -52,14 +53,22 @@ from anubis.operations.gate_text import sentence
 from anubis.operations.gating import gate
 from anubis.operations.glancing import standings
 from anubis.operations.importing import report_incidents
-from anubis.operations.keeping import Keeping, actions, approve, carry_out_test, keep, keeping_of
+from anubis.operations.keeping import (
+    Keeping,
+    actions,
+    approve,
+    carry_out_test,
+    close_breakers,
+    keep,
+    keeping_of,
+)
 from anubis.operations.nodes import nodes
 from anubis.operations.preparing import CampaignRequest
 from anubis.operations.sweeping import sweep
 from anubis.operations.telling import tell
 from anubis.operations.watching import Watching, watch_jobs
 from anubis.report.history import of_notice
-from anubis.report.keeping import headline
+from anubis.report.keeping import headline, keeping_fields
 from anubis.report.nodes import standing
 from anubis.report.rounds import sentences_on_rates
 from anubis.report.wording import moment
@@ -67,6 +76,7 @@ from anubis.simulation.fleet import plants
 from anubis.store import codec
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
+from anubis.store.keeping import News
 from anubis.telemetry.pulled import PulledTelemetry
 from tests.core.watched import StandIn, healthy
 from tests.edges.desk import Desk
@@ -642,14 +652,28 @@ def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so
     assert fleet.breakers["fleet"].is_open
     first = headline(fleet.cluster, fleet.lives, fleet.breakers, 0)
     assert first.startswith("the breaker is open (fleet")
+    assert "until somebody closes it (anubis keep --close fleet" in first
     site.keep(**ACT, **limits)
     assert len(site.drained) == 2
+    keeping = site.keeping(**ACT, **limits)
     with pytest.raises(UsageError, match=r'no breaker "fleeet"; did you mean "fleet"'):
-        site.tell(OperatorSaid(order=Order.CLOSE, scope="fleeet"))
-    for scope in fleet.breakers:
-        site.tell(OperatorSaid(order=Order.CLOSE, scope=scope))
-    site.keep(**ACT, **limits)
+        close_breakers(keeping, ["fleet", "fleeet"], site.caller)
+    close_breakers(keeping, [*fleet.breakers], site.caller)
+    fleet = site.keep(**ACT, **limits)
     assert len(site.drained) == 4
+    told = headline(fleet.cluster, fleet.lives, fleet.breakers, 0)
+    accepted = keeping_fields(fleet.cluster, fleet.lives, fleet.breakers)["accepted"]
+    assert accepted["fleet"] == 2
+    assert "accepted to be out when a breaker was closed: 2 of fleet" in told
+    with site.caller.history() as history:
+        orders = [entry.path for entry in history.audit.newest(9) if entry.method == "order"]
+    assert f"close-breaker fleet of {fleet.cluster}" in orders
+    with site.caller.history() as history, history.of(fleet.cluster).keeping.turn("me") as turn:
+        keeper = turn.keeper(keeping.policy)
+        keeper.breakers["fleet"] = Breaker(accepted=2)
+        turn.end(keeper, News(notices=(), conclusions=()), site.caller.clock())
+    with pytest.raises(UsageError, match='"fleet" of cluster'):
+        close_breakers(keeping, ["fleet"], site.caller)
 
 
 def test_to_act_on_nodes_takes_somebody_who_owns_them(site):

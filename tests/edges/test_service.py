@@ -19,7 +19,7 @@ from anubis.core.errors import AnubisError, StoreError, StoreUnreachableError, U
 from anubis.core.lifecycle.actions import LifeAction, Stage
 from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.chores import Chore
-from anubis.core.lifecycle.commands import Cordon, Mode
+from anubis.core.lifecycle.commands import Cordon, Mode, OpenTicket, Release, Swap
 from anubis.core.lifecycle.life import Debt, Life
 from anubis.core.past.events import KEPT, IncidentReported
 from anubis.core.past.status import Incident, Repair
@@ -267,6 +267,8 @@ def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
 
 
 SITE_SAYS = (
+    {"event": "maintenance", "nodes": ["n1"], "begin": 1e9, "end": 1.01e9},
+    {"event": "maintenance-ended", "nodes": ["n1"]},
     {"event": "node-removed", "nodes": ["n1"]},
     {"event": "fleet-upgraded", "nodes": ["n1"]},
     {"event": "repair-begun", "nodes": ["n1"]},
@@ -803,7 +805,9 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         snapshot, clusters={history.cluster: part}, pages={}, upkeep={history.cluster: upkeep}
     )
     text = page(visitor, "/")
-    assert "the breaker is open (fleet): no more nodes are taken out" in text
+    assert "the breaker is open (fleet): no more nodes are taken out until somebody" in text
+    assert "closes it (anubis keep --close fleet)" in text
+    assert "accepted to be out when a breaker was closed: 3 of sku h100" in text
     assert re.search(r"last turn 1970-01-01 \S+( \S+)? by anubis process 7 on login1", text)
     assert 'role="alert"' in text
     figures = visitor.ask("/metrics").text
@@ -828,6 +832,36 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
     assert 'sku="elsewhere"' not in figures
     assert "keep n1 from jobs (GEMM.TFLOPS)" in text
     assert "proposed" in text
+
+
+def test_the_page_of_a_node_shows_what_the_keeper_did_who_ordered_it_and_what_came_of_it(
+    fleet, visitor
+):
+    history = visitor.house.history.only()
+    cordon = Cordon(mode=Mode.PROPOSE, node="n1", code="GEMM", reason="slow")
+    ticket = OpenTicket(
+        mode=Mode.ACT, ticket="n1/c", node="n1", code="GEMM", reason="slow", campaign="c"
+    )
+    swap = Swap(mode=Mode.ACT, node="n1", spare="n2")
+    other = Release(mode=Mode.PROPOSE, node="n11", reason="n1 is another")
+    with history.keeping.turn("anubis process 7 on login1") as turn:
+        turn.keep([cordon, ticket, swap, other], time.time() - 60)
+        (kept,) = (a for a in turn.open_actions() if a.command == cordon)
+        turn.approve(kept, replace(cordon, mode=Mode.ACT), time.time() - 50, "alice@login1")
+    with history.keeping.turn("anubis process 7 on login1") as turn:
+        sent = turn.action(kept.id)
+        turn.follow(sent, Stage.FAILED, time.time() - 40, "slurm refused")
+    visitor.house.board._renew()
+    text = page(visitor, f"/nodes/{history.cluster}/n1")
+    assert "keep n1 from jobs (GEMM): failed, ordered by alice@login1 (slurm refused)" in text
+    by = "ordered by the policy, in a turn of anubis process 7 on login1"
+    assert f"ticket for n1 (GEMM): done, {by}" in text
+    assert f"bring n2 into service for n1: done, {by}" in text
+    assert "n11" not in text
+    spare = f"/v1/nodes/{history.cluster}/n2/happenings"
+    (told,) = [line for line in items(visitor.ask(spare)) if line["type"] == "action"]
+    assert (told["action"], told["stage"], told["cluster"]) == ("swap", "done", history.cluster)
+    assert items(visitor.ask(spare)) == fleet.run("history", "show", "n2", "--json").lines
 
 
 def test_a_cluster_that_is_to_be_kept_and_never_was_was_kept_last_in_1970():

@@ -67,6 +67,11 @@ def subjects(command: LifeCommand) -> tuple[str, ...]:
     return (command.subject,)
 
 
+def nodes_of(command: LifeCommand) -> tuple[str, ...]:
+    """Whose life it belongs to; of what is about no node, names of other things."""
+    return (command.node, command.spare) if isinstance(command, Swap) else subjects(command)
+
+
 def has_shown(command: LifeCommand, life: Life) -> bool:
     """Whether the orchestrator shows the effect of a command."""
     match command:
