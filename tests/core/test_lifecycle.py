@@ -8,10 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from anubis.core.lifecycle.actions import has_shown, is_moot, subjects
+from anubis.core.lifecycle.actions import has_shown, is_moot
 from anubis.core.lifecycle.breaker import Breaker, Count, scopes
 from anubis.core.lifecycle.commands import (
     CloseTicket,
@@ -36,7 +34,7 @@ from anubis.core.lifecycle.events import (
 from anubis.core.lifecycle.keeper import Keeper
 from anubis.core.lifecycle.life import Debt, Life, OpenIncident, Proof, State
 from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.lifecycle.reasons import NO_DEFECT, is_ours, reason
+from anubis.core.lifecycle.reasons import is_ours, reason
 from anubis.core.lifecycle.reserve import next_in_line, reserve_of
 from anubis.core.past.events import (
     FleetUpgraded,
@@ -54,16 +52,18 @@ from anubis.core.past.events import (
 )
 from anubis.core.past.maintenance import Window
 from anubis.core.records import Judgement
+from tests.core.saboteurs import (
+    ACTING,
+    CHECKED,
+    DEFECTIVE,
+    HEALTHY,
+    UNPROVEN,
+    blaming,
+    live_by,
+)
 
-HEALTHY = Concluded(judgement=Judgement.HEALTHY, proof=Proof.FULL, is_fit=True)
-DEFECTIVE = Concluded(judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", reason="it is slow")
 UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner", owes=True)
-UNPROVEN = Concluded(judgement=Judgement.HEALTHY)
-CHECKED = Concluded(judgement=Judgement.HEALTHY, proof=Proof.LIGHT)
-ACTING = KeepingPolicy(
-    cordon=Mode.ACT, release=Mode.ACT, test=Mode.ACT, swap=Mode.ACT, ticket=Mode.ACT,
-    out_of_fleet=0.5, out_of_sku=0.5, out_of_job=1.0, tested_at_once=1.0,
-)  # fmt: skip
+LIVES = 120
 
 
 def noticed(at, event):
@@ -857,291 +857,13 @@ def test_a_node_that_others_keep_for_themselves_is_not_tested_nor_a_spare():
 
 # --- whatever comes in whatever order ------------------------------------------------------
 
-NODES = [f"n{i}" for i in range(6)]
-nodes = st.sampled_from(NODES)
-verdicts = st.sampled_from([HEALTHY, DEFECTIVE, UNKNOWN, UNPROVEN, CHECKED])
-shown = st.builds(
-    SeenNode,
-    sku=st.just("h100"),
-    jobs=st.sampled_from([(), (), ("7",)]),
-    cordon=st.sampled_from(["", "", reason("X", "so it says"), "jo"]),
-)
-late = st.floats(0, 5000)
-MOVES = st.one_of(
-    st.tuples(st.just("tick")),
-    st.tuples(st.just("look")),
-    st.tuples(st.just("lie"), st.dictionaries(nodes, shown)),
-    st.tuples(st.just("deaf"), st.booleans()),
-    st.tuples(st.just("restart")),
-    st.tuples(st.just("again"), st.integers(0, 10**6)),
-    st.tuples(st.just("answer"), verdicts),
-    st.tuples(st.just("refuse")),
-    st.tuples(st.just("verdict"), nodes, verdicts, late, late),
-    st.tuples(st.just("suspect"), nodes, late),
-    st.tuples(st.just("incident"), nodes, late),
-    st.tuples(st.just("upgrade"), nodes, late),
-    st.tuples(st.just("job"), nodes, late),
-    st.tuples(st.just("end"), nodes, late),
-    st.tuples(st.just("begin repair"), nodes, late),
-    st.tuples(st.just("repair"), nodes, late),
-    st.tuples(st.just("gone"), nodes, late),
-    st.tuples(st.just("seen"), nodes, late),
-    st.tuples(st.just("person"), nodes),
-    st.tuples(st.just("hold"), st.frozensets(nodes)),
-    st.tuples(st.just("maintain"), st.frozensets(nodes)),
-    st.tuples(st.just("retire"), nodes, late),
-    st.tuples(st.just("close")),
-)
-
-
-def newly_out(commands, before):
-    """Cordons that are not asked for again, as of nodes that come back as they left."""
-    for command in commands:
-        if isinstance(command, Cordon):
-            was_out_as = before[command.node].out_code if command.node in before else ""
-            if was_out_as != command.code and was_out_as in ("", *NO_DEFECT):
-                yield command
-
-
-FANS = Window(name="fans", begin=0.0, end=math.inf, reason="new fans")
-
-
-class Trial(Cluster):
-    """Plays moves, and checks after each what always holds against all that was told."""
-
-    def __init__(self, policy):
-        super().__init__(nodes=len(NODES), policy=policy)
-        self.told = []
-        self.open_tests = {}
-        self.asked_at = {}
-        self.sent_cordons = set()
-        self.out_before = 0
-        self.suspicions = 0
-        self.maintained = frozenset()
-        self.left_alone = frozenset()  # as the keeper was told last
-        self.away = set()  # nodes that were gone or retired once: their tests ended with that
-
-    def hear(self, event):
-        before = dict(self.keeper.lives)
-        self.told.append(event)
-        if isinstance(event, Waited) and event.at > self.keeper.waited_at:
-            self.left_alone = frozenset(event.maintained)
-        commands = super().hear(event)
-        self.away |= {life.node for life in self.keeper.lives.values() if not life.is_there}
-        for command in commands:
-            self.check_command(command, before)
-        self.check_states()
-        self.check_counts()
-        codes = {cordon.code for cordon in newly_out(commands, before)}
-        if codes - {*NO_DEFECT}:
-            self.check_breaker()
-        if "UNPROVEN" in codes:
-            self.check_room_for_new()
-        return commands
-
-    def play(self, move, *rest):
-        kind, *of = move
-        at = self.later(100)
-        match kind:
-            case "tick":
-                maintained = dict.fromkeys(self.maintained, FANS)
-                self.hear(Waited(at=at, unreachable=self.held, maintained=maintained))
-            case "look":
-                self.look()
-            case "lie":
-                self.hear(FleetSeen(at=at, nodes={**self.shown, **of[0]}))
-            case "deaf":
-                self.obeys = not of[0]
-            case "restart":
-                lives = self.keeper.lives.values()
-                keeper = self.keeper
-                times = keeper.seen_at, keeper.waited_at
-                self.keeper = Keeper(keeper._policy, lives, keeper.breakers, *times)
-            case "again" if self.told:
-                self.hear(self.told[of[0] % len(self.told)])
-            case "answer" if self.open_tests:
-                self.answer(self.open_tests.popitem()[1], of[0])
-            case "refuse" if self.open_tests:
-                test = self.open_tests.popitem()[1]
-                self.hear(TestRefused(at=at, test=test.id, reason="held"))
-            case "verdict":
-                node, verdict, ago, took = of
-                began = at - ago - took
-                self.hear(
-                    VerdictReached(at=at - ago, campaign="x", began=began, verdicts={node: verdict})
-                )
-            case "suspect":
-                self.suspicions += 1
-                self.hear(suspected(at - of[1], f"s{self.suspicions}", of[0]))
-            case "incident":
-                self.hear(noticed(at - of[1], IncidentReported(nodes=(of[0],), category="gpu")))
-            case "upgrade":
-                self.hear(noticed(at - of[1], FleetUpgraded(nodes=(of[0],))))
-            case "job":
-                self.hear(noticed(at - of[1], JobAllocated(nodes=(of[0],), job="7", duration_s=60)))
-            case "end":
-                self.hear(noticed(at - of[1], JobEnded(nodes=(of[0],), job="7")))
-            case "begin repair":
-                self.hear(noticed(at - of[1], RepairBegun(nodes=(of[0],))))
-            case "repair":
-                self.hear(noticed(at - of[1], RepairDone(nodes=(of[0],))))
-            case "gone":
-                self.hear(noticed(at - of[1], NodeRemoved(nodes=(of[0],))))
-            case "seen":
-                self.hear(noticed(at - of[1], NodeAdded(nodes=(of[0],))))
-            case "person":
-                seen = self.shown[of[0]]
-                self.shown[of[0]] = replace(seen, cordon="by hand")
-            case "hold":
-                self.held = of[0]
-            case "maintain":
-                self.maintained = of[0]
-            case "retire":
-                self.hear(noticed(at - of[1], OperatorSaid(order=Order.RETIRE, nodes=(of[0],))))
-            case "close":
-                self.hear(noticed(at, OperatorSaid(order=Order.CLOSE, scope="fleet")))
-
-    def check_command(self, command, before):
-        policy = self.keeper._policy
-        mode = getattr(command, "mode", None)
-        if policy == KeepingPolicy():
-            assert mode in (None, Mode.PROPOSE)  # nothing is done that was not switched on
-        if isinstance(command, Cordon) and mode is Mode.ACT:
-            self.sent_cordons.add(command.node)
-        if isinstance(command, Release):
-            life = self.keeper.lives[command.node]
-            assert command.node in self.sent_cordons  # whatever the orchestrator shows
-            assert life.cordoned_by_anubis
-        if isinstance(command, Cordon | Release | Prove | Swap):
-            assert self.left_alone.isdisjoint(subjects(command))
-        if isinstance(command, Swap):
-            assert command.spare not in self.left_alone
-        if isinstance(command, Cordon | Release):
-            assert not self.keeper.lives[command.node].is_cordoned_by_others
-        if isinstance(command, Prove):
-            running = {
-                node
-                for id, test in self.open_tests.items()
-                for node in test.owed
-                if self.now - self.asked_at[id] <= policy.answered_s
-            }
-            for node in command.owed:
-                life = before[node]
-                assert not life.jobs
-                assert node not in self.held
-                assert not (life.cordon and not life.cordoned_by_anubis)
-                assert node not in running or node in self.away
-            if mode is Mode.ACT:
-                self.open_tests[command.id] = command
-                self.asked_at[command.id] = self.now
-
-    def check_counts(self):
-        """What is kept current is what counting anew comes to."""
-        lives = [life for life in self.keeper.lives.values() if life.is_there]
-        for scope in {scope for life in lives for scope in scopes(life)} | {"fleet", "job 8"}:
-            inside = [life for life in lives if scope in scopes(life)]
-            assert self.keeper.lives.count(scope) == Count(
-                among=len(inside),
-                out=sum(x.must_be_out and x.out_code not in ("", *NO_DEFECT) for x in inside),
-                new=sum(life.out_code == "UNPROVEN" for life in inside),
-            )
-
-    def check_states(self):
-        for node, life in self.keeper.lives.items():
-            if life.state in (State.IN_SERVICE, State.SPARE, State.SUSPECT, State.NEW):
-                assert self.may_serve(node), (node, life)
-
-    def check_breaker(self):
-        there = [life for life in self.keeper.lives.values() if life.is_there]
-        out = sum(life.must_be_out and life.out_code not in ("", *NO_DEFECT) for life in there)
-        if out <= self.out_before:  # a share may shrink because nodes leave
-            self.out_before = out
-            return
-        self.out_before = out
-        accepted = self.keeper.breakers.get("fleet", Breaker()).accepted
-        assert out <= accepted + max(1, int(self.keeper._policy.out_of_fleet * len(there)))
-
-    def check_room_for_new(self):
-        """All that are out together, whatever for; but for those that were sent earlier."""
-        there = [life for life in self.keeper.lives.values() if life.is_there]
-        out = sum(life.out_code not in ("", "SPARE") for life in there)
-        breaker = self.keeper.breakers.get("fleet", Breaker())
-        share = max(1, int(self.keeper._policy.out_of_fleet * len(there)))
-        assert out <= max(breaker.accepted + share, self.out_before)
-        assert not breaker.is_open
-
-    def may_serve(self, node):
-        """Naively, from all that was told: by the last conclusive verdict and the last repair."""
-        conclusive = [
-            (event.at, event.began, event.verdicts[node].judgement)
-            for event in self.told
-            if isinstance(event, VerdictReached) and node in event.verdicts
-            if event.verdicts[node] in (HEALTHY, DEFECTIVE)
-        ]
-        repairs = [
-            notice.at
-            for notice in self.told
-            if isinstance(notice, Notice)
-            if isinstance(notice.event, RepairDone) and node in notice.event.nodes
-        ]
-        begun = [
-            notice.at
-            for notice in self.told
-            if isinstance(notice, Notice)
-            if isinstance(notice.event, RepairBegun) and node in notice.event.nodes
-        ]
-        repaired = max(repairs, default=-math.inf)
-        if max(begun, default=-math.inf) > repaired:
-            return False
-        proofs = [began for _, began, judgement in conclusive if judgement is Judgement.HEALTHY]
-        if repairs and max(proofs, default=-math.inf) <= repaired:
-            return False
-        if not conclusive:
-            return True
-        last = max(at for at, *_ in conclusive)
-        return any(j is Judgement.HEALTHY for at, _, j in conclusive if at == last)
-
-
-ONE_OUT = replace(ACTING, out_of_fleet=0.1, out_of_sku=0.1)
-POLICIES = [ACTING, with_spares(2), ONE_OUT, KeepingPolicy()]
-
 
 @pytest.mark.long
-@settings(max_examples=500)
-@given(st.lists(MOVES, max_size=60), st.sampled_from(POLICIES))
-def test_what_always_holds_holds_whatever_comes(moves, policy):
-    trial = Trial(policy)
-    for move in moves:
-        trial.play(move)
-
-
-@settings(max_examples=40)
-@given(st.lists(MOVES, max_size=40))
-def test_in_the_end_every_suspicion_has_ended_and_the_fleet_is_as_it_should_be(moves):
-    trial = Trial(replace(ACTING, out_of_fleet=1.0, out_of_sku=1.0))
-    for move in moves:
-        trial.play(move)
-    trial.obeys = True
-    trial.shown = {node: replace(seen, jobs=()) for node, seen in trial.shown.items()}
-    trial.shown = {
-        node: replace(seen, cordon="" if not seen.by_anubis else seen.cordon)
-        for node, seen in trial.shown.items()
-    }
-    for _ in range(12):
-        trial.later(100_000)
-        trial.look()
-        for command in trial.tick():
-            if isinstance(command, Prove):
-                trial.open_tests.pop(command.id, None)
-                trial.answer(command)
-        trial.look()
-    ended = {c.id for c in trial.commands if isinstance(c, EndSuspicion)}
-    assert ended == {f"s{i + 1}" for i in range(trial.suspicions)}
-    for node, life in trial.keeper.lives.items():
-        if life.is_there:
-            waits_for_proof = life.is_new and node in trial.held
-            must_be_out = life.must_be_out or waits_for_proof
-            assert bool(trial.shown[node].cordon) == must_be_out, (node, life)
+def test_what_always_holds_holds_whatever_comes():
+    """`scripts/show-lives` plays more of them."""
+    for seed in range(LIVES):
+        with blaming(seed):
+            live_by(seed)
 
 
 # --- the reason that a node shows ----------------------------------------------------------

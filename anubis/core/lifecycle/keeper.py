@@ -113,11 +113,11 @@ class Keeper:
             for node, more in self._hear(event):
                 commands += more
                 touched[node] = max(event.at, touched.get(node, event.at))
+        for scope, breaker in self.breakers.items():
+            self.breakers[scope] = breaker.after(self.lives.count(scope).out)
         commands += self._settle(touched)
         if turn is not None:
             commands += self._turn(turn)
-        for scope, breaker in self.breakers.items():
-            self.breakers[scope] = breaker.after(self.lives.count(scope).out)
         return commands
 
     # --- what became true ------------------------------------------------------------------
@@ -271,7 +271,7 @@ class Keeper:
         match verdict.judgement:
             case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
                 return self._condemned(life, verdict, event)
-            case Judgement.HEALTHY if event.at >= life.judged_at and verdict.counts:
+            case Judgement.HEALTHY if event.at >= life.condemned_at and verdict.counts:
                 return self._cleared(life, verdict, event)
             case _ if not event.test:
                 return life, []
@@ -307,7 +307,7 @@ class Keeper:
         if verdict.proof:
             life = life.having_proven(verdict.proof, verdict.about, event.began)
         if verdict.is_fit:
-            life = replace(life, judged_at=event.at)
+            life = replace(life, judged_at=max(event.at, life.judged_at))
         outcome, reason = Outcome.REFUTED, f"the node passed campaign {event.campaign}"
         if not event.campaign:  # nothing was measured, so nobody was right or wrong
             outcome, reason = Outcome.GIVEN_UP, verdict.reason
@@ -435,7 +435,7 @@ class Keeper:
             return self._take_out(life, at)
         if life.is_reserve:
             return self._send_cordon(life, SPARE, "kept ready as a spare", at)
-        if life.is_new and life.out_code not in ("", SPARE):  # whatever it was out for
+        if life.is_new and self._may_stay_out(life):
             return self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
         return self._let_in(life, at)
 
@@ -446,6 +446,13 @@ class Keeper:
         for life in sorted(new, key=attrgetter("node")):
             if all(self._has_room_for_new(scope) for scope in scopes(life)):
                 yield from self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
+
+    def _may_stay_out(self, life: Life) -> bool:
+        """A new node that is kept from jobs already, whatever for."""
+        if life.out_code not in ("", SPARE):
+            return True
+        is_out = life.out_code == SPARE or (bool(life.cordon) and life.cordoned_by_anubis)
+        return is_out and all(self._has_room_for_new(scope) for scope in scopes(life))
 
     def _has_room_for_new(self, scope: str) -> bool:
         return not self._breaker(scope).is_open and self._room(scope).left_for_new > 0

@@ -148,6 +148,11 @@ class Life:
         return self.present and not self.retired and self.maintained is None
 
     @property
+    def condemned_at(self) -> float:
+        """A pass that is told late says nothing of what was found after it."""
+        return self.defect.at if self.defect else -math.inf
+
+    @property
     def is_broken(self) -> bool:
         """A defect, or a repair that nothing has proven."""
         return self.is_in_repair or self.defect is not None or self.owes(Debt.REPAIR)

@@ -1,0 +1,756 @@
+"""Saboteurs of a keeper: random lives of a small fleet, in which events come late, twice, in any
+order or not at all, orders are not obeyed, incidents open and close, people meddle, clocks jump.
+
+`Book` says what must hold after each event. It knows what was told and which orders were given, and
+reads nothing of the keeper but what the keeper shows to people.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from anubis.core.clock import TOLERANCE_S, ClockReading, KeptClock, tell_time
+from anubis.core.lifecycle.actions import Docket, LifeAction, Stage
+from anubis.core.lifecycle.breaker import Count, scopes
+from anubis.core.lifecycle.commands import (
+    Cordon,
+    EndSuspicion,
+    Mode,
+    ModedCommand,
+    Notify,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.lifecycle.dating import Dating
+from anubis.core.lifecycle.events import (
+    Concluded,
+    FleetSeen,
+    SeenNode,
+    TestRefused,
+    VerdictReached,
+    Waited,
+)
+from anubis.core.lifecycle.incidents import last_ends, open_incidents
+from anubis.core.lifecycle.keeper import Keeper
+from anubis.core.lifecycle.life import Life, Proof, State
+from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
+from anubis.core.lifecycle.reasons import NO_DEFECT, SPARE, is_ours, reason
+from anubis.core.past.events import (
+    FleetUpgraded,
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    NodeAdded,
+    NodeRemoved,
+    Notice,
+    OperatorSaid,
+    Order,
+    RepairBegun,
+    RepairDone,
+    SuspicionRaised,
+)
+from anubis.core.past.maintenance import Window
+from anubis.core.past.status import Incident
+from anubis.core.past.tracks import IncidentColumns
+from anubis.core.records import Judgement
+
+NODES = {**{f"n{i}": "h100" for i in range(8)}, **{f"m{i}": "a100" for i in range(4)}}
+SCOPES = ("fleet", "sku h100", "sku a100")
+CATEGORIES = ("xid", "link")
+SOON_QUIET = 6  # turns: what one orders, the next one sees
+WINDOW = Window(name="w", begin=0.0, end=math.inf)
+LONGEST_JUMP_S = 3000.0  # a clock that goes evenly for an hour is believed
+LATEST_S = 5000.0  # an event is told so much later than it happened, at most
+
+HEALTHY = Concluded(judgement=Judgement.HEALTHY, proof=Proof.FULL, is_fit=True)
+DEFECTIVE = Concluded(judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", reason="it is slow")
+UNKNOWN = Concluded(judgement=Judgement.UNKNOWN, reason="no partner")
+UNPROVEN = Concluded(judgement=Judgement.HEALTHY)
+CHECKED = Concluded(judgement=Judgement.HEALTHY, proof=Proof.LIGHT)
+VERDICTS = {
+    "healthy": HEALTHY,
+    "defective": DEFECTIVE,
+    "unknown": UNKNOWN,
+    "unproven": UNPROVEN,
+    "checked": CHECKED,
+}
+
+ACTING = KeepingPolicy(
+    cordon=Mode.ACT, release=Mode.ACT, test=Mode.ACT, swap=Mode.ACT, ticket=Mode.ACT,
+    out_of_fleet=0.5, out_of_sku=0.5, out_of_job=1.0, tested_at_once=1.0,
+)  # fmt: skip
+SPARING = replace(ACTING, spares={"h100": 2, "a100": 1})
+TIGHT = replace(SPARING, out_of_fleet=0.1, out_of_sku=0.2)
+PROPOSING = KeepingPolicy(out_of_job=1.0, spares={"h100": 1})
+POLICIES = (ACTING, SPARING, TIGHT, PROPOSING)
+
+
+class Book:
+    """What was told of each node, and which orders were given."""
+
+    def __init__(self, policy):
+        self.policy = policy
+        self.judged = defaultdict(list)  # conclusive verdicts: at, began, which
+        self.proven = defaultdict(list)  # passes: began, of which category; empty: of all
+        self.unanswered = defaultdict(list)
+        self.repair_begun = defaultdict(lambda: -math.inf)
+        self.repair_done = defaultdict(lambda: -math.inf)
+        self.incidents = {}  # that are open, as the last turn heard: categories, by node
+        self.after = defaultdict(set)  # incidents that are over or have no end: category, at
+        self.present = defaultdict(lambda: (True, -math.inf))
+        self.retired = defaultdict(lambda: (False, -math.inf))
+        self.shown = {}
+        self.seen_at = self.waited_at = -math.inf
+        self.work = {}  # what was said last of its jobs: at, whether any runs; None: hard to say
+        self.held = self.maintained = frozenset()
+        self.ordered = {}  # the last order to each node that was not taken back: code, at
+        self.surely_out = set()  # bad ever since they were ordered out
+        self.cordoned = set()  # by us, ever
+        self.accepted = dict.fromkeys(SCOPES, 0)
+        self.waiting = set()  # scopes of which a person was asked
+
+    # --- what is told ---
+
+    def hear(self, event, now):
+        event = _dated(event, now)
+        match event:
+            case Notice():
+                self._note(event)
+            case VerdictReached():
+                for node, verdict in event.verdicts.items():
+                    self._judge(node, verdict, event)
+            case FleetSeen() if event.at >= self.seen_at:
+                self._see(event)
+            case Waited() if event.at > self.waited_at:
+                self._turn(event)
+        self.surely_out = {node for node in self.surely_out if self.is_bad(node)}
+
+    def lower(self):
+        """What was accepted falls with the nodes that are out."""
+        for scope in SCOPES:
+            self.accepted[scope] = min(self.accepted[scope], len(self.out(scope)))
+
+    def _note(self, notice):
+        at, event = notice.at, notice.event
+        if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
+            self.accepted[event.scope] = len(self.out(event.scope))
+            self.waiting.discard(event.scope)
+        for node in event.nodes:
+            present, since = self.present[node]
+            match event:
+                case NodeAdded() if (present or at > self.seen_at) and at >= since:
+                    self.present[node] = True, at
+                case NodeRemoved() if at >= since:
+                    self.present[node] = False, at if present else since
+                    self.work[node] = None
+                case OperatorSaid(order=order) if at >= self.retired[node][1]:
+                    self.retired[node] = order is Order.RETIRE, at
+                case RepairBegun():
+                    self.repair_begun[node] = max(at, self.repair_begun[node])
+                case RepairDone():
+                    self.repair_done[node] = max(at, self.repair_done[node])
+                case IncidentReported(category=category):
+                    self.after[node].add((category, at))
+                case JobAllocated():
+                    known = self.work.get(node)
+                    is_latest = known is not None and at > known[0]
+                    self.work[node] = (at, True) if is_latest else None
+                case JobEnded():
+                    self.work[node] = None
+
+    def _judge(self, node, verdict, event):
+        match verdict.judgement:
+            case Judgement.UNKNOWN:
+                self.unanswered[node].append(event.at)
+            case Judgement.DEFECTIVE:
+                self.judged[node].append((event.at, event.began, "defective"))
+            case Judgement.HEALTHY if verdict.proof in (Proof.FULL, Proof.OF_CATEGORY):
+                self.proven[node].append((event.began, verdict.about))
+                if verdict.is_fit:
+                    self.judged[node].append((event.at, event.began, "healthy"))
+
+    def _see(self, event):
+        self.seen_at, self.shown = event.at, event.nodes
+        for node in NODES:
+            present, since = self.present[node]
+            seen = event.nodes.get(node)
+            if seen is None or not seen.is_up:
+                if event.at >= since:
+                    self.present[node] = False, event.at if present else since
+                self.work[node] = None
+            else:
+                if not present and event.at >= since:
+                    self.present[node] = True, event.at
+                self.work[node] = event.at, bool(seen.jobs)
+
+    def _turn(self, event):
+        self.waited_at = event.at
+        self.maintained = event.maintained.keys()
+        self.held = event.unreachable
+        now = {
+            node: {incident.category for incident in of_node}
+            for node, of_node in event.incidents.items()
+        }
+        for node, before in self.incidents.items():
+            for category in before - now.get(node, set()):
+                if category in event.ended.get(node, {}):
+                    self.after[node].add((category, event.ended[node][category]))
+        self.incidents = now
+
+    # --- what follows from it ---
+
+    def has_passed_since(self, node, at, about=""):
+        return any(began > at and kind in ("", about) for began, kind in self.proven[node])
+
+    def is_broken(self, node):
+        """By the last conclusive verdict and the last repair."""
+        done = self.repair_done[node]
+        if self.repair_begun[node] > done:
+            return True
+        if done > -math.inf and not self.has_passed_since(node, done):
+            return True
+        last = max((at for at, *_ in self.judged[node]), default=None)
+        return last is not None and not any(
+            which == "healthy" for at, _, which in self.judged[node] if at == last
+        )
+
+    def may_be_broken(self, node):
+        """A pass that began before a defect was found need not disprove it."""
+        found = max((at for at, _, which in self.judged[node] if which == "defective"), default=-1)
+        passed = (began for _, began, which in self.judged[node] if which == "healthy")
+        return self.is_broken(node) or found > max(passed, default=-math.inf)
+
+    def is_in_incident(self, node):
+        return bool(self.incidents.get(node)) or any(
+            not self.has_passed_since(node, at, category) for category, at in self.after[node]
+        )
+
+    def is_bad(self, node):
+        return self.is_broken(node) or self.is_in_incident(node)
+
+    def may_be_out(self, node):
+        """A pass of one category alone says nothing to what is told of it later."""
+        had = any(not self.has_passed_since(node, at) for _, at in self.after[node])
+        return self.may_be_broken(node) or self.is_in_incident(node) or had
+
+    def owes(self, node):
+        return any(not self.has_passed_since(node, at) for at in self.unanswered[node])
+
+    def may_serve(self, node):
+        return not self.is_bad(node) and not self.owes(node)
+
+    def is_there(self, node):
+        """For us."""
+        present, retired = self.present[node][0], self.retired[node][0]
+        return present and not retired and node not in self.maintained
+
+    def is_a_person_s(self, node):
+        seen = self.shown.get(node)
+        return seen is not None and bool(seen.cordon) and not is_ours(seen.cordon)
+
+    def inside(self, scope):
+        return [
+            node
+            for node, sku in NODES.items()
+            if self.is_there(node) and scope in ("fleet", f"sku {sku}")
+        ]
+
+    def out(self, scope):
+        """All that may be, by the orders that were given."""
+        codes = {node: code for node, (code, _) in self.ordered.items() if code not in NO_DEFECT}
+        return [node for node in self.inside(scope) if node in codes and self.may_be_out(node)]
+
+    def share(self, scope):
+        share = self.policy.out_of_fleet if scope == "fleet" else self.policy.out_of_sku
+        return max(1, math.floor(share * len(self.inside(scope))))
+
+    # --- what must hold ---
+
+    def check(self, commands, waiting_before, now):
+        orders = [c for c in commands if isinstance(c, Cordon | Release)]
+        assert len({order.node for order in orders}) == len(orders), "it is out and in at once"
+        for command in commands:
+            self._check_command(command, waiting_before, now)
+
+    def _check_command(self, command, waiting_before, now):
+        if self.policy is PROPOSING:
+            assert getattr(command, "mode", Mode.PROPOSE) is Mode.PROPOSE
+        match command:
+            case Cordon(node=node, code=code):
+                assert not self.is_a_person_s(node)
+                assert node not in self.maintained
+                before = self.ordered.get(node, ("", now))[0]
+                if code == SPARE and before != SPARE:
+                    assert self.may_serve(node), f"{node} is next in line"
+                self.ordered[node] = code, now
+                if command.mode is Mode.ACT:
+                    self.cordoned.add(node)
+                if code not in NO_DEFECT:
+                    assert self.may_be_out(node), f"{node} is out for nothing"
+                    if self.is_bad(node):
+                        self.surely_out.add(node)
+                    if before in ("", *NO_DEFECT):
+                        self._check_share(node, waiting_before)
+            case Release(node=node):
+                assert not self.is_bad(node), f"{node} is released"
+                assert node in self.cordoned
+                assert node not in self.maintained
+                assert not self.is_a_person_s(node)
+                self.ordered.pop(node, None)
+                self.surely_out.discard(node)
+            case Swap(spare=spare):
+                assert self.may_serve(spare), f"{spare} takes a place"
+                assert not self.is_a_person_s(spare)
+                assert spare not in self.maintained
+            case Prove(owed=owed):
+                for node in owed:
+                    work = self.work.get(node)
+                    assert not (work and work[1]), f"{node} is at work"
+                    assert node not in self.held
+                    assert node not in self.maintained
+                    assert not self.is_a_person_s(node)
+                    assert not self.incidents.get(node)
+            case Notify(subject=subject, sentence=sentence) if "closes the breaker" in sentence:
+                self.waiting.add(subject)
+
+    def _check_share(self, node, waiting_before):
+        for scope in ("fleet", f"sku {NODES[node]}"):
+            assert scope not in waiting_before, f"the breaker of {scope} is open"
+            out = [one for one in self.inside(scope) if one in self.surely_out]
+            assert len(out) <= self.accepted[scope] + self.share(scope), (scope, out)
+
+    def check_shown(self, lives):
+        """What people see of a node is what may be said of it."""
+        for node, life in lives.items():
+            if life.state in (State.IN_SERVICE, State.SPARE):
+                assert self.may_serve(node), f"{node} is {life.state}"
+            elif life.state in (State.SUSPECT, State.NEW):
+                assert not self.is_bad(node), f"{node} is {life.state}"
+
+    def check_turn(self, now):
+        """Each bad node is ordered out, or the share is used up. What is well again is let in."""
+        for node in NODES:
+            code, at = self.ordered.get(node, ("", 0.0))
+            seen = self.shown.get(node)
+            if seen is None or not self.is_there(node) or self.is_a_person_s(node):
+                continue
+            if self.is_bad(node):
+                if code in ("", *NO_DEFECT):
+                    scopes = ("fleet", f"sku {NODES[node]}")
+                    assert any(self._is_full(scope) for scope in scopes), f"{node} is not out"
+                continue
+            is_let_in = not seen.cordon and now - at >= self.policy.resent_s
+            if is_let_in and code not in NO_DEFECT and not self.may_be_out(node):
+                self.ordered.pop(node, None)
+
+    def _is_full(self, scope):
+        return scope in self.waiting or len(self.out(scope)) >= self.share(scope)
+
+
+def _dated(event, now):
+    """What cannot have happened yet is bad news as of now; a pass is none."""
+    if event.at <= now:
+        return event
+    if isinstance(event, VerdictReached):
+        kept = {
+            node: verdict
+            for node, verdict in event.verdicts.items()
+            if event.at <= now + TOLERANCE_S or verdict.judgement is not Judgement.HEALTHY
+        }
+        return replace(event, at=now, began=min(event.began, now), verdicts=kept)
+    return replace(event, at=now)
+
+
+@dataclass
+class World:
+    """A fleet, its orchestrator, its history, and the keeper beside them."""
+
+    policy: KeepingPolicy
+    now: float = 1e6
+    obeys: bool = True
+    held: frozenset = frozenset()
+    maintained: frozenset = frozenset()
+    ahead: float = 0.0  # of the time, by the wall clock
+    jumped_at: float = 0.0
+    clock: KeptClock | None = None
+    suspicions: int = 0
+    told: list = field(default_factory=list)
+    unheard: list = field(default_factory=list)  # until the next turn
+    tests: dict = field(default_factory=dict)
+    ended: set = field(default_factory=set)
+    actions: list = field(default_factory=list)
+    incidents: dict = field(default_factory=dict)  # by node and category: its start and end
+
+    def __post_init__(self):
+        self.shown = {node: SeenNode(sku=sku) for node, sku in NODES.items()}
+        self.keeper = Keeper(self.policy, [Life(node=n, sku=sku) for n, sku in NODES.items()])
+        self.book = Book(self.policy)
+        self.do_restart()
+
+    def later(self, seconds):
+        self.now += seconds
+        if self.now - self.jumped_at > LONGEST_JUMP_S:
+            self.ahead = 0.0
+        return self.now
+
+    @property
+    def wall(self):
+        """What whoever tells something takes for the time."""
+        return self.now + self.ahead
+
+    # --- hearing and obeying ---
+
+    def hear(self, *events):
+        self.told += events
+        for event in events:
+            self.book.hear(event, self.now)
+        self.book.lower()
+        waiting = set(self.book.waiting)
+        self.do_restart()
+        commands = self.keeper.handle(*events)
+        self.book.check(commands, waiting, self.now)
+        self.book.check_shown(self.keeper.lives)
+        check_counts(self.keeper.lives)
+        for command in commands:
+            self._follow(command)
+        self.has_new = self._file(commands)
+        if any(isinstance(event, Waited) and event.at == self.book.waited_at for event in events):
+            self.book.check_turn(self.now)
+        return commands
+
+    def _follow(self, command):
+        if isinstance(command, EndSuspicion):
+            self.ended.add(command.id)
+        if getattr(command, "mode", None) is not Mode.ACT:
+            return
+        if isinstance(command, Prove):
+            self.tests[command.id] = command
+        if isinstance(command, Cordon | Release) and self.obeys:
+            seen = self.shown.get(command.node)
+            if seen and not (seen.cordon and not seen.by_anubis):
+                is_out = isinstance(command, Cordon)
+                cordon = reason(command.code, command.reason) if is_out else ""
+                self.shown[command.node] = replace(seen, cordon=cordon)
+
+    def _file(self, commands):
+        """The actions that are proposed, as the history keeps them. True: there is a new one."""
+        is_new = False
+        for command in commands:
+            if not isinstance(command, ModedCommand) or command.mode is not Mode.PROPOSE:
+                continue
+            docket = Docket(self.actions)
+            gone = docket.outdated_by(command)
+            self.actions = [action for action in self.actions if action not in gone]
+            if docket.asked_before(command) is None:
+                is_new = True
+                action = {"at": self.now, "changed_at": self.now, "stage": Stage.PROPOSED}
+                self.actions.append(LifeAction(id=len(self.told), command=command, **action))
+        return is_new
+
+    def look(self):
+        return FleetSeen(at=self.now, nodes=dict(self.shown))
+
+    def waited(self):
+        known = {life.node for life in self.keeper.lives.values() if life.incidents}
+        columns = IncidentColumns.of(
+            Incident(node=node, category=category, start=start, end=end)
+            for (node, category), (start, end) in self.incidents.items()
+        )
+        return Waited(
+            at=self.now,
+            unreachable=self.held,
+            maintained=dict.fromkeys(self.maintained, WINDOW),
+            owes=frozenset(node for node in NODES if self.book.owes(node)),
+            incidents=open_incidents(columns, self.now),
+            ended=last_ends(columns, known, self.now),
+        )
+
+    def turn(self, *, looks=True):
+        events = sorted(self.unheard, key=lambda event: event.at)
+        self.unheard = []
+        for event in events:  # the history knows them before the keeper does
+            if isinstance(event, VerdictReached):
+                self.book.hear(event, self.now)
+        return self.hear(*events, *([self.look()] if looks else []), self.waited())
+
+    def tell(self, event, soon=True):
+        if soon:
+            self.hear(event)
+        else:
+            self.unheard.append(event)
+
+    def conclude(self, verdicts, at, began, test="", soon=True):
+        unknown = {node for node, verdict in verdicts.items() if verdict is UNKNOWN}
+        verdicts = {
+            node: replace(verdict, owes=node in unknown or self.book.owes(node))
+            for node, verdict in verdicts.items()
+        }
+        reached = VerdictReached(at=at, began=began, campaign="c", verdicts=verdicts, test=test)
+        self.tell(reached, soon or bool(test))
+
+    def answer(self, test, which):
+        self.later(20)
+        began, at = self.wall - 10, self.wall
+        passed = HEALTHY
+        if test.proof is Proof.OF_CATEGORY:
+            passed = Concluded(judgement=Judgement.HEALTHY, proof=test.proof, about=test.about)
+        verdict = {"healthy": passed}.get(which, VERDICTS[which])
+        self.conclude(dict.fromkeys(test.owed, verdict), at, began, test=test.id)
+
+    # --- what saboteurs do ---
+
+    def play(self, move):
+        kind, *of = move
+        self.later(100)
+        getattr(self, f"do_{kind}")(*of)
+
+    def do_turn(self):
+        self.turn()
+
+    def do_blind_turn(self):
+        self.turn(looks=False)
+
+    def do_quiet(self):
+        """Nothing new: nothing is asked for that was not asked for before."""
+        for _ in range(SOON_QUIET):
+            commands = self.turn()
+            self.later(0.001)
+            if not any(getattr(c, "mode", None) is Mode.ACT for c in commands):
+                break
+        else:
+            raise AssertionError(f"never quiet: {commands}")
+        commands = self.turn()
+        assert not any(getattr(c, "mode", None) is Mode.ACT for c in commands), commands
+        assert not self.has_new, commands
+
+    def do_look(self):
+        self.hear(self.look())
+
+    def do_lie(self, node, cordon, jobs, is_up):
+        lie = replace(self.shown[node], cordon=cordon, jobs=jobs, is_up=is_up)
+        self.hear(FleetSeen(at=self.now, nodes={**self.shown, node: lie}))
+
+    def do_deaf(self, is_deaf):
+        self.obeys = not is_deaf
+
+    def do_restart(self):
+        """As every turn builds the keeper again, by what the last one kept."""
+        reading = ClockReading(at=self.wall, boot="b", steady_s=self.now)
+        time = tell_time(self.clock, reading)
+        self.clock = time.kept
+        assert time.now == pytest.approx(self.now), "the time is known, whatever the clock says"
+        keeper = self.keeper
+        times = keeper.seen_at, keeper.waited_at
+        dating = Dating(now=self.now, before=min(time.before, self.now))
+        kept = keeper.lives.values(), keeper.breakers
+        self.keeper = Keeper(self.policy, *kept, *times, dating)
+
+    def do_jump(self, seconds):
+        """And back, the next time."""
+        self.ahead, self.jumped_at = 0.0 if self.ahead else seconds, self.now
+
+    def do_maintain(self, nodes):
+        self.maintained = frozenset(nodes)
+
+    def do_again(self, number):
+        again = [e for e in self.told if not isinstance(e, VerdictReached | Waited)]
+        if again:
+            self.hear(again[number % len(again)])
+
+    def do_answer(self, which):
+        if self.tests:
+            self.answer(self.tests.popitem()[1], which)
+
+    def do_refuse(self):
+        if self.tests:
+            self.hear(TestRefused(at=self.now, test=self.tests.popitem()[0], reason="held"))
+
+    def do_verdict(self, nodes, which, ago, took, soon):
+        at = self.wall - ago
+        self.conclude(dict.fromkeys(nodes, VERDICTS[which]), at, at - took, soon=soon)
+
+    def do_suspect(self, node, ago):
+        self.suspicions += 1
+        raised = SuspicionRaised(nodes=(node,), category="gpu", source="watch")
+        self.tell(Notice(id=f"s{self.suspicions}", at=self.wall - ago, event=raised))
+
+    def do_event(self, event, ago, soon):
+        self.tell(Notice(id="", at=self.wall - ago, event=event), soon)
+
+    def do_alert(self, nodes, category, ago):
+        for node in nodes:
+            start, end = self.incidents.get((node, category), (self.now - ago, None))
+            if end is not None:  # it opens again
+                start = max(end, self.now - ago)
+            self.incidents[node, category] = start, None
+
+    def do_resolve(self, node, category):
+        if (node, category) in self.incidents:
+            start, end = self.incidents[node, category]
+            self.incidents[node, category] = start, self.now if end is None else end
+
+    def do_forget(self, node, category):
+        self.incidents.pop((node, category), None)
+
+    def do_person(self, node, cordon):
+        self.shown[node] = replace(self.shown[node], cordon=cordon)
+
+    def do_hold(self, nodes):
+        self.held = frozenset(nodes)
+
+    # --- how it ends ---
+
+    def settle(self):
+        """Nobody meddles any more: every suspicion ends, and what is well serves."""
+        self.obeys, self.held, self.maintained = True, frozenset(), frozenset()
+        for node, category in self.incidents:
+            self.do_resolve(node, category)
+        self.shown = {
+            node: replace(seen, jobs=(), cordon=seen.cordon if seen.by_anubis else "")
+            for node, seen in self.shown.items()
+        }
+        for _ in range(14):
+            self.later(100_000)
+            for command in self.turn():
+                if isinstance(command, Prove) and self.tests.pop(command.id, None):
+                    self.answer(command, "healthy")
+        assert self.ended == {f"s{i + 1}" for i in range(self.suspicions)}
+        if self.policy is ACTING:
+            for node, seen in self.shown.items():
+                if self.book.is_there(node) and not self.book.may_be_out(node):
+                    assert not seen.cordon, f"{node} is well, and out"
+
+
+def check_counts(lives):
+    """What is kept current is what counting anew comes to."""
+    there = [life for life in lives.values() if life.is_there]
+    for scope in (*SCOPES, "job 7"):
+        inside = [life for life in there if scope in scopes(life)]
+        out = [
+            life for life in inside if life.must_be_out and life.out_code not in ("", *NO_DEFECT)
+        ]
+        new = [life for life in inside if life.out_code == "UNPROVEN"]
+        assert lives.count(scope) == Count(among=len(inside), out=len(out), new=len(new))
+
+
+def moves_of(seed, length=70):
+    """Whatever may come, in whatever order."""
+    chance = random.Random(seed)
+    kinds, weights = zip(*WEIGHTS.items(), strict=True)
+    return [
+        _move(kind, chance) for kind in chance.choices(kinds, weights, k=chance.randint(1, length))
+    ]
+
+
+WEIGHTS = {
+    "turn": 14, "blind_turn": 3, "quiet": 3, "look": 6, "lie": 3, "deaf": 2, "restart": 3,
+    "again": 6, "answer": 10, "refuse": 2, "verdict": 10, "suspect": 3, "event": 22, "alert": 6,
+    "resolve": 6, "forget": 1, "person": 3, "hold": 2, "maintain": 1, "jump": 1, "close": 5,
+}  # fmt: skip
+
+
+def _move(kind, chance):
+    node = chance.choice([*NODES])
+    nodes = tuple(chance.sample([*NODES], chance.choice([1, 1, 1, 2, 6])))
+    ago, soon = chance.choice([0.0, chance.uniform(0, LATEST_S)]), chance.random() < 0.5
+    which = chance.choice([*VERDICTS])
+    cordon = chance.choice(["", "", reason("X", "so it says"), "Jo: firmware"])
+    category = chance.choice(CATEGORIES)
+    match kind:
+        case "lie":
+            return kind, node, cordon, chance.choice([(), ("7",)]), chance.random() < 0.7
+        case "deaf":
+            return kind, chance.random() < 0.5
+        case "again":
+            return kind, chance.randrange(10**6)
+        case "answer":
+            return kind, chance.choice(["healthy", "healthy", which])
+        case "verdict":
+            return kind, nodes, which, ago, chance.uniform(0, LATEST_S), soon
+        case "suspect":
+            return kind, node, ago
+        case "event":
+            return kind, _event(node, category, chance), ago, soon
+        case "alert":
+            return kind, nodes, category, ago
+        case "resolve" | "forget":
+            return kind, node, category
+        case "person":
+            return kind, node, chance.choice(["", "Jo: firmware"])
+        case "hold" | "maintain":
+            return kind, nodes if chance.random() < 0.7 else ()
+        case "jump":
+            return kind, chance.choice([365 * DAY_S, -30 * DAY_S, DAY_S, -3600.0, 600.0])
+        case "close":
+            order = OperatorSaid(order=Order.CLOSE, scope=chance.choice(SCOPES))
+            return "event", order, 0.0, soon
+    return (kind,)
+
+
+def _event(node, category, chance):
+    job = chance.choice("78")
+    nodes = (node,)
+    events = [
+        IncidentReported(nodes=nodes, category=category),
+        FleetUpgraded(nodes=nodes),
+        *2 * [JobAllocated(nodes=nodes, job=job, duration_s=60)],
+        *2 * [JobEnded(nodes=nodes, job=job, failed=chance.random() < 0.3)],
+        *2 * [RepairBegun(nodes=nodes)],
+        *3 * [RepairDone(nodes=nodes)],
+        NodeRemoved(nodes=nodes),
+        *2 * [NodeAdded(nodes=nodes)],
+        OperatorSaid(order=Order.RETIRE, nodes=nodes),
+        OperatorSaid(order=Order.RETURN, nodes=nodes),
+    ]
+    return chance.choice(events)
+
+
+def live(moves, policy, *, settles=True):
+    """One life; an AssertionError says what did not hold."""
+    world = World(policy)
+    for move in moves:
+        world.play(move)
+    if settles:
+        world.settle()
+
+
+def live_by(seed):
+    live(moves_of(seed), POLICIES[seed % len(POLICIES)], settles=seed % 3 == 0)
+
+
+@contextmanager
+def blaming(seed):
+    """Says of a life that failed which one it was, and by how few moves it fails."""
+    try:
+        yield
+    except AssertionError as error:
+        moves = shortened(moves_of(seed), POLICIES[seed % len(POLICIES)])
+        error.add_note(f"seed {seed}:\n" + "\n".join(map(repr, moves)))
+        raise
+
+
+def shortened(moves, policy):
+    """The same failure by fewer moves, to be read."""
+    place = 0
+    while place < len(moves):
+        fewer = moves[:place] + moves[place + 1 :]
+        if _fails(fewer, policy):
+            moves = fewer
+        else:
+            place += 1
+    return moves
+
+
+def _fails(moves, policy):
+    try:
+        live(moves, policy)
+    except AssertionError:
+        return True
+    return False
