@@ -28,6 +28,7 @@ from anubis.core.records import (
     SuiteEntry,
     check_variables,
 )
+from anubis.core.text import one_line
 from anubis.executors.machine import port_range
 from anubis.executors.starting import PodSettings, PodStart, RayStart, StartSettings
 from anubis.orchestrators.settings import (
@@ -35,7 +36,7 @@ from anubis.orchestrators.settings import (
     KubernetesSettings,
     OrchestratorSettings,
 )
-from anubis.reading import Shape, load_yaml, read
+from anubis.reading import Shape, kind_of, load_yaml, read
 from anubis.simulation.fleet import SimulatedFleet
 
 if TYPE_CHECKING:  # what a gate need not load
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # what a gate need not load
     from anubis.study.scenario import Scenario
     from anubis.telemetry.config import TelemetrySettings
 
+SHOWN = 60  # letters of what was found
 PORTS_AT_LEAST = 50  # of a range that Ray shares with programs, on the driver's machine twice
 
 
@@ -401,7 +403,7 @@ def _orchestrator_in(written: object, where: str) -> OrchestratorSettings:
             return orchestrator(written)
         case dict():
             return _by_kind(written, f'{where}, "orchestrator"', "kind", ORCHESTRATORS)
-    raise ConfigError(f'{where}: "orchestrator" is {written!r}, expected a name or a table')
+    raise ConfigError(f'{where}: "orchestrator" is {kind_of(written)}, expected a name or a table')
 
 
 def suite(name: str) -> Suite:
@@ -522,10 +524,15 @@ def _by_kind(
 ) -> Shape:
     """A file in which one key decides which other keys are allowed."""
     kind = document.get(key)
-    if kind not in kinds:
-        problem = f'"{key}" is "{kind}"' if kind else f'the key "{key}" is missing'
-        raise ConfigError(f"{where}: {problem}; {did_you_mean(str(kind), kinds)}")
-    return read(document, kinds[str(kind)], where, ConfigError)
+    if isinstance(kind, str) and kind in kinds:
+        return read(document, kinds[kind], where, ConfigError)
+    if kind is None:
+        problem = f'the key "{key}" is missing'
+    elif isinstance(kind, str):
+        problem = f'"{key}" is "{one_line(kind)[:SHOWN]}"'
+    else:
+        problem = f'"{key}" is {kind_of(kind)}, expected a name'
+    raise ConfigError(f"{where}: {problem}; {did_you_mean(str(kind)[:SHOWN], kinds)}")
 
 
 def find(kind: str, name: str) -> Path:
@@ -541,7 +548,8 @@ def find(kind: str, name: str) -> Path:
     folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
     files = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
     if name not in files:
-        raise UnknownNameError(f"no configs/{kind}/{name}.yaml; {did_you_mean(name, files)}")
+        shown = one_line(name)[:SHOWN]
+        raise UnknownNameError(f"no configs/{kind}/{shown}.yaml; {did_you_mean(shown, files)}")
     return files[name]
 
 

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from anubis.core.errors import AnubisError, did_you_mean
+from anubis.core.text import one_line
 from anubis.files import MOST_YAML, parse_yaml, read_text
 
 Shape = TypeVar("Shape")
+SHOWN = 200  # letters of a text that was found
+LONGEST = 800  # of a sentence
 
 
 def read(document: object, record: type[Shape], where: str, error: type[AnubisError]) -> Shape:
@@ -27,7 +30,8 @@ def read(document: object, record: type[Shape], where: str, error: type[AnubisEr
     try:
         validated = _adapter(cast(Any, record)).validate_json(text)
     except ValidationError as cause:
-        raise error(f"{where}: {_sentence(cause.errors(include_url=False)[0], record)}") from None
+        sentence = one_line(_sentence(cause.errors(include_url=False)[0], record))
+        raise error(f"{where}: {sentence[:LONGEST]}") from None
     # pydantic's is a subclass, which is equal to no record that was made without it
     fields = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
     return record(**{name: getattr(validated, name) for name in fields})
@@ -43,7 +47,7 @@ def load_yaml(path: Path, error: type[AnubisError]) -> dict[str, object]:
     text = read_text(path, error, limit=MOST_YAML)
     document = parse_yaml(text, f'"{path}"', error)
     if not isinstance(document, dict):
-        raise error(f'"{path}": expected a table of "key: value" lines, found {_kind(document)}')
+        raise error(f'"{path}": expected a table of "key: value" lines, found {kind_of(document)}')
     return document
 
 
@@ -60,7 +64,7 @@ def _sentence(problem: Any, record: type[Any]) -> str:
     """One of pydantic's findings in the house's words."""
     *path, last = problem["loc"] or ("",)
     if last in SCALARS:  # which of a parameter's possible types pydantic tried first
-        return f"{_place(path)}: expected a number, a text or true or false, found " + _kind(
+        return f"{_place(path)}: expected a number, a text or true or false, found " + kind_of(
             problem["input"]
         )
     place = _place(problem["loc"])
@@ -76,7 +80,7 @@ def _sentence(problem: Any, record: type[Any]) -> str:
         case _:
             expected = problem["msg"].removeprefix("Input should be ")
             expected = EXPECTED.get(expected, expected)
-            return f"{place}: expected {expected}, found {_kind(problem['input'])}"
+            return f"{place}: expected {expected}, found {kind_of(problem['input'])}"
 
 
 SCALARS = {"int", "float", "str", "bool"}
@@ -95,7 +99,7 @@ def _place(path: Sequence[int | str]) -> str:
     return ", ".join(f"entry {p + 1}" if isinstance(p, int) else f'"{p}"' for p in path)
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     match value:
         case None:
             return "nothing"
@@ -104,7 +108,8 @@ def _kind(value: object) -> str:
         case list():
             return "a list"
         case str():
-            return f'the text "{value}"'
+            shown = one_line(value)
+            return f'the text "{shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"}"'
         case _:
             return json.dumps(value, default=repr)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from anubis.core.judging.faulty_paths import PATH
 from anubis.core.records import (
     Assessment,
     CampaignKind,
@@ -23,6 +24,7 @@ from anubis.core.records import (
 from anubis.store import codec
 from anubis.store.campaigns import (
     CAMPAIGNS,
+    DEMANDS,
     campaign_column,
     key_of,
     refuse_gone,
@@ -33,7 +35,16 @@ from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import begin_watches
 from anubis.store.mapping import UNPACKABLE, Prose, R, RecordTable, Row, converted, packed
+from anubis.store.measured import (
+    FAILED,
+    MEASURED,
+    failed_alone,
+    measured_nodes,
+    sum_of_failed,
+)
 from anubis.store.sharing import PARTICIPANTS, ROSTERS, reference, sharing
+
+PATHS = "paths"  # how many verdicts are on one
 
 
 def _place() -> tuple[sa.Column[Any], sa.Column[Any]]:
@@ -88,6 +99,7 @@ TABLES: Mapping[str, RecordTable[Any]] = {  # of the fields of an assessment
     "nodes": NODE_VERDICTS,
     "parts": PART_VERDICTS,
 }
+OF_CAMPAIGN: tuple[RecordTable[Any], ...] = (DEMANDS, EXECUTIONS, *TABLES.values())
 
 
 class Assessments:
@@ -178,15 +190,28 @@ def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
 
 
 def _counts(connection: sa.Connection, key: int) -> str | None:
-    """How many rows belong to the campaign, by table; None where some are not checked."""
+    """How many rows belong to the campaign, by table, and what they come to; None where some are
+    not checked."""
     counts = {}
-    for kind in (EXECUTIONS, *TABLES.values()):
+    for kind in OF_CAMPAIGN:
         rows, checked = sa.func.count(), sa.func.count(kind.c.checksum)
         of_campaign = sa.select(rows, checked).where(kind.c.campaign == key)
         counts[kind.table.name], are_checked = connection.execute(of_campaign).one()
         if are_checked < counts[kind.table.name]:
             return None
+    counts[MEASURED] = measured_nodes(connection, [key])[key].sum
+    failed = failed_alone(connection, VERDICTS, VERDICTS.c.campaign == key)
+    counts[FAILED] = sum_of_failed(failed.get(key, set()))
+    paths = sa.select(sa.func.count()).where(
+        PART_VERDICTS.c.campaign == key, PART_VERDICTS.c.code == PATH
+    )
+    counts[PATHS] = connection.execute(paths).scalar_one()
     return canonical(counts)
+
+
+def has_paths(campaign: sa.Row[Any]) -> bool:
+    """As was noted when it was concluded."""
+    return bool(campaign.counts and json.loads(campaign.counts).get(PATHS))
 
 
 def of_campaign(

@@ -159,6 +159,8 @@ def _rows(
             run: Execution | DamagedExecution = read(row)
         except (Damage, *UNPACKABLE) as damage:
             run = _damaged(campaign.id, row, damage)
+        if not isinstance(row[number], int):
+            raise Damage(f'campaign "{campaign.id}": the number of an execution is damaged')
         if row[number] <= last:
             raise Damage(f'campaign "{campaign.id}": execution {last} is there twice')
         last = row[number]
@@ -171,6 +173,9 @@ def _damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> DamagedExecu
         step = STEP.reader(0)(row)
     except (Damage, *UNPACKABLE):
         raise Damage(sentence) from None
+    texts = (step.id, *vars(step.workload).values(), *step.participants)
+    if not all(isinstance(text, str) for text in texts):
+        raise Damage(sentence)
     return DamagedExecution(step=step, is_sure=EXECUTIONS.is_short_sound(row), sentence=sentence)
 
 

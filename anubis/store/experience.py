@@ -3,10 +3,9 @@ benchmark takes. It reads no samples and writes nothing."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -14,7 +13,7 @@ from operator import attrgetter, itemgetter
 from threading import Lock
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, func, select
 
 from anubis.core.judging.faulty_paths import PATH, faulty_paths
 from anubis.core.judging.unanswered import leaves_open
@@ -32,15 +31,29 @@ from anubis.core.records import (
     PartVerdict,
 )
 from anubis.store import codec
-from anubis.store.assessments import NODE_VERDICTS, PART_VERDICTS, VERDICTS, of_campaign
-from anubis.store.campaigns import CAMPAIGNS, DEMANDS, SHORT, checked_rows, refuse_gone
+from anubis.store.assessments import (
+    NODE_VERDICTS,
+    PART_VERDICTS,
+    VERDICTS,
+    has_paths,
+    of_campaign,
+)
+from anubis.store.campaigns import CAMPAIGNS, CHECKSUM, DEMANDS, SHORT, checked_rows, refuse_gone
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES, incident_columns
 from anubis.store.mapping import RecordTable
+from anubis.store.measured import (
+    FAILED,
+    MEASURED,
+    MeasuredNodes,
+    failed_alone,
+    measured_nodes,
+    refuse_other,
+    sum_of_failed,
+)
 from anubis.store.notices import NOTICES, ids_since, told, told_by_id
-from anubis.store.sharing import PARTICIPANTS, participant_nodes
 from anubis.store.tallies import RowTally, refuse_changed, tallies_of
 from anubis.store.traits import TRAITS, traits_of
 
@@ -60,7 +73,7 @@ verdicts, node_verdicts = VERDICTS.table, NODE_VERDICTS.table
 part_verdicts = PART_VERDICTS.table
 # What another tool measured, nobody knows when, validates nothing.
 VALIDATED = (campaigns.c.finished_at.is_not(None), campaigns.c.verb.in_(VALIDATING))
-participants = PARTICIPANTS.table
+CRITERIA = CHECKSUM.long.index(campaigns.c.criteria)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -196,21 +209,17 @@ class Experience:
             return self._by_campaign(connection, "failed", partial(self._failed, connection))
 
     def _failed(self, connection: Connection) -> dict[tuple[str, str], set[str]]:
-        query = (
-            select(campaigns.c.id, participants.c.nodes, verdicts.c.benchmark)
-            .join(campaigns, campaigns.c.key == verdicts.c.campaign)
-            .join(participants, participants.c.digest == verdicts.c.participants)
-            .where(
-                campaigns.c.cluster == self._cluster,
-                verdicts.c.judgement == Judgement.DEFECTIVE.value,
-            )
-            .distinct()
+        concluded = _concluded(connection, self._cluster)
+        of_cluster = verdicts.c.campaign.in_(
+            select(campaigns.c.key).where(campaigns.c.cluster == self._cluster)
         )
+        in_campaigns = failed_alone(connection, VERDICTS, of_cluster)
         failed = defaultdict[tuple[str, str], set[str]](set)
-        for campaign, nodes, benchmark in connection.execute(query):
-            match json.loads(nodes):
-                case [node]:
-                    failed[campaign, node].add(benchmark)
+        for campaign in concluded:
+            of_campaign = in_campaigns.get(campaign.key, set())
+            refuse_other(campaign, FAILED, sum_of_failed(of_campaign))
+            for node, benchmark in of_campaign:
+                failed[campaign.id, node].add(benchmark)
         return failed
 
     def demands(self) -> CampaignDemands:
@@ -241,19 +250,19 @@ class Experience:
             )
             if row.judgement is None  # concluded before verdicts on parts were kept
             else of_campaign(connection, PART_VERDICTS, row)
-            for row in list(checked_rows(connection, _campaigns_with_paths(self._cluster)))
+            for row in _campaigns_with_paths(connection, self._cluster)
         }
 
     def criteria(self) -> Iterator[tuple[CriteriaSet, ...]]:
         """What each concluded campaign was judged by, the latest first."""
-        query = (
-            select(campaigns.c.criteria)
-            .where(campaigns.c.finished_at.is_not(None), campaigns.c.cluster == self._cluster)
-            .order_by(campaigns.c.finished_at.desc())
-        )
+        query = select(campaigns.c.id, *CHECKSUM.short, *CHECKSUM.long, CHECKSUM.column)
+        query = query.where(*_ended_of(self._cluster)).order_by(campaigns.c.finished_at.desc())
         with self._database.reading() as connection:
-            for document in connection.execute(query).scalars():
-                yield codec.load(tuple[CriteriaSet, ...], document)
+            for id, *cells, checksum in connection.execute(query):
+                short, long = cells[: len(CHECKSUM.short)], cells[len(CHECKSUM.short) :]
+                if not CHECKSUM.fits(checksum, short, long):
+                    raise Damage(f'campaign "{id}" is damaged')
+                yield codec.load(tuple[CriteriaSet, ...], long[CRITERIA])
 
     def durations_s(self) -> Durations:
         """The mean time that each benchmark took with its parameters when it could measure."""
@@ -279,21 +288,31 @@ class Experience:
         return self.happened().logbook()
 
 
-def _campaigns_with_paths(cluster: str) -> Select[Any]:
+def _ended_of(cluster: str) -> tuple[ColumnElement[bool], ...]:
+    return campaigns.c.finished_at.is_not(None), campaigns.c.cluster == cluster
+
+
+def _concluded(connection: Connection, cluster: str) -> list[Row[Any]]:
+    """In the order of time."""
+    query = select(*SHORT).where(*_ended_of(cluster))
+    return list(checked_rows(connection, query.order_by(campaigns.c.finished_at, campaigns.c.id)))
+
+
+def _campaigns_with_paths(connection: Connection, cluster: str) -> list[Row[Any]]:
     """Of those concluded before verdicts on parts were kept, all that may have one."""
     have_paths = select(part_verdicts.c.campaign).where(part_verdicts.c.code == PATH)
     have_defects = select(verdicts.c.campaign).where(
         verdicts.c.judgement == Judgement.DEFECTIVE.value
     )
-    older = campaigns.c.judgement.is_(None) & campaigns.c.verb.not_in(LOCATING)
-    return (
-        select(*SHORT)
-        .where(
-            campaigns.c.cluster == cluster,
-            campaigns.c.key.in_(have_paths) | (older & campaigns.c.key.in_(have_defects)),
-        )
-        .order_by(campaigns.c.finished_at, campaigns.c.id)
-    )
+    may_have = {*connection.execute(have_paths.distinct()).scalars()}
+    older = {*connection.execute(have_defects.distinct()).scalars()}
+    return [
+        row
+        for row in _concluded(connection, cluster)
+        if row.key in may_have
+        or has_paths(row)
+        or (row.judgement is None and row.verb not in LOCATING and row.key in older)
+    ]
 
 
 def _mark(row: Row[Any], since: float) -> ConcludedMark:
@@ -306,13 +325,14 @@ def _validations(
 ) -> Mapping[int, list[Validation]]:
     """What campaigns concluded about nodes."""
     recent = [key for key, row in by_key.items() if row.finished_at >= since]
-    measured_by, inapplicable = (
-        _benchmarks(connection, recent, ended) for ended in (Ended.MEASURED, Ended.NOT_APPLICABLE)
-    )
+    measured = measured_nodes(connection, recent)
+    for key in recent:
+        refuse_other(by_key[key], MEASURED, measured[key].sum)
+    nothing = MeasuredNodes({}, {})
     owed = cache(partial(_owed, connection))
     validations = defaultdict[int, list[Validation]](list)
     for node, judgement, code, key, owes in _node_verdicts(connection, list(by_key)):
-        campaign = by_key[key]
+        campaign, in_campaign = by_key[key], measured.get(key, nothing)
         validations[key].append(
             Validation(
                 node=node,
@@ -320,9 +340,9 @@ def _validations(
                 judgement=JUDGEMENTS[judgement],
                 code=code,
                 campaign=campaign.id,
-                benchmarks=measured_by.get((key, node), ()),
-                inapplicable=inapplicable.get((key, node), ()),
-                owes=owed(key, owes) if owes or _is_open(judgement, code) else (),
+                benchmarks=in_campaign.by.get(node, ()),
+                inapplicable=in_campaign.inapplicable.get(node, ()),
+                owes=owed(campaign, owes) if owes or _is_open(judgement, code) else (),
             )
         )
     for key, campaign in by_key.items():
@@ -334,12 +354,14 @@ def _is_open(judgement: str, code: str) -> bool:
     return leaves_open(JUDGEMENTS[judgement], code)
 
 
-def _owed(connection: Connection, key: int, noted: str | None) -> tuple[str, ...]:
-    """Of a campaign; where nobody noted what a node left unanswered, all that was asked."""
+def _owed(connection: Connection, campaign: Row[Any], noted: str | None) -> tuple[str, ...]:
+    """Where nobody noted what a node left unanswered, all that the campaign asked."""
     if noted is not None:
         return codec.load(tuple[str, ...], noted)
-    query = select(DEMANDS.c.benchmark).where(DEMANDS.c.campaign == key).distinct()
-    return tuple(sorted(connection.execute(query).scalars()))
+    query = DEMANDS.select().where(DEMANDS.c.campaign == campaign.key)
+    demands = list(DEMANDS.records(connection, query))
+    refuse_gone(campaign, DEMANDS.table.name, len(demands))
+    return tuple(sorted({demand.workload.benchmark for demand in demands}))
 
 
 def _node_verdicts(
@@ -358,42 +380,6 @@ def _node_verdicts(
             if not checksum.fits(kept, cells, [owes]):
                 raise Damage("a verdict on a node is damaged")
             yield *cells_of(cells), owes
-
-
-def _benchmarks(
-    connection: Connection, keys: Sequence[int], ended: Ended
-) -> dict[tuple[int, str], tuple[str, ...]]:
-    """By key of the campaign and node: which ended so on the node."""
-    names = defaultdict[tuple[int, str], set[str]](set)
-    for start in range(0, len(keys), PER_QUESTION):
-        for campaign, node, listed in connection.execute(
-            _ended_in(keys[start : start + PER_QUESTION], ended)
-        ).all():
-            names[campaign, node].add(listed)
-    in_order = cache(_in_order)  # most nodes of a campaign were measured by the same ones
-    return {place: in_order(frozenset(lists)) for place, lists in names.items()}
-
-
-def _ended_in(keys: Sequence[int], ended: Ended) -> Select[Any]:
-    """Campaign, node, and names of benchmarks with commas between them."""
-    together = (
-        select(
-            executions.c.campaign,
-            executions.c.participants,
-            func.aggregate_strings(executions.c.benchmark, ",").label("names"),
-        )
-        .where(executions.c.campaign.in_(keys), executions.c.ended == ended.value)
-        .group_by(executions.c.campaign, executions.c.participants)
-        .subquery()
-    )
-    return select(together.c.campaign, participant_nodes.c.node, together.c.names).join(
-        participant_nodes, participant_nodes.c.participants == together.c.participants
-    )
-
-
-def _in_order(lists: frozenset[str]) -> tuple[str, ...]:
-    """The names in lists that have commas between them; what was repeated stands there twice."""
-    return tuple(sorted({name for listed in lists for name in listed.split(",")}))
 
 
 def _validating(cluster: str) -> tuple[ColumnElement[bool], ...]:

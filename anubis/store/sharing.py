@@ -53,15 +53,6 @@ PARTICIPANTS = SharedTable(  # the order is the order of the ranks
     load=lambda text: tuple(json.loads(text)),
 )
 
-# The way from a node to everything it took part in, and back.
-participant_nodes = sa.Table(
-    "participant_nodes",
-    metadata,
-    sa.Column("node", sa.Text, primary_key=True),
-    sa.Column("participants", sa.ForeignKey(PARTICIPANTS.table.c.digest), primary_key=True),
-    sa.Index("participant_nodes_back", "participants"),
-)
-
 # Which series an execution measured: a list of [metric, device, number of samples].
 LAYOUTS = SharedTable(
     table=_by_digest("layouts", sa.Column("document", sa.Text, nullable=False)),
@@ -124,13 +115,6 @@ class Sharing:
             {"digest": digest, cell: shared_table.store(text)} for digest, text in texts.items()
         ]
         upsert(self.connection, shared_table.table, rows)
-        if shared_table is PARTICIPANTS:
-            members = [
-                {"node": node, "participants": digest}
-                for digest, text in texts.items()
-                for node in set(shared_table.load(text))
-            ]
-            upsert(self.connection, participant_nodes, members)
         self.kept |= {(shared_table.table.name, digest) for digest in texts}
 
 

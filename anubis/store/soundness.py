@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from anubis.core.errors import StoreError
 from anubis.core.text import shown
-from anubis.store.assessments import TABLES
-from anubis.store.campaigns import CAMPAIGNS, DEMANDS, SHORT, refuse_gone
+from anubis.store.assessments import OF_CAMPAIGN, VERDICTS
+from anubis.store.campaigns import CAMPAIGNS, SHORT, refuse_gone
 from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.decisions import DECISIONS
@@ -23,12 +23,12 @@ from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import ACTIONS, KEEPERS, KEPT_BY, LIVES
 from anubis.store.mapping import UNPACKABLE, RecordTable, SharedTable
+from anubis.store.measured import refuse_other_rows
 from anubis.store.notices import NOTICES
 from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, ROSTERS
 from anubis.store.tallies import TALLIES, refuse_changed
 from anubis.store.traits import TRAITS
 
-BELONGING: tuple[RecordTable[Any], ...] = (DEMANDS, EXECUTIONS, *TABLES.values())  # to a campaign
 OF_NODES: tuple[RecordTable[Any], ...] = (
     *(INCIDENTS, REPAIRS, WATCHES, JOBS),
     *(NOTICES, TRAITS, DECISIONS, HOLDS),
@@ -65,12 +65,13 @@ class Examination:
         ]
         for shared in SHARED:
             damages += self._guarded(shared.table.name, partial(self._shared, shared))
-        for kind in BELONGING:
+        for kind in OF_CAMPAIGN:
             damages += self._guarded(kind.table.name, partial(self._records, kind))
         for kind in OF_NODES:
             damages += self._guarded(kind.table.name, partial(self._of_nodes, kind))
         damages += self._guarded("tallies", self._tallies)
         damages += self._gone()
+        damages += self._guarded("what campaigns measured", self._measured)
         return Soundness(
             campaigns=len(self._campaigns),
             rows=self._rows,
@@ -136,7 +137,7 @@ class Examination:
         for row in rows:
             self._rows += 1
             self._unchecked += row[checksum] is None
-            if kind in BELONGING:
+            if kind in OF_CAMPAIGN:
                 self._there[row.campaign, kind.table.name] += 1
             try:
                 read(row)
@@ -156,9 +157,17 @@ class Examination:
                 except (Damage, *UNPACKABLE):
                     yield f'value "{digest}" of {shared.table.name} is damaged'
 
+    def _measured(self) -> Iterator[str]:
+        for campaign in self._campaigns.values():
+            try:
+                with self._database.reading() as connection:
+                    refuse_other_rows(connection, VERDICTS, campaign)
+            except (Damage, *UNPACKABLE) as damage:
+                yield str(damage)
+
     def _gone(self) -> Iterator[str]:
         for key, campaign in self._campaigns.items():
-            for kind in (EXECUTIONS, *TABLES.values()):
+            for kind in OF_CAMPAIGN:
                 try:
                     refuse_gone(campaign, kind.table.name, self._there[key, kind.table.name])
                 except (Damage, *UNPACKABLE) as damage:

@@ -9,13 +9,19 @@ import json
 import os
 import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from anubis import catalog
-from anubis.core.errors import CatalogError
+from anubis import catalog, config
+from anubis.core.errors import AnubisError, CatalogError
+from anubis.executors.starting import PodSettings
+from anubis.orchestrators.settings import ORCHESTRATORS
+from anubis.simulation.fleet import SimulatedFleet
 from tests.edges.desk import ANUBIS, FLOW, Desk, Done, eventually
 
 
@@ -519,3 +525,71 @@ def test_a_bug_of_ours_is_no_verdict_either(near, monkeypatch):
     assert (done.code, done.out) == (2, "")
     assert "ZeroDivisionError: ours" in done.err
     assert "anubis: error: this is a bug in Anubis, and no verdict" in done.err
+
+
+ODD = (
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1.5,
+        1e400,
+        float("nan"),
+        10**30,
+        "",
+        " ",
+        "a\nb",
+        "\0",
+        "x" * 9000,
+    ),
+    *([], [1], [None], [[]], ["a"], {}, {"a": 1}, {1: 2}, {"a": {"b": None}}, {"kind": {"a": 1}}),
+)
+WHOLE = {
+    "local": {"executor": "local"},
+    "ray": {"executor": "ray", "start": "kubernetes", "start_pod": {"image": "i"}},
+    "simulated": {"executor": "simulated"},
+}
+
+
+def keys_of(record: type[Any]) -> Iterator[tuple[str, ...]]:
+    """Of what its file may say, and of the tables in it."""
+    for key in fields(record):
+        yield (key.name,)
+        for inner in (SimulatedFleet, PodSettings, *ORCHESTRATORS.values()):
+            if inner.__name__ in str(key.type) or (
+                key.name == "orchestrator" and inner in ORCHESTRATORS.values()
+            ):
+                yield from ((key.name, *path) for path in keys_of(inner))
+
+
+@pytest.mark.parametrize("kind", sorted(config.CLUSTERS))
+def test_whatever_stands_in_a_cluster_s_file_is_a_cluster_or_one_sentence(kind, tmp_path):
+    file = tmp_path / "mine.yaml"
+    for path in sorted(set(keys_of(config.CLUSTERS[kind]))):
+        if path[0] == "orchestrator" and len(path) > 1 and kind != "local":
+            continue  # it is the same in each
+        owners = ({"kind": name} for name in ORCHESTRATORS) if path[0] == "orchestrator" else ({},)
+        for owner in owners:
+            for value in ODD if len(path) == 1 else ODD[::5]:
+                document: Any = {**WHOLE[kind], **({"orchestrator": owner} if owner else {})}
+                if len(path) == 1:
+                    document[path[0]] = value
+                else:
+                    document[path[0]] = {**(document.get(path[0]) or {}), path[1]: value}
+                file.write_text(yaml.safe_dump(document))
+                sentence = outcome_of(file)
+                assert "\n" not in sentence, (path, value)
+                assert len(sentence) < 1000, (path, value)
+
+
+def outcome_of(file: Path) -> str:
+    """What is wrong with a cluster's file; empty: nothing."""
+    try:
+        described = config.cluster(str(file))
+        if isinstance(described, config.RayCluster):
+            assert described.way or not described.start
+    except AnubisError as error:
+        return str(error)
+    return ""

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import fields, is_dataclass, replace
@@ -526,21 +526,6 @@ def test_what_a_fleet_shares_is_stored_once(history: History, url: str) -> None:
     assert len(history.executions.of("c1")) == 22
 
 
-def test_from_a_node_one_finds_its_verdicts_also_those_of_its_groups(
-    history: History, url: str
-) -> None:
-    history.campaigns.begin(campaign())
-    parts = (slow(Judgement.DEFECTIVE, "n1", "n2"), slow(Judgement.HEALTHY, "n2"))
-    history.assessments.conclude("c1", Assessment(alone=parts, nodes=()), (), 1.0)
-    for node, expected in (("n1", 1), ("n2", 2), ("n3", 0)):
-        found = ask(
-            url,
-            "SELECT count(*) FROM participant_nodes JOIN verdicts USING (participants)"
-            f" WHERE node = '{node}'",
-        )
-        assert found == expected
-
-
 def test_a_reason_with_bytes_that_are_no_text_is_kept_readable(history: History) -> None:
     history.campaigns.begin(campaign())
     history.executions.record("c1", [replace(execution("a"), reason="core\0dumped \udcff there")])
@@ -901,8 +886,16 @@ def test_repairs_and_jobs_come_back_and_are_completed_too(history: History) -> N
     assert history.only().jobs.all() == [sooner, ended]
 
 
-def concluded(history: History, name: str, at: float, judgement: Judgement, **more: Any) -> None:
+def concluded(
+    history: History,
+    name: str,
+    at: float,
+    judgement: Judgement,
+    measured: Sequence[Execution] = (),
+    **more: Any,
+) -> None:
     history.campaigns.begin(campaign(name, **more))
+    history.executions.record(name, measured)
     verdict = NodeVerdict(node="n1", judgement=judgement, code="GEMM.TFLOPS", reason="r")
     history.assessments.conclude(name, Assessment(alone=(), nodes=(verdict,)), (), finished_at=at)
 
@@ -919,12 +912,12 @@ def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured
     )
     crash = replace(execution("disk@1/n1"), ended=Ended.FAILED)
     crash = replace(crash, step=replace(crash.step, workload=Workload.of("disk", "1", {})))
-    concluded(history, "second", 9.0, Judgement.HEALTHY)
+    measured = [pair, execution("a", 1.0), execution("b", 1.0), crash]
+    concluded(history, "second", 9.0, Judgement.HEALTHY, measured)
     concluded(history, "first", 5.0, Judgement.DEFECTIVE)
-    concluded(history, "imported", 7.0, Judgement.DEFECTIVE, kind=CampaignKind.IMPORT)
+    concluded(history, "imported", 7.0, Judgement.DEFECTIVE, measured, kind=CampaignKind.IMPORT)
     history.campaigns.begin(campaign("unfinished"))
-    for name in ("second", "imported", "unfinished"):
-        history.executions.record(name, [pair, execution("a", 1.0), execution("b", 1.0), crash])
+    history.executions.record("unfinished", measured)
     first = Validation(
         node="n1", at=5.0, judgement=Judgement.DEFECTIVE, code="GEMM.TFLOPS", campaign="first"
     )

@@ -210,11 +210,9 @@ def interrupted(*_: object, **__: object) -> None:
     [
         """SELECT samples, document FROM executions JOIN layouts ON digest = layout
            WHERE benchmark = 'gemm' AND version = '1' AND started_at > 5""",
-        "SELECT code FROM participant_nodes JOIN verdicts USING (participants) WHERE node = 'n1'",
-        "SELECT step FROM participant_nodes JOIN executions USING (participants) WHERE node = 'n1'",
         "SELECT code FROM node_verdicts WHERE node = 'n1'",
         "SELECT ended_at FROM incidents WHERE node = 'n1'",
-        """SELECT node, benchmark FROM executions JOIN participant_nodes USING (participants)
+        """SELECT nodes, benchmark FROM executions JOIN participants ON digest = participants
            WHERE campaign = 1 AND ended = 'measured'""",
     ],
 )

@@ -1,0 +1,145 @@
+"""What rows of a campaign come to if they are put together in SQL, where nobody looks at their
+checksums: which benchmarks measured which nodes, and in which of them single nodes were defective.
+A sum of each stands beside the campaign from its conclusion on, and what gives another is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from zlib import crc32
+
+import sqlalchemy as sa
+
+from anubis.core.records import Ended, Judgement, canonical
+from anubis.store.checksums import Damage
+from anubis.store.database import PER_QUESTION
+from anubis.store.executions import EXECUTIONS
+from anubis.store.mapping import RecordTable
+from anubis.store.sharing import PARTICIPANTS
+
+Names = tuple[str, ...]  # of benchmarks, in order
+ByNode = Mapping[str, Names]
+
+executions, participants = EXECUTIONS.table, PARTICIPANTS.table
+
+
+@dataclass(frozen=True)
+class MeasuredNodes:
+    """Of one campaign: what measured each node, and what does not apply to it."""
+
+    by: ByNode
+    inapplicable: ByNode
+
+    @property
+    def sum(self) -> int:
+        return _sum([sorted(self.by.items()), sorted(self.inapplicable.items())])
+
+
+def measured_nodes(connection: sa.Connection, keys: Sequence[int]) -> dict[int, MeasuredNodes]:
+    """By the key of the campaign."""
+    by, inapplicable = (
+        _ended(connection, keys, ended) for ended in (Ended.MEASURED, Ended.NOT_APPLICABLE)
+    )
+    return {key: MeasuredNodes(by[key], inapplicable[key]) for key in keys}
+
+
+def _ended(
+    connection: sa.Connection, keys: Sequence[int], ended: Ended
+) -> defaultdict[int, dict[str, Names]]:
+    found: defaultdict[int, dict[str, Names]] = defaultdict(dict)
+    nodes_of = cache(PARTICIPANTS.checked)
+    in_order = cache(_in_order)  # most nodes of a campaign were measured by the same ones
+    for start in range(0, len(keys), PER_QUESTION):
+        for key, digest, nodes, listed in connection.execute(
+            _ended_in(keys[start : start + PER_QUESTION], ended)
+        ):
+            if not isinstance(listed, str):
+                raise Damage("a row of executions is damaged")
+            of_campaign = found[key]
+            for node in nodes_of(digest, nodes):
+                before = of_campaign.get(node)
+                own = in_order(listed)
+                of_campaign[node] = own if before is None else _joined(before, own)
+    return found
+
+
+def _ended_in(keys: Sequence[int], ended: Ended) -> sa.Select[Any]:
+    """Campaign, participants, and names of benchmarks with commas between them."""
+    together = (
+        sa.select(
+            executions.c.campaign,
+            executions.c.participants,
+            sa.func.aggregate_strings(executions.c.benchmark, ",").label("names"),
+        )
+        .where(executions.c.campaign.in_(keys), executions.c.ended == ended.value)
+        .group_by(executions.c.campaign, executions.c.participants)
+        .subquery()
+    )
+    return sa.select(
+        together.c.campaign, participants.c.digest, participants.c.nodes, together.c.names
+    ).join(participants, participants.c.digest == together.c.participants)
+
+
+@cache
+def _joined(some: Names, more: Names) -> Names:
+    return tuple(sorted({*some, *more}))
+
+
+def _in_order(listed: str) -> Names:
+    """What was repeated stands there twice."""
+    return tuple(sorted(set(listed.split(","))))
+
+
+def failed_alone(
+    connection: sa.Connection, verdicts: RecordTable[Any], chosen: sa.ColumnElement[bool]
+) -> dict[int, set[tuple[str, str]]]:
+    """Single nodes, and a benchmark in which each was defective, by the key of the campaign."""
+    table, failed = verdicts.table, defaultdict[int, set[tuple[str, str]]](set)
+    nodes_of = cache(PARTICIPANTS.checked)
+    query = (
+        sa.select(table.c.campaign, participants.c.digest, participants.c.nodes, table.c.benchmark)
+        .join(participants, participants.c.digest == table.c.participants)
+        .where(chosen, table.c.judgement == Judgement.DEFECTIVE.value)
+        .distinct()
+    )
+    for key, digest, nodes, benchmark in connection.execute(query):
+        match nodes_of(digest, nodes):
+            case (node,):
+                failed[key].add((node, str(benchmark)))
+    return failed
+
+
+def sum_of_failed(failed: Iterable[tuple[str, str]]) -> int:
+    return _sum(sorted(failed))
+
+
+def _sum(document: Any) -> int:
+    return crc32(canonical(document).encode(errors="surrogatepass"))
+
+
+def refuse_other(campaign: sa.Row[Any], thing: str, there: int) -> None:
+    """A sum that is not what it was when the campaign was concluded; older ones have none."""
+    expected = json.loads(campaign.counts).get(thing) if campaign.counts else None
+    if expected not in (None, there):
+        raise Damage(f'campaign "{campaign.id}" is damaged: {SAID[thing]}')
+
+
+def refuse_other_rows(
+    connection: sa.Connection, verdicts: RecordTable[Any], campaign: sa.Row[Any]
+) -> None:
+    key = campaign.key
+    refuse_other(campaign, MEASURED, measured_nodes(connection, [key])[key].sum)
+    failed = failed_alone(connection, verdicts, verdicts.c.campaign == key)
+    refuse_other(campaign, FAILED, sum_of_failed(failed.get(key, set())))
+
+
+MEASURED, FAILED = "measured", "failed"
+SAID = {
+    MEASURED: "its rows of executions no longer say which benchmarks measured which nodes",
+    FAILED: "its rows of verdicts no longer say in which benchmarks nodes were defective",
+}
