@@ -66,7 +66,7 @@ class Agent:
         """Whoever has heard it may have programs run."""
         if self._programs is None:
             self._programs = Programs(self._package, self._digest)
-            self._programs.settle((self._ray_folder(), tempfile.gettempdir()))
+            self._programs.settle((self._ray_folder(), tempfile.gettempdir(), "/tmp"))
         return describe(self._address, self._environment), str(self._programs.folder)
 
     def ping(self) -> None:
