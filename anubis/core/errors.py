@@ -18,7 +18,7 @@ AnubisError                exit code 2: no verdict
 ├── Stopped                an operation was ended early, and it said how to go on
 ├── OutputError            the answer could not be written
 ├── ExecutorError          no node can be reached any more (not just one)
-├── OrchestratorError      who owns the nodes does not answer, or refuses
+├── OrchestratorError      who owns the nodes does not answer, refuses, or has others work there
 └── StoreError             the history cannot be read or written
     ├── StoreUnreachableError  not for now: it may be asked again
     ├── CampaignTakenError     another process drives that campaign

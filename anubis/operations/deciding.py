@@ -13,7 +13,7 @@ from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import DefectPresumed, FleetEvent, JobAllocated, Notice, Tick
 from anubis.core.past.maintenance import open_windows
-from anubis.core.past.standing import Standing
+from anubis.core.past.standing import Debts
 from anubis.core.records import (
     BenchmarkSpec,
     ClusterIdentity,
@@ -109,14 +109,14 @@ def past_of(
     return read_past(history, at, trained.load(file), offered, nodes)
 
 
-def standing_after(
+def owed_after(
     campaign: CampaignResult, decision: Decision, repertoire: Repertoire, caller: Caller
-) -> Standing:
+) -> Debts:
     """What nodes owe still once the tests have answered."""
     now = max(caller.clock(), campaign.view.campaign.finished_at or 0.0)
     with caller.history() as history:
         part = history.of(decision.cluster)
-        return past_of(part, now, repertoire, {*decision.nodes}).standing
+        return past_of(part, now, repertoire, {*decision.nodes}).standing.owes
 
 
 def decide(

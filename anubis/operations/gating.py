@@ -12,7 +12,7 @@ from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import JobAllocated
 from anubis.core.past.maintenance import open_windows
-from anubis.core.past.standing import Standing
+from anubis.core.past.standing import Debts, Standing, tell_debts
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import find, refuse_strangers, time_in
@@ -21,9 +21,9 @@ from anubis.operations.deciding import (
     Terms,
     add,
     keep,
+    owed_after,
     past_of,
     read_repertoire,
-    standing_after,
     weigh,
 )
 from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
@@ -72,16 +72,20 @@ def gate(
     caller.decided(decision)
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
         tested = _tested(campaign)
-        if campaign and standing.owes:
-            standing = standing_after(campaign, decision, repertoire, caller)
-        judged = {node: _judged(node, tested, standing) for node in nodes}
+        owes = standing.owes
+        if campaign and owes:
+            owes = owed_after(campaign, decision, repertoire, caller)
+        judged = {
+            node: _unless_owing(node, tested.get(node, standing.judgement(node)), owes)
+            for node in nodes
+        }
         judged |= dict.fromkeys(maintained, Judgement.UNKNOWN)  # nothing is held against them
         result = GateResult(
             decision=decision,
             judged=_doubted(judged) if doubt else judged,
             links={**links, **_tested_links(campaign, nodes)},
             unfit=unfit,
-            owing={node: why for node in nodes if (why := standing.why_unknown(node))},
+            owing=tell_debts(nodes, owes),
             campaign=campaign,
             is_tested=runs,
             doubt=doubt,
@@ -125,11 +129,9 @@ def _unpaid(decision: Decision, standing: Standing) -> bool:
     return any(not chosen[node].issuperset(standing.owed_by(node)) for node in decision.nodes)
 
 
-def _judged(node: str, tested: Mapping[str, Judgement], standing: Standing) -> Judgement:
-    """By its test, unless it owes more than that answered; else by the history."""
-    judged = tested.get(node, standing.judgement(node))
-    is_owing = judged is Judgement.HEALTHY and node in standing.owes
-    return Judgement.UNKNOWN if is_owing else judged
+def _unless_owing(node: str, judged: Judgement, owes: Debts) -> Judgement:
+    """A test that it passed may not have answered all that it owes."""
+    return Judgement.UNKNOWN if judged is Judgement.HEALTHY and node in owes else judged
 
 
 def _tested(campaign: CampaignResult | None) -> dict[str, Judgement]:

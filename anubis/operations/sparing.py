@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from anubis import config, hostlist
-from anubis.core.errors import OrchestratorError, UsageError
+from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
 from anubis.core.past.maintenance import Windows, open_windows
 from anubis.core.records import Node
@@ -121,7 +121,7 @@ def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
         caller.remark(f"{shortened(left_out)} left out: {why}")
     chosen = [name for name in names if name not in away]
     if not chosen:
-        raise UsageError(
+        raise OrchestratorError(
             f"{work.owner} shows {counted(len(names), 'node')}, and none that can be tested: name"
             " the nodes, or write `nodes:` into the cluster's file"
         )
@@ -141,7 +141,7 @@ def spared_nodes(
 
 def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
     for why, busy in _by_reason(work.among(nodes)).items():
-        raise UsageError(
+        raise OrchestratorError(
             f'node "{shortened(busy)}" is left alone: {why}; wait until that ends, or name other'
             " nodes"
         )
@@ -154,7 +154,7 @@ def without(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]
         caller.remark(f"{shortened(left_out)} left out: {why}")
     free = [node for node in nodes if node not in busy]
     if busy and not free:
-        raise UsageError("every one of these nodes is left alone: wait until that ends")
+        raise OrchestratorError("every one of these nodes is left alone: wait until that ends")
     return free
 
 

@@ -10,6 +10,7 @@ from anubis import config
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.past.events import Tick
 from anubis.core.past.maintenance import open_windows
+from anubis.core.past.standing import tell_debts
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, find, refuse_strangers, time_in
 from anubis.operations.deciding import (
@@ -18,9 +19,9 @@ from anubis.operations.deciding import (
     add,
     busy_nodes,
     keep,
+    owed_after,
     past_of,
     read_repertoire,
-    standing_after,
     weigh,
 )
 from anubis.operations.results import SweepResult
@@ -56,11 +57,12 @@ def sweep(
     caller.decided(decision)
     beside = partial(add, decision)
     with carried_out_tests(decision, terms, caller, name, beside=beside) as campaign:
-        standing = past.standing
-        if campaign and standing.owes:
-            standing = standing_after(campaign, decision, repertoire, caller)
-        owing = {node: why for node in idle.nodes if (why := standing.why_unknown(node))}
-        result = SweepResult(decision=decision, campaign=campaign, owing=owing)
+        owes = past.standing.owes
+        if campaign and owes:
+            owes = owed_after(campaign, decision, repertoire, caller)
+        result = SweepResult(
+            decision=decision, campaign=campaign, owing=tell_debts(idle.nodes, owes)
+        )
         caller.swept(result)
     return result
 

@@ -578,7 +578,7 @@ def test_under_maintenance_a_node_is_left_alone_by_every_verb_until_it_ends(site
     assert why in sentence(answer)
     swept = sweep((good, site.bad), terms, site.caller)
     assert swept.decision.nodes == ()
-    with pytest.raises(UsageError, match="is left alone: it is under maintenance until"):
+    with pytest.raises(OrchestratorError, match="is left alone: it is under maintenance until"):
         site.measure(CampaignKind.VALIDATE, [good])
     shown = {view.node: view for view in nodes(cluster=site.cluster, caller=site.caller)}
     assert standing(shown[good]) == "under maintenance"

@@ -333,7 +333,7 @@ def test_nodes_are_shown_with_their_jobs_and_whose_reason_keeps_them_out(
     ]
     assert [entry["id"] for entry in lines[0]["jobs"]] == [job]
     unknown = near.run("nodes", "node7", "--cluster", cluster)
-    assert (unknown.code, unknown.out) == (2, "")
+    assert (unknown.code, unknown.out) == (64, "")
     assert 'has no node "node7"' in unknown.err
 
 

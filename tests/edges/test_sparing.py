@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anubis.core.errors import OrchestratorError, UsageError
+from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode
 from anubis.core.records import CampaignKind, Node
 from anubis.operations import sparing
@@ -65,7 +65,7 @@ def test_others_have_the_nodes_on_which_their_jobs_are_and_ours_are_not_theirs()
 
 
 def test_a_named_node_is_refused_with_whose_work_it_is(tmp_path, ear):
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(OrchestratorError) as error:
         sparing.spared(brief(tmp_path, *NODES), WORK, ear)
     assert str(error.value) == (
         f'node "n[2-3]" is left alone: {ALICE}; wait until that ends, or name other nodes'
@@ -84,7 +84,7 @@ def test_a_node_that_nobody_named_is_left_out_with_a_remark(tmp_path, ear):
     here = [Node(name=name, sku="h100") for name in ("n1", "n2", "n4")]
     left = sparing.spared_nodes(all_of_ray, here, WORK, ear)
     assert [node.name for node in left] == ["n1", "n4"]
-    with pytest.raises(UsageError, match="every one of these nodes is left alone"):
+    with pytest.raises(OrchestratorError, match="every one of these nodes is left alone"):
         sparing.without(["n2", "n5"], WORK, ear)
 
 
@@ -111,7 +111,7 @@ def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp
     named = brief(tmp_path, "n6", start='"ssh"')
     assert sparing.spared(named, work, ear) is named
     nobody = OthersWork(seen=FleetSeen(at=SINCE, nodes={}), owner="slurm")
-    with pytest.raises(UsageError, match="slurm shows 0 nodes, and none that can be tested"):
+    with pytest.raises(OrchestratorError, match="slurm shows 0 nodes, and none that can be tested"):
         sparing.spared(brief(tmp_path, start='"ssh"'), nobody, ear)
 
 

@@ -65,6 +65,9 @@ class Unanswered:
         )
 
 
+Debts = Mapping[str, tuple[Unanswered, ...]]  # by node, the oldest first
+
+
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     """Of all nodes, at one instant."""
@@ -72,7 +75,7 @@ class Standing:
     passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
     counted: Mapping[str, Mapping[str, float]]  # and when with all that is required of it
     unfit: Mapping[str, str]  # nodes that are out of service, and why
-    owes: Mapping[str, tuple[Unanswered, ...]]  # by node: what it has to pass, the oldest first
+    owes: Debts
     down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
     early: frozenset[str]  # nodes with a pass that is dated in the future
 
@@ -96,12 +99,22 @@ class Standing:
 
     def why_unknown(self, node: str) -> str:
         """What it owes and since when; empty if it owes nothing."""
-        named, parts = set[str](), []
-        for owed in self.owes.get(node, ()):
-            if new := [name for name in owed.benchmarks if name not in named]:
-                parts.append(owed.naming(new))
-                named.update(new)
-        return f"it owes an answer: {'; '.join(parts)}" if parts else ""
+        return _in_words(self.owes.get(node, ()))
+
+
+def tell_debts(nodes: Iterable[str], owes: Debts) -> dict[str, str]:
+    """Of these nodes those that owe an answer, with what and since when."""
+    return {node: _in_words(owes[node]) for node in nodes if node in owes}
+
+
+def _in_words(debts: Iterable[Unanswered]) -> str:
+    """Each benchmark once, by when it was first left unanswered."""
+    named, parts = set[str](), []
+    for debt in debts:
+        if new := [name for name in debt.benchmarks if name not in named]:
+            parts.append(debt.naming(new))
+            named.update(new)
+    return f"it owes an answer: {'; '.join(parts)}" if parts else ""
 
 
 def standing(
