@@ -1,4 +1,4 @@
-"""Bad input: one readable line on stderr that names the thing, exit code 2 or 64, never a traceback.
+"""Bad input: one readable line on stderr that names the thing, exit code 2 or 64, no traceback.
 
 Each kind once with the real command; the long tables of variants inside this process.
 """
