@@ -50,7 +50,7 @@ def headline(view: DiagnosisView) -> str:
     if not diagnosis.collectors:
         return f"{view.job}: cannot say: nothing that tells of it could be read"
     if diagnosis.trouble is JobTrouble.UNKNOWN:
-        return f"{view.job}: cannot say: {_unknown(view.evidence)}"
+        return f"{view.job}: cannot say: {_unknown(diagnosis, view.evidence)}"
     if diagnosis.trouble is JobTrouble.NOTHING:
         return f"{view.job} moves, and nothing wrong was seen"
     verb = VERBS[diagnosis.trouble]
@@ -63,8 +63,10 @@ def headline(view: DiagnosisView) -> str:
     return f"{view.job} {verb}: {culprits}{more}"
 
 
-def _unknown(evidence: JobEvidence) -> str:
-    """Why there is no proof that the job moves."""
+def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
+    """Why nobody can say whether the job is well."""
+    if diagnosis.progress:
+        return "it moves, and has moved on since trouble of which what was read tells"
     if evidence.alive is False:
         return "its processes have ended, and nothing that was read says how"
     if evidence.is_past:

@@ -11,7 +11,7 @@ from anubis.core.diagnosing.bystanders import RULES
 from anubis.core.diagnosing.chain import InferenceRule, reason
 from anubis.core.diagnosing.cures import DAY_S, CureLevel, CurePolicy, PastDiagnosis
 from anubis.core.diagnosing.diagnostician import Diagnosis, diagnose
-from anubis.core.diagnosing.evidence import Collector, Exit, JobEvidence, RankMap, joined
+from anubis.core.diagnosing.evidence import Collector, Exit, JobEvidence, RankMap, Rise, joined
 from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
 from anubis.core.watching.findings import Deviation, Look, Sign, Suspicion
 from anubis.core.watching.telemetry import Side
@@ -244,6 +244,24 @@ def test_of_processes_that_have_all_ended_nobody_is_named_unless_one_is_said_to_
     assert (ended.culprits, ended.trouble) == ((), JobTrouble.UNKNOWN)
     assert ranks_of(diagnosed(*gone, alive=False, exits=(Exit(rank=2, code=1),))) == [0]
     assert ranks_of(diagnosed(gone[2], alive=True)) == [2]
+
+
+MOVES = Rise(what="steps", before=3, after=9, since=NOW - 30.0, until=NOW - 1.0, vouches_s=10.0)
+
+
+@pytest.mark.parametrize("kind", [FactKind.APPLICATION_ERROR, FactKind.ABSENT, FactKind.DIED])
+def test_what_a_job_has_moved_on_from_names_nobody_and_is_not_well_either(kind: FactKind):
+    before = diagnosed(fact(kind, 3, at=NOW - 60.0), progress=(MOVES,))
+    assert (before.culprits, before.trouble) == ((), JobTrouble.UNKNOWN)
+    assert ranks_of(diagnosed(fact(kind, 3, at=NOW - 2.0), progress=(MOVES,))) == [3]
+    assert ranks_of(diagnosed(fact(kind, 3), progress=(MOVES,))) == [3]
+
+
+def test_a_job_that_moves_with_a_broken_gpu_has_not_failed_and_the_node_is_replaced():
+    broken = fact(FactKind.CRITICAL_ERROR, node="n2", code="xid-79", at=NOW - 60.0)
+    diagnosis = diagnosed(broken, progress=(MOVES,))
+    assert (diagnosis.nodes, diagnosis.trouble) == (("n2",), JobTrouble.UNEVEN)
+    assert diagnosis.cure.replaced == ("n2",)
 
 
 def test_what_a_launcher_ended_is_no_cause_beside_a_rank_that_raised():

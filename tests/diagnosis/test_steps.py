@@ -184,6 +184,7 @@ def kept_waiting(*shares: float | None, stages: dict[int, int] | None = None) ->
     [
         pytest.param((0.07, 0.09, 0.69, 0.08), [2], id="as measured with a tenth of a processor"),
         pytest.param((0.5, 0.55, 0.95, 0.6), [], id="all wait"),
+        pytest.param((0.62, 0.3, 0.3), [], id="as seen beside other load on two processors"),
         pytest.param((0.01, 0.02, 0.2), [], id="not for long"),
         pytest.param((0.9,), [], id="no peers"),
         pytest.param((None, 0.05, 0.9), [2], id="one that nobody looked at"),

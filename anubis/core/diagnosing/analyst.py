@@ -18,6 +18,7 @@ from anubis.core.diagnosing.evidence import Gravity, JobEvidence
 from anubis.core.diagnosing.facts import FAILED_FIRST, FactKind, JobFact, Whom
 from anubis.core.diagnosing.moving import proof
 
+SURE_S = 5.0  # before it moved last, by clocks that may differ
 PAIR = 2  # hosts that may be named because they name each other
 
 
@@ -63,6 +64,11 @@ HANGS = {
     *(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED),
     *(FactKind.STANDSTILL, FactKind.MISMATCH, FactKind.MISSING),
 }
+LASTING = {
+    *(FactKind.CRITICAL_ERROR, FactKind.UNREACHABLE, FactKind.SLOW_COMPUTE, FactKind.SLOW_NETWORK),
+    *(FactKind.UNLIKE_PEERS, FactKind.OUTLIER, FactKind.SETTINGS_DIFFER, FactKind.NETWORK_FAULT),
+    FactKind.BAD_LOSS,
+}  # of a job that moves
 HARMLESS = {FactKind.SETTINGS_DIFFER}  # nobody's trouble, unless it names a node
 
 
@@ -80,18 +86,20 @@ class Analysis:
 
 
 def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
+    until = min((rise.until for rise in proof(evidence)), default=-math.inf)
+    current = [fact for fact in reasoning.facts if not _is_survived(fact, until)]
     for tier in TIERS:
-        facts = [fact for fact in reasoning.facts if fact.kind in tier.kinds]
+        facts = [fact for fact in current if fact.kind in tier.kinds]
         if tier.firsts:
             facts = _first(facts)
         culprits = _culprits(facts)
         if tier.firsts and _are_most(culprits, evidence):
             continue
-        if FactKind.GONE in tier.kinds and _may_be_over(reasoning.facts, evidence):
+        if FactKind.GONE in tier.kinds and _may_be_over(current, evidence):
             continue
         if not facts or (tier.blames and not culprits):
             continue
-        trouble = _trouble(tier.trouble, reasoning.facts, evidence)
+        trouble = _trouble(tier.trouble, current, evidence)
         if not tier.blames:
             return Analysis(trouble=trouble, decisive=tuple(facts), is_nobodys=True)
         is_either = len(culprits) > 1 and FactKind.DISTRIBUTED_ERROR in tier.kinds
@@ -102,9 +110,15 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
     likely = JobTrouble.NOTHING if is_well else JobTrouble.UNKNOWN
     kinds = (FactKind.STANDSTILL, FactKind.MISSING)
     return Analysis(
-        trouble=_trouble(likely, reasoning.facts, evidence),
-        decisive=tuple(fact for fact in reasoning.facts if fact.kind in kinds),
+        trouble=_trouble(likely, current, evidence),
+        decisive=tuple(fact for fact in current if fact.kind in kinds),
     )
+
+
+def _is_survived(fact: JobFact, until: float) -> bool:
+    """The job has moved since, until then: the fact explains nothing that is so now. Broken hardware
+    stays broken."""
+    return fact.kind not in LASTING and fact.at is not None and fact.at < until - SURE_S
 
 
 def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence) -> JobTrouble:
@@ -113,7 +127,9 @@ def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence
     kinds = {fact.kind for fact in facts}
     if _may_be_over(facts, evidence):
         return likely
-    if evidence.alive is False or any(end.code or end.signal for end in evidence.exits):
+    moves = bool(proof(evidence)) and kinds <= LASTING
+    has_ended = any(end.code or end.signal for end in evidence.exits) and not moves
+    if evidence.alive is False or has_ended:
         return JobTrouble.FAILED
     if evidence.stall:
         return JobTrouble.HUNG
@@ -121,14 +137,12 @@ def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence
         return JobTrouble.FAILED
     if kinds & HANGS:
         return JobTrouble.HUNG
-    if FactKind.UNREACHABLE in kinds and evidence.alive:
+    if FactKind.UNREACHABLE in kinds and evidence.alive and not moves:
         return JobTrouble.HUNG
     if kinds & {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR} and not evidence.alive:
         return JobTrouble.FAILED
-    blames_nobody = any(kind in tier.kinds for tier in TIERS if not tier.blames for kind in kinds)
-    if likely is JobTrouble.FAILED and proof(evidence) and not blames_nobody:
-        return JobTrouble.UNEVEN
-    return likely
+    is_uneven = moves and FactKind.BAD_LOSS not in kinds
+    return JobTrouble.UNEVEN if is_uneven and likely is JobTrouble.FAILED else likely
 
 
 def _may_be_over(facts: Iterable[JobFact], evidence: JobEvidence) -> bool:

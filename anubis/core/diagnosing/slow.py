@@ -173,7 +173,7 @@ def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
             if peer != rank and stages.get(peer) == stages.get(rank)
         ]
         typical = median(peers) if peers else share
-        if share - typical >= WAITS and share >= WAITS_TIMES * typical:
+        if typical < WAITS <= share - typical and share >= WAITS_TIMES * typical:
             yield JobFact(
                 kind=FactKind.SLOW_COMPUTE,
                 whom=whom_of(evidence, rank),
