@@ -26,7 +26,7 @@ from anubis.executors.errands import TAKE_IN, last_words, lines_for, report_in
 from anubis.executors.programs import ProgramOutcome
 from anubis.executors.starting import PodStart, RayStart
 from anubis.orchestrators.kubernetes_api import ACCEPTED, NOT_FOUND, KubernetesApi, accepted
-from anubis.orchestrators.kubernetes_fields import Document, Part
+from anubis.orchestrators.kubernetes_fields import Document, Fields
 from anubis.orchestrators.kubernetes_objects import is_something, name_of
 
 APP = "anubis-node"  # the label of our pods
@@ -255,7 +255,7 @@ def pod_spec(
 
 
 def secret_of(pod: Document, password: str) -> Document:
-    name, uid = name_of(pod), Part(pod).needed("metadata", "uid")
+    name, uid = name_of(pod), Fields(pod).needed("metadata", "uid")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
     return {
         "apiVersion": "v1",
@@ -267,7 +267,7 @@ def secret_of(pod: Document, password: str) -> Document:
 
 def gpus_of(node: Document, patterns: tuple[str, ...]) -> dict[str, str]:
     """All that a node has to give away, so that nobody else has one of them meanwhile."""
-    amounts = Part(node).table("status", "allocatable")
+    amounts = Fields(node).table("status", "allocatable")
     return {
         resource: amount
         for resource in amounts.raw
@@ -279,14 +279,14 @@ def gpus_of(node: Document, patterns: tuple[str, ...]) -> dict[str, str]:
 def address_of(pods: PodStart, node: str) -> str:
     """Where Kubernetes says that it is reached; its name, where it does not say."""
     reply = KubernetesApi(pods.kubernetes).ask("GET", f"/api/v1/nodes/{quote(node, safe='')}")
-    shown = Part(accepted(reply, f'node "{node}"', "status")).rows("status", "addresses")
+    shown = Fields(accepted(reply, f'node "{node}"', "status")).rows("status", "addresses")
     internal = (e.needed("address") for e in shown if e.text("type") == "InternalIP")
     return next(internal, node)
 
 
 def state_of(pod: Document) -> tuple[str, str]:
     """Its phase, and why it is in it: `OutOfnvidia.com/gpu`, `ImagePullBackOff`, an exit code."""
-    status = Part(pod).table("status")
+    status = Fields(pod).table("status")
     reasons = [status.text("reason"), status.text("message")]
     for container in status.rows("containerStatuses"):
         for name in container.table("state").raw:
@@ -301,7 +301,7 @@ def sweep(api: KubernetesApi, place: str) -> None:
     """What drivers that died left: pods that have ended, and those that never began."""
     for pod in api.items(f"{place}/pods", labelSelector=f"app={APP}"):
         phase, _ = state_of(pod)
-        age_s = time.time() - Part(pod).moment("metadata", "creationTimestamp")
+        age_s = time.time() - Fields(pod).moment("metadata", "creationTimestamp")
         if phase in ("Succeeded", "Failed") or (phase == "Pending" and age_s > ABANDONED_S):
             path = f"{place}/pods/{quote(name_of(pod), safe='')}"
             reply = api.ask("DELETE", path, query={"gracePeriodSeconds": str(TO_GO_S)})

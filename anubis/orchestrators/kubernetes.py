@@ -19,7 +19,7 @@ from anubis.orchestrators.kubernetes_api import (
     KubernetesApi,
     accepted,
 )
-from anubis.orchestrators.kubernetes_fields import Document, Part
+from anubis.orchestrators.kubernetes_fields import Document, Fields
 from anubis.orchestrators.kubernetes_objects import (
     WRITER,
     JobOwner,
@@ -91,11 +91,11 @@ class KubernetesOrchestrator:
     def _jobs(self, nodes: Collection[str]) -> dict[str, SeenJob]:
         pods = self._api.items("/api/v1/pods", fieldSelector=RUNNING)
         owned = [(pod, owner_of(pod)) for pod in pods]
-        by_uid = {Part(pod).text("metadata", "uid"): owner for pod, owner in owned}
+        by_uid = {Fields(pod).text("metadata", "uid"): owner for pod, owner in owned}
         before, self._owners = self._owners, {}
         jobs: dict[str, SeenJob] = {}
         for pod, direct in owned:
-            node = Part(pod).text("spec", "nodeName")
+            node = Fields(pod).text("spec", "nodeName")
             if node in nodes and is_work(pod, direct, self._settings):
                 owner = self._top(direct, by_uid, before)
                 jobs[owner.job] = joined(jobs.get(owner.job), pod, owner)

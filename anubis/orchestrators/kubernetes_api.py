@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from anubis.core.errors import OrchestratorError
 from anubis.core.text import one_line
-from anubis.orchestrators.kubernetes_fields import Document, Part
+from anubis.orchestrators.kubernetes_fields import Document, Fields
 from anubis.orchestrators.settings import KubernetesSettings
 
 Returned = TypeVar("Returned")
@@ -69,7 +69,7 @@ class KubernetesApi:
             reply = self.ask("GET", path, query=query)
             if reply.status == GONE and more:
                 return None
-            part = Part(accepted(reply, f'list "{path}"', "items"), f'list "{path}"')
+            part = Fields(accepted(reply, f'list "{path}"', "items"), f'list "{path}"')
             kind = part.text("kind").removesuffix("List")
             items += [
                 {"kind": kind, **item.raw} if kind else item.raw for item in part.rows("items")

@@ -19,7 +19,7 @@ LONGEST_S = 1e12  # that anything may last
 LONGEST_SHOWN = 60  # characters of a value, in a sentence
 
 
-class Part:
+class Fields:
     """A document, or a table inside it."""
 
     def __init__(
@@ -31,15 +31,15 @@ class Part:
         self._path = path
         self._root = raw if root is None else root
 
-    def table(self, *names: str) -> Part:
+    def table(self, *names: str) -> Fields:
         value = self._value(names)
         if value is None:
             value = {}
         if not isinstance(value, Mapping):
             raise self._odd(names, value, "a table")
-        return Part(value, self._whose, self._path_to(names), self._root)
+        return Fields(value, self._whose, self._path_to(names), self._root)
 
-    def rows(self, *names: str) -> list[Part]:
+    def rows(self, *names: str) -> list[Fields]:
         """Of a list of tables."""
         values = self._value(names)
         if values is None:
@@ -51,7 +51,7 @@ class Part:
         for place, value in enumerate(values):
             if not isinstance(value, Mapping):
                 raise self._odd((*names[:-1], f"{names[-1]}[{place}]"), value, "a table")
-            rows.append(Part(value, self._whose, f"{path}[{place}]", self._root))
+            rows.append(Fields(value, self._whose, f"{path}[{place}]", self._root))
         return rows
 
     def text(self, *names: str) -> str:

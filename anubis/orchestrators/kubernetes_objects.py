@@ -18,7 +18,7 @@ from anubis.core.lifecycle.events import SeenJob, SeenNode, SeenWindow
 from anubis.core.lifecycle.reasons import NO_DEFECT, code_of, is_ours, sentence_of
 from anubis.core.text import one_line
 from anubis.executors.machine import slug
-from anubis.orchestrators.kubernetes_fields import Document, Part, instant
+from anubis.orchestrators.kubernetes_fields import Document, Fields, instant
 from anubis.orchestrators.settings import KubernetesSettings
 
 WRITER = "anubis"  # what Kubernetes notes beside each field that we write
@@ -45,14 +45,14 @@ IN_BETWEEN = {
 
 
 def name_of(document: Document) -> str:
-    return Part(document).needed("metadata", "name")
+    return Fields(document).needed("metadata", "name")
 
 
 def seen_node(node: Document, sku: str, jobs: Iterable[str]) -> SeenNode:
     ready = _condition(node, "Ready")
     is_up = ready.text("status") == "True"
     words = ["Ready" if is_up else "NotReady"]
-    if Part(node).flag("spec", "unschedulable"):
+    if Fields(node).flag("spec", "unschedulable"):
         words.append("SchedulingDisabled")
     owner = cordon_of(node)
     why = one_line(ready.text("message") or ready.text("reason"))
@@ -96,7 +96,7 @@ class CordonOwner:
 
 
 def cordon_of(node: Document) -> CordonOwner | None:
-    if not Part(node).flag("spec", "unschedulable"):
+    if not Fields(node).flag("spec", "unschedulable"):
         leaving = next((key for key in _taint_keys(node) if key in LEAVING), "")
         return CordonOwner(reason=f'taint "{leaving}"') if leaving else None
     writes = _writes_of_unschedulable(node)
@@ -146,37 +146,37 @@ def _until(value: str) -> float:
         return math.inf
 
 
-def _writes_of_unschedulable(node: Document) -> Sequence[Part]:
+def _writes_of_unschedulable(node: Document) -> Sequence[Fields]:
     return [
         entry
-        for entry in Part(node).rows("metadata", "managedFields")
+        for entry in Fields(node).rows("metadata", "managedFields")
         if "f:unschedulable" in entry.table("fieldsV1", "f:spec").raw
     ]
 
 
-def _labels(document: Document) -> Part:
-    return Part(document).table("metadata", "labels")
+def _labels(document: Document) -> Fields:
+    return Fields(document).table("metadata", "labels")
 
 
-def _annotations(document: Document) -> Part:
-    return Part(document).table("metadata", "annotations")
+def _annotations(document: Document) -> Fields:
+    return Fields(document).table("metadata", "annotations")
 
 
-def _taints(node: Document) -> list[Part]:
-    return Part(node).rows("spec", "taints")
+def _taints(node: Document) -> list[Fields]:
+    return Fields(node).rows("spec", "taints")
 
 
 def _taint_keys(node: Document) -> list[str]:
     return [taint.text("key") for taint in _taints(node)]
 
 
-def _condition(node: Document, kind: str) -> Part:
-    conditions = Part(node).rows("status", "conditions")
-    return next((entry for entry in conditions if entry.text("type") == kind), Part({}, kind))
+def _condition(node: Document, kind: str) -> Fields:
+    conditions = Fields(node).rows("status", "conditions")
+    return next((entry for entry in conditions if entry.text("type") == kind), Fields({}, kind))
 
 
 def _capacity(node: Document) -> str:
-    capacity = Part(node).table("status", "capacity")
+    capacity = Fields(node).table("status", "capacity")
     return next(filter(None, map(capacity.amount, ("nvidia.com/gpu", "amd.com/gpu"))), "")
 
 
@@ -210,7 +210,7 @@ class JobOwner:
 
 def is_work(pod: Document, owner: JobOwner, settings: KubernetesSettings) -> bool:
     """It has a node, has not ended, asks for a GPU, and is neither a daemon nor Anubis itself."""
-    part = Part(pod)
+    part = Fields(pod)
     return (
         bool(part.text("spec", "nodeName"))
         and part.text("status", "phase") not in ("Succeeded", "Failed")
@@ -222,7 +222,7 @@ def is_work(pod: Document, owner: JobOwner, settings: KubernetesSettings) -> boo
 
 def owner_of(document: Document) -> JobOwner:
     """The controller of a pod, or of an owner; without one, the thing itself."""
-    part = Part(document)
+    part = Fields(document)
     namespace = part.text("metadata", "namespace")
     for owner in part.rows("metadata", "ownerReferences"):
         if owner.flag("controller"):
@@ -244,19 +244,19 @@ def owner_of(document: Document) -> JobOwner:
 
 def started_at(document: Document) -> float:
     """When the node took it, or else when it was made."""
-    part = Part(document)
+    part = Fields(document)
     return part.moment("status", "startTime") or part.moment("metadata", "creationTimestamp")
 
 
 def ends_by(document: Document) -> float:
     """By the limit of a pod, or of a Job, on its time."""
-    limit = Part(document).seconds("spec", "activeDeadlineSeconds")
+    limit = Fields(document).seconds("spec", "activeDeadlineSeconds")
     return math.inf if limit is None else started_at(document) + limit
 
 
 def joined(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
     """A job with one more of its pods."""
-    node, start = Part(pod).needed("spec", "nodeName"), started_at(pod)
+    node, start = Fields(pod).needed("spec", "nodeName"), started_at(pod)
     limit = min(ends_by(pod), owner.ends_by)
     if job is None:
         return SeenJob(owner=owner.namespace, nodes=(node,), started_at=start, ends_by=limit)
@@ -265,7 +265,7 @@ def joined(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
     return replace(job, nodes=nodes, started_at=first, ends_by=last)
 
 
-def _asks_for(pod: Part, patterns: Sequence[str]) -> bool:
+def _asks_for(pod: Fields, patterns: Sequence[str]) -> bool:
     containers = [*pod.rows("spec", "containers"), *pod.rows("spec", "initContainers")]
     return any(
         is_something(amounts.amount(resource))
@@ -308,7 +308,7 @@ def _changed(
         metadata["annotations"] = {MARK: reason}
     if (_labels(node).text(FLAG) or None) != label:
         metadata["labels"] = {FLAG: label}
-    if Part(node).flag("spec", "unschedulable") != unschedulable:
+    if Fields(node).flag("spec", "unschedulable") != unschedulable:
         spec["unschedulable"] = unschedulable or None
     before = [taint.raw for taint in _taints(node)]
     taints = [taint.raw for taint in _taints(node) if taint.text("key") != FLAG]
@@ -318,7 +318,7 @@ def _changed(
         spec["taints"] = taints or None
     if not metadata and not spec:
         return None
-    metadata["resourceVersion"] = Part(node).needed("metadata", "resourceVersion")
+    metadata["resourceVersion"] = Fields(node).needed("metadata", "resourceVersion")
     # with it, the change is refused if the node changed since
     return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
 
@@ -367,7 +367,7 @@ def event(node: Document, *, word: str, message: str, is_warning: bool, at: floa
             "apiVersion": "v1",
             "kind": "Node",
             "name": name_of(node),
-            "uid": Part(node).text("metadata", "uid") or name_of(node),
+            "uid": Fields(node).text("metadata", "uid") or name_of(node),
         },
         "type": "Warning" if is_warning else "Normal",
         "reason": word,

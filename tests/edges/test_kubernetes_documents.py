@@ -20,7 +20,7 @@ from anubis.core.lifecycle.reasons import reason
 from anubis.executors.pods import gpus_of, secret_of, state_of
 from anubis.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.orchestrators.kubernetes_api import ApiReply, KubernetesApi, pause_after
-from anubis.orchestrators.kubernetes_fields import Part
+from anubis.orchestrators.kubernetes_fields import Fields
 from anubis.orchestrators.kubernetes_objects import is_something
 from anubis.orchestrators.settings import KubernetesSettings
 from tests.edges.kubernetes_server import kubeconfig
@@ -211,7 +211,7 @@ def test_an_amount_of_nothing_is_known_however_it_is_written(amount, is_any):
 
 
 def test_a_time_without_a_zone_is_utc():
-    assert Part({"time": "2026-11-22T00:00:00"}).moment("time") == AT
+    assert Fields({"time": "2026-11-22T00:00:00"}).moment("time") == AT
 
 
 # --- maintenance --------------------------------------------------------------------------
