@@ -39,16 +39,16 @@ def windows_seen(seen: FleetSeen) -> Windows:
 def news_of_windows(seen: FleetSeen, windows: Windows) -> list[Notice]:
     """What an orchestrator shows otherwise than the history has it: windows that are new or were
     changed, and those that its owner took back."""
-    known: defaultdict[str, dict[str, Window]] = defaultdict(dict)  # by name, of nodes
-    for node, told in windows.items():
-        for window in told:
+    by_name: defaultdict[str, dict[str, Window]] = defaultdict(dict)  # by name, of nodes
+    for node, of_node in windows.items():
+        for window in of_node:
             if window.source == SHOWN and seen.at < window.end:
-                known[window.name][node] = window
+                by_name[window.name][node] = window
     notices = []
     for name, shown in seen.windows.items():
         if shown.end <= seen.at or not shown.begin < shown.end:
             continue
-        before = known.pop(name, {})
+        before = by_name.pop(name, {})
         if not _is_known(shown, before, seen.at):
             planned = MaintenancePlanned(
                 nodes=shown.nodes,
@@ -59,7 +59,7 @@ def news_of_windows(seen: FleetSeen, windows: Windows) -> list[Notice]:
                 source=SHOWN,
             )
             notices.append(_notice(f"maintenance {name}", seen.at, planned))
-    for name, before in known.items():
+    for name, before in by_name.items():
         ended = MaintenanceEnded(nodes=tuple(before), name=name)
         notices.append(_notice(f"maintenance {name} ended", seen.at, ended))
     return notices

@@ -73,8 +73,8 @@ def _part(history: History, name: str | None) -> tuple[ClusterHistory, config.Cl
 def _maintenance(node: str, at: float, past: Past, seen: FleetSeen | None) -> str:
     """As it was told, or as the orchestrator shows it."""
     shown = windows_seen(seen) if seen else {}
-    told = {node: (*past.windows.get(node, ()), *shown.get(node, ()))}
-    window = open_windows(told, at).get(node)
+    windows = {node: (*past.windows.get(node, ()), *shown.get(node, ()))}
+    window = open_windows(windows, at).get(node)
     return sentence(window, at) if window else ""
 
 

@@ -65,10 +65,10 @@ class OthersWork:
 
 def others_work(cluster: config.Cluster | None, windows: Windows, at: float) -> OthersWork:
     """`windows`: of maintenance, as the history knows them."""
-    told = {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
+    of_history = {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
     orchestrator = orchestrator_of(cluster) if cluster else None
     if orchestrator is None or cluster is None:
-        return OthersWork(maintained=told)
+        return OthersWork(maintained=of_history)
     try:
         seen = orchestrator.observe()
     except OrchestratorError as error:
@@ -80,7 +80,7 @@ def others_work(cluster: config.Cluster | None, windows: Windows, at: float) -> 
         seen=seen,
         own_job=os.environ.get("SLURM_JOB_ID", ""),
         owner=owner_name(cluster),
-        maintained=told | {node: sentence(window, seen.at) for node, window in shown.items()},
+        maintained=of_history | {node: sentence(window, seen.at) for node, window in shown.items()},
     )
 
 

@@ -89,10 +89,10 @@ class KubernetesApi:
         """A server that is too busy is asked again, after the pause that it asks for: until its
         deadline is over, or it said so too often."""
         until = time.monotonic() + self._settings.deadline_s
-        for asked in range(1, MOST_ASKED + 1):
+        for times in range(1, MOST_ASKED + 1):
             left_s = until - time.monotonic()
-            reply = replace(self._ask(method, path, body, form, query, left_s), asked=asked)
-            pause_s = pause_after(reply, method) if asked < MOST_ASKED else None
+            reply = replace(self._ask(method, path, body, form, query, left_s), asked=times)
+            pause_s = pause_after(reply, method) if times < MOST_ASKED else None
             if pause_s is None or time.monotonic() + pause_s >= until:
                 break
             self._sleep(pause_s)

@@ -161,9 +161,9 @@ def _read(text: str) -> SlurmState:
         bare = word.removesuffix(signs)
         for sign in signs:
             words.update(SIGNS[sign])
-        known = tuple(_known(bare))
-        words.update(known)
-        if bare and not known:
+        meant = tuple(_known(bare))
+        words.update(meant)
+        if bare and not meant:
             strange.append(bare)
     if not words and not strange:
         strange.append(text.strip() or "no state")

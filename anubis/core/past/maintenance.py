@@ -58,15 +58,15 @@ def windows_told(notices: Iterable[Notice]) -> Windows:
             ended = max(ends[node, name], ends[node, ALL])
             is_ended = notice.at <= ended < plan.end
             windows[node].append(replace(window, end=ended) if is_ended else window)
-    return {node: tuple(told) for node, told in windows.items()}
+    return {node: tuple(of_node) for node, of_node in windows.items()}
 
 
 def open_windows(windows: Windows, at: float, until: float | None = None) -> dict[str, Window]:
     """By node, the window that is open then, or opens before `until`: the one that ends last."""
     latest = at if until is None else max(at, until)
     chosen = {}
-    for node, told in windows.items():
-        there = [window for window in told if window.begin <= latest and at < window.end]
+    for node, of_node in windows.items():
+        there = [window for window in of_node if window.begin <= latest and at < window.end]
         if there:
             chosen[node] = max(there, key=lambda window: (window.is_open(at), window.end))
     return chosen
