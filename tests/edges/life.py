@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from anubis.core.lifecycle.reasons import NO_DEFECT, code_of, is_ours
+from anubis.core.lifecycle.reasons import INCIDENT, NO_DEFECT, code_of, is_ours
 from anubis.store.history import History
 from tests.edges.desk import eventually
 
@@ -66,6 +66,10 @@ class KeptSite(Protocol):
 
     def tell(self, event: str, node: str) -> None: ...
 
+    def alert(self, node: str, *, fires: bool) -> None:
+        """The site's monitor says that an alert fires there, or does not any more."""
+        ...
+
     def mend(self) -> None:
         """The new node is slow no more."""
         ...
@@ -104,14 +108,15 @@ class Story:
 
 
 def live(site: KeptSite, story: Story) -> None:
-    """From the acceptance of a fleet to the proven return of a node that was slow."""
+    """From the acceptance of a fleet to the proven return of a node that was slow, and of nodes on
+    which an alert fired."""
     _accept(site, story)
     spares = _keep_a_spare(site, story)
     site.owner.cordon(site.by_hand)
     theirs = site.owner.shown(site.by_hand)
     _add(site, story)
-    _swap(site, story, spares)
     _repair(site, story)
+    _alert(site, story, spares)
     _leave_alone(site, story, theirs)
 
 
@@ -142,29 +147,67 @@ def _add(site: KeptSite, story: Story) -> None:
     site.tell("node-added", new)
     state = site.keep()[new]
     partners = newest(site.history).nodes - {new}
+    beside = f" beside {', '.join(sorted(partners))}" if partners else ""
     story.tell(
         f"{new}, which is slow, is added",
-        "tested beside proven nodes, defective, kept from jobs with its code",
-        f"{state}, tested beside {', '.join(sorted(partners))}; {owner.name}: {owner.shown(new)}",
+        "tested, beside proven nodes only, defective, kept from jobs with its code",
+        f"{state}, tested{beside}; {owner.name}: {owner.shown(new)}",
         is_right=state == "out"
-        and bool(partners)
         and partners <= {*site.proven} - {site.by_hand}
         and is_ours(owner.reason(new))
         and code_of(owner.reason(new)) not in NO_DEFECT,
     )
 
 
-def _swap(site: KeptSite, story: Story, spares: Sequence[str]) -> None:
-    swaps = site.swaps()
-    back = [node for node in spares if site.owner.takes_jobs(node)]
+def _alert(site: KeptSite, story: Story, spares: Sequence[str]) -> None:
+    """On a node that serves and on the spare, then on another one that serves."""
+    owner, (spare, *_) = site.owner, spares
+    first, second, *_ = [n for n in site.proven if n not in (site.by_hand, spare)]
+    for node in (first, spare):
+        site.alert(node, fires=True)
+    states, swaps = site.keep(), site.swaps()
+    later_spares = [node for node, state in states.items() if state == "spare"]
     story.tell(
-        "a spare takes its place",
-        f"{', '.join(spares)} serves",
-        f"{'; '.join(swaps)}; {', '.join(back)} takes jobs",
-        is_right=len(swaps) == 1 and back == list(spares),
+        f"an alert fires on {first}, which serves, and on the spare {spare}",
+        "both are out with the code INCIDENT after one turn, the spare takes nobody's place, and"
+        " another node is kept ready",
+        f"{first}: {owner.shown(first)}; {spare}: {owner.shown(spare)}; brought into service:"
+        f" {len(swaps)}; kept ready: {', '.join(later_spares)}",
+        is_right=_has_incident(owner, first)
+        and _has_incident(owner, spare)
+        and not swaps
+        and len(later_spares) == 1
+        and spare not in later_spares,
     )
-    ran = [site.owner.runs_a_job(node) for node in spares]
+    second = next(n for n in (second, site.new, *site.proven) if states[n] == "in-service")
+    site.alert(second, fires=True)
+    states, swaps = site.keep(), site.swaps()
+    back = [node for node in later_spares if owner.takes_jobs(node)]
+    story.tell(
+        f"an alert fires on {second}",
+        f"it is out, and {', '.join(later_spares)} takes its place",
+        f"{second}: {owner.shown(second)}; {'; '.join(swaps)}; {', '.join(back)} takes jobs",
+        is_right=_has_incident(owner, second) and len(swaps) == 1 and back == later_spares,
+    )
+    ran = [owner.runs_a_job(node) for node in later_spares]
     story.tell("a job may begin there", "it runs", ", ".join(ran), is_right=all(ran))
+    out = [first, spare, second]
+    for node in out:
+        site.alert(node, fires=False)
+    site.keep()
+    eventually(lambda: not any(_has_incident(owner, n) for n in out), patience_s=SETTLED_S)
+    states = site.keep()
+    story.tell(
+        "the alerts are over",
+        "each of these nodes has passed a test since, and is back",
+        ", ".join(f"{node}: {states[node]}, {owner.shown(node)}" for node in out),
+        is_right=all(states[node] in ("in-service", "spare") for node in out),
+    )
+
+
+def _has_incident(owner: NodeOwner, node: str) -> bool:
+    reason = owner.reason(node)
+    return is_ours(reason) and code_of(reason) == INCIDENT and not owner.takes_jobs(node)
 
 
 def _repair(site: KeptSite, story: Story) -> None:

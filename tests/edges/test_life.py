@@ -23,7 +23,7 @@ from tests.edges.desk import FLOW, Desk
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig
 from tests.edges.life import Story, live
 from tests.edges.site_hosts import SiteHosts
-from tests.edges.test_keeping import ACT, Site
+from tests.edges.test_keeping import ACT, Site, fire
 
 EVENTS = {"node-added": NodeAdded, "repair-begun": RepairBegun, "repair-done": RepairDone}
 PAIR = FLOW.replace('"flow"', '"pair"').replace(
@@ -58,6 +58,9 @@ class KeptFleet:
 
     def tell(self, event, node):
         self.site.tell(EVENTS[event](nodes=(node,)))
+
+    def alert(self, node, *, fires):
+        fire(self.site, node, **({} if fires else {"ended": self.site.now}))
 
     def mend(self):
         self.site.mend()
@@ -120,8 +123,8 @@ def test_a_node_lives_on_a_mocked_kubernetes(fleet, tmp_path):
         events = [event["reason"] for event in api.events()]
         racks = {api.node(node)["metadata"]["labels"]["rack"] for node in fleet.proven}
     assert not story.wrong
-    assert len(story.rows) == 7
-    assert events.count("AnubisReleased") == 2  # the spare and the node that was repaired
+    assert len(story.rows) == 9
+    assert events.count("AnubisReleased") == 5  # a spare, after a repair, and after three alerts
     assert racks == {"r7"}
 
 
@@ -133,4 +136,4 @@ def test_a_node_lives_on_hosts_by_commands_of_a_site(fleet, tmp_path):
     fleet.kept_by(hosts, partial(HostsOrchestrator, settings))
     live(fleet, story := Story())
     assert not story.wrong
-    assert len(story.rows) == 7
+    assert len(story.rows) == 9
