@@ -51,6 +51,8 @@ class OthersWork:
         shown = self.seen.nodes.get(node) if self.seen else None
         if shown is None:
             return ""
+        if node in self.maintained and self.own_job not in shown.jobs:
+            return f"it is {self.maintained[node]}"
         if not shown.is_up:
             return f"{self.owner} shows it as {shown.state}" + (
                 f" ({shown.meaning})" if shown.meaning not in ("", shown.state) else ""

@@ -29,7 +29,6 @@ from anubis.orchestrators.kubernetes_objects import (
     event,
     is_work,
     joined,
-    maintenance_of,
     name_of,
     owner_of,
     releasing,
@@ -126,11 +125,11 @@ class KubernetesOrchestrator:
     # --- orders ----------------------------------------------------------------------------
 
     def _refuse_foreign(self, document: Document, order: str) -> None:
-        key = self._settings.maintenance
-        if key and maintenance_of(document, key) is not None:
+        key, name, now = self._settings.maintenance, name_of(document), self._clock()
+        if any(window.end > now for window in windows_of({name: document}, key, now).values()):
             raise OrchestratorError(
-                f'kubernetes: {order} of "{name_of(document)}": it has "{key}", so it is under'
-                " maintenance: anubis leaves it alone"
+                f'kubernetes: {order} of "{name}": it has "{key}", so it is under maintenance:'
+                " anubis leaves it alone"
             )
         owner = cordon_of(document)
         if owner and not owner.is_anubis:

@@ -46,7 +46,8 @@ class KubernetesSettings:
     """Pods that ask for one of these resources are work. Pods of a DaemonSet never are."""
     maintenance: str = ""
     """Nodes that have this label, annotation or taint are under maintenance, and left alone:
-    `example.com/maintenance`. Its value may be a time: until then. Default: none says so."""
+    `example.com/maintenance`. Its value may be a time, until which that is so; a label takes it as
+    `20261124T0800Z`. Default: none says so."""
     namespace: str = "anubis"
     """Where Anubis itself runs: pods there are no work."""
     taint: bool = False

@@ -37,7 +37,7 @@ NODE = {
         "name": "a1",
         "uid": "u1",
         "resourceVersion": "7",
-        "labels": {"nvidia.com/gpu.product": "NVIDIA-L4", "site/maintenance": "2026-11-24T08:00Z"},
+        "labels": {"nvidia.com/gpu.product": "NVIDIA-L4", "site/maintenance": "20261124T0800Z"},
         "annotations": {"anubis-fleet/cordon": SLOW},
         "managedFields": [
             {
@@ -225,12 +225,14 @@ def test_a_label_annotation_or_taint_that_the_file_names_is_a_maintenance():
     }
     free = {"metadata": {"name": "a3", "annotations": {"other": "x"}}}
     nodes = {"metadata": {}, "items": [until, tainted, free]}
-    api = SaidByTheServer(nodes, {"metadata": {}, "items": []}, {})
+    api = SaidByTheServer(nodes, {"metadata": {}, "items": []}, JOB)
     seen = KubernetesOrchestrator(EVERYTHING, clock=lambda: AT, api=api).observe()
     ends = {window.nodes: window.end for window in seen.windows.values()}
     assert ends == {("a1",): AT + 56 * 3600, ("a2",): float("inf")}
     with pytest.raises(OrchestratorError, match="under maintenance: anubis leaves it alone"):
-        KubernetesOrchestrator(EVERYTHING, api=api).cordon("a1", SLOW)
+        KubernetesOrchestrator(EVERYTHING, clock=lambda: AT, api=api).cordon("a1", SLOW)
+    over = KubernetesOrchestrator(EVERYTHING, clock=lambda: AT + 57 * 3600, api=api)
+    over.cordon("a1", SLOW)
 
 
 # --- a server that is too busy ------------------------------------------------------------

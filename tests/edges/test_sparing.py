@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anubis.core.errors import OrchestratorError
@@ -96,20 +98,28 @@ def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp
         "n4": SeenNode(state="idle+drain", cordon="swap the fan"),
         "n5": SeenNode(state="idle+drain", cordon="anubis[GEMM.SLOW]: slow"),
         "n6": SeenNode(state="idle+reserved", meaning="reserved for others", is_free=False),
+        "n7": SeenNode(state="idle"),
     }
     seen = FleetSeen(at=SINCE, nodes=shown, jobs=JOBS)
-    work = OthersWork(seen=seen, owner="slurm")
+    maintained = {"n7": "under maintenance until its owner ends it"}
+    work = OthersWork(seen=seen, owner="slurm", maintained=maintained)
     chosen = sparing.spared(brief(tmp_path, start='"ssh"'), work, ear)
     assert chosen.request.nodes == ["n1", "n5"]
     assert ear.remarks == [
         "n3 left out: slurm shows it as down (not answering slurmctld)",
         "n4 left out: somebody keeps it from jobs: swap the fan",
         "n6 left out: it is reserved for others",
+        "n7 left out: it is under maintenance until its owner ends it",
         "3 nodes, as slurm shows them",
         f"n2 left out: {ALICE}",
     ]
     named = brief(tmp_path, "n6", start='"ssh"')
     assert sparing.spared(named, work, ear) is named
+    with pytest.raises(UsageError, match='node "n7" is left alone: it is under maintenance'):
+        sparing.spared(brief(tmp_path, "n7", start='"ssh"'), work, ear)
+    own = replace(work.seen, nodes={**shown, "n7": SeenNode(state="mixed", jobs=("8",))})
+    inside = brief(tmp_path, "n7", start='"ssh"')
+    assert sparing.spared(inside, replace(work, seen=own, own_job="8"), ear) is inside
     nobody = OthersWork(seen=FleetSeen(at=SINCE, nodes={}), owner="slurm")
     with pytest.raises(OrchestratorError, match="slurm shows 0 nodes, and none that can be tested"):
         sparing.spared(brief(tmp_path, start='"ssh"'), nobody, ear)
