@@ -128,6 +128,8 @@ def _notice(telling: Telling, time: Time) -> Notice:
 
 
 def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
+    if window.begin < now - LONGEST_MAINTENANCE_S:
+        raise UsageError("a maintenance that began more than a year ago: look at when it began")
     if not window.end - max(window.begin, now) <= LONGEST_MAINTENANCE_S:
         raise UsageError(
             "a maintenance without an end, or of more than a year: tell until when; a node that"
