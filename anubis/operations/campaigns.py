@@ -202,7 +202,8 @@ def carried_out(
 def _others_work(
     name: str, cluster: config.Cluster, history: History, caller: Caller
 ) -> OthersWork:
-    return others_work(cluster, windows_known(history.of(called(name, cluster))), caller.clock())
+    part = history.of(called(name, cluster))
+    return others_work(cluster, windows_known(part), time_in(part, caller).now)
 
 
 def resume_campaign(
@@ -217,8 +218,9 @@ def resume_campaign(
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
         needed = _still_needed(campaign, history.executions.of(campaign.id))
-        windows = windows_known(history.of(campaign.cluster))
-        refuse_named(others_work(setting.cluster, windows, caller.clock()), needed)
+        part = history.of(campaign.cluster)
+        at = time_in(part, caller).now
+        refuse_named(others_work(setting.cluster, windows_known(part), at), needed)
         with _saying_how_to_go_on(campaign):
             held = until_all_has_ended.enter_context(_hold(campaign, history, caller, nodes=needed))
         with executor_of(

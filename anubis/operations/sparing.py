@@ -77,12 +77,12 @@ def others_work(cluster: config.Cluster | None, windows: Windows, at: float) -> 
         raise OrchestratorError(
             f"nothing was started, for nobody knows whose work is on the nodes: {error}"
         ) from None
-    shown = open_windows(windows_seen(seen), seen.at)
+    shown = open_windows(windows_seen(seen), at)
     return OthersWork(
         seen=seen,
         own_job=os.environ.get("SLURM_JOB_ID", ""),
         owner=owner_name(cluster),
-        maintained=of_history | {node: sentence(window, seen.at) for node, window in shown.items()},
+        maintained=of_history | {node: sentence(window, at) for node, window in shown.items()},
     )
 
 
