@@ -19,6 +19,7 @@ from anubis.core.arrays import Flags
 from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
 from anubis.core.choosing.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.choosing.selection import NEVER, Budget, learn_detection
+from anubis.core.lifecycle.objections import Objections
 from anubis.core.past.changes import after, since
 from anubis.core.past.defects import Defect, defects
 from anubis.core.past.events import FleetEvent, Notice, reported_incidents, reports
@@ -162,6 +163,11 @@ class Past:
         if not doubt:
             return self
         return replace(self, standing=self.standing.doubting(), doubt=doubt)
+
+    def objected(self, objections: Objections) -> Past:
+        """The same for whoever goes by what a keeper holds against nodes, too."""
+        standing = self.standing.objected(objections.out, objections.unproven)
+        return self if standing is self.standing else replace(self, standing=standing)
 
     def links_among(self, nodes: Collection[str]) -> dict[tuple[str, ...], str]:
         return {link: why for link, why in self.links.items() if set(link) <= set(nodes)}

@@ -28,6 +28,7 @@ from anubis.core.records import (
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, resolve, time_in
 from anubis.operations.naming import new_name
+from anubis.operations.objecting import objections_in
 from anubis.operations.results import CampaignResult
 from anubis.selector import Past, Selector, offers, read_past
 from anubis.store.history import ClusterHistory, History
@@ -82,6 +83,7 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> 
         if isinstance(event, DefectPresumed):
             part.notices.add(Notice(id=new_name(event.kind, at), at=at, event=event))
         past = past_of(part, at, repertoire).doubting(time.doubt)
+        past = past.objected(objections_in(part, event.nodes))
         return decide(event, terms, repertoire, past, part, at)
 
 

@@ -26,6 +26,7 @@ from anubis.operations.deciding import (
     read_repertoire,
     weigh,
 )
+from anubis.operations.objecting import objections_in
 from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
 from anubis.report.maintenance import sentence
 
@@ -50,7 +51,9 @@ def gate(
     with caller.history() as history:
         part, cluster = find(history, terms.cluster, caller, nodes)
         time = time_in(part, caller)
-        past = past_of(part, time.now, repertoire, {*nodes, *terms.partners}).doubting(time.doubt)
+        asked = {*nodes, *terms.partners}
+        past = past_of(part, time.now, repertoire, asked).doubting(time.doubt)
+        past = past.objected(objections_in(part, asked))
         refuse_strangers(terms.cluster, part, nodes, past.logbook.nodes)
         weighed = weigh(job, terms, repertoire, past, part, time.now)
         decision = replace(weighed, cluster=part.cluster)

@@ -16,6 +16,7 @@ from anubis.core.diagnosing.cures import PastDiagnosis
 from anubis.core.fabric import by_number
 from anubis.core.lifecycle.actions import LifeAction
 from anubis.core.lifecycle.chores import Chore
+from anubis.core.lifecycle.objections import Objections
 from anubis.core.past.changes import (
     changed_nodes,
     new_notices,
@@ -33,6 +34,7 @@ from anubis.core.watching.rounds import KeptLook
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.keeping import KeptFleet, look
+from anubis.operations.objecting import objections_in
 from anubis.operations.past import MOST_CAMPAIGNS
 from anubis.report import history as told
 from anubis.report.glance import CampaignGlance, NodeGlance
@@ -69,6 +71,7 @@ class ClusterGlance:
     holds: Mapping[str, Hold]
     of_node: OfNodes
     kept: KeptFleet  # as the keeper's last turn left it
+    objections: Objections  # of that turn
     chores: Mapping[Chore, float]  # when periodic work last ended without failing
     looks: tuple[KeptLook, ...]  # the last one at each job that is watched
     diagnosed: tuple[PastDiagnosis, ...]  # of the last weeks, that suspect a node
@@ -115,9 +118,11 @@ def glance_at(
     holds = {hold.node: hold for hold in history.holds.current(now)}
     of_node = _of_nodes(history.memory, happened, before)
     names = _names(history.memory, happened, of_node) | holds.keys()
-    stale = _stale(before, happened, holds, now) if before else names
+    objections = objections_in(history)
+    stale = _stale(before, happened, holds, objections, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
     stand = stand.doubting() if time.doubt else stand
+    stand = stand.objected(objections.out, objections.unproven)
     traits = history.memory.recall(_traits_by_node, happened.traits)
     windows = open_windows(history.memory.recall(windows_told, happened.notices), now)
 
@@ -145,6 +150,7 @@ def glance_at(
         holds=holds,
         of_node=of_node,
         kept=look(history, now, time),
+        objections=objections,
         chores=history.chores.successes(),
         looks=tuple(history.looks.all()),
         diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),
@@ -159,6 +165,7 @@ def _stale(
     before: ClusterGlance,
     happened: Happened,
     holds: Mapping[str, Hold],
+    objections: Objections,
     now: float,
 ) -> set[str]:
     """Nodes of which something else is to be said now."""
@@ -167,11 +174,14 @@ def _stale(
     held = before.holds.keys() | holds.keys()
     windows_then = open_windows(windows_told(before.happened.notices), then)
     windows_now = open_windows(windows_told(happened.notices), now)
+    then_denied = before.objections
+    denied = {*then_denied.out, *then_denied.unproven, *objections.out, *objections.unproven}
     maintained = windows_then.keys() | windows_now.keys()
     return {
         *changed_nodes(before.happened, then, happened, now),
         *(node for node in held if before.holds.get(node) != holds.get(node)),
         *(node for node in maintained if windows_then.get(node) != windows_now.get(node)),
+        *(node for node in denied if then_denied.against(node) != objections.against(node)),
         *(result.node for result in of_old),
     }
 

@@ -12,6 +12,7 @@ from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, called, time_in
 from anubis.operations.maintaining import windows_seen
+from anubis.operations.objecting import objections_in
 from anubis.operations.owners import orchestrator_of
 from anubis.report.maintenance import sentence
 from anubis.report.nodes import NodeView
@@ -30,7 +31,7 @@ def nodes(
             caller.remark(time.doubt)
         orchestrator = orchestrator_of(described) if described else None
         seen = orchestrator.observe() if orchestrator else None
-        past = read_past(part, time.now)
+        past = read_past(part, time.now).objected(objections_in(part))
         last = {validation.node: validation for validation in part.experience.validations()}
         holds = {hold.node: hold for hold in part.holds.current(time.now)}
     in_history = dict.fromkeys([*past.logbook.nodes, *last, *holds])

@@ -19,11 +19,13 @@ from anubis.operations.deciding import (
     add,
     busy_nodes,
     keep,
+    nodes_left_alone,
     owed_after,
     past_of,
     read_repertoire,
     weigh,
 )
+from anubis.operations.objecting import objections_in
 from anubis.operations.results import SweepResult
 from anubis.operations.sparing import others_work, without
 from anubis.operations.testing import carried_out_tests
@@ -47,6 +49,7 @@ def sweep(
         if time.doubt:
             caller.remark(time.doubt)
         past = past_of(part, time.now, repertoire).doubting(time.doubt)
+        past = past.objected(objections_in(part))
         refuse_strangers(terms.cluster, part, nodes or (), past.logbook.nodes)
         work = others_work(_described(terms.cluster), past.windows, time.now)
         idle = Tick(nodes=tuple(without(_idle(nodes, past, part, time.now), work, caller)))
@@ -76,7 +79,8 @@ def _described(cluster: str | None) -> config.Cluster | None:
 
 
 def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: float) -> list[str]:
-    """Without the nodes that the history has at work, held, out of service or under maintenance."""
+    """Without the nodes that the history has at work, held, out of service or under maintenance,
+    and those that are away or that a person keeps from jobs."""
     candidates = past.logbook.nodes if nodes is None else nodes
     if not candidates:
         raise UsageError(
@@ -84,5 +88,5 @@ def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: 
             " anubis accept"
         )
     out = busy_nodes(history, at) | past.standing.unfit.keys()
-    out |= open_windows(past.windows, at).keys()
+    out |= open_windows(past.windows, at).keys() | nodes_left_alone(history)
     return [node for node in candidates if node not in out]

@@ -46,6 +46,7 @@ from anubis.store.notices import NOTICES
 
 LISTED = 100  # actions
 NAMED_AT_ONCE = 16  # nodes of which the database picks the actions
+FEW = 500  # nodes that are asked for by name
 FORGOTTEN = (
     "what was known of its life is damaged in the history, so it has to prove itself again: look at"
     " anubis history check"
@@ -358,6 +359,19 @@ class KeeperState:
                 self._lives = tuple(turn or ()), lives
             return self._lives[1]
 
+    def lives_of(self, nodes: Collection[str]) -> list[Life]:
+        """Of these nodes, as far as the keeper knows them."""
+        if len(nodes) > FEW:
+            return [life for life in self.lives() if life.node in nodes]
+        with self._database.reading() as connection:
+            return list(_lives(connection, self._cluster, nodes)[0].values())
+
+    def unheard_campaigns(self) -> frozenset[str]:
+        """That were concluded since the last turn."""
+        with self._database.reading() as connection:
+            query = sa.select(CAMPAIGNS.c.id).where(*_unheard_campaigns(self._cluster))
+            return frozenset(connection.execute(query).scalars())
+
     def breakers(self) -> Mapping[str, Breaker]:
         with self._database.reading() as connection:
             row = _keeper_row(connection, self._cluster)
@@ -486,9 +500,7 @@ def news_of(connection: sa.Connection, cluster: str) -> News:
         NOTICES.c.cluster == cluster, ~_heard(cluster, "notice", NOTICES.c.id)
     )
     columns = (CAMPAIGNS.c.id, CAMPAIGNS.c.created_at, CAMPAIGNS.c.finished_at)
-    campaigns = sa.select(*columns).where(
-        CAMPAIGNS.c.cluster == cluster, *VALIDATED, ~_heard(cluster, "campaign", CAMPAIGNS.c.id)
-    )
+    campaigns = sa.select(*columns).where(*_unheard_campaigns(cluster))
     rows = connection.execute(campaigns.order_by(CAMPAIGNS.c.finished_at, CAMPAIGNS.c.id))
     return News(
         notices=list(NOTICES.records(connection, notices.order_by(NOTICES.c.at, NOTICES.c.id))),
@@ -498,13 +510,22 @@ def news_of(connection: sa.Connection, cluster: str) -> News:
     )
 
 
+def _unheard_campaigns(cluster: str) -> tuple[sa.ColumnElement[bool], ...]:
+    is_heard = _heard(cluster, "campaign", CAMPAIGNS.c.id)
+    return CAMPAIGNS.c.cluster == cluster, *VALIDATED, ~is_heard
+
+
 def _heard(cluster: str, kind: str, id: sa.Column[str]) -> sa.Exists:
     return sa.exists().where(HEARD.c.cluster == cluster, HEARD.c.kind == kind, HEARD.c.id == id)
 
 
-def _lives(connection: sa.Connection, cluster: str) -> tuple[dict[str, Life], list[str]]:
-    """By node; and of which the row is damaged: these have to prove themselves."""
+def _lives(
+    connection: sa.Connection, cluster: str, nodes: Collection[str] | None = None
+) -> tuple[dict[str, Life], list[str]]:
+    """By node, these or all; and of which the row is damaged: these have to prove themselves."""
     query = LIVES.select().where(LIVES.c.cluster == cluster).order_by(LIVES.c.node)
+    if nodes is not None:
+        query = query.where(LIVES.c.node.in_(sorted(nodes)))
     read = LIVES.reader()
     lives, damaged = {}, []
     for row in connection.execute(query):

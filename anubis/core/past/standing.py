@@ -83,6 +83,19 @@ class Standing:
         """The same while nobody knows how old a pass is: none counts."""
         return replace(self, passed={}, counted={})
 
+    def objected(self, out: Mapping[str, str], unproven: Collection[str]) -> Standing:
+        """The same for whoever knows of nodes that must be out, and why, and of some that have
+        something to prove: none of their passes counts."""
+        denied = {*out, *unproven}
+        if not denied:
+            return self
+        return replace(
+            self,
+            unfit={**out, **self.unfit},
+            passed={node: at for node, at in self.passed.items() if node not in denied},
+            counted={node: at for node, at in self.counted.items() if node not in denied},
+        )
+
     def judgement(self, node: str) -> Judgement:
         """Without any further test."""
         if node in self.unfit:

@@ -1,0 +1,22 @@
+"""What the keeper of a cluster holds against its nodes, as far as it has heard all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from anubis.core.lifecycle.objections import Objections, objections
+from anubis.store.history import ClusterHistory
+
+
+def objections_in(part: ClusterHistory, nodes: Collection[str] | None = None) -> Objections:
+    """Against these nodes, or all. What was concluded of a node since the last turn is left to
+    whoever asks: its keeper may not take turns any more."""
+    lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
+    found = objections(lives)
+    if found == Objections():
+        return found
+    unheard = part.keeping.unheard_campaigns()
+    if not unheard:
+        return found
+    concluded = part.experience.validations()
+    return found.except_of({v.node for v in concluded if v.campaign in unheard})
