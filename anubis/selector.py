@@ -219,6 +219,27 @@ def _payable(stand: Standing, node: str, strength: Strength) -> frozenset[str]:
     return frozenset(stand.owed_by(node)) - in_vain
 
 
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    """Where nodes stand now, which costs a third of all that the history says."""
+
+    standing: Standing
+    incidents: IncidentColumns  # that were imported and have begun
+    windows: Windows  # of maintenance
+
+
+def read_present(history: ClusterHistory, now: float, required: Iterable[Workload] = ()) -> Present:
+    """As `read_past` has it."""
+    happened = history.experience.bearing_on_standing(now - LOOKED_BACK_S)
+    findings = history.experience.failed_tests()
+    strength = _strength(history, findings, required)
+    return Present(
+        standing=standing_of(happened, findings, now, strength),
+        incidents=happened.incidents.begun(now),
+        windows=windows_told(happened.notices),
+    )
+
+
 def standing_of(
     happened: Happened,
     findings: Mapping[tuple[str, str], Collection[str]],  # by campaign and node

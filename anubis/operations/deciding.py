@@ -198,5 +198,5 @@ def nodes_left_alone(history: ClusterHistory) -> set[str]:
 
 def busy_nodes(history: ClusterHistory, at: float) -> set[str]:
     """Nodes that are at work or held."""
-    at_work = {node for job in history.jobs.all() if job.end is None for node in job.nodes}
+    at_work = {node for job in history.jobs.running() for node in job.nodes}
     return at_work | {hold.node for hold in history.holds.current(at)}

@@ -3,8 +3,9 @@ done what its policy lets it do; the rest it proposes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -68,11 +69,11 @@ from anubis.operations.owners import orchestrator_of
 from anubis.operations.telling import Telling, note, tell_all
 from anubis.orchestrators.base import Orchestrator
 from anubis.report.keeping import sentence
-from anubis.selector import Past, risks
+from anubis.selector import Past, Present, read_present, risks
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import holder_of
-from anubis.store.keeping import KeptBy, LastTurn, News, Turn
+from anubis.store.keeping import Conclusion, KeptBy, LastTurn, News, Turn
 
 MOST_TURNS = 4  # one after what was done showed its effect, and never without end
 
@@ -283,8 +284,10 @@ class _Hand:
         at = time.now
         terms = self._terms(Proof.FULL)
         repertoire = read_repertoire(terms)
-        past = past_of(self._part, at, repertoire)
-        verdicts = self._verdicts(past, at)
+        history = cache(partial(past_of, self._part, at, repertoire))  # if all of it is asked for
+        conclusions = self._part.keeping.news().conclusions
+        verdicts = self._verdicts(conclusions, history(), at) if conclusions else []
+        present = history() if conclusions else read_present(self._part, at, repertoire.workloads)
         with self._part.keeping.turn(self._by, time) as turn:
             self._refuse_superseded()
             self.abide(turn, at)
@@ -292,7 +295,10 @@ class _Hand:
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             events.sort(key=attrgetter("at"))
             known = {life.node for life in keeper.lives.values() if life.incidents}
-            waited = self._waited(past, known, time, repertoire.policy.horizon_h)
+            horizon_h = repertoire.policy.horizon_h
+            waited = self._waited(
+                present, known, time, lambda nodes: risks(history(), nodes, at, horizon_h)
+            )
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)
             turn.end(keeper, _heard(news, verdicts), at)
@@ -335,8 +341,9 @@ class _Hand:
             return None
         at = self._time().now
         seen = replace(self._orchestrator.observe(), at=at)
-        before = {job.id: job for job in self._part.jobs.all()}
-        running = {id: job for id, job in before.items() if job.end is None}
+        running = {job.id: job for job in self._part.jobs.running()}
+        over = {job.id: job for job in self._part.jobs.about(seen.jobs.keys() - running.keys())}
+        before = {**running, **over}
         now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
         notices = []
         for id in now.keys() - running.keys():
@@ -353,18 +360,21 @@ class _Hand:
         return seen
 
     def _waited(
-        self, past: Past, in_incidents: Collection[str], time: Time, horizon_h: float
+        self,
+        past: Past | Present,
+        in_incidents: Collection[str],
+        time: Time,
+        risk: Callable[[Sequence[str]], Mapping[str, float]],
     ) -> Waited:
         """While the clock is in doubt, no pass is too old or not yet valid."""
         at = time.now
-        watches = self._part.watches.all()
-        watched = {w.node for w in watches if w.until is None or w.until > at}
+        watched = self._part.watches.watched(at)
         held = {hold.node for hold in self._part.holds.current(at)}
         stand = past.standing
         unproven = (node for node in watched if stand.judgement(node) is Judgement.UNKNOWN)
         return Waited(
             at=at,
-            risk=risks(past, sorted(watched), at, horizon_h) if self._policy.spares else {},
+            risk=_WhenAsked(lambda: risk(sorted(watched))),
             watched=frozenset(watched),
             unproven=frozenset() if time.doubt else frozenset(unproven),
             proven=frozenset() if time.doubt else frozenset(stand.passed),
@@ -375,11 +385,10 @@ class _Hand:
             maintained=open_windows(past.windows, at),
         )
 
-    def _verdicts(self, past: Past, at: float) -> list[VerdictReached]:
+    def _verdicts(
+        self, conclusions: Sequence[Conclusion], past: Past, at: float
+    ) -> list[VerdictReached]:
         """Of campaigns that the keeper has not heard of."""
-        conclusions = self._part.keeping.news().conclusions
-        if not conclusions:
-            return []
         tests = {
             action.campaign: action.command
             for action in self._part.keeping.open_actions()
@@ -571,6 +580,22 @@ class _Hand:
             budget=Budget(seconds=policy.check_limit_s) if is_light else Budget(),
             cluster=self._cluster,
         )
+
+
+class _WhenAsked(Mapping[str, float]):
+    """By node. Most turns choose no spare, and ask for nobody's risk."""
+
+    def __init__(self, ask: Callable[[], Mapping[str, float]]) -> None:
+        self._answer = cache(ask)
+
+    def __getitem__(self, node: str) -> float:
+        return self._answer()[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._answer())
+
+    def __len__(self) -> int:
+        return len(self._answer())
 
 
 def _name_of(id: str, job: SeenJob, before: Job | None) -> str:

@@ -84,8 +84,8 @@ def refuse_another(policy: ChosenPolicy, kept: KeptBy | None, acting: str, *, cl
 def _refused(cluster: str, name: str, kept: KeptBy, acting: str) -> str:
     because = f"{acting} acts by it" if acting else f"{kept.said_by} has just said so"
     return (
-        f'cluster "{cluster}" is kept by policy {kept.name}, and {because}: no turn is taken by another'
-        f" policy ({name}); leave --keeping out, or end that process first"
+        f'cluster "{cluster}" is kept by policy {kept.name}, and {because}: no turn is taken by'
+        f" another policy ({name}); leave --keeping out, or end that process first"
     )
 
 

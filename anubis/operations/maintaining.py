@@ -15,7 +15,7 @@ SHOWN = "orchestrator"  # the source of windows that an orchestrator shows
 
 def windows_known(part: ClusterHistory) -> Windows:
     """By the history."""
-    return part.memory.recall(windows_told, part.experience.happened().notices)
+    return windows_told(part.notices.apart_from_jobs())
 
 
 def under_maintenance(part: ClusterHistory, at: float) -> dict[str, str]:

@@ -53,7 +53,7 @@ from anubis.store.measured import (
     refuse_other,
     sum_of_failed,
 )
-from anubis.store.notices import NOTICES, ids_since, told, told_by_id
+from anubis.store.notices import NOTICES, apart_from_jobs, ids_since, told, told_by_id
 from anubis.store.tallies import RowTally, refuse_changed, tallies_of
 from anubis.store.traits import TRAITS, traits_of
 
@@ -115,6 +115,25 @@ class Experience:
                 watches=current(WATCHES, WATCHES.all),
                 traits=current(TRAITS, traits_of),
                 notices=self._notices(connection, tallies.get(NOTICES.table.name)),
+                validations=self._validated(connection, since),
+            )
+
+    def bearing_on_standing(self, since: float) -> Happened:
+        """The part of it that says where nodes stand now: watches and traits are left out, and
+        notices of jobs."""
+        with self._one_reader, self._database.reading() as connection:
+            tallies = tallies_of(connection, self._cluster)
+            refuse_changed(connection, self._cluster, NOTICES)
+            return Happened(
+                incidents=self._current(
+                    connection, INCIDENTS, tallies.get(INCIDENTS.table.name), incident_columns
+                ),
+                repairs=self._current(
+                    connection, REPAIRS, tallies.get(REPAIRS.table.name), REPAIRS.all
+                ),
+                watches=(),
+                traits=(),
+                notices=apart_from_jobs(connection, self._cluster),
                 validations=self._validated(connection, since),
             )
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from anubis.core.past.status import Incident, Job, Repair, Watch
 from anubis.core.past.tracks import IncidentColumns
-from anubis.store.checksums import ColumnChecksum, Damage
+from anubis.store.checksums import Checksum, ColumnChecksum, Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.mapping import Prose, R, RecordTable, Row
 from anubis.store.sharing import PARTICIPANTS, reference, sharing
@@ -224,9 +224,35 @@ class Happenings(Generic[R]):
             return self._kind.all(connection, self._cluster)
 
 
+class Jobs(Happenings[Job]):
+    def __init__(self, database: Database, cluster: str) -> None:
+        super().__init__(database, JOBS, cluster)
+
+    def running(self) -> list[Job]:
+        """Those of which nobody told the end: few, beside all that there were."""
+        with self._database.reading() as connection:
+            query = JOBS.select().where(JOBS.c.cluster == self._cluster, JOBS.c.ended_at.is_(None))
+            return list(JOBS.records(connection, query.order_by(JOBS.c.started_at, JOBS.c.id)))
+
+
 class Watches(Happenings[Watch]):
     def __init__(self, database: Database, cluster: str) -> None:
         super().__init__(database, WATCHES, cluster)
+
+    def watched(self, at: float) -> set[str]:
+        """Nodes that belong to the fleet then: records would take twice the time."""
+        checksum = cast(Checksum, WATCHES.checksum)
+        chosen = (WATCHES.c.until.is_(None)) | (WATCHES.c.until > at)
+        query = sa.select(WATCHES.c.node, *checksum.short, checksum.column)
+        query = query.where(WATCHES.c.cluster == self._cluster, chosen)
+        with self._database.reading() as connection:
+            refuse_changed(connection, self._cluster, WATCHES)
+            watched = set()
+            for node, *cells, kept in connection.execute(query):
+                if not checksum.fits_short(kept, cells):
+                    raise Damage("a row of watches is damaged")
+                watched.add(node)
+            return watched
 
     def begin(self, nodes: Sequence[str], at: float) -> None:
         """Nodes that belong to the fleet."""

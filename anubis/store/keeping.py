@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -52,6 +53,20 @@ FORGOTTEN = (
     " anubis history check"
 )
 
+
+def _said_of(life: Life) -> str:
+    """What is not as with a node of which nothing is known: of most nodes, and to read back, it is
+    a fourth."""
+    cells = ((field.name, getattr(life, field.name), field) for field in fields(life))
+    return codec.dump(
+        {name: value for name, value, field in cells if not _is_default(field, value)}
+    )
+
+
+def _is_default(field: Field[Any], value: object) -> bool:
+    return value == (field.default if field.default_factory is MISSING else field.default_factory())
+
+
 LIVES = RecordTable(
     "lives",
     Life,
@@ -60,7 +75,7 @@ LIVES = RecordTable(
     sa.Column("state", sa.Text, nullable=False),
     form=Form(
         columns=(sa.Column("document", sa.Text, nullable=False),),
-        write=lambda life, _: (codec.dump(life),),
+        write=lambda life, _: (_said_of(life),),
         reader=lambda place: lambda row: codec.load(Life, row[place]),
     ),
     checked=True,
@@ -199,6 +214,7 @@ class Turn:
         self._before: dict[str, Life] = {}  # as they stand on disk
         self._damaged: list[str] = []
         self._by = by
+        self.left: tuple[tuple[float | None, ...], list[Life]] | None = None  # when it has ended
 
     def keeper(self, policy: KeepingPolicy) -> Keeper:
         """As it was left by the last turn."""
@@ -230,13 +246,15 @@ class Turn:
             upsert(self._connection, CLOCKS.table, [clock], replace=True)
         seen_at = None if keeper.seen_at == float("-inf") else keeper.seen_at
         row = KeeperRow(seen_at=seen_at, turned_at=at, turned_by=self._by, breakers=keeper.breakers)
-        rows = [KEEPERS.row(row, cluster=self._cluster)]
-        upsert(self._connection, KEEPERS.table, rows, replace=True)
+        stamped = KEEPERS.row(row, cluster=self._cluster)
+        upsert(self._connection, KEEPERS.table, [stamped], replace=True)
+        by_node = sorted(keeper.lives.values(), key=attrgetter("node"))
+        self.left = (stamped["turned_at"], stamped["checksum"]), by_node
         self.keep([Notify(subject=node, sentence=FORGOTTEN) for node in self._damaged], at)
         lives = [
             LIVES.row(life, cluster=self._cluster, node=node, state=life.state.value)
             for node, life in keeper.lives.items()
-            if life != self._before.get(node)
+            if life is not (before := self._before.get(node)) and life != before
         ]
         upsert(self._connection, LIVES.table, lives, replace=True)
         ids = [("notice", notice.id) for notice in news.notices]
@@ -324,7 +342,9 @@ class KeeperState:
         none."""
         with self._database.writing() as connection:
             write_alone(connection, KEEPERS.table)
-            yield Turn(connection, self._cluster, by, time)
+            turn = Turn(connection, self._cluster, by, time)
+            yield turn
+        self._lives = turn.left
 
     def last_turn(self) -> LastTurn | None:
         with self._database.reading() as connection:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import get_args
 
 import sqlalchemy as sa
 
-from anubis.core.past.events import KEPT, KeptEvent, Notice
+from anubis.core.past.events import KEPT, KeptEvent, Notice, OfJob
 from anubis.store import codec
 from anubis.store.database import PER_QUESTION, Database, add_new
 from anubis.store.mapping import Form, RecordTable
@@ -20,6 +21,7 @@ EVENT = Form(
     write=lambda event, _: (event.kind, codec.dump(event)),
     reader=lambda place: lambda row: codec.load(KEPT[row[place]], row[place + 1]),
 )
+OF_JOBS = sorted(kind for kind, event in KEPT.items() if event in get_args(OfJob))
 NOTICES = RecordTable(
     "notices",
     Notice,
@@ -57,6 +59,12 @@ class Notices:
             refuse_changed(connection, self._cluster, NOTICES)
             return told(connection, self._cluster)
 
+    def apart_from_jobs(self) -> list[Notice]:
+        """All but those of jobs, in the order of time."""
+        with self._database.reading() as connection:
+            refuse_changed(connection, self._cluster, NOTICES)
+            return apart_from_jobs(connection, self._cluster)
+
     def of(self, kind: type[KeptEvent]) -> list[Notice]:
         """Those of one kind, in the order of time."""
         chosen = (NOTICES.c.cluster == self._cluster) & (NOTICES.c.event == kind.kind)
@@ -68,6 +76,14 @@ class Notices:
 def told(connection: sa.Connection, cluster: str) -> list[Notice]:
     """In the order of time."""
     query = NOTICES.select().where(NOTICES.c.cluster == cluster)
+    query = query.order_by(NOTICES.c.at, NOTICES.c.id)
+    return list(NOTICES.records(connection, query))
+
+
+def apart_from_jobs(connection: sa.Connection, cluster: str) -> list[Notice]:
+    """All but those of jobs, in the order of time: few, beside these."""
+    # a word that is none of these may be a damaged one: it is read, and refused
+    query = NOTICES.select().where(NOTICES.c.cluster == cluster, NOTICES.c.event.not_in(OF_JOBS))
     query = query.order_by(NOTICES.c.at, NOTICES.c.id)
     return list(NOTICES.records(connection, query))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -864,6 +865,57 @@ def test_what_always_holds_holds_whatever_comes():
     for seed in range(LIVES):
         with blaming(seed):
             live_by(seed)
+
+
+# --- what an orchestrator shows again ------------------------------------------------------
+
+
+class LookingAtAll(Keeper):
+    """Takes all that is shown for news."""
+
+    @staticmethod
+    def shows_nothing_new(life, seen):
+        return False
+
+
+def known(keeper):
+    return {node: life.shown_since(keeper.seen_at) for node, life in keeper.lives.items()}
+
+
+def random_news(rng, at, seen):
+    """And what the orchestrator shows from then on."""
+    shown = rng.choice([seen, seen, {}, {"n1": SeenNode()}, {"n1": SeenNode(jobs=("7",))}])
+    told = at - rng.randint(-250, 250)  # a clock may be ahead
+    events = [
+        *[FleetSeen(at=at, nodes=shown)] * 4,
+        noticed(told, JobAllocated(nodes=("n1",), job="7", duration_s=60.0)),
+        noticed(told, JobEnded(nodes=("n1",), job="7")),
+        noticed(told, NodeRemoved(nodes=("n1",))),
+        noticed(told, NodeAdded(nodes=("n1",))),
+    ]
+    return rng.choice(events), shown
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_what_is_shown_again_is_known_as_if_each_look_were_written_down(seed):
+    rng, seen = random.Random(seed), {}
+    quick, whole = Keeper(ACTING), LookingAtAll(ACTING)
+    for at in range(100, 4000, 100):
+        event, seen = random_news(rng, float(at), seen)
+        assert quick.handle(event) == whole.handle(event)
+        assert known(quick) == known(whole)
+        lives, times = quick.lives.values(), (quick.seen_at, quick.waited_at)
+        quick = Keeper(ACTING, lives, quick.breakers, *times)
+
+
+def test_a_life_of_which_nothing_new_is_shown_stays_the_same():
+    cluster = Cluster()
+    cluster.shown["n1"] = SeenNode(sku="h100", jobs=("7",))
+    cluster.look()
+    before = dict(cluster.keeper.lives)
+    cluster.look()
+    cluster.tick()
+    assert all(cluster.keeper.lives[node] is life for node, life in before.items())
 
 
 # --- the reason that a node shows ----------------------------------------------------------

@@ -167,7 +167,7 @@ class Keeper:
             yield node, []
 
     def _noted(self, life: Life, notice: Notice) -> Learnt:
-        at = notice.at
+        at, life = notice.at, life.shown_since(self.seen_at)
         match notice.event:
             case NodeAdded():  # told late, its orchestrator may have shown since that it is away
                 life = _arrived(life, at) if life.present or at > self.seen_at else life
@@ -196,14 +196,17 @@ class Keeper:
 
     def _shown(self, event: FleetSeen) -> list[str]:
         """An orchestrator shows what is; one that shows it late shows what was."""
-        is_first = self.seen_at == float("-inf")
-        self.seen_at = event.at
+        before, self.seen_at = self.seen_at, event.at
+        is_first = before == float("-inf")
         up = {node: seen for node, seen in event.nodes.items() if seen.is_up}
         gone = self.lives.keys() - up.keys()
         for node in gone:
-            self.lives.change(node, _left, event.at)
+            self.lives.change(node, _gone, before, event.at)
         for node, seen in up.items():
-            if node not in self.lives:
+            life = self.lives.get(node)
+            if life is not None and self.shows_nothing_new(life, seen):
+                continue
+            if life is None:
                 self.lives.change(node, _serving if is_first else _arrived, event.at)
             self.lives.change(node, self._as_shown, seen, event.at)
         return [*gone, *up]
@@ -211,10 +214,18 @@ class Keeper:
     def _as_shown(self, life: Life, seen: SeenNode, at: float) -> Life:
         return replace(
             (life if life.present else self._back(life, at)).showing(seen.jobs, at),
-            sku=seen.sku or life.sku,
-            cordon=seen.cordon,
-            cordoned_by_anubis=seen.by_anubis,
-            kept_for="" if seen.is_free else seen.meaning or "others",
+            **_facts_shown(life, seen),
+        )
+
+    @staticmethod
+    def shows_nothing_new(life: Life, seen: SeenNode) -> bool:
+        """Most looks at most nodes: then the life stays as it is, and need not be written."""
+        return (
+            life.is_shown
+            and life.present
+            and life.jobs.keys() == {*seen.jobs}
+            and all(shown == life.shown_at for shown in life.jobs.values())
+            and all(getattr(life, name) == fact for name, fact in _facts_shown(life, seen).items())
         )
 
     def _back(self, life: Life, at: float) -> Life:
@@ -375,8 +386,9 @@ class Keeper:
             reserve = reserve_of(sku, self.lives.values())
             for life in reserve[count:]:
                 yield from self._into_service(life.node, event.at)
-            free = next_in_line(sku, self.lives.values(), event.risk)
-            for life in free[: max(0, count - len(reserve))]:
+            lacking = count - len(reserve)
+            free = next_in_line(sku, self.lives.values(), event.risk) if lacking > 0 else []
+            for life in free[: max(0, lacking)]:
                 self.lives.change(life.node, _as_reserve, event.at)
                 yield from self._settle({life.node: event.at})
 
@@ -533,6 +545,22 @@ class Keeper:
 
     def _set(self, node: str, **facts: Any) -> None:
         self.lives.change(node, lambda life: replace(life, **facts))
+
+
+def _facts_shown(life: Life, seen: SeenNode) -> dict[str, Any]:
+    """Beside its jobs."""
+    return {
+        "sku": seen.sku or life.sku,
+        "cordon": seen.cordon,
+        "cordoned_by_anubis": seen.by_anubis,
+        "kept_for": "" if seen.is_free else seen.meaning or "others",
+    }
+
+
+def _gone(life: Life, before: float, at: float) -> Life:
+    """A look does not show it; the one before that did, perhaps."""
+    life = life.shown_since(before)
+    return _left(replace(life, is_shown=False) if life.is_shown else life, at)
 
 
 def _left(life: Life, at: float) -> Life:

@@ -117,7 +117,8 @@ class Life:
     retired_at: float = -math.inf
     jobs: Mapping[str, float] = field(default_factory=dict)  # what runs there, and as of when
     ended: Mapping[str, float] = field(default_factory=dict)  # the last that ended
-    shown_at: float = -math.inf  # by the orchestrator
+    shown_at: float = -math.inf  # by the orchestrator: when it last showed anything new
+    is_shown: bool = False  # by its last look, too
     cordon: str = ""  # as the orchestrator shows it
     cordoned_by_anubis: bool = False
     out_code: str = ""  # why Anubis wants it out, as it sent or proposed last; empty: it does not
@@ -246,7 +247,14 @@ class Life:
         """What began or ended after the orchestrator looked stays."""
         now = dict.fromkeys((job for job in jobs if self.ended.get(job, -math.inf) < at), at)
         later = {job: began for job, began in self.jobs.items() if began > at}
-        return replace(self, jobs=now | later, shown_at=at)
+        return replace(self, jobs=now | later, shown_at=at, is_shown=True)
+
+    def shown_since(self, at: float) -> Self:
+        """As it is known by a last look at that time, which showed nothing new of it."""
+        if not self.is_shown or at <= self.shown_at:
+            return self
+        began = {job: at if shown == self.shown_at else shown for job, shown in self.jobs.items()}
+        return replace(self, jobs=began, shown_at=at)
 
     def owes(self, debt: Debt) -> bool:
         return any(owed.debt is debt for owed in self.owed)
