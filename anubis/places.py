@@ -48,6 +48,11 @@ def descriptions() -> Path:
     return home() / "cache" / "descriptions.json"
 
 
+def standing_file(cluster: str) -> Path:
+    """Where the nodes of this cluster stood when the keeper looked last."""
+    return home() / "cache" / f"standing-{cluster}.json"
+
+
 def risk_file(cluster: str) -> Path:
     """The risk model that was trained last for this cluster, unless somebody names another."""
     return home() / "risk" / f"{cluster}.npz"

@@ -5,10 +5,12 @@ It reads and adds up; core decides which tests are worth their time.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Protocol
 
@@ -228,16 +230,50 @@ class Present:
     windows: Windows  # of maintenance
 
 
-def read_present(history: ClusterHistory, now: float, required: Iterable[Workload] = ()) -> Present:
-    """As `read_past` has it."""
-    happened = history.experience.bearing_on_standing(now - LOOKED_BACK_S)
-    findings = history.experience.failed_tests()
-    strength = _strength(history, findings, required)
+def read_present(
+    history: ClusterHistory,
+    now: float,
+    required: Iterable[Workload] = (),
+    recall: Callable[[Callable[[], LastingStanding]], Standing] = lambda read: read().standing,
+) -> Present:
+    """As `read_past` has it. `recall`: may know the standing already."""
+    happened = history.experience.told()
     return Present(
-        standing=standing_of(happened, findings, now, strength),
+        standing=recall(partial(_read_standing, history, now, required)),
         incidents=happened.incidents.begun(now),
         windows=windows_told(happened.notices),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastingStanding:
+    standing: Standing
+    until: float  # then time alone changes it
+
+
+def _read_standing(
+    history: ClusterHistory, now: float, required: Iterable[Workload]
+) -> LastingStanding:
+    happened = history.experience.bearing_on_standing(now - LOOKED_BACK_S)
+    findings = history.experience.failed_tests()
+    strength = _strength(history, findings, required)
+    return LastingStanding(
+        standing=standing_of(happened, findings, now, strength), until=_next_change(happened, now)
+    )
+
+
+def _next_change(happened: Happened, now: float) -> float:
+    """When a pass gets too old, or something is no longer dated in the future."""
+    recent = happened.validations[since(happened.validations, now - LOOKED_BACK_S) :]
+    instants = [
+        *happened.incidents.start.tolist(),
+        *happened.incidents.end.tolist(),
+        *(end for repair in happened.repairs for end in (repair.start, repair.end) if end),
+        *(notice.at for notice in happened.notices),
+        *(result.at for result in recent),
+        *(result.at + LOOKED_BACK_S for result in recent[:1]),
+    ]
+    return min((instant for instant in instants if instant > now), default=math.inf)
 
 
 def standing_of(

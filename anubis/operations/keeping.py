@@ -66,10 +66,11 @@ from anubis.operations.kept_by import (
 from anubis.operations.maintaining import news_of_windows, windows_known
 from anubis.operations.naming import new_name
 from anubis.operations.owners import orchestrator_of
+from anubis.operations.standings import present_of
 from anubis.operations.telling import Telling, note, tell_all
 from anubis.orchestrators.base import Orchestrator
 from anubis.report.keeping import sentence
-from anubis.selector import Past, Present, read_present, risks
+from anubis.selector import Past, Present, risks
 from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import holder_of
@@ -287,7 +288,7 @@ class _Hand:
         history = cache(partial(past_of, self._part, at, repertoire))  # if all of it is asked for
         conclusions = self._part.keeping.news().conclusions
         verdicts = self._verdicts(conclusions, history(), at) if conclusions else []
-        present = history() if conclusions else read_present(self._part, at, repertoire.workloads)
+        present = history() if conclusions else present_of(self._part, at, repertoire)
         with self._part.keeping.turn(self._by, time) as turn:
             self._refuse_superseded()
             self.abide(turn, at)

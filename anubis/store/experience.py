@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from hashlib import sha256
 from itertools import chain
 from operator import attrgetter, itemgetter
 from threading import Lock
@@ -53,7 +54,14 @@ from anubis.store.measured import (
     refuse_other,
     sum_of_failed,
 )
-from anubis.store.notices import NOTICES, apart_from_jobs, ids_since, told, told_by_id
+from anubis.store.notices import (
+    NOTICES,
+    apart_from_jobs,
+    ids_since,
+    marks_apart_from_jobs,
+    told,
+    told_by_id,
+)
 from anubis.store.tallies import RowTally, refuse_changed, tallies_of
 from anubis.store.traits import TRAITS, traits_of
 
@@ -118,24 +126,42 @@ class Experience:
                 validations=self._validated(connection, since),
             )
 
-    def bearing_on_standing(self, since: float) -> Happened:
-        """The part of it that says where nodes stand now: watches and traits are left out, and
-        notices of jobs."""
+    def told(self) -> Happened:
+        """Incidents and notices, but for notices of jobs, and nothing else."""
         with self._one_reader, self._database.reading() as connection:
+            return self._told_in(connection, ())
+
+    def bearing_on_standing(self, since: float) -> Happened:
+        """The same, with repairs and what campaigns concluded: what says where nodes stand now."""
+        with self._one_reader, self._database.reading() as connection:
+            happened = self._told_in(connection, self._validated(connection, since))
+            tally = tallies_of(connection, self._cluster).get(REPAIRS.table.name)
+            repairs = self._current(connection, REPAIRS, tally, REPAIRS.all)
+            return replace(happened, repairs=repairs)
+
+    def _told_in(self, connection: Connection, validations: Sequence[Validation]) -> Happened:
+        tally = tallies_of(connection, self._cluster).get(INCIDENTS.table.name)
+        refuse_changed(connection, self._cluster, NOTICES)
+        return Happened(
+            incidents=self._current(connection, INCIDENTS, tally, incident_columns),
+            repairs=(),
+            watches=(),
+            traits=(),
+            notices=apart_from_jobs(connection, self._cluster),
+            validations=validations,
+        )
+
+    def standing_mark(self) -> str:
+        """As long as it is the same, nothing has changed of what standing is made of. Notices of
+        jobs are left out, which come with every turn."""
+        campaign = (campaigns.c.key, campaigns.c.id, campaigns.c.finished_at, campaigns.c.checksum)
+        with self._database.reading() as connection:
             tallies = tallies_of(connection, self._cluster)
-            refuse_changed(connection, self._cluster, NOTICES)
-            return Happened(
-                incidents=self._current(
-                    connection, INCIDENTS, tallies.get(INCIDENTS.table.name), incident_columns
-                ),
-                repairs=self._current(
-                    connection, REPAIRS, tallies.get(REPAIRS.table.name), REPAIRS.all
-                ),
-                watches=(),
-                traits=(),
-                notices=apart_from_jobs(connection, self._cluster),
-                validations=self._validated(connection, since),
-            )
+            counted = [tallies.get(kind.table.name) for kind in (INCIDENTS, REPAIRS)]
+            notices = marks_apart_from_jobs(connection, self._cluster)
+            rows = connection.execute(select(*campaign).order_by(campaigns.c.key)).all()
+        text = repr([counted, notices, [tuple(row) for row in rows]])
+        return sha256(text.encode()).hexdigest()
 
     def _current(
         self,

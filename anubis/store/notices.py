@@ -88,6 +88,13 @@ def apart_from_jobs(connection: sa.Connection, cluster: str) -> list[Notice]:
     return list(NOTICES.records(connection, query))
 
 
+def marks_apart_from_jobs(connection: sa.Connection, cluster: str) -> list[tuple[str, int | None]]:
+    """Their ids and checksums."""
+    of_cluster = (NOTICES.c.cluster == cluster, NOTICES.c.event.not_in(OF_JOBS))
+    query = sa.select(NOTICES.c.id, NOTICES.c.checksum).where(*of_cluster).order_by(NOTICES.c.id)
+    return [(id, checksum) for id, checksum in connection.execute(query)]
+
+
 def ids_since(connection: sa.Connection, cluster: str, since: float) -> Iterator[str]:
     """Of what happened since then."""
     chosen = (NOTICES.c.cluster == cluster) & (NOTICES.c.at >= since)

@@ -257,7 +257,7 @@ class Life:
         return replace(self, jobs=began, shown_at=at)
 
     def owes(self, debt: Debt) -> bool:
-        return any(owed.debt is debt for owed in self.owed)
+        return bool(self.owed) and any(owed.debt is debt for owed in self.owed)
 
     @property
     def needs(self) -> tuple[Proof, str]:

@@ -4,7 +4,7 @@ are taken out at the cost of looking at each once."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Concatenate, ParamSpec
 
 from anubis.core.lifecycle.breaker import Count, scopes
@@ -37,6 +37,13 @@ class Lives(Mapping[str, Life]):
 
     def __len__(self) -> int:
         return len(self._by_node)
+
+    def values(self) -> ValuesView[Life]:
+        """Those of a mapping look each up again."""
+        return self._by_node.values()
+
+    def items(self) -> ItemsView[str, Life]:
+        return self._by_node.items()
 
     def change(
         self, node: str, how: Callable[Concatenate[Life, P], Life], *of: P.args, **by: P.kwargs
