@@ -233,7 +233,7 @@ class Present:
 def read_present(
     history: ClusterHistory,
     now: float,
-    required: Iterable[Workload] = (),
+    required: Iterable[Demand] = (),
     recall: Callable[[Callable[[], LastingStanding]], Standing] = lambda read: read().standing,
 ) -> Present:
     """As `read_past` has it. `recall`: may know the standing already."""
@@ -252,7 +252,7 @@ class LastingStanding:
 
 
 def _read_standing(
-    history: ClusterHistory, now: float, required: Iterable[Workload]
+    history: ClusterHistory, now: float, required: Iterable[Demand]
 ) -> LastingStanding:
     happened = history.experience.bearing_on_standing(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()

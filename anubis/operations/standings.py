@@ -35,7 +35,7 @@ def present_of(part: ClusterHistory, at: float, repertoire: Repertoire) -> Prese
     """Where nodes stand now, with what is told of them."""
 
     def recall(read: Callable[[], LastingStanding]) -> Standing:
-        required = repr(repertoire.workloads)
+        required = repr(repertoire.demands)
         sources = (
             part.experience.standing_mark(),
             required,
@@ -50,7 +50,7 @@ def present_of(part: ClusterHistory, at: float, repertoire: Repertoire) -> Prese
         _keep(part.cluster, KeptStanding(mark=mark, since=at, until=until, standing=fresh.standing))
         return fresh.standing
 
-    return read_present(part, at, repertoire.workloads, recall)
+    return read_present(part, at, repertoire.demands, recall)
 
 
 def _kept(cluster: str) -> KeptStanding | None:

@@ -26,7 +26,7 @@ from anubis.store.history import History
 
 NODES = ("n1", "n2", "n3")
 HOUR_S = 3600.0
-REPERTOIRE = SimpleNamespace(workloads=[])
+REPERTOIRE = SimpleNamespace(demands=[])
 
 
 class Told:
