@@ -56,7 +56,7 @@ from anubis.operations.viewing import view_of
 from anubis.report.view import CampaignView
 from anubis.report.wording import counted, lasting
 from anubis.store import event_log
-from anubis.store.history import History
+from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import HeldNodes, holder_of, utc
 from anubis.store.trouble import insist
 from anubis.validator import CampaignOutcome, carry_out, judge
@@ -304,8 +304,18 @@ def _hold(
     if nodes is None:
         nodes = [node.name for node in campaign.plan.nodes]
     nodes = [] if in_memory else nodes
-    holds = history.of(campaign.cluster).holds
-    return holds.hold(nodes, holder_of(campaign.id), caller.clock, beginning)
+    part = history.of(campaign.cluster)
+    clock = _steady_clock(part, caller)
+    return part.holds.hold(nodes, holder_of(campaign.id), clock, beginning)
+
+
+def _steady_clock(part: ClusterHistory, caller: Caller) -> Callable[[], float]:
+    """By which a hold is renewed: others must not see it end because somebody set a clock."""
+    counts, (boot, began_s) = caller.uptime, caller.uptime()
+    if not boot:
+        return caller.clock
+    began = time_in(part, caller).now
+    return lambda: began + counts()[1] - began_s
 
 
 def _drive(

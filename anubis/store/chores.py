@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -45,9 +46,9 @@ class Chores:
     def at(self, chore: Chore, due: float) -> ChoreRecord | None:
         return self._first(CHORES.c.chore == chore.value, CHORES.c.due == due)
 
-    def last(self, chore: Chore) -> ChoreRecord | None:
-        """The one that was due last."""
-        return self._first(CHORES.c.chore == chore.value)
+    def last(self, chore: Chore, by: float = math.inf) -> ChoreRecord | None:
+        """The one that was due last, of those that were by then."""
+        return self._first(CHORES.c.chore == chore.value, CHORES.c.due <= by)
 
     def successes(self) -> dict[Chore, float]:
         """When each last ended without failing."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
+from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.hostlist import shortened
 from anubis.store.checksums import Damage
@@ -183,18 +184,29 @@ def _all(connection: sa.Connection, cluster: str, now: float) -> list[Hold]:
 
 
 def _read(row: sa.Row[Any], now: float) -> Hold:
-    """A hold that is damaged lasts as long as one that was just renewed."""
+    """A hold that is damaged, or that a wrong clock dated later than it can have been renewed,
+    lasts as long as one that was just renewed."""
     try:
-        return HOLDS.reader()(row)
+        hold: Hold = HOLDS.reader()(row)
+        return hold if _can_be(hold, now) else replace(hold, since=now, until=now + LASTS_S)
     except Damage:
         owner = "its row in the history is damaged"
         return Hold(node=row.node, holder=UNSURE, owner=owner, since=now, until=now + LASTS_S)
 
 
+def _can_be(hold: Hold, now: float) -> bool:
+    return hold.until <= now + LASTS_S + TOLERANCE_S
+
+
 def _settle_damaged(connection: sa.Connection, now: float) -> None:
     """From now on it is a hold that ends: it cannot keep its node for ever."""
     rows = list(connection.execute(HOLDS.select()))
-    damaged = [row for row in rows if not HOLDS.is_short_sound(row) and row.checksum is not None]
+    damaged = [
+        row
+        for row in rows
+        if row.until > now + LASTS_S + TOLERANCE_S
+        or (not HOLDS.is_short_sound(row) and row.checksum is not None)
+    ]
     settled = [HOLDS.row(_read(row, now), cluster=row.cluster) for row in damaged]
     upsert(connection, HOLDS.table, settled, replace=True)
 

@@ -285,6 +285,7 @@ class Turn:
             ACTIONS.c.kind == notify.kind,
             ACTIONS.c.document == codec.dump(notify),
             ACTIONS.c.at > at - DAY_S,
+            ACTIONS.c.at <= at,  # not by a wrong clock
         )
         return self._connection.execute(sa.select(ACTIONS.c.id).where(*same)).first() is not None
 

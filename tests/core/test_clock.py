@@ -152,11 +152,6 @@ def test_nothing_is_ever_later_than_now(trusted, doubted, reading):
 # --- what is dated by it -------------------------------------------------------------------
 
 NO_TIMES = {"confidence", "mix", "begin", "end"}  # floats that say something else, or plans
-    "confidence",
-    "mix",
-    "begin",
-    "end",
-}  # floats that say something else, or what is planned
 
 
 def made(hint, at):

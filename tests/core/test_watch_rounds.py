@@ -23,6 +23,7 @@ def test_a_running_job_is_looked_at_every_interval():
     assert due([job("a")], [], 1000) == ["a"]
     assert due([job("a")], looks, 1000 + 480 - EARLY_S - 1) == []
     assert due([job("a")], looks, 1000 + 480 - EARLY_S) == ["a"]
+    assert due([job("a")], looks, 900) == ["a"], "the look was dated by a wrong clock"
 
 
 def test_who_was_left_alone_for_longest_comes_first():

@@ -71,12 +71,12 @@ class Life:
     def step(self) -> None:
         some = tuple(self.draw.sample(FLEET, self.draw.choice([1, 1, 2])))
         moves = [name for name in dir(self) if name.startswith("do_")]
-        move = self.draw.choice(moves)
+        move = self.draw.choice([*moves, *["do_tell"] * 5])
         self.moves.append(f"{move} {','.join(some)}")
         getattr(self, move)(some)
 
     def turn(self):
-        modes = self.draw.choice([ACT, ACT, {**ACT, "test": Mode.PROPOSE}])
+        modes = self.draw.choice([ACT, {**ACT, "test": Mode.PROPOSE}, {"test": Mode.PROPOSE}])
         return self.site.keep(**modes)
 
     def do_pass(self, some):
@@ -146,7 +146,7 @@ class Life:
             self.site.tell(JobEnded(nodes=(), job="7", failed=self.draw.random() < 0.5))
 
     def do_jump(self, some):
-        self.site.off_s = self.draw.choice([0.0, 3e7, 2.6e6, -3e7, 600.0, -600.0])
+        self.site.off_s = self.draw.choice([0.0, 0.0, 3e7, 2.6e6, -3e7, 600.0, -600.0])
         self.moves[-1] += f" {self.site.off_s:g}"
 
     def do_set_right(self, some):
@@ -219,10 +219,10 @@ def site(tmp_path, monkeypatch, told):
     return site
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_keeper_gate_sweep_lists_pages_and_figures_never_contradict_each_other(site, seed):
     life = Life(site, seed)
-    for _ in range(6):
-        for _ in range(3):
+    for _ in range(5):
+        for _ in range(4):
             life.step()
         life.check(life.turn())

@@ -14,7 +14,7 @@ import pytest
 from anubis import catalog, criteria_files, places
 from anubis.core.errors import UsageError
 from anubis.core.lifecycle.actions import Stage
-from anubis.core.lifecycle.chores import MOST_TRIES, Chore, ChoreEnd
+from anubis.core.lifecycle.chores import MOST_TRIES, Chore, ChoreEnd, ChoreRecord
 from anubis.core.lifecycle.commands import Mode
 from anubis.core.lifecycle.policy import CriteriaChore, RiskChore, SweepChore
 from anubis.core.past.events import JobAllocated
@@ -96,6 +96,20 @@ def test_a_sweep_is_run_once_for_each_time_and_kept_with_its_campaign(site):
     again = work(site, sweep=SWEEP)[Chore.SWEEP].last
     assert again.due - swept.due == QUARTER_S
     assert len(campaigns(site)) == len(before) + 2
+
+
+def test_a_sweep_that_was_done_by_a_clock_far_ahead_is_no_reason_to_leave_out_the_next(site):
+    site.later(QUARTER_S)
+    with History.open(site.history) as history:
+        part, ahead = history.only(), site.now + 30 * DAY_S
+        part.chores.write(
+            ChoreRecord(
+                chore=Chore.SWEEP, due=ahead, began=ahead, ended=ahead, end=ChoreEnd.UNCHANGED
+            )
+        )
+    before = campaigns(site)
+    work(site, sweep=SWEEP)
+    assert len(campaigns(site)) == len(before) + 1
 
 
 def test_what_a_sweep_finds_the_next_turn_acts_on(site):

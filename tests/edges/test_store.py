@@ -1153,6 +1153,22 @@ def test_a_held_node_is_refused_with_who_has_it_and_since_when(history: History)
     assert history.only().holds.current(clock.now) == []
 
 
+def test_a_hold_that_a_wrong_clock_dated_ends_two_minutes_after_somebody_wants_its_node(
+    history: History,
+) -> None:
+    wrong, clock = Clock(), Clock()
+    wrong.now += 86_400 * 365
+    holds = history.only().holds
+    dying = holds.hold(["n1"], 'campaign "c1"', wrong)
+    dying.__enter__()  # its process never ends it
+    assert [hold.until for hold in holds.current(clock.now)] == [clock.now + LASTS_S]
+    with pytest.raises(StoreError, match="is held by"):
+        holds.hold(["n1"], 'campaign "c2"', clock).__enter__()
+    clock.now += LASTS_S
+    with holds.hold(["n1"], 'campaign "c2"', clock):
+        assert [hold.holder for hold in holds.current(clock.now)] == ['campaign "c2"']
+
+
 def test_a_holder_lets_some_of_its_nodes_go_and_keeps_the_others(history: History) -> None:
     clock = Clock()
     with history.only().holds.hold(["n1", "n2", "n3"], 'campaign "c1"', clock) as held:

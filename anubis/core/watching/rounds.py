@@ -50,7 +50,9 @@ def _is_due(
     if job.ended_at is not None:
         is_recent = now - job.ended_at <= pull_s
         return is_recent and not (last and last.job_ended)
-    return last is None or now - last.at >= max(0.0, interval_s - EARLY_S)
+    if last is None or last.at > now:  # by a wrong clock
+        return True
+    return now - last.at >= max(0.0, interval_s - EARLY_S)
 
 
 def gone_jobs(
