@@ -222,7 +222,7 @@ def site(tmp_path, monkeypatch, told):
 @pytest.mark.parametrize("seed", range(2))
 def test_keeper_gate_sweep_lists_pages_and_figures_never_contradict_each_other(site, seed):
     life = Life(site, seed)
-    for _ in range(5):
-        for _ in range(4):
+    for _ in range(3):
+        for _ in range(5):
             life.step()
         life.check(life.turn())
