@@ -115,7 +115,7 @@ def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp
     ]
     named = brief(tmp_path, "n6", start='"ssh"')
     assert sparing.spared(named, work, ear) is named
-    with pytest.raises(UsageError, match='node "n7" is left alone: it is under maintenance'):
+    with pytest.raises(OrchestratorError, match='node "n7" is left alone: it is under maintenance'):
         sparing.spared(brief(tmp_path, "n7", start='"ssh"'), work, ear)
     own = replace(work.seen, nodes={**shown, "n7": SeenNode(state="mixed", jobs=("8",))})
     inside = brief(tmp_path, "n7", start='"ssh"')
