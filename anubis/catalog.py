@@ -318,11 +318,11 @@ def _is_same(stated: object, ordered: ParameterValue) -> bool:
     return is_truth[0] == is_truth[1] and stated == ordered
 
 
-def _check_seconds(document: dict[str, object], key: str, most: float) -> None:
+def _check_seconds(document: dict[str, object], key: str, highest: float) -> None:
     value = document.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= highest:
         raise ContractError(
-            f'"{key}" is {_quoted(value)}: expected seconds, at least 0 and at most {most:g}'
+            f'"{key}" is {_quoted(value)}: expected seconds, at least 0 and at most {highest:g}'
         )
 
 

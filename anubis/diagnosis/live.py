@@ -103,10 +103,10 @@ def announced(folder: Path) -> list[LiveRank]:
 def _announced(file: Path) -> LiveRank:
     """Only a rank's own user speaks for it, and from the folder alone."""
     try:
-        owner, whole = file.parent.stat().st_uid, file.lstat()
+        owner, status = file.parent.stat().st_uid, file.lstat()
     except OSError as cause:
         raise EvidenceError(f'cannot read "{file}": {cause.strerror}') from None
-    if not stat.S_ISREG(whole.st_mode) or whole.st_uid != owner:
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
         raise EvidenceError(f'"{file}" is no file of the owner of its folder')
     try:
         words = json_value(read_text(file, EvidenceError, limit=1 << 16))

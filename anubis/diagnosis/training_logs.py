@@ -297,10 +297,10 @@ class Reading:
         if LAUNCHER.search(text) or text.startswith(("=", "-")):
             return
         self.restarted_at = failed_at
-        for told in (self.events, self.exits):
-            told.clear()
-        for known in (self.progress, self.steps, self._counts, self._ended, self._operations):
-            known.clear()
+        for lines in (self.events, self.exits):
+            lines.clear()
+        for table in (self.progress, self.steps, self._counts, self._ended, self._operations):
+            table.clear()
 
     # --- what is told ---
 
@@ -484,7 +484,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     restarted_at = max((at for at in restarts if at is not None), default=0.0)
     log: list[LogEvent] = []
     read: set[str] = set()
-    heard: set[int] = set()
+    spoken: set[int] = set()
     advances: dict[tuple[int, str], Advance] = {}
     for reading in readings:
         for speaker, host, event in reading.events:
@@ -494,7 +494,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
             log.append(replace(event, rank=spoke, node=node))
         for speaker in reading.speakers:
             spoke, node = places.of(speaker, "", reading.source)
-            heard |= set() if spoke is None else {spoke}
+            spoken |= set() if spoke is None else {spoke}
             read |= {node} - {""}
         if reading.source.node:
             read.add(reading.source.node)
@@ -519,7 +519,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         log=tuple(log),
         exits=exits,
         advances=_with_members(advances, placed),
-        mute=frozenset(heard - {rank for rank, _ in advances}),
+        mute=frozenset(spoken - {rank for rank, _ in advances}),
         progress=_steps_of(readings),
         unread=frozenset(placed.nodes.values()) - read,
     )

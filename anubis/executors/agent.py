@@ -53,7 +53,7 @@ class Agent:
         self._package = package
         self._digest = digest
         self._ray_folder = ray_folder
-        self._programs: Programs | None = None
+        self._programs: ProgramFolder | None = None
         self._lock = threading.Lock()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._unwanted: set[str] = set()  # killed before they were started
@@ -65,7 +65,7 @@ class Agent:
     def describe(self) -> tuple[Machine, str]:
         """Whoever has heard it may have programs run."""
         if self._programs is None:
-            self._programs = Programs(self._package, self._digest)
+            self._programs = ProgramFolder(self._package, self._digest)
             self._programs.settle((self._ray_folder(), tempfile.gettempdir(), "/tmp"))
         return describe(self._address, self._environment), str(self._programs.folder)
 
@@ -157,7 +157,7 @@ def read_birth_environment() -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in split}
 
 
-class Programs:
+class ProgramFolder:
     """The programs as they were sent, in a folder here that nobody else may change."""
 
     def __init__(self, package: bytes, digest: str) -> None:
@@ -189,9 +189,9 @@ def is_file_of(file: Path, data: bytes) -> bool:
     except OSError:
         return False
     with os.fdopen(descriptor, "rb") as opened:
-        found = os.fstat(descriptor)
-        is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-        return is_ours and found.st_size == len(data) and opened.read() == data
+        status = os.fstat(descriptor)
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        return is_ours and status.st_size == len(data) and opened.read() == data
 
 
 def put(data: bytes, file: Path) -> None:

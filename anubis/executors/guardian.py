@@ -322,13 +322,13 @@ def who_may_change(folder: str) -> str:
     here = os.open(place, os.O_PATH | os.O_DIRECTORY)
     try:
         for name in [*filter(None, folder.split("/")), ""]:
-            found = os.fstat(here)
-            if found.st_uid not in trusted:
-                return f'"{place}" belongs to {user_name(found.st_uid)}'
-            if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
-                who = "everybody" if found.st_mode & 0o002 else f"group {found.st_gid}"
-                return f'{who} may change "{place}" (mode {found.st_mode & 0o7777:04o})'
-            if not (found.st_mode & 0o011 and name):
+            status = os.fstat(here)
+            if status.st_uid not in trusted:
+                return f'"{place}" belongs to {user_name(status.st_uid)}'
+            if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+                owners = "everybody" if status.st_mode & 0o002 else f"group {status.st_gid}"
+                return f'{owners} may change "{place}" (mode {status.st_mode & 0o7777:04o})'
+            if not (status.st_mode & 0o011 and name):
                 return ""
             place = f"{place.rstrip('/')}/{name}"
             flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW

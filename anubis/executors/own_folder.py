@@ -51,8 +51,8 @@ def remove_unheld(kind: str, parent: Path) -> None:
         with suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                found = os.fstat(descriptor)
-                if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o700:
+                status = os.fstat(descriptor)
+                if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder)
             finally:

@@ -93,8 +93,8 @@ def _next(
         again = before.tries + 1 if before.ended is None else 1
         return replace(before, began=now, ended=None, end=None, tries=again)
     rhythm = policy.rhythms.get(chore)
-    done = part.chores.last(chore, now)  # a wrong clock may have done what is not due yet
-    due_at = due_now(rhythm, done, now) if rhythm else None
+    last = part.chores.last(chore, now)  # a wrong clock may have done what is not due yet
+    due_at = due_now(rhythm, last, now) if rhythm else None
     return None if due_at is None else ChoreRecord(chore=chore, due=due_at, began=now)
 
 

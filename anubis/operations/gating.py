@@ -51,9 +51,9 @@ def gate(
     with caller.history() as history:
         part, cluster = find(history, terms.cluster, caller, nodes)
         time = time_in(part, caller)
-        asked = {*nodes, *terms.partners}
-        past = past_of(part, time.now, repertoire, asked).doubting(time.doubt)
-        past = past.objected(objections_in(part, asked))
+        involved = {*nodes, *terms.partners}
+        past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
+        past = past.objected(objections_in(part, involved))
         refuse_strangers(terms.cluster, part, nodes, past.logbook.nodes)
         weighed = weigh(job, terms, repertoire, past, part, time.now)
         decision = replace(weighed, cluster=part.cluster)

@@ -295,10 +295,10 @@ class _Hand:
             keeper, news = turn.keeper(self._policy), turn.news()
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             events.sort(key=attrgetter("at"))
-            known = {life.node for life in keeper.lives.values() if life.incidents}
+            open_before = {life.node for life in keeper.lives.values() if life.incidents}
             horizon_h = repertoire.policy.horizon_h
             waited = self._waited(
-                present, known, time, lambda nodes: risks(history(), nodes, at, horizon_h)
+                present, open_before, time, lambda nodes: risks(history(), nodes, at, horizon_h)
             )
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)

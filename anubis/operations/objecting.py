@@ -12,11 +12,11 @@ def objections_in(part: ClusterHistory, nodes: Collection[str] | None = None) ->
     """Against these nodes, or all. What was concluded of a node since the last turn is left to
     whoever asks: its keeper may not take turns any more."""
     lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
-    found = objections(lives)
-    if found == Objections():
-        return found
+    held = objections(lives)
+    if held == Objections():
+        return held
     unheard = part.keeping.unheard_campaigns()
     if not unheard:
-        return found
+        return held
     concluded = part.experience.validations()
-    return found.except_of({v.node for v in concluded if v.campaign in unheard})
+    return held.except_of({v.node for v in concluded if v.campaign in unheard})

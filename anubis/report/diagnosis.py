@@ -121,15 +121,15 @@ def moving(progress: Sequence[Rise]) -> str:
     by_count: dict[str, list[Rise]] = {}
     for rise in progress:
         by_count.setdefault(rise.what, []).append(rise)
-    return "; ".join(_rises(what, rises) for what, rises in by_count.items())
+    return "; ".join(_rises(count, rises) for count, rises in by_count.items())
 
 
-def _rises(what: str, rises: Sequence[Rise]) -> str:
+def _rises(count: str, rises: Sequence[Rise]) -> str:
     least = min(rises, key=lambda rise: rise.after - rise.before)
     ranks = frozenset[int]().union(*(rise.ranks for rise in rises))
     whose = f" of each of {len(ranks):,} ranks" if len(ranks) > 1 else ""
     return (
-        f"{what}{whose} rose, the least from {least.before:,} to {least.after:,} between"
+        f"{count}{whose} rose, the least from {least.before:,} to {least.after:,} between"
         f" {clock(least.since)} and {clock(least.until)}"
     )
 

@@ -316,10 +316,10 @@ def _spares(snapshot: Snapshot) -> GaugeMetricFamily:
     for cluster, glance in snapshot.clusters.items():
         lives = glance.kept.lives.values()
         ready = Tally(life.sku for life in lives if life.state is State.SPARE)
-        wanted = snapshot.upkeep[cluster].spares if cluster in snapshot.upkeep else {}
+        goals = snapshot.upkeep[cluster].spares if cluster in snapshot.upkeep else {}
         here = {life.sku for life in lives}
-        for sku in sorted({*ready, *(sku for sku in wanted if sku in here)}):
-            family.add_metric([cluster, sku, "wanted"], wanted.get(sku, 0))
+        for sku in sorted({*ready, *(sku for sku in goals if sku in here)}):
+            family.add_metric([cluster, sku, "wanted"], goals.get(sku, 0))
             family.add_metric([cluster, sku, "ready"], ready[sku])
     return family
 

@@ -184,8 +184,8 @@ def _listen(house: House, caller: Caller) -> None:
 def _allow_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < OPEN_FILES:
-        most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        files = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
 def _bound(settings: ServiceSettings) -> socket.socket:

@@ -120,10 +120,10 @@ def _names(connection: sa.Connection) -> list[str]:
 
 def _known(connection: sa.Connection, name: str) -> KnownCluster | None:
     query = CLUSTERS.select().where(CLUSTERS.c.name == name)
-    known = next(CLUSTERS.records(connection, query), None)
-    if known and not (isinstance(known.executor, str) and isinstance(known.address, str)):
+    cluster = next(CLUSTERS.records(connection, query), None)
+    if cluster and not (isinstance(cluster.executor, str) and isinstance(cluster.address, str)):
         raise Damage("the list of clusters is damaged")
-    return known
+    return cluster
 
 
 def _refuse_another(before: KnownCluster, cluster: ClusterIdentity) -> None:

@@ -356,8 +356,13 @@ def _campaigns_with_paths(connection: Connection, cluster: str) -> list[Row[Any]
         for row in _concluded(connection, cluster)
         if row.key in may_have
         or has_paths(row)
-        or (row.judgement is None and row.verb not in LOCATING and row.key in older)
+        or (row.judgement is None and not _names_parts(row) and row.key in older)
     ]
+
+
+def _names_parts(row: Row[Any]) -> bool:
+    verb: str = row.verb  # of a row that is damaged it is any word
+    return verb in LOCATING
 
 
 def _mark(row: Row[Any], since: float) -> ConcludedMark:

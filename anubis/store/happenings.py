@@ -224,7 +224,7 @@ class Happenings(Generic[R]):
             return self._kind.all(connection, self._cluster)
 
 
-class Jobs(Happenings[Job]):
+class JobRows(Happenings[Job]):
     def __init__(self, database: Database, cluster: str) -> None:
         super().__init__(database, JOBS, cluster)
 

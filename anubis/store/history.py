@@ -22,7 +22,7 @@ from anubis.store.decisions import Decisions
 from anubis.store.diagnoses import Diagnoses
 from anubis.store.executions import Executions
 from anubis.store.experience import Experience
-from anubis.store.happenings import INCIDENTS, REPAIRS, Happenings, Jobs, Watches
+from anubis.store.happenings import INCIDENTS, REPAIRS, Happenings, JobRows, Watches
 from anubis.store.holds import Holds
 from anubis.store.imports import Imports
 from anubis.store.keeping import KeeperState
@@ -97,7 +97,7 @@ class ClusterHistory:
         self.incidents = Happenings(database, INCIDENTS, cluster)
         self.repairs = Happenings(database, REPAIRS, cluster)
         self.watches = Watches(database, cluster)
-        self.jobs = Jobs(database, cluster)
+        self.jobs = JobRows(database, cluster)
         self.notices = Notices(database, cluster)
         self.keeping = KeeperState(database, cluster)
         self.chores = Chores(database, cluster)

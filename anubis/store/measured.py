@@ -22,8 +22,8 @@ from anubis.store.executions import EXECUTIONS
 from anubis.store.mapping import RecordTable
 from anubis.store.sharing import PARTICIPANTS
 
-Names = tuple[str, ...]  # of benchmarks, in order
-ByNode = Mapping[str, Names]
+BenchmarkNames = tuple[str, ...]  # of benchmarks, in order
+ByNode = Mapping[str, BenchmarkNames]
 
 executions, participants = EXECUTIONS.table, PARTICIPANTS.table
 
@@ -50,8 +50,8 @@ def measured_nodes(connection: sa.Connection, keys: Sequence[int]) -> dict[int, 
 
 def _ended(
     connection: sa.Connection, keys: Sequence[int], ended: Ended
-) -> defaultdict[int, dict[str, Names]]:
-    found: defaultdict[int, dict[str, Names]] = defaultdict(dict)
+) -> defaultdict[int, dict[str, BenchmarkNames]]:
+    measured: defaultdict[int, dict[str, BenchmarkNames]] = defaultdict(dict)
     nodes_of = cache(PARTICIPANTS.checked)
     in_order = cache(_in_order)  # most nodes of a campaign were measured by the same ones
     for start in range(0, len(keys), PER_QUESTION):
@@ -60,12 +60,12 @@ def _ended(
         ):
             if not isinstance(listed, str):
                 raise Damage("a row of executions is damaged")
-            of_campaign = found[key]
+            of_campaign = measured[key]
             for node in nodes_of(digest, nodes):
                 before = of_campaign.get(node)
                 own = in_order(listed)
                 of_campaign[node] = own if before is None else _joined(before, own)
-    return found
+    return measured
 
 
 def _ended_in(keys: Sequence[int], ended: Ended) -> sa.Select[Any]:
@@ -86,11 +86,11 @@ def _ended_in(keys: Sequence[int], ended: Ended) -> sa.Select[Any]:
 
 
 @cache
-def _joined(some: Names, more: Names) -> Names:
+def _joined(some: BenchmarkNames, more: BenchmarkNames) -> BenchmarkNames:
     return tuple(sorted({*some, *more}))
 
 
-def _in_order(listed: str) -> Names:
+def _in_order(listed: str) -> BenchmarkNames:
     """What was repeated stands there twice."""
     return tuple(sorted(set(listed.split(","))))
 

@@ -17,7 +17,7 @@ import pytest
 
 from anubis.core.clock import TOLERANCE_S, ClockReading, KeptClock, tell_time
 from anubis.core.lifecycle.actions import Docket, LifeAction, Stage
-from anubis.core.lifecycle.breaker import Count, scopes
+from anubis.core.lifecycle.breaker import ScopeCount, scopes
 from anubis.core.lifecycle.commands import (
     Cordon,
     EndSuspicion,
@@ -637,7 +637,7 @@ def check_counts(lives):
             life for life in inside if life.must_be_out and life.out_code not in ("", *NO_DEFECT)
         ]
         new = [life for life in inside if life.out_code == "UNPROVEN"]
-        assert lives.count(scope) == Count(among=len(inside), out=len(out), new=len(new))
+        assert lives.count(scope) == ScopeCount(among=len(inside), out=len(out), new=len(new))
 
 
 def moves_of(seed, length=70):

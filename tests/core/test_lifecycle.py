@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from anubis.core.lifecycle.actions import has_shown, is_moot
-from anubis.core.lifecycle.breaker import Breaker, Count, scopes
+from anubis.core.lifecycle.breaker import Breaker, ScopeCount, scopes
 from anubis.core.lifecycle.commands import (
     CloseTicket,
     Cordon,
@@ -817,7 +817,7 @@ def test_under_maintenance_a_node_is_left_alone_and_counted_nowhere(cluster):
     cluster.hear(noticed(cluster.later(), FleetUpgraded(nodes=("n1",))))
     assert not [c for c in maintain(cluster, "n0", "n1") if isinstance(c, Cordon | Prove)]
     assert cluster.state("n0") is State.MAINTENANCE
-    assert cluster.keeper.lives.count("fleet") == Count(among=6)
+    assert cluster.keeper.lives.count("fleet") == ScopeCount(among=6)
     commands = cluster.tick()
     assert only([c for c in commands if isinstance(c, Cordon)], Cordon).node == "n0"
     assert list(only([c for c in commands if isinstance(c, Prove)], Prove).owed) == ["n1"]

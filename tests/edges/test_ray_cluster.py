@@ -544,7 +544,7 @@ def test_a_program_that_is_not_as_it_was_sent_is_put_there_again(tmp_path: Path)
     programs_in(source)
     (source / "beside" / "table.csv").write_text("a,b")
     package = ray_process.packed(source)
-    sent = agent.Programs(package, hashlib.sha256(package).hexdigest())
+    sent = agent.ProgramFolder(package, hashlib.sha256(package).hexdigest())
     sent.settle([str(places)])
     assert sent.folder.stat().st_mode & 0o7777 == 0o700
     whole, missing, changed, led_away = (
@@ -569,7 +569,7 @@ def test_programs_that_were_changed_on_the_way_are_refused(tmp_path: Path) -> No
     package = ray_process.packed(tmp_path)
     (tmp_path / "answers.sh").write_text(ANSWERS.replace("speed", "haste"))
     with pytest.raises(RuntimeError, match="came are not those that were sent"):
-        agent.Programs(ray_process.packed(tmp_path), hashlib.sha256(package).hexdigest())
+        agent.ProgramFolder(ray_process.packed(tmp_path), hashlib.sha256(package).hexdigest())
 
 
 @pytest.fixture

@@ -121,8 +121,8 @@ class Docket:
         return [action for action in about.values() if _is_kin(command, action.command)]
 
 
-def _is_kin(one: LifeCommand, other: LifeCommand) -> bool:
-    return one.kind == other.kind or {one.kind, other.kind} == {Cordon.kind, Release.kind}
+def _is_kin(newer: LifeCommand, older: LifeCommand) -> bool:
+    return newer.kind == older.kind or {newer.kind, older.kind} == {Cordon.kind, Release.kind}
 
 
 def _meaning(command: LifeCommand) -> tuple[object, ...]:

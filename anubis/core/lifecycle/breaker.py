@@ -26,7 +26,7 @@ class Breaker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count:
+class ScopeCount:
     """Of the nodes of a scope that are there."""
 
     among: int = 0
@@ -38,7 +38,7 @@ class Count:
 class Allowance:
     """How many more nodes of a scope may be taken out."""
 
-    count: Count
+    count: ScopeCount
     limit: int
 
     @property
@@ -59,7 +59,7 @@ def scopes(life: Life) -> Iterator[str]:
         yield f"{OF_JOB} {job}"
 
 
-def room(scope: str, count: Count, policy: KeepingPolicy, breaker: Breaker) -> Allowance:
+def room(scope: str, count: ScopeCount, policy: KeepingPolicy, breaker: Breaker) -> Allowance:
     share = {FLEET: policy.out_of_fleet, "sku": policy.out_of_sku, OF_JOB: policy.out_of_job}
     limit = breaker.accepted + allowed(share[scope.partition(" ")[0]], count.among)
     return Allowance(count=count, limit=limit)

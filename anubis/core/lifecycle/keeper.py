@@ -271,10 +271,10 @@ class Keeper:
             life = replace(life, tried=before)
             life, more = self._came_to_nothing(life, event.at, "not every test gave an answer")
             commands = [*commands, *more]
-        asked = life.owing(Debt.ANSWER, event.at)
+        owing = life.owing(Debt.ANSWER, event.at)
         if event.test:
-            asked = replace(asked, tried=life.tried, tried_at=life.tried_at)
-        return asked, commands
+            owing = replace(owing, tried=life.tried, tried_at=life.tried_at)
+        return owing, commands
 
     def _concluded(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         if life.trial and life.trial.id == event.test:
@@ -635,9 +635,9 @@ def _ordered(life: Life, order: Order, at: float) -> Learnt:
     return _given_up(replace(life, trial=None), life.owed, "the node is retired")
 
 
-def _given_up(life: Life, which: Collection[Owed], why: str) -> Learnt:
+def _given_up(life: Life, suspected: Collection[Owed], why: str) -> Learnt:
     """Of what is owed, the suspicions."""
-    gone = [owed for owed in which if owed.debt is Debt.SUSPICION]
+    gone = [owed for owed in suspected if owed.debt is Debt.SUSPICION]
     left = tuple(owed for owed in life.owed if owed not in gone)
     ended = [_ended(owed.id, life.node, Outcome.GIVEN_UP, why) for owed in gone]
     return replace(life, owed=left), [*ended]

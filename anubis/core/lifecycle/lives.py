@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Concatenate, ParamSpec
 
-from anubis.core.lifecycle.breaker import Count, scopes
+from anubis.core.lifecycle.breaker import ScopeCount, scopes
 from anubis.core.lifecycle.life import Life, State
 from anubis.core.lifecycle.reasons import UNPROVEN
 
@@ -58,8 +58,8 @@ class Lives(Mapping[str, Life]):
             self._count(life, 1)
         return life
 
-    def count(self, scope: str) -> Count:
-        return Count(among=self._among[scope], out=self._out[scope], new=self._new[scope])
+    def count(self, scope: str) -> ScopeCount:
+        return ScopeCount(among=self._among[scope], out=self._out[scope], new=self._new[scope])
 
     def under_test(self, test: str) -> frozenset[str]:
         return frozenset(self._under_test.get(test, ()))
