@@ -378,13 +378,13 @@ def test_a_ray_cluster_without_an_address_is_refused_and_not_taken_for_this_mach
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for verb in (["accept"], ["gate", "n1", "--duration", "1h"]):
         done = near.ask(*verb, "--cluster", "ray")
-        assert (done.code, done.out) == (2, "")
+        assert (done.code, done.out) == (64, "")
         assert "which ray cluster? RAY_ADDRESS is not set" in done.err
     assert near.run("history", "show", "--json").out == ""
     token = str(near.folder / "no-such-token")
     way = near.write("way.yaml", {"executor": "ray", "address": "local", "token": token})
     done = near.ask("accept", "--cluster", str(way))
-    assert done.code == 2
+    assert done.code == 64
     assert f'there is no token in "{token}"' in done.err
 
 
