@@ -42,6 +42,7 @@ from anubis.superbench.results import NodeResults, parse_results, shown
 from anubis.superbench.rules import apply_rules, parse_rules
 from anubis.superbench.summary import summarize
 from anubis.validator import judge
+from tests.edges.desk import NO_VERDICT
 
 SLOWER = 1.25  # 20 % less of what should be more
 
