@@ -28,7 +28,7 @@ from anubis.core.lifecycle.commands import (
     Release,
     Swap,
 )
-from anubis.core.lifecycle.dating import Dating
+from anubis.core.lifecycle.dating import ANY_TIME, Dating
 from anubis.core.lifecycle.events import (
     Concluded,
     FleetSeen,
@@ -380,6 +380,7 @@ class World:
     ahead: float = 0.0  # of the time, by the wall clock
     jumped_at: float = 0.0
     clock: KeptClock | None = None
+    is_dated: bool = False
     suspicions: int = 0
     told: list = field(default_factory=list)
     unheard: list = field(default_factory=list)  # until the next turn
@@ -413,7 +414,8 @@ class World:
             self.book.hear(event, self.now)
         self.book.lower()
         waiting = set(self.book.waiting)
-        self.do_restart()
+        if self.is_dated or self.ahead or any(event.at > self.now for event in events):
+            self.do_restart(max(event.at for event in events))
         commands = self.keeper.handle(*events)
         self.book.check(commands, waiting, self.now)
         self.book.check_shown(self.keeper.lives)
@@ -540,20 +542,24 @@ class World:
     def do_deaf(self, is_deaf):
         self.obeys = not is_deaf
 
-    def do_restart(self):
-        """As every turn builds the keeper again, by what the last one kept."""
+    def do_restart(self, latest=-math.inf):
+        """As every turn builds the keeper again, by what the last one kept. If no clock is wrong
+        and no event is dated later than now, the guard has nothing to do."""
         reading = ClockReading(at=self.wall, boot="b", steady_s=self.now)
         time = tell_time(self.clock, reading)
         self.clock = time.kept
         assert time.now == pytest.approx(self.now), "the time is known, whatever the clock says"
         keeper = self.keeper
         times = keeper.seen_at, keeper.waited_at
-        dating = Dating(now=self.now, before=min(time.before, self.now))
+        self.is_dated = bool(self.ahead) or latest > self.now
+        dated = Dating(now=self.now, before=min(time.before, self.now))
+        dating = dated if self.is_dated else ANY_TIME
         kept = keeper.lives.values(), keeper.breakers
         self.keeper = Keeper(self.policy, *kept, *times, dating)
 
     def do_jump(self, seconds):
-        """And back, the next time."""
+        """And back, the next time. In between somebody reads the clock."""
+        self.do_restart()
         self.ahead, self.jumped_at = 0.0 if self.ahead else seconds, self.now
 
     def do_maintain(self, nodes):
