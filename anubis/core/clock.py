@@ -48,13 +48,17 @@ class Time:
     doubt: str = ""  # why nothing can be concluded from age, in one sentence; empty: it can
 
 
-def tell_time(kept: KeptClock | None, reading: ClockReading) -> Time:
-    """`kept`: by earlier turns; None: there was none, so the clock is trusted."""
+def tell_time(kept: KeptClock | None, reading: ClockReading, *, is_kept: bool = True) -> Time:
+    """`kept`: by earlier turns; None: there was none, so the clock is trusted. `is_kept`: what it
+    comes to is kept, by a turn. Whoever only asks believes a clock that is far ahead of the last
+    turn, which may be long ago, until a turn doubts it: older passes are trusted less anyway."""
     if kept is None:
         return _trusted(reading, before=reading.at)
     if agrees(kept.trusted, reading):
         return _trusted(reading, before=kept.trusted.at)
     doubted = kept.doubted
+    if not (is_kept or doubted) and _is_long_after(kept.trusted, reading):
+        return replace(_trusted(reading, before=kept.trusted.at), kept=kept)
     if doubted is None or not agrees(doubted, reading):
         doubted = reading
     elif elapsed_s(doubted, reading) >= SETTLED_S:
@@ -74,6 +78,10 @@ def agrees(earlier: ClockReading, later: ClockReading) -> bool:
         return -TOLERANCE_S <= moved <= FAR_S
     counted = later.steady_s - earlier.steady_s
     return abs(moved - counted) <= TOLERANCE_S + DRIFT * abs(counted)
+
+
+def _is_long_after(earlier: ClockReading, later: ClockReading) -> bool:
+    return not is_same_boot(earlier, later) and later.at - earlier.at > FAR_S
 
 
 def is_same_boot(earlier: ClockReading, later: ClockReading) -> bool:

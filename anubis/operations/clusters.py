@@ -50,9 +50,9 @@ def named(name: str) -> ClusterIdentity:
         raise UsageError(f"{error}; --cluster takes a file with another name in it") from None
 
 
-def time_in(part: ClusterHistory, caller: Caller) -> Time:
+def time_in(part: ClusterHistory, caller: Caller, *, is_turn: bool = False) -> Time:
     """By which ages in a cluster are told: its turns know whether the clock can be right."""
-    return part.keeping.time(caller.reading())
+    return part.keeping.time(caller.reading(), is_turn=is_turn)
 
 
 def enter(

@@ -122,7 +122,7 @@ def keep(
     it is over. Without it tests run here, one after another, and the turn waits for them."""
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
-        began = time_in(part, caller)
+        began = time_in(part, caller, is_turn=True)
         if began.doubt:
             caller.remark(began.doubt)
         keeper = _Hand(keeping, history, part, caller)
@@ -165,7 +165,7 @@ def approve(
     """Have done what was proposed: all of it, or nothing. `drive`: as `keep` takes it."""
     with caller.history() as history, history.together():
         part = resolve(history, keeping.cluster, caller)
-        time = time_in(part, caller)
+        time = time_in(part, caller, is_turn=True)
         with part.keeping.turn(caller.name(), time) as turn:
             _Hand(keeping, history, part, caller).abide(turn, time.now)
             keeper = turn.keeper(keeping.policy)
@@ -305,7 +305,7 @@ class _Hand:
             turn.end(keeper, _heard(news, verdicts), at)
 
     def _time(self) -> Time:
-        return time_in(self._part, self._caller)
+        return time_in(self._part, self._caller, is_turn=True)
 
     @property
     def _by(self) -> str:

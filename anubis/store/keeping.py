@@ -352,10 +352,10 @@ class KeeperState:
             row = _keeper_row(connection, self._cluster)
         return LastTurn(at=row.turned_at, by=row.turned_by, seen_at=row.seen_at) if row else None
 
-    def time(self, reading: ClockReading) -> Time:
+    def time(self, reading: ClockReading, *, is_turn: bool = False) -> Time:
         """By which ages are told, going by the clock of earlier turns."""
         with self._database.reading() as connection:
-            return tell_time(_kept_clock(connection, self._cluster), reading)
+            return tell_time(_kept_clock(connection, self._cluster), reading, is_kept=is_turn)
 
     def news(self) -> News:
         with self._database.reading() as connection:

@@ -49,11 +49,13 @@ class Machine:
         self.true += away_s
         self.started, self.boot = self.true, f"boot at {self.true}"
 
-    def turn(self):
-        reading = ClockReading(
+    def reading(self):
+        return ClockReading(
             at=self.true + self.off_s, boot=self.boot, steady_s=self.true - self.started
         )
-        time = tell_time(self.kept, reading)
+
+    def turn(self):
+        time = tell_time(self.kept, self.reading())
         self.kept = time.kept
         return time
 
@@ -119,6 +121,16 @@ def test_after_a_restart_only_the_wall_clock_tells_how_long_it_took(
     if is_doubted:
         assert time.now == NOW  # it stands still
         assert not machine.later(SETTLED_S).turn().doubt
+
+
+def test_who_only_asks_long_after_the_last_turn_and_a_restart_believes_it_until_a_turn_doubts_it(
+    machine,
+):
+    machine.restart(30 * DAY_S)
+    asked = tell_time(machine.kept, machine.reading(), is_kept=False)
+    assert (asked.now, asked.doubt, asked.kept) == (machine.true, "", machine.kept)
+    assert machine.turn().doubt
+    assert tell_time(machine.kept, machine.reading(), is_kept=False).doubt
 
 
 def test_what_was_kept_while_the_clock_was_wrong_was_kept_by_the_last_turn(machine):
