@@ -3,6 +3,7 @@ and what it proposed or had done. One turn at a time, whoever takes it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, dataclass, fields, replace
@@ -266,7 +267,9 @@ class Turn:
         """What is asked for again is no second action; a newer proposal replaces an older one."""
         if not commands:
             return
-        docket = Docket(_actions(self._connection, self._cluster, (*OPEN, Stage.FAILED)))
+        still_open = _actions(self._connection, self._cluster, OPEN)
+        failed = _actions(self._connection, self._cluster, (Stage.FAILED,), since=at - DAY_S)
+        docket = Docket([*still_open, *failed])
         for command in commands:
             if isinstance(command, Notify) and self._has_told(command, at):
                 continue
@@ -558,10 +561,16 @@ def _lives(
     return lives, damaged
 
 
-def _actions(connection: sa.Connection, cluster: str, stage: Collection[Stage]) -> list[LifeAction]:
+def _actions(
+    connection: sa.Connection, cluster: str, stage: Collection[Stage], since: float = -math.inf
+) -> list[LifeAction]:
+    """`since`: what came to that stage before is left out. What failed longer ago than a day is not
+    asked for again, but anew, so that a turn does not read all that ever failed."""
     query = ACTIONS.select().where(
         ACTIONS.c.cluster == cluster, ACTIONS.c.stage.in_([entry.value for entry in stage])
     )
+    if since > -math.inf:
+        query = query.where(ACTIONS.c.changed_at > since)
     return _sound(connection, query.order_by(ACTIONS.c.id))
 
 

@@ -11,10 +11,10 @@ import pytest
 from anubis.core.errors import StoreUnreachableError
 from anubis.core.lifecycle.actions import Stage
 from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import Mode, Notify
+from anubis.core.lifecycle.commands import Mode, Notify, Release
 from anubis.core.lifecycle.events import Waited
 from anubis.core.lifecycle.life import Debt
-from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
 from anubis.core.past.events import FleetUpgraded, Notice
 from anubis.core.records import ClusterIdentity
 from anubis.store import database
@@ -94,6 +94,25 @@ def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sen
         (action,) = history.of("prod").keeping.open_actions()
     assert action.stage is Stage.SENT
     assert sum(by_several(partial(take_up, action=action), url)) == 1  # its driver died
+
+
+def test_what_failed_is_asked_for_again_for_a_day_and_then_anew(tmp_path):
+    order = Release(mode=Mode.ACT, node="n1", reason="well")
+
+    def ask(at):
+        with keeping.turn("me") as turn:
+            turn.keep([order], at)
+        return [(action.id, action.stage) for action in keeping.newest_actions()]
+
+    with History.open(str(tmp_path / "history.sqlite")) as history:
+        keeping = history.of("prod").keeping
+        ((first, _),) = ask(1.0)
+        (action,) = keeping.open_actions()
+        keeping.follow(action, Stage.FAILED, 2.0)
+        assert ask(DAY_S) == [(first, Stage.KEPT)]
+        (action,) = keeping.open_actions()
+        keeping.follow(action, Stage.FAILED, DAY_S)
+        assert ask(2 * DAY_S) == [(first + 1, Stage.KEPT), (first, Stage.FAILED)]
 
 
 def test_who_took_the_last_turn_is_kept(url):
