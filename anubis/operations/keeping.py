@@ -293,6 +293,8 @@ class _Hand:
             self._refuse_superseded()
             self.abide(turn, at)
             keeper, news = turn.keeper(self._policy), turn.news()
+            for cordon in _obeyed(turn.sent_cordons(), seen):
+                keeper.was_obeyed(cordon)
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             events.sort(key=attrgetter("at"))
             open_before = {life.node for life in keeper.lives.values() if life.incidents}
@@ -644,6 +646,17 @@ def _heard(news: News, verdicts: Iterable[VerdictReached]) -> News:
     campaigns = {verdict.campaign for verdict in verdicts}
     conclusions = [c for c in news.conclusions if c.campaign in campaigns]
     return replace(news, conclusions=conclusions)
+
+
+def _obeyed(sent: Iterable[LifeAction], seen: FleetSeen | None) -> Iterator[Cordon]:
+    """What the owner of the nodes took; also what it did without being able to say so."""
+    for action in sent:
+        order = action.command
+        if isinstance(order, Cordon):
+            node = seen.nodes.get(order.node) if seen else None
+            is_shown = node is not None and node.cordon == reason(order.code, order.reason)
+            if action.stage is Stage.SENT or is_shown:
+                yield order
 
 
 def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:

@@ -26,6 +26,7 @@ from anubis.core.lifecycle.breaker import Breaker
 from anubis.core.lifecycle.commands import (
     COMMANDS,
     CloseTicket,
+    Cordon,
     EndSuspicion,
     LifeCommand,
     Notify,
@@ -329,6 +330,15 @@ class Turn:
 
     def open_actions(self) -> list[LifeAction]:
         return _actions(self._connection, self._cluster, OPEN)
+
+    def sent_cordons(self) -> list[LifeAction]:
+        """Those that have shown no effect yet, or failed."""
+        query = ACTIONS.select().where(
+            ACTIONS.c.cluster == self._cluster,
+            ACTIONS.c.stage.in_([Stage.SENT.value, Stage.FAILED.value]),
+            ACTIONS.c.kind == Cordon.kind,
+        )
+        return _sound(self._connection, query)
 
     def action(self, id: int) -> LifeAction:
         return action_of(self._connection, self._cluster, id)

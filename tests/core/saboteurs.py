@@ -112,7 +112,7 @@ class Book:
         self.held = self.maintained = frozenset()
         self.ordered = {}  # the last order to each node that was not taken back: code, at
         self.surely_out = set()  # bad ever since they were ordered out
-        self.cordoned = set()  # by us, ever
+        self.cordoned = set()  # by their owner in our name, ever
         self.accepted = dict.fromkeys(SCOPES, 0)
         self.waiting = set()  # scopes of which a person was asked
 
@@ -290,8 +290,6 @@ class Book:
                 if code == SPARE and before != SPARE:
                     assert self.may_serve(node), f"{node} is next in line"
                 self.ordered[node] = code, now
-                if command.mode is Mode.ACT:
-                    self.cordoned.add(node)
                 if code not in NO_DEFECT:
                     assert self.may_be_out(node), f"{node} is out for nothing"
                     if self.is_bad(node):
@@ -440,6 +438,9 @@ class World:
                 is_out = isinstance(command, Cordon)
                 cordon = reason(command.code, command.reason) if is_out else ""
                 self.shown[command.node] = replace(seen, cordon=cordon)
+                if is_out:
+                    self.book.cordoned.add(command.node)
+                    self.keeper.was_obeyed(command)
 
     def _file(self, commands):
         """The actions that are proposed, as the history keeps them. True: there is a new one."""

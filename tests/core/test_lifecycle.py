@@ -86,6 +86,7 @@ class Cluster:
         self.now = 0.0
         self.commands = []
         self.obeys = True
+        self.taken_cordons = set()  # nodes whose owner carried a cordon of ours out
         self.held = frozenset()
 
     def hear(self, event):
@@ -105,6 +106,9 @@ class Cluster:
         is_cordon = isinstance(command, Cordon)
         shown = reason(command.code, command.reason) if is_cordon else ""
         self.shown[command.node] = replace(seen, cordon=shown)
+        if is_cordon:
+            self.taken_cordons.add(command.node)
+            self.keeper.was_obeyed(command)
 
     def later(self, seconds=1000.0):
         self.now += seconds
@@ -638,6 +642,28 @@ def test_a_cordon_of_a_person_and_its_reason_stay(cluster):
     commands += cluster.conclude(HEALTHY, "n0") + cluster.tick() + cluster.look()
     assert not [c for c in commands if isinstance(c, Cordon | Release)]
     assert cluster.shown["n0"] == by_hand
+
+
+def test_only_a_cordon_that_the_owner_took_from_us_is_taken_back(cluster):
+    cluster.obeys = False
+    cluster.conclude(DEFECTIVE, "n0")
+    foreign = "anubis[GEMM.TFLOPS]: as another Anubis says"
+    cluster.shown["n0"] = replace(cluster.shown["n0"], cordon=foreign)
+    repaired = [RepairBegun(nodes=("n0",)), RepairDone(nodes=("n0",))]
+    commands = cluster.look()
+    for event in repaired:
+        commands += cluster.hear(noticed(cluster.later(), event))
+    commands += cluster.conclude(HEALTHY, "n0") + cluster.look() + cluster.tick()
+    assert not [c for c in commands if isinstance(c, Release)]
+    assert cluster.shown["n0"].cordon == foreign
+    cluster.obeys = True
+    cluster.conclude(DEFECTIVE, "n0")  # now the owner says so in our name
+    cluster.look()
+    for event in repaired:
+        cluster.hear(noticed(cluster.later(), event))
+    cluster.conclude(HEALTHY, "n0")
+    cluster.look()
+    assert cluster.shown["n0"].cordon == ""
 
 
 def test_what_an_orchestrator_showed_earlier_is_no_news_even_after_a_restart(cluster):

@@ -23,9 +23,9 @@ from anubis.core.errors import (
     TelemetryError,
     UsageError,
 )
-from anubis.core.lifecycle.actions import Stage
+from anubis.core.lifecycle.actions import LifeAction, Stage
 from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import Mode
+from anubis.core.lifecycle.commands import Cordon, Mode
 from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.lifecycle.life import Owed, State
 from anubis.core.lifecycle.policy import KeepingPolicy
@@ -55,6 +55,7 @@ from anubis.operations.glancing import standings
 from anubis.operations.importing import report_incidents
 from anubis.operations.keeping import (
     Keeping,
+    _obeyed,
     actions,
     approve,
     carry_out_test,
@@ -291,6 +292,19 @@ def test_a_person_has_a_proposal_done_and_can_do_it_once(site):
     assert order.path.startswith(deed)
     with pytest.raises(UsageError, match=f"action {cordon.id} is done"):
         approve(site.keeping(), [cordon.id], site.caller)
+
+
+def test_a_cordon_is_ours_if_its_owner_took_it_or_shows_it_word_for_word():
+    def action(node, stage):
+        order = Cordon(mode=Mode.ACT, node=node, code="GEMM", reason="slow")
+        return LifeAction(id=1, at=1.0, command=order, stage=stage, changed_at=1.0)
+
+    failed = [action(node, Stage.FAILED) for node in ("late", "other", "free", "gone")]
+    shown = {"late": "anubis[GEMM]: slow", "other": "anubis[GEMM]: of another", "free": ""}
+    seen = FleetSeen(at=2.0, nodes={node: SeenNode(cordon=why) for node, why in shown.items()})
+    sent = [action("told", Stage.SENT), *failed]
+    assert [order.node for order in _obeyed(sent, seen)] == ["told", "late"]
+    assert [order.node for order in _obeyed(sent, None)] == ["told"]
 
 
 def test_of_several_approvals_a_wrong_one_leaves_all_undone(site):

@@ -362,10 +362,15 @@ class Keeper:
             case Prove():
                 self.begin(approved, at)
             case Cordon(node=node, code=code):
-                self._set(node, out_code=code, sent_at=at, has_been_cordoned=True)
+                self._set(node, out_code=code, sent_at=at)
             case Swap(spare=spare):
                 return approved, self._into_service(spare, at)
         return approved, []
+
+    def was_obeyed(self, cordon: Cordon) -> None:
+        """The owner of the nodes took this order, so that it may be taken back."""
+        if cordon.node in self.lives:
+            self._set(cordon.node, has_been_cordoned=True)
 
     # --- a turn ----------------------------------------------------------------------------
 
@@ -506,12 +511,10 @@ class Keeper:
     def _send_cordon(self, life: Life, code: str, reason: str, at: float) -> list[LifeCommand]:
         mode = self._policy.cordon
         is_same = life.out_code == code
-        if is_same and (
-            life.is_out_as(code) or mode is Mode.PROPOSE or not self._is_overdue(life, at)
-        ):
+        is_shown = life.is_out_as(code) and (life.has_been_cordoned or life.is_cordoned_by_others)
+        if is_same and (is_shown or mode is Mode.PROPOSE or not self._is_overdue(life, at)):
             return []
-        has_been = life.has_been_cordoned or mode is Mode.ACT
-        self._set(life.node, out_code=code, sent_at=at, has_been_cordoned=has_been)
+        self._set(life.node, out_code=code, sent_at=at)
         return [Cordon(mode=mode, node=life.node, code=code, reason=reason)]
 
     def _let_in(self, life: Life, at: float) -> list[LifeCommand]:

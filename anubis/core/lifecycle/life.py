@@ -123,7 +123,7 @@ class Life:
     cordoned_by_anubis: bool = False
     out_code: str = ""  # why Anubis wants it out, as it sent or proposed last; empty: it does not
     sent_at: float = -math.inf  # a cordon or a release
-    has_been_cordoned: bool = False  # by Anubis, which may release it then
+    has_been_cordoned: bool = False  # its owner did it for Anubis, which may release it then
     is_reserve: bool = False  # it belongs to the hot buffer
     judged_at: float = -math.inf  # the last conclusive verdict
     proven_at: float = -math.inf  # when the last test began that was full proof
