@@ -349,18 +349,18 @@ def test_a_node_with_somebodys_job_is_refused_where_it_was_named_and_ours_is_not
     assert eventually(lambda: orchestrator.observe().nodes["node3"].jobs == (job,))
     suite = near.suite(near.flow())
     refused = near.ask("accept", "node3", "--suite", suite, "--cluster", cluster)
-    assert (refused.code, refused.out) == (64, "")
+    assert (refused.code, refused.out) == (2, "")
     whose = f"job {job} of {getpass.getuser()} runs there since"
     assert f'node "node3" is left alone: {whose}' in refused.err
     unnamed = near.ask("accept", "--suite", suite, "--cluster", cluster)
-    assert (unnamed.code, unnamed.out) == (64, "")
+    assert (unnamed.code, unnamed.out) == (2, "")
     assert f"node3 left out: {whose}" in unnamed.err
     assert "every one of these nodes is left alone" in unnamed.err
     swept = near.ask("sweep", "node3", "--budget", "1h", "--suite", suite, "--cluster", cluster)
-    assert (swept.code, swept.out) == (64, "")
+    assert (swept.code, swept.out) == (2, "")
     assert f"node3 left out: {whose}" in swept.err
     gated = near.ask("gate", "node3", "--duration", "1h", "--suite", suite, "--cluster", cluster)
-    assert (gated.code, gated.out) == (64, "")
+    assert (gated.code, gated.out) == (2, "")
     assert f'node "node3" is left alone: {whose}' in gated.err
     monkeypatch.setenv("SLURM_JOB_ID", job)
     assert near.ask("accept", "node3", "--suite", suite, "--cluster", cluster).code == 0
