@@ -116,7 +116,8 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
 
 
 def _is_survived(fact: JobFact, until: float) -> bool:
-    """The job has moved on since, so the fact explains nothing now; broken hardware stays broken."""
+    """The job has moved since, until then: the fact explains nothing that is so now. Hardware that
+    is broken stays so."""
     return fact.kind not in LASTING and fact.at is not None and fact.at < until - SURE_S
 
 
