@@ -743,6 +743,19 @@ def test_a_spare_that_a_closed_breaker_brings_into_service_is_a_spare_no_more():
     assert cluster.state("n4") is State.IN_SERVICE
 
 
+def test_a_spare_that_takes_a_place_is_not_told_to_stay_a_spare_as_well():
+    cluster = Cluster(policy=with_spares(1))
+    cluster.answer(only(cluster.tick(n0=-1.0), Prove))
+    cluster.shown["n0"] = replace(cluster.shown["n0"], cordon=reason("X", "so it says"))
+    cluster.look()
+    at = cluster.later()  # the order to stay is overdue
+    bad = VerdictReached(at=at, began=at, campaign="c", verdicts={"n4": DEFECTIVE})
+    close = noticed(at, OperatorSaid(order=Order.CLOSE, scope="fleet"))  # is about all nodes
+    commands = cluster.keeper.handle(close, bad, Waited(at=at))
+    orders = [c for c in commands if isinstance(c, Cordon | Release) and c.node == "n0"]
+    assert [type(order) for order in orders] == [Release]
+
+
 def test_a_spare_that_a_person_keeps_from_jobs_takes_nobody_s_place():
     cluster = Cluster(policy=with_spares(1))
     cluster.answer(only(cluster.tick(n3=-1.0), Prove))

@@ -439,8 +439,10 @@ class Keeper:
     # --- in and out of service -------------------------------------------------------------
 
     def _settle(self, nodes: Mapping[str, float]) -> list[LifeCommand]:
-        """What follows for their service from what is known now. By node: as of when."""
-        return [command for node, at in nodes.items() for command in self._settled(node, at)]
+        """What follows for their service from what is known now. By node: as of when. What goes out
+        comes first: a spare that takes its place is not told to stay as well."""
+        in_order = sorted(nodes, key=lambda node: not self.lives[node].must_be_out)
+        return [command for node in in_order for command in self._settled(node, nodes[node])]
 
     def _settled(self, node: str, at: float) -> list[LifeCommand]:
         life = self.lives[node]
