@@ -305,7 +305,7 @@ def _hold(
         nodes = [node.name for node in campaign.plan.nodes]
     nodes = [] if in_memory else nodes
     part = history.of(campaign.cluster)
-    clock = _steady_clock(part, caller)
+    clock = caller.clock if in_memory else _steady_clock(part, caller)
     return part.holds.hold(nodes, holder_of(campaign.id), clock, beginning)
 
 

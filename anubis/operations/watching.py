@@ -344,7 +344,7 @@ def _look_and_tell(
         trusted,
         caller,
         ended=has_ended,
-        until=began if job.ended_at is None else job.ended_at,
+        until=time_in(part, caller).now if job.ended_at is None else job.ended_at,
         memory=memory,
     )
     for sentence in seen.remarks:

@@ -50,8 +50,8 @@ COMPATIBLE = {
     State.SPARE: ({"go", "unknown"}, {HEALTHY}, None),
     State.SUSPECT: ({"unknown"}, {UNKNOWN}, True),
     State.NEW: ({"unknown"}, {UNKNOWN}, True),
-    State.DRAINING: ({"no-go"}, {DEFECTIVE}, False),
-    State.OUT: ({"no-go"}, {DEFECTIVE}, False),
+    State.DRAINING: ({"no-go", "unknown"}, {DEFECTIVE, UNKNOWN}, None),
+    State.OUT: ({"no-go", "unknown"}, {DEFECTIVE, UNKNOWN}, None),  # it owes proof only
     State.REPAIRING: ({"no-go"}, {DEFECTIVE}, False),
     State.LOST: ({"unknown", "no-go"}, {UNKNOWN, DEFECTIVE}, False),
     State.RETIRED: ({"no-go"}, {DEFECTIVE}, False),

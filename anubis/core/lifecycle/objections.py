@@ -29,9 +29,14 @@ class Objections:
 def objections(lives: Iterable[Life]) -> Objections:
     lives = list(lives)
     return Objections(
-        out={life.node: _why(life) for life in lives if life.retired or life.must_be_out},
+        out={life.node: _why(life) for life in lives if _is_denied(life)},
         unproven=frozenset(life.node for life in lives if _is_unproven(life)),
     )
+
+
+def _is_denied(life: Life) -> bool:
+    """A test may still clear what only owes a proof after an incident."""
+    return life.retired or life.is_broken or bool(life.incidents)
 
 
 def _why(life: Life) -> str:
