@@ -22,7 +22,7 @@ import pytest
 
 from anubis import config
 from anubis.core.errors import ConfigError, UsageError
-from anubis.executors import errands, ray_node, ray_start, sending
+from anubis.executors import errands, ray_link, ray_node, ray_start, sending
 from anubis.executors.errands import CommandErrand, Errand
 from anubis.executors.starting import RayStart
 from tests.edges import slurm_bed
@@ -415,10 +415,18 @@ def test_of_ports_that_are_taken_none_is_chosen() -> None:
         assert port not in ray_node.free_ports([port, port + 1], 2)
 
 
-def test_a_folder_is_short_enough_for_the_paths_of_sockets() -> None:
+def test_a_folder_is_short_enough_for_the_paths_of_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     below = "/r/session_2026-11-22_15-23-24_058144_4194304/sockets/plasma_store"
-    for parent in ("/tmp", "/var/tmp/of/our/own1", "/a/rather/long/folder/for/temporary/files"):
-        assert len(str(ray_start.scratch_in(Path(parent))) + below) <= 107
+    longest = Path("/".ljust(ray_link.LONGEST_PARENT, "x"))
+    for folder in (ray_start.scratch_in(longest), longest / "anubis-ray-12345678"):
+        assert len(f"{folder}{below}") <= 107
+    long = tmp_path / "a-rather-long-folder"
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    assert ray_link.safe_place(ray_link.LONGEST_PARENT) == "/tmp"
+    assert ray_link.safe_place() == str(long)
 
 
 class Head:
