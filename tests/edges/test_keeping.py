@@ -553,7 +553,7 @@ def test_a_firing_alert_drains_its_node_at_the_next_turn_and_until_it_has_passed
     assert "prove" not in [action.command.kind for action in fleet.actions]
     fire(site, node, ended=site.now)
     assert states(site.keep(**{**ACT, "test": Mode.PROPOSE}))[node] is State.OUT
-    assert site.gate(node) is Judgement.UNKNOWN
+    assert site.gate(node) is not Judgement.HEALTHY
     fleet = site.keep(**ACT)
     assert "prove" in [action.command.kind for action in fleet.actions]
     assert states(fleet)[node] is State.IN_SERVICE
