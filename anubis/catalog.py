@@ -308,8 +308,13 @@ def _check_parameters(
             raise ContractError(f"parameter {_quoted(name)} is not one that {spec.name} declares")
         if ordered is not None and not _is_same(value, meant := {**defaults, **ordered}[name]):
             raise ContractError(
-                f"it was measured with {name} {_quoted(value)}, ordered was {_quoted(meant)}"
+                f"it was measured with {name} {_spelled(value)}, ordered was {_spelled(meant)}"
             )
+
+
+def _spelled(value: object) -> str:
+    """As JSON, which tells a number from its digits."""
+    return one_line(json.dumps(value, ensure_ascii=False, default=str))[:QUOTED]
 
 
 def _is_same(stated: object, ordered: ParameterValue) -> bool:

@@ -84,7 +84,7 @@ def _why_unknown(result: GateResult) -> str:
             longest = lasting(result.decision.longest_s)
             return f"tests would have to run first ({tests}; {longest} a node)"
         case "owed":
-            return "no test of this gate answers all that is owed"
+            return "no test of this gate answers what is owed (--partners or anubis validate may)"
         case "policy":
             tests = "the tests leave" if result.decision.tests else "no test is worth its time at"
             return f"{tests} {_risk_left(result)}"

@@ -69,7 +69,8 @@ if len(log.read_text().splitlines()) == int(given["waits_at"]):
     while not log.with_name("gate").exists():
         time.sleep(0.01)
 print(json.dumps({
-    "schema": "anubis.result/1", "benchmark": "spin", "version": "1", "parameters": given,
+    "schema": "anubis.result/1", "benchmark": "spin", "version": "1",
+    "parameters": {**given, "waits_at": int(given["waits_at"])},
     "environment": {}, "started_at": 1.0, "duration_s": 1.0, "not_applicable": None,
     "series": [
         {"metric": "turns", "device": "cpu", "samples": [100 + i / 1000 for i in range(900)]},

@@ -682,7 +682,7 @@ def test_a_gate_whose_suite_lacks_what_is_owed_runs_nothing_and_says_so(owing):
     before = ran(owing)
     done = owing.ask("gate", owing.lost, "--duration", "24h", *where)
     assert (done.code, ran(owing)) == (2, before)
-    assert done.out.startswith("unknown: no test of this gate answers all that is owed: ")
+    assert done.out.startswith("unknown: no test of this gate answers what is owed (")
     swept = owing.ask("sweep", owing.lost, *where)
     assert swept.code == 2
     assert "unknown still: " in swept.out
