@@ -202,6 +202,8 @@ class Keeper:
         gone = self.lives.keys() - up.keys()
         for node in gone:
             self.lives.change(node, _gone, before, event.at)
+            if node in event.nodes:  # down, and shown all the same
+                self.lives.change(node, _shown_down, event.nodes[node])
         for node, seen in up.items():
             life = self.lives.get(node)
             if life is not None and self.shows_nothing_new(life, seen):
@@ -566,6 +568,11 @@ def _gone(life: Life, before: float, at: float) -> Life:
     """A look does not show it; the one before that did, perhaps."""
     life = life.shown_since(before)
     return _left(replace(life, is_shown=False) if life.is_shown else life, at)
+
+
+def _shown_down(life: Life, seen: SeenNode) -> Life:
+    """A cordon holds while its node is down, and when it is back."""
+    return replace(life, cordon=seen.cordon, cordoned_by_anubis=seen.by_anubis)
 
 
 def _left(life: Life, at: float) -> Life:
