@@ -21,7 +21,7 @@ from anubis.core.lifecycle.commands import (
     Release,
     Swap,
 )
-from anubis.core.lifecycle.life import Life, Proof, State
+from anubis.core.lifecycle.life import Debt, Life, Proof, State
 from anubis.hostlist import compress
 from anubis.report.maintenance import sentence as sentence_of_window
 from anubis.report.tables import add_row, table
@@ -37,6 +37,19 @@ PROOFS = {
     Proof.FULL: "all that a new node has to pass",
     Proof.LIGHT: "a light check after a job",
     Proof.CHECK: "all of the light check, as a job failed there",
+}
+
+TO_BE_TESTED = {  # why, about what
+    Debt.NEW: "new here",
+    Debt.UPGRADE: "upgraded",
+    Debt.DOUBT: "nothing that it passed counts",
+    Debt.INCIDENT: "incident {}",
+    Debt.ANSWER: "its last test gave no answer",
+    Debt.SUSPICION: "suspicion {}",
+    Debt.REPAIR: "repaired",
+    Debt.RESERVE: "chosen as a spare",
+    Debt.WORK: "a job ended there",
+    Debt.FAILURE: "a job failed there",
 }
 
 
@@ -86,9 +99,9 @@ def why(life: Life) -> str:
         return life.why_out[1]
     if life.is_cordoned_by_others:
         return f"kept from jobs by a person: {life.cordon}"
-    owed = [" ".join(filter(None, (owed.debt.value, owed.about))) for owed in life.owed]
+    owed = [TO_BE_TESTED[owed.debt].format(owed.about or "unknown") for owed in life.owed]
     if owed:
-        return f"to be proven: {', '.join(dict.fromkeys(owed))}"
+        return f"to be tested: {', '.join(dict.fromkeys(owed))}"
     return f"kept for others: {life.kept_for}" if life.kept_for else ""
 
 
