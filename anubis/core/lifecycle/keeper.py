@@ -118,7 +118,7 @@ class Keeper:
         commands += self._settle(touched)
         if turn is not None:
             commands += self._turn(turn)
-        return commands
+        return _last_orders(commands)
 
     # --- what became true ------------------------------------------------------------------
 
@@ -568,6 +568,16 @@ def _gone(life: Life, before: float, at: float) -> Life:
     """A look does not show it; the one before that did, perhaps."""
     life = life.shown_since(before)
     return _left(replace(life, is_shown=False) if life.is_shown else life, at)
+
+
+def _last_orders(commands: Sequence[LifeCommand]) -> list[LifeCommand]:
+    """One order for each node: the last follows from all that is known now."""
+    last = {c.node: place for place, c in enumerate(commands) if isinstance(c, Cordon | Release)}
+    return [
+        command
+        for place, command in enumerate(commands)
+        if not isinstance(command, Cordon | Release) or last[command.node] == place
+    ]
 
 
 def _shown_down(life: Life, seen: SeenNode) -> Life:
