@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
+from anubis.core.clock import ClockReading, tell_time
 from anubis.core.past.events import (
     IncidentReported,
     JobAllocated,
@@ -133,13 +134,17 @@ def test_what_is_remembered_is_what_is_read_anew(tmp_path, seed):
             now, part = teller.at, kept.of(UNNAMED)
             with History.open(url) as anew:
                 assert said(kept, now) == said(anew, now), f"seed {seed}"
-                fresh = glance_at(anew.of(UNNAMED), now)
-                glance = glance_at(part, now, glance)
+                fresh = glance_at(anew.of(UNNAMED), at(now))
+                glance = glance_at(part, at(now), glance)
                 assert seen(glance) == seen(fresh), f"seed {seed}"
                 assert list(glance.by_name) == list(fresh.by_name)
                 assert decided(part, now, {"n1"}) == decided(anew.of(UNNAMED), now, None)
         kept.close_at_last()
         writer.close_at_last()
+
+
+def at(now):
+    return tell_time(None, ClockReading(at=now))
 
 
 def decided(part, now, nodes):
@@ -187,10 +192,10 @@ def test_what_is_a_year_old_counts_no_more_though_nobody_told_anything(tmp_path,
     url, later = str(tmp_path / "history.db"), NOW + 366 * DAY_S
     with OpenHistory.open(url) as kept, History.open(url) as anew:
         carry_out(kept, "v1", 399.0, bad=[("n1", "gemm")], run=run)
-        glance = glance_at(kept.of(UNNAMED), NOW)
+        glance = glance_at(kept.of(UNNAMED), at(NOW))
         said(kept, NOW)
         assert said(kept, later) == said(anew, later)
-        then = glance_at(kept.of(UNNAMED), later, glance)
-        assert seen(then) == seen(glance_at(anew.of(UNNAMED), later))
+        then = glance_at(kept.of(UNNAMED), at(later), glance)
+        assert seen(then) == seen(glance_at(anew.of(UNNAMED), at(later)))
         assert (glance.by_name["n1"].why != "", then.by_name["n1"].why) == (True, "")
         kept.close_at_last()

@@ -266,8 +266,9 @@ def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
         assert complaint in problem(answer, 400)
 
 
+SOON = time.time() + 3600.0
 SITE_SAYS = (
-    {"event": "maintenance", "nodes": ["n1"], "begin": 1e9, "end": 1.01e9},
+    {"event": "maintenance", "nodes": ["n1"], "begin": SOON, "end": SOON + 60.0},
     {"event": "maintenance-ended", "nodes": ["n1"]},
     {"event": "node-removed", "nodes": ["n1"]},
     {"event": "fleet-upgraded", "nodes": ["n1"]},

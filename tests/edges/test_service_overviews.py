@@ -33,7 +33,7 @@ from anubis.report.watch_page import render
 from anubis.service.overviews import Overview, Overviews, Question
 from anubis.service.problems import Refused
 from anubis.service.settings import ServiceSettings
-from anubis.store.keeping import News
+from anubis.store.keeping import KeptBy, News
 from anubis.store.looks import LookDetails
 from tests.core.watched import START
 from tests.edges.test_watching import falling, watching
@@ -43,10 +43,12 @@ NOW = 1_790_000_000.0
 CODE, REASON = "GEMM.TFLOPS", "gemm: tflops 12 % below normal"
 
 
-def keep(history, lives, commands=()):
+def keep(history, lives, commands=(), policy=None):
     """As a turn of the keeper leaves it."""
+    policy = policy or KeepingPolicy()
     with history.keeping.turn("a test") as turn:
-        keeper = Keeper(KeepingPolicy(), lives)
+        keeper = Keeper(policy, lives)
+        turn.keep_by(KeptBy(name="ours", policy=policy, said_by="a test", since=NOW))
         turn.keep(commands, NOW)
         turn.end(keeper, News(notices=(), conclusions=()), NOW)
 
@@ -69,8 +71,7 @@ def ticket(node, mode=Mode.ACT):
 def kept(near):
     """Of eight nodes one is broken, one repaired, one in repair; one is a spare, one is next, and a
     person has one; one is in an incident, one was. A ticket of a ninth was closed."""
-    policy = near.write("keeping.yaml", {"spares": {"h100": 2}})
-    house = house_of(str(near.history), keeping=str(policy))
+    house = house_of(str(near.history))
     cordoned = {"cordon": "anubis[X]: x", "cordoned_by_anubis": True}
     lives = [
         Life(node="n1", sku="h100", defect=defect("n1"), ticket="n1/c", **cordoned),
@@ -93,7 +94,8 @@ def kept(near):
     ]
     closed = CloseTicket(mode=Mode.ACT, ticket="n9/c", node="n9", campaign="c-proof")
     history = house.history.only()
-    keep(history, lives, [ticket("n1"), ticket("n2", Mode.PROPOSE), ticket("n9"), closed])
+    policy = KeepingPolicy(spares={"h100": 2})
+    keep(history, lives, [ticket("n1"), ticket("n2", Mode.PROPOSE), ticket("n9"), closed], policy)
     yield Visitor(house)
     house.history.close_at_last()
 
