@@ -393,7 +393,14 @@ class Selector:
                 n: why for n, why in bad_groups(past.logbook, view).items() if stand.is_proven(n)
             },
             owed=self._owed(event.nodes, names),
+            presumed=self._presumed_lately(event.nodes, at),
         )
+
+    def _presumed_lately(self, nodes: Sequence[str], at: float) -> Flags:
+        """Of what happened longer ago than a half-life the risk model knows how it went on."""
+        since = at - self.policy.half_life_h * HOUR_S
+        happened = self.past.standing.happened
+        return np.array([happened.get(node, -math.inf) > since for node in nodes], dtype=bool)
 
     def _owed(self, nodes: Sequence[str], benchmarks: Sequence[str]) -> Flags | None:
         payable = self.past.payable

@@ -46,6 +46,9 @@ def naive_standing(
         owes={node: debts for node, trail in trails.items() if (debts := tuple(trail.debts))},
         down=frozenset(node for node, trail in trails.items() if trail.going_on),
         early=frozenset(result.node for result in validations if _is_early(result, now)),
+        happened={
+            node: trail.happened for node, trail in trails.items() if trail.happened is not None
+        },
     )
 
 
@@ -85,6 +88,7 @@ class _Trail:
     defect: Validation | None = None  # the last that is not disproved
     found_by: dict[str, str] = field(default_factory=dict)  # benchmarks, and in which campaigns
     debts: list[Unanswered] = field(default_factory=list)
+    happened: float | None = None  # the last that was no result
 
     def take(
         self,
@@ -109,6 +113,8 @@ class _Trail:
                 self.going_on.remove(record)
             case Incident() | Repair():
                 self.going_on.append(record)
+        if not isinstance(record, Validation):
+            self.happened = at if self.happened is None else max(at, self.happened)
         self.passed.clear()
         self.counted.clear()
 

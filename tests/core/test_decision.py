@@ -97,6 +97,18 @@ def test_a_job_at_too_high_a_risk_waits_for_the_tests_worth_most_on_the_riskiest
     assert decision.drivers[0].share == pytest.approx(5 / 6)
 
 
+def test_a_presumed_defect_is_lifted_only_by_passes_that_leave_no_more_than_p0():
+    """Or a gate that was unknown once would be a go when it is asked again."""
+    policy = replace(EXACT, p0=0.15)
+    presumed = {"presumed": np.array([True])}
+    few = decide(job(1), outlook([0.05], [[0, 0, 1]], **presumed), policy, at=0)
+    assert (few.p, few.action) == (1.0, Action.VALIDATE)  # 0.7 of the defects are not looked for
+    enough = decide(job(1), outlook([0.05], [[0, 1, 0.01]], **presumed), policy, at=0)
+    assert (enough.p, enough.action) == (pytest.approx(0.05), Action.SKIP)
+    never = decide(job(1), outlook([0.05], [[0, 0, 1]]), policy, at=0)
+    assert never.p == pytest.approx(0.05)
+
+
 def test_together_all_nodes_of_a_job_run_the_same():
     decision = decide(job(2), outlook([0.2, 0.04]), EXACT, at=0, together=True)
     assert run(decision) == [("gemm", ("n1", "n2"))]

@@ -232,9 +232,9 @@ def may_go(node, records, findings):
     """By the rules, one after the other and without any order."""
     mine = [record for record in records if is_about(record, node)]
     stretches = [
-        (record.start, math.inf if record.end is None else record.end)
-        for record in mine
-        if isinstance(record, Incident | Repair) and record.start <= NOW
+        (min(record.start, NOW), math.inf if record.end is None else record.end)
+        for record in mine  # what goes on has begun, whatever its date
+        if isinstance(record, Incident | Repair) and (record.start <= NOW or record.end is None)
     ]
     if any(end > NOW for _, end in stretches):
         return False

@@ -135,6 +135,7 @@ class Outlook:
     assumed: tuple[str, ...] = ()
     noted: Mapping[str, str] = field(default_factory=dict)  # by node: what is bad about its group
     owed: Flags | None = None  # nodes x benchmarks: what each has to pass, whatever else is known
+    presumed: Flags | None = None  # nodes on which an event presumed a defect lately
 
 
 def mix_of(incidents: Mapping[str, int]) -> Mapping[str, float]:
@@ -213,7 +214,7 @@ def decide(
         coverage=choice.coverage,
         remaining=choice.remaining,
         missed=choice.missed,
-        drivers=_drivers(event.nodes, _presumed(event, outlook), outlook.noted),
+        drivers=_drivers(event.nodes, _presumed(event, outlook, policy), outlook.noted),
         tests=tests,
         partners=outlook.partners if any(test.busy > 1 for test in tests) else (),
         gaps=_gaps(choice, outlook.detection),
@@ -254,7 +255,7 @@ def _worth(event: FleetEvent, exposure: Exposure, policy: SelectionPolicy) -> fl
     return 0.0
 
 
-def _presumed(event: FleetEvent, outlook: Outlook) -> Floats:
+def _presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Floats:
     """The chance of an incident on each node: a defect is presumed where something has happened,
     and where nothing was ever proven. A suspicion is as good as its source has been."""
     match event:
@@ -263,11 +264,26 @@ def _presumed(event: FleetEvent, outlook: Outlook) -> Floats:
         case NodesSuspected(nodes=nodes, confidences=confidences):
             suspected = np.array([confidences[node] for node in nodes], dtype=np.float64)
             return 1 - (1 - outlook.probabilities) * (1 - suspected)
-    return np.where(outlook.proven, outlook.probabilities, 1.0)
+    proven = outlook.proven & ~_still_presumed(event, outlook, policy)
+    return np.where(proven, outlook.probabilities, 1.0)
+
+
+def _still_presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Flags:
+    """Nodes whose passes since the event leave more than p0 of the presumed defect. Any pass would
+    lift the presumption else, and the same question asked twice would get two answers."""
+    if outlook.presumed is None or not outlook.presumed.any():
+        return np.zeros(len(event.nodes), dtype=bool)
+    p0, _ = _bearable(event, outlook, policy)
+    passed = np.isfinite(outlook.ages_s).astype(np.float64)
+    exposure = expose(
+        outlook.detection, np.ones(len(event.nodes)), mixes=outlook.mixes, fresh=passed
+    )
+    still: Flags = outlook.presumed & (exposure.uncovered.sum(axis=1) > p0)
+    return still
 
 
 def _exposure(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Exposure:
-    detection, p = outlook.detection, _presumed(event, outlook)
+    detection, p = outlook.detection, _presumed(event, outlook, policy)
     match event:
         case IncidentReported(category=category):
             return expose(detection, p, mixes=[{category: 1.0}] * len(p))

@@ -78,6 +78,8 @@ class Standing:
     owes: Debts
     down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
     early: frozenset[str]  # nodes with a pass that is dated in the future
+    happened: Mapping[str, float] = field(default_factory=dict)  # by node: when it last was in an
+    # incident or a repair, or an event presumed a defect
 
     def doubting(self) -> Standing:
         """The same while nobody knows how old a pass is: none counts."""
@@ -145,9 +147,13 @@ def standing(
     outs = _Outs.of(IncidentColumns.of(incidents), list(repairs), now)
     results = sorted(_results(validations, now), key=itemgetter(0, 1))
     trails: defaultdict[str, _Trail] = defaultdict(lambda: _Trail(strength))
-    cleared = outs.last_change()
-    for at, node in _shaken(results, notices, now):
-        cleared[node] = max(at, cleared.get(node, at))
+    happened = outs.last_change()
+    for at, node in _presumed(notices, now):
+        happened[node] = max(at, happened.get(node, at))
+    cleared = dict(happened)
+    for at, kind, result in results:
+        if kind == _Kind.FAILED:
+            cleared[result.node] = max(at, cleared.get(result.node, at))
     during = outs.going_on([result.node for *_, result in results], [at for at, *_ in results])
     for (at, kind, result), is_out in zip(results, during.tolist(), strict=True):
         trail = trails[result.node]
@@ -171,6 +177,7 @@ def standing(
         owes={node: owed for node, trail in trails.items() if (owed := trail.still_owed)},
         down=frozenset(still),
         early=frozenset(result.node for result in validations if _is_early(result, now)),
+        happened=happened,
     )
 
 
@@ -195,13 +202,8 @@ def _results(validations: Iterable[Validation], now: float) -> Iterator[_Result]
             yield result.at, _Kind.PASSED, result
 
 
-def _shaken(
-    results: Iterable[_Result], notices: Iterable[Notice], now: float
-) -> Iterator[tuple[float, str]]:
-    """When a defect was found on a node, or an event presumed one."""
-    for at, kind, result in results:
-        if kind is _Kind.FAILED:
-            yield at, result.node
+def _presumed(notices: Iterable[Notice], now: float) -> Iterator[tuple[float, str]]:
+    """When an event presumed a defect on a node."""
     for notice in notices:
         if notice.presumes_defect:
             for node in notice.event.nodes:
