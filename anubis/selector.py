@@ -9,7 +9,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from typing import Protocol
@@ -159,6 +159,7 @@ class Past:
     measured_s: Mapping[tuple[str, str], float]
     windows: Windows  # of maintenance
     doubt: str = ""  # why no pass counts; empty: the clock is trusted
+    cleared: Mapping[str, float] = field(default_factory=dict)  # by a keeper, with its last verdict
 
     def doubting(self, doubt: str) -> Past:
         """The same while nobody knows how old a pass is; without a doubt, as it is."""
@@ -169,7 +170,7 @@ class Past:
     def objected(self, objections: Objections) -> Past:
         """The same for whoever goes by what a keeper holds against nodes, too."""
         standing = self.standing.objected(objections.out, objections.unproven)
-        return self if standing is self.standing else replace(self, standing=standing)
+        return replace(self, standing=standing, cleared=objections.cleared)
 
     def links_among(self, nodes: Collection[str]) -> dict[tuple[str, ...], str]:
         return {link: why for link, why in self.links.items() if set(link) <= set(nodes)}
@@ -397,10 +398,18 @@ class Selector:
         )
 
     def _presumed_lately(self, nodes: Sequence[str], at: float) -> Flags:
-        """Of what happened longer ago than a half-life the risk model knows how it went on."""
+        """Of what happened longer ago than a half-life the risk model knows how it went on; and a
+        keeper that has heard a verdict since, and holds nothing against a node, has had its proof.
+        """
         since = at - self.policy.half_life_h * HOUR_S
-        happened = self.past.standing.happened
-        return np.array([happened.get(node, -math.inf) > since for node in nodes], dtype=bool)
+        happened, cleared = self.past.standing.happened, self.past.cleared
+        return np.array(
+            [
+                happened.get(node, -math.inf) > max(since, cleared.get(node, -math.inf))
+                for node in nodes
+            ],
+            dtype=bool,
+        )
 
     def _owed(self, nodes: Sequence[str], benchmarks: Sequence[str]) -> Flags | None:
         payable = self.past.payable

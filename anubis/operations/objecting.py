@@ -13,7 +13,7 @@ def objections_in(part: ClusterHistory, nodes: Collection[str] | None = None) ->
     whoever asks: its keeper may not take turns any more."""
     lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
     held = objections(lives)
-    if held == Objections():
+    if not (held.out or held.unproven):
         return held
     unheard = part.keeping.unheard_campaigns()
     if not unheard:

@@ -13,12 +13,15 @@ from anubis.core.lifecycle.life import AFTER_JOBS, Life
 class Objections:
     out: Mapping[str, str] = field(default_factory=dict)  # nodes that must be out, and why
     unproven: frozenset[str] = frozenset()  # that are away, or have something to prove
+    cleared: Mapping[str, float] = field(default_factory=dict)  # nodes against which it holds
+    # nothing, and when it last heard a verdict on them
 
     def except_of(self, nodes: Collection[str]) -> Objections:
         """Without nodes of which something is known that the keeper has not heard yet."""
         return Objections(
             out={node: why for node, why in self.out.items() if node not in nodes},
             unproven=self.unproven.difference(nodes),
+            cleared=self.cleared,
         )
 
     def against(self, node: str) -> str | None:
@@ -31,6 +34,11 @@ def objections(lives: Iterable[Life]) -> Objections:
     return Objections(
         out={life.node: _why(life) for life in lives if _is_denied(life)},
         unproven=frozenset(life.node for life in lives if _is_unproven(life)),
+        cleared={
+            life.node: life.judged_at
+            for life in lives
+            if not (_is_denied(life) or _is_unproven(life))
+        },
     )
 
 

@@ -78,8 +78,8 @@ class Standing:
     owes: Debts
     down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
     early: frozenset[str]  # nodes with a pass that is dated in the future
-    happened: Mapping[str, float] = field(default_factory=dict)  # by node: when it last was in an
-    # incident or a repair, or an event presumed a defect
+    happened: Mapping[str, float] = field(default_factory=dict, compare=False)  # by node: when it
+    # last was in an incident or a repair, or an event presumed a defect; what goes on, as of now
 
     def doubting(self) -> Standing:
         """The same while nobody knows how old a pass is: none counts."""
