@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -198,15 +199,22 @@ def test_a_slowdown_is_that_of_the_rank_that_suffers_most(planted):
     assert ran.samples("busbw_gbps:alone") == pytest.approx([(1 << 18) / 0.1 / 1e9] * 3)
 
 
-def test_what_goes_on_beside_is_over_when_the_next_timing_begins():
-    done = []
-    spent = overlap.together(
-        torch.device("cpu"),
-        (lambda: time.sleep(0.01), 2),
-        (lambda: done.append(time.sleep(0.02)), 4),
-    )
-    assert len(done) == 4
-    assert spent < 0.08 + 0.05  # its own time, not that of the other
+def test_what_goes_on_beside_is_over_when_the_next_timing_begins(monkeypatch):
+    now, readings, measured, beside = 0.0, iter((None, "the end")), threading.Event(), []
+
+    def clock():
+        if next(readings):
+            measured.set()
+        return now
+
+    def work():
+        nonlocal now
+        now += 10.0
+
+    monkeypatch.setattr(overlap, "perf_counter", clock)
+    rival = (lambda: beside.append(measured.wait(60)), 4)  # which outlasts what is measured
+    assert overlap.together(torch.device("cpu"), (work, 2), rival) == 20.0
+    assert beside == [True] * 4
 
 
 def test_a_wrong_sum_shows_in_the_product_shared_by_rows_only(planted):
