@@ -177,6 +177,14 @@ class Workload:
         of_plan = {f"{PLANNED}{name}": value for name, value in planned.items()}
         return Workload.of(self.benchmark, self.version, self.arguments | of_plan)
 
+    def distinct_from(self, siblings: Collection[Workload]) -> list[str]:
+        """The arguments in which it differs from others of the same benchmark, as text."""
+        return [
+            f"{name}={value}"
+            for name, value in self.arguments.items()
+            if any(sibling.arguments.get(name) != value for sibling in siblings)
+        ]
+
     def __str__(self) -> str:
         return f"{self.benchmark}@{self.version}"
 

@@ -14,7 +14,6 @@ from xml.etree import ElementTree as xml
 
 from anubis.core.records import Judgement, PartVerdict, Verdict, Workload
 from anubis.core.text import shown
-from anubis.report.metrics import peculiar
 from anubis.report.view import CampaignView
 
 OUTCOMES = {
@@ -90,7 +89,7 @@ def _name(key: Key, keys: Iterable[Key]) -> str:
     """The benchmark, with the parameters that tell it from itself; what is lost is lost to all."""
     workloads = {key: Workload(benchmark=key[0], version="", parameters=key[1]) for key in keys}
     siblings = [workload for workload in workloads.values() if workload.benchmark == key[0]]
-    return " ".join((key[0] or "node", *peculiar(workloads[key], siblings)))
+    return " ".join((key[0] or "node", *workloads[key].distinct_from(siblings)))
 
 
 def _case(

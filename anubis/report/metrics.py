@@ -226,15 +226,6 @@ def benchmark_labels(keys: Collection[CriterionKey]) -> dict[CriterionKey, str]:
         parts = [key.workload.benchmark]
         parts += [key.sku] if len(skus) > 1 else []
         parts += [key.device_kind] if len(kinds) > 1 else []
-        parts += peculiar(key.workload, workloads[key.workload.benchmark])
+        parts += key.workload.distinct_from(workloads[key.workload.benchmark])
         labels[key] = " ".join(parts)
     return labels
-
-
-def peculiar(workload: Workload, siblings: Collection[Workload]) -> list[str]:
-    """The parameters by which a workload differs from others of the same benchmark."""
-    return [
-        f"{name}={value}"
-        for name, value in workload.arguments.items()
-        if any(sibling.arguments.get(name) != value for sibling in siblings)
-    ]

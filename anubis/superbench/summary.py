@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from anubis.core.errors import UsageError
 from anubis.core.judging.units import Units, latest, units
 from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
-from anubis.report.metrics import peculiar
 from anubis.superbench.aliases import alias
 from anubis.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
 
@@ -115,7 +114,7 @@ def _annotated(workloads: Iterable[Workload]) -> dict[Workload, str]:
     return {
         workload: benchmark
         if len(alike) == 1
-        else f"{benchmark}:{','.join(peculiar(workload, alike))}"
+        else f"{benchmark}:{','.join(workload.distinct_from(alike))}"
         for benchmark, alike in siblings.items()
         for workload in alike
     }
