@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from anubis.core.watching.likelihood import FAULTS
+from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"
@@ -27,7 +28,9 @@ def read(page: str) -> str:
 def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
     subprocess.run(
-        [sys.executable, str(ROOT / "scripts/make-reference"), str(folder)], check=True, timeout=120
+        [sys.executable, str(ROOT / "scripts/make-reference"), str(folder)],
+        check=True,
+        timeout=LIMIT_S,
     )
     return folder
 

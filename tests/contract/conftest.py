@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 
 from anubis.report.schemas import schemas
 from tests.gpus import node
+from tests.patience import LIMIT_S
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 PROGRAMS = sorted(
@@ -59,7 +60,6 @@ class Ran:
 
 
 Run = Callable[..., Ran]
-LIMIT_S = 300.0  # a busy machine is slow, and only a hang is a failure
 
 
 class Forks:

@@ -17,6 +17,8 @@ from tempfile import TemporaryDirectory
 import disk_io
 import pytest
 
+from tests.patience import LIMIT_S, eventually
+
 FIO = shutil.which("fio")
 needs_fio = pytest.mark.skipif(FIO is None, reason="fio is not installed")
 
@@ -28,7 +30,7 @@ def with_mounts(mount: str, *command: object) -> subprocess.CompletedProcess[str
         ["unshare", "--mount", "sh", "-c", f"{mount} && exec {words}"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
     )
 
 
@@ -41,6 +43,7 @@ PLANTED = f"""
 import sys
 sys.path.insert(0, {str(Path(disk_io.__file__).parent)!r})
 import contract, disk_io
+from tests.patience import LIMIT_S, eventually
 {{fault}}
 contract.run(disk_io.BENCHMARK, disk_io.measure)
 """
@@ -270,16 +273,16 @@ def test_the_innermost_mount_is_named():
 def test_killed_while_fio_runs_it_leaves_nothing(benchmark_file, on_disk, ending):
     program = started(benchmark_file, on_disk, "--size_mib=64")
     try:
-        fio = wait_for(lambda: next(filter(has_open(on_disk), children(program.pid)), None))
+        fio = eventually(lambda: next(filter(has_open(on_disk), children(program.pid)), None))
     finally:
         program.send_signal(ending)
         program.wait()
     try:
-        wait_for(lambda: not alive(fio), limit_s=10)
+        assert eventually(lambda: not alive(fio))
     finally:
         if alive(fio):
             os.kill(fio, signal.SIGKILL)
-    wait_for(lambda: not segments_of(fio), limit_s=10)  # the kernel takes a moment after death
+    assert eventually(lambda: not segments_of(fio))  # the kernel takes a moment after death
     assert list(on_disk.iterdir()) == []
 
 
@@ -335,12 +338,3 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def wait_for(condition, limit_s: float = 30):
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("waited in vain")

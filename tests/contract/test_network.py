@@ -36,6 +36,7 @@ import torch
 from _collectives import BUS_FACTORS, algbw_gbps, busbw_gbps, differing, elements, fill
 
 from tests.gpus import node
+from tests.patience import LIMIT_S, eventually
 
 BENCHMARKS = Path(_tools.__file__).parent
 UCX = shutil.which("ucx_perftest")
@@ -212,7 +213,7 @@ def test_what_goes_on_beside_is_over_when_the_next_timing_begins(monkeypatch):
         now += 10.0
 
     monkeypatch.setattr(overlap, "perf_counter", clock)
-    rival = (lambda: beside.append(measured.wait(60)), 4)  # which outlasts what is measured
+    rival = (lambda: beside.append(measured.wait(LIMIT_S)), 4)  # which outlasts what is measured
     assert overlap.together(torch.device("cpu"), (work, 2), rival) == 20.0
     assert beside == [True] * 4
 
@@ -715,13 +716,6 @@ def with_marker(marker: str) -> list[int]:
     return found
 
 
-def wait_until(condition, limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 def names_of(marker: str) -> list[str]:
     names = []
     for pid in with_marker(marker):
@@ -747,11 +741,11 @@ def test_killed_at_any_moment_a_pair_leaves_nothing(
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: "ucx_perftest" in names_of(marker))
+        assert eventually(lambda: "ucx_perftest" in names_of(marker))
         time.sleep(later_s)
         program.kill()
         program.wait()
-        wait_until(lambda: not with_marker(marker), limit_s=20)
+        assert eventually(lambda: not with_marker(marker))
     finally:
         for pid in with_marker(marker):
             os.kill(pid, signal.SIGKILL)
@@ -789,12 +783,12 @@ def test_killed_at_any_moment_an_adapter_leaves_nothing(
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: moment == "it starts" or tool in names_of(marker))
+        assert eventually(lambda: moment == "it starts" or tool in names_of(marker))
         time.sleep({"it starts": 0.05, "the tool starts": 0.0, "the tool works": 0.3}[moment])
         assert program.poll() is None
         program.kill()
         program.wait()
-        wait_until(lambda: not with_marker(marker), limit_s=20)
+        assert eventually(lambda: not with_marker(marker))
     finally:
         for pid in with_marker(marker):
             os.kill(pid, signal.SIGKILL)

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.patience import LIMIT_S, eventually
 
 
 def ranks_with(argument: str, launcher: int) -> list[int]:
@@ -28,13 +29,6 @@ def loads_torch(process: int) -> bool:
     return "libtorch" in Path(f"/proc/{process}/maps").read_text()
 
 
-def wait_until(condition, limit_s: float = 60) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
-
-
 @pytest.mark.long
 def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
     log, scratch = tmp_path / "stderr", tmp_path / "scratch"
@@ -48,11 +42,11 @@ def test_ranks_end_when_their_launcher_is_killed(benchmark_file, tmp_path):
             env={**os.environ, "TMPDIR": str(scratch)},
         )
     # past the import of contract, into the long import of torch or beyond
-    wait_until(lambda: sum(map(loads_torch, ranks_with(endless, launcher.pid))) == 2)
+    assert eventually(lambda: sum(map(loads_torch, ranks_with(endless, launcher.pid))) == 2)
     launcher.kill()
     launcher.wait()
     try:
-        wait_until(lambda: not ranks_with(endless, launcher.pid), limit_s=20)
+        assert eventually(lambda: not ranks_with(endless, launcher.pid))
     finally:
         for rank in ranks_with(endless, launcher.pid):
             os.kill(rank, signal.SIGKILL)
@@ -65,7 +59,7 @@ def test_a_rank_whose_launcher_was_dead_before_it_looked_ends_at_once(benchmark_
         [sys.executable, benchmark_file("collective"), "--operations=all_reduce"],
         capture_output=True,
         env={**os.environ, **as_rank},
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert (rank.returncode, rank.stdout) == (1, b"")
     assert rank.stderr.startswith(b"its launcher ended")

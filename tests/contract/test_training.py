@@ -28,6 +28,8 @@ from _vgg import pooled
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.patience import eventually
+
 pytestmark = pytest.mark.long
 
 BENCHMARKS = Path(contract.__file__).parent
@@ -526,15 +528,10 @@ def test_a_killed_program_leaves_no_process_and_no_shared_memory(
         stderr=subprocess.DEVNULL,
         env={**os.environ, "TMPDIR": str(tmp_path)},  # torchrun, killed, leaves a folder there
     )
-    deadline = time.monotonic() + 60
-    while len(ranks_with(endless)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert eventually(lambda: len(ranks_with(endless)) == 3)
     time.sleep(later_s)  # in the imports, in the middle of training
     assert len(ranks_with(endless)) == 3
     launcher.kill()
     launcher.wait()
-    deadline = time.monotonic() + 20
-    while ranks_with(endless) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert ranks_with(endless) == []
+    assert eventually(lambda: not ranks_with(endless))
     assert not shared_memory.left()

@@ -61,6 +61,7 @@ from anubis.operations import diagnosing
 from anubis.operations.caller import Caller
 from anubis.operations.diagnosing import DiagnosisRequest
 from anubis.report.diagnosis import headline
+from tests.patience import LIMIT_S, eventually
 
 
 def seen(at: float, *counts: tuple[int, int], pulses: str = "") -> JobEvidence:
@@ -267,7 +268,7 @@ def test_the_hook_follows_no_link_that_somebody_planted(tmp_path: Path):
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         yield child
     finally:
@@ -284,15 +285,13 @@ def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
     silent = evidence_of_looks([ask_ranks(announced(tmp_path))])
     assert "rank 3 did not answer" in next(iter(silent.gaps.values()))
     process.send_signal(signal.SIGSTOP)
-    while pulse_of(process.pid) is not Pulse.STOPPED:
-        time.sleep(0.01)
+    assert eventually(lambda: pulse_of(process.pid) is Pulse.STOPPED)
     assert [
         fact.kind
         for fact in reason(evidence_of_looks([ask_ranks(announced(tmp_path))]), hang.RULES).facts
     ] == ["stopped"]
     process.kill()
-    while pulse_of(process.pid) is not Pulse.GONE:
-        time.sleep(0.01)
+    assert eventually(lambda: pulse_of(process.pid) is Pulse.GONE)
     assert [
         fact.kind
         for fact in reason(evidence_of_looks([ask_ranks(announced(tmp_path))]), hang.RULES).facts
@@ -306,9 +305,10 @@ def test_when_a_process_ended_is_known_only_of_one_that_was_met_while_it_ran(
     (tmp_path / "3.json").write_text(json.dumps(words))
     looks = watch_ranks(lambda: announced(tmp_path), every_s=0.05)
     assert next(looks).ended == {}
+    killed_at = time.time()
     process.kill()
     ends = next(look.ended for look in looks if look.ended)
-    assert abs(ends[3] - time.time()) < 60
+    assert killed_at <= ends[3] <= time.time()
     (late,) = evidence_of_looks([next(watch_ranks(lambda: announced(tmp_path)))]).processes
     assert (late.pulse, late.at) == (Pulse.GONE, None)
 
@@ -344,8 +344,7 @@ def test_a_diagnosis_asks_the_processes_of_a_job(process: subprocess.Popen[bytes
     words = {"rank": 3, "pid": process.pid, "socket": str(tmp_path / "no.sock")}
     (tmp_path / "3.json").write_text(json.dumps(words))
     process.send_signal(signal.SIGSTOP)
-    while pulse_of(process.pid) is not Pulse.STOPPED:
-        time.sleep(0.01)
+    assert eventually(lambda: pulse_of(process.pid) is Pulse.STOPPED)
     request = DiagnosisRequest(
         job="4711", nodes=("n0", "n1"), ranks_per_node=2, places={"live": tmp_path}
     )
@@ -357,7 +356,7 @@ def test_a_diagnosis_asks_the_processes_of_a_job(process: subprocess.Popen[bytes
 
 LAUNCHER = """
 import os, subprocess, sys
-sleep = [sys.executable, "-c", "import time; time.sleep(100)"]
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
 ranks = [
     subprocess.Popen(sleep, env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3"})
     for rank in range(3)
@@ -417,10 +416,9 @@ def test_a_job_that_nobody_answered_for_is_not_called_well(process, tmp_path: Pa
 
 
 def test_a_job_with_the_hook_is_asked_where_it_announced_itself(tmp_path: Path):
-    sleep = [sys.executable, "-c", "import time; time.sleep(100)"]
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     with subprocess.Popen(sleep, env=hooked({}, tmp_path)) as process:
-        while not live_folder(process.pid):
-            time.sleep(0.01)
+        assert eventually(lambda: live_folder(process.pid))
         assert live_folder(process.pid) == tmp_path
         process.kill()
 
@@ -546,7 +544,7 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
             [*command, str(tmp_path / "train.py")], env=environment, stdout=log, stderr=log
         )
     try:
-        until = time.monotonic() + 300
+        until = time.monotonic() + LIMIT_S
         look = next(
             look
             for look in watch_ranks(lambda: announced(live))

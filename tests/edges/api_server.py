@@ -19,6 +19,8 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from tests.patience import LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "configs" / "kubernetes"
 STARTED_S = 90.0
@@ -84,7 +86,7 @@ def running(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]
         finally:
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

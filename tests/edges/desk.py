@@ -9,8 +9,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from anubis.report.schemas import schemas
+from tests.patience import LIMIT_S
 
 ANUBIS = (sys.executable, "-m", "anubis")
 ROOT = Path(__file__).parents[2]
@@ -187,7 +187,7 @@ class Desk:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT_S,
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)
@@ -226,12 +226,3 @@ class Desk:
             if ours and not zombie:
                 found.append(int(environ.parent.name))
         return found
-
-
-def eventually(fact: Callable[[], object], patience_s: float = 30) -> bool:
-    deadline = time.monotonic() + patience_s
-    while not fact():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from tests.patience import LIMIT_S
+
 needs_prometheus = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")), reason="no prometheus here"
 )
@@ -84,7 +86,7 @@ def prometheus(folder, text):
     """Its address, once it answers."""
     (folder / "told.om").write_text(text)
     words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "told.om", "tsdb"]
-    filled = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120)
+    filled = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S)
     assert filled.returncode == 0, filled.stdout + filled.stderr
     with started(folder) as url:
         yield url
@@ -104,14 +106,14 @@ def started(folder):
             yield url
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(LIMIT_S)
 
 
 def _wait(url, process, log):
     end = time.monotonic() + 60
     while time.monotonic() < end and process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{url}/-/ready", timeout=5):
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=LIMIT_S):
                 return
         except OSError:
             time.sleep(0.05)

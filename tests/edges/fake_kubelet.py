@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from anubis.executors.guardian import end_with_front
+from tests.patience import LIMIT_S
 
 EVERY_S = 0.2
 KEPT = ("PATH", "HOME", "LANG")  # of the environment here, as an image would have them
@@ -39,7 +40,7 @@ class FakeKubelet:
 
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
-        self._thread.join(30)
+        self._thread.join(LIMIT_S)
         for process in self._running.values():
             _end(process)
 
@@ -123,4 +124,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """With all that it started, as a container does when it is killed."""
     if process.poll() is None:
         end_with_front(process.pid)
-    process.wait(10)
+    process.wait(LIMIT_S)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from anubis.core.fabric import Fabric
-from tests.edges.desk import eventually
+from tests.patience import eventually
 
 DIAGS = ("ibnetdiscover", "ibqueryerrors", "perfquery")
 
@@ -71,7 +71,7 @@ class Simulator:
         self._manager: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Simulator:
-        if not eventually(lambda: self.run("ibnetdiscover").returncode == 0, patience_s=20):
+        if not eventually(lambda: self.run("ibnetdiscover").returncode == 0):
             self.__exit__()
             pytest.fail("ibsim did not come up in 20 s")
         return self
@@ -100,7 +100,7 @@ class Simulator:
 
     def settle(self) -> None:
         """Until every port can be asked, by the routes of the fabric as it is now."""
-        if not eventually(lambda: "query failed" not in self._errors(), patience_s=20):
+        if not eventually(lambda: "query failed" not in self._errors()):
             pytest.fail("opensm did not bring the fabric up in 20 s")
 
     def tell(self, *commands: str) -> None:

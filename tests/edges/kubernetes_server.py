@@ -19,6 +19,8 @@ import attrs
 import kmock
 from kmock import KubernetesEmulator, KubernetesError, Server
 
+from tests.patience import LIMIT_S
+
 NODES, PODS, EVENTS, SECRETS = (
     kmock.resource(group="", version="v1", plural=plural)
     for plural in ("nodes", "pods", "events", "secrets")
@@ -184,12 +186,12 @@ def api_server() -> Iterator[FakeApi]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(LIMIT_S)
     try:
         yield api
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(10)
+        thread.join(LIMIT_S)
         loop.close()
 
 

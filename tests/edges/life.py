@@ -14,7 +14,7 @@ from typing import Protocol
 
 from anubis.core.lifecycle.reasons import INCIDENT, NO_DEFECT, code_of, is_ours
 from anubis.store.history import History
-from tests.edges.desk import eventually
+from tests.patience import eventually
 
 SETTLED_S = 60.0  # until an owner has asked a node that takes jobs again whether it answers
 
@@ -195,7 +195,7 @@ def _alert(site: KeptSite, story: Story, spares: Sequence[str]) -> None:
     for node in out:
         site.alert(node, fires=False)
     site.keep()
-    eventually(lambda: not any(_has_incident(owner, n) for n in out), patience_s=SETTLED_S)
+    eventually(lambda: not any(_has_incident(owner, n) for n in out), limit_s=SETTLED_S)
     states = site.keep()
     story.tell(
         "the alerts are over",
@@ -217,7 +217,7 @@ def _repair(site: KeptSite, story: Story) -> None:
     site.tell("repair-begun", new)
     site.tell("repair-done", new)
     site.keep()
-    eventually(lambda: owner.takes_jobs(new), patience_s=SETTLED_S)
+    eventually(lambda: owner.takes_jobs(new), limit_s=SETTLED_S)
     state = site.keep()[new]
     trial = newest(site.history)
     partners = trial.met(new)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import count
@@ -17,6 +16,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+
+from tests.patience import LIMIT_S, eventually
 
 
 def postgresql_binaries() -> Path | None:
@@ -38,7 +39,7 @@ class Server:
         data = self.folder / "data"
         subprocess.run(
             [binaries / "initdb", "-D", data, "-A", "trust", "-U", "anubis", "-E", "UTF8", "-N"],
-            check=True, capture_output=True, timeout=60, **self.options,
+            check=True, capture_output=True, timeout=LIMIT_S, **self.options,
         )  # fmt: skip
         self.start()
 
@@ -51,15 +52,13 @@ class Server:
         )  # fmt: skip
         ready = [self.binaries / "pg_isready", "-q", "-h", self.folder, "-U", "anubis",
                  "-d", "postgres"]  # fmt: skip
-        deadline = time.monotonic() + 30
-        while subprocess.run(ready, check=False).returncode != 0:
-            assert time.monotonic() < deadline, "PostgreSQL did not come up within 30 s"
-            time.sleep(0.1)
+        up = eventually(lambda: subprocess.run(ready, check=False).returncode == 0)
+        assert up, "PostgreSQL did not come up"
 
     def stop(self) -> None:
         """At once, as a crash would: nobody is asked to leave."""
         self.process.send_signal(signal.SIGQUIT)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=LIMIT_S)
 
     def new_database(self, like: str = "template1") -> str:
         """Its URL; it begins with what is in the other, which nobody may have open."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anubis.orchestrators.commands import run_command
+from tests.patience import LIMIT_S
 
 BY_HAND = "memory swap, Jo"
 TOOL = """#!/bin/sh
@@ -67,5 +68,5 @@ class SiteHosts:
 
     def runs_a_job(self, node: str) -> str:
         command = [*self._into(node), str(self._tool), "run", node, "true"]
-        done = subprocess.run(command, capture_output=True, timeout=30)
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT_S)
         return f"a job on {node} ran" if done.returncode == 0 else ""

@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.edges.desk import eventually
+from tests.patience import LIMIT_S, eventually
 
-PATIENCE_S = 30.0
+GRACE_S = 5.0  # what has not ended by then is killed
 READY = {"idle", "mixed", "allocated"}
 
 
@@ -76,8 +76,8 @@ class SlurmBed:
             self.start_controller()
             for node in self.nodes:
                 self.start_node(node)
-            if not eventually(self._is_settled, patience_s=PATIENCE_S) or not self.is_up():
-                raise AssertionError(f"Slurm was not up in {PATIENCE_S:g} s:\n{self.logs()}")
+            if not eventually(self._is_settled) or not self.is_up():
+                raise AssertionError(f"Slurm was not up in {LIMIT_S:g} s:\n{self.logs()}")
         except BaseException:
             self._until_down.close()
             raise
@@ -86,11 +86,11 @@ class SlurmBed:
     def __exit__(self, *_: object) -> None:
         if self._daemons["slurmctld"].poll() is None:
             self.run("scancel", "--full", "--user=root", check=False)
-            eventually(lambda: not self.run("squeue", "-h", check=False).stdout, patience_s=10)
+            eventually(lambda: not self.run("squeue", "-h", check=False).stdout, limit_s=10)
         self._until_down.close()
 
     def run(
-        self, *words: str, check: bool = True, timeout_s: float = PATIENCE_S
+        self, *words: str, check: bool = True, timeout_s: float = LIMIT_S
     ) -> subprocess.CompletedProcess[str]:
         """A command of Slurm, or any that finds this Slurm by its environment."""
         done = subprocess.run(
@@ -157,8 +157,8 @@ class SlurmBed:
         files |= {"log-file": f"{end}.log", "seed-file": f"{end}.seed"}
         options = [f"--{option}={file}" for option, file in files.items()]
         self.start("munge", "munged", "--force", "--foreground", *options)
-        if not eventually(Path(f"{end}.sock").exists, patience_s=PATIENCE_S):
-            raise AssertionError(f"munged was not up in {PATIENCE_S:g} s:\n{self.logs()}")
+        if not eventually(Path(f"{end}.sock").exists):
+            raise AssertionError(f"munged was not up in {LIMIT_S:g} s:\n{self.logs()}")
 
     def _write_conf(self) -> None:
         ports = iter(_free_ports(1 + len(self.nodes)))
@@ -208,7 +208,7 @@ def _free_ports(number: int) -> list[int]:
 def _end(daemon: subprocess.Popen[bytes]) -> None:
     daemon.terminate()
     try:
-        daemon.wait(timeout=5)
+        daemon.wait(timeout=GRACE_S)
     except subprocess.TimeoutExpired:
         daemon.kill()
         daemon.wait()

@@ -20,6 +20,7 @@ from anubis import places
 from anubis.telemetry.config import MetricSettings, shipped_settings
 from tests.edges.test_prometheus import answers, free_port, running, until
 from tests.gpus.node import GpuNode, build_libraries
+from tests.patience import LIMIT_S
 
 AGENT = places.shipped("benchmarks") / "_telemetry_agent.py"
 FOREIGN_NAMES = re.compile(r'node_memory_\w+ metric names should be written in "?\'snake_case')
@@ -56,7 +57,7 @@ def agent(tmp_path) -> Iterator[str]:
 
 def read(url: str, path: str, accept: str = "text/plain") -> str:
     request = urllib.request.Request(url + path, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
         text: str = answer.read().decode()
     return text
 

@@ -22,7 +22,8 @@ from anubis.core.errors import AnubisError, CatalogError
 from anubis.executors.starting import PodSettings
 from anubis.orchestrators.settings import ORCHESTRATORS
 from anubis.simulation.fleet import SimulatedFleet
-from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, Desk, Done, eventually
+from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, Desk, Done
+from tests.patience import LIMIT_S, eventually
 
 
 def assert_refused(done: Done, *words: str) -> None:
@@ -510,7 +511,7 @@ def exit_of(desk: Desk, stdout: int, *words: str) -> tuple[int, str]:
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     return done.returncode, done.stderr

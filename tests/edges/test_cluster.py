@@ -21,6 +21,7 @@ from anubis.core.past.status import Incident
 from anubis.store.history import History
 from tests.edges.bed import Bed, network_of, traces, tried, why_not
 from tests.edges.stream import STREAM
+from tests.patience import LIMIT_S
 
 pytestmark = [
     pytest.mark.testbed,
@@ -281,7 +282,7 @@ class GateSite:
     def anubis(self, *words: str) -> tuple[int, list[dict]]:
         """The exit code, and what it said in JSON."""
         command = ["env", f"ANUBIS_HOME={self.home}", sys.executable, "-m", "anubis", *words]
-        done = self.bed.run("driver", [*command, "--json"], check=False, timeout=180)
+        done = self.bed.run("driver", [*command, "--json"], check=False, timeout=LIMIT_S)
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     def ask(self, *words: str) -> tuple[int, list[dict]]:
@@ -509,7 +510,7 @@ def test_a_host_that_goes_away_is_lost_within_30_s_and_the_others_complete(site,
     saboteur = threading.Timer(2.5, take_away)
     next(line for line in driver.stderr if line.startswith("phase"))  # it is at work
     saboteur.start()
-    stdout, stderr = driver.communicate(timeout=90)
+    stdout, stderr = driver.communicate(timeout=LIMIT_S)
     saboteur.join()
     verdicts, summary = documents(stdout)
     assert summary["unknown"] == [victim], stderr

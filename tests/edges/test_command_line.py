@@ -16,6 +16,7 @@ from anubis.criteria_files import file_name
 from anubis.executors.simulated import SimulatedExecutor
 from anubis.operations import examining
 from tests.edges.desk import ANUBIS, FLOW, Desk, Done
+from tests.patience import LIMIT_S
 
 
 def accept_fleet(desk: Desk, *words: str, **fleet: object) -> Done:
@@ -246,7 +247,7 @@ def test_on_a_terminal_without_unicode_no_verdict_looks_like_unknown(desk):
     words = ("accept", "--cluster", cluster, "--suite", suite, "--benchmarks", str(desk.programs))
     environment = {**desk.environment, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
-        [*ANUBIS, *words], env=environment, capture_output=True, text=True, timeout=60
+        [*ANUBIS, *words], env=environment, capture_output=True, text=True, timeout=LIMIT_S
     )
     assert done.returncode == 1
     assert "7 healthy | 1 defective | 0 unknown" in done.stdout

@@ -16,6 +16,7 @@ from anubis.core.errors import UsageError
 from anubis.service.connections import ConnectionLimits, Connections, owner_of
 from anubis.service.server import protocol_in
 from anubis.service.settings import ServiceSettings
+from tests.patience import LIMIT_S
 
 SMALL = ConnectionLimits(
     most=8, of_strangers=6, of_stranger=2, of_known=4, of_trusted=7, trusted=("10.0.0.1",)
@@ -142,7 +143,7 @@ def listening(room):
         thread.start()
         yield door.getsockname()[1], held
         server.should_exit = True
-        thread.join(30)
+        thread.join(LIMIT_S)
 
 
 def connect(port, address):

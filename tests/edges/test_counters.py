@@ -21,6 +21,7 @@ from anubis.topology.counters import compare, parse
 from tests.edges.desk import Desk, Done
 from tests.edges.ibsim import Simulator
 from tests.edges.test_topology import EXCERPT, under
+from tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.long
 
@@ -334,7 +335,7 @@ def show_live(near: Desk, path: str, *words: str) -> Done:
         env={**near.environment, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from anubis.executors import guardian
+from tests.patience import eventually
 
 SOURCE = Path(guardian.__file__).read_text()
 
@@ -52,15 +52,6 @@ def alive(pid: int) -> bool:
         return b") Z " not in Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return False
-
-
-def eventually(fact: Callable[[], object], patience_s: float = 20) -> bool:
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        if fact():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def pid_in(file: Path) -> int:

@@ -11,7 +11,8 @@ from anubis.core.lifecycle.reasons import reason
 from anubis.orchestrators.base import NodeSkus
 from anubis.orchestrators.hosts import HostsOrchestrator, parse_jobs_of_host
 from anubis.orchestrators.settings import HostsSettings
-from tests.edges.desk import Desk, eventually
+from tests.edges.desk import Desk
+from tests.patience import eventually
 
 HOSTILE = reason("GEMM.SLOW", "71 %; $(touch pwned) `touch pwned` \"quoted\" 'too' {node}")
 CORDONS = """#!/bin/sh

@@ -20,7 +20,7 @@ from anubis.core.records import ClusterIdentity
 from anubis.store import database
 from anubis.store.history import History
 from anubis.store.keeping import LastTurn
-from tests.edges.desk import eventually
+from tests.patience import eventually
 
 POLICY = KeepingPolicy(test=Mode.ACT, tested_at_once=1.0)
 NODES = [f"n{i}" for i in range(8)]

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from anubis.executors.local import LocalExecutor, this_machine
 from anubis.executors.machine import describe, free_port
 from anubis.executors.programs import order, torchrun
 from anubis.executors.starting import Program, Rendezvous
+from tests.patience import LIMIT_S, eventually
 
 pytestmark = pytest.mark.long
 
@@ -82,15 +83,6 @@ def bearers(mark: str) -> list[int]:
         if marked and not zombie:
             found.append(int(environ.parent.name))
     return found
-
-
-def eventually(fact: Callable[[], object], patience_s: float = 20) -> bool:
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        if fact():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def driver_environment() -> dict[str, str]:
@@ -316,7 +308,7 @@ def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(tmp_path: 
         )
         for meeting in meetings
     ]
-    said = [launcher.communicate(timeout=60)[0] for launcher in launchers]
+    said = [launcher.communicate(timeout=LIMIT_S)[0] for launcher in launchers]
     for meeting, told in zip(meetings, map(json.loads, said), strict=True):
         wanted = order(program(rank, launcher="torchrun"), {}, 10, without_gpus, meeting)
         assert wanted["argv"] == [sys.executable, str(rank)]

@@ -33,6 +33,7 @@ from anubis.simulation.network import Fault, SimulatedNetwork
 from anubis.topology.sources import load
 from tests.edges.test_report import Markup
 from tests.edges.test_topology import YAML
+from tests.patience import LIMIT_S
 
 SMALL = FatTree(nodes=6, nodes_per_leaf=2, spines=1).fabric()
 PICTURES = ("heat", "fabric")
@@ -601,7 +602,7 @@ def test_a_browser_shows_every_label_whole_on_a_narrow_page_and_on_a_wide_one(
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
     )
     assert [line for line in run.stderr.splitlines() if "CONSOLE" in line] == []
     measured = re.search("<title>(\\{.*?\\})</title>", run.stdout)

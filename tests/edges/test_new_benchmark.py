@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from tests.edges.desk import ANUBIS, FLOW, SPIN, Desk
+from tests.patience import LIMIT_S
 
 
 def furnished(desk: Desk) -> Desk:
@@ -180,7 +181,7 @@ def test_on_a_terminal_bench_run_shows_a_table_and_keeps_the_exit_code(newcomers
         env=newcomers_apart.environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0
     assert re.search(r"speed +\S+ +m/s +100\.0 +99\.00 +101\.0 +4\b", done.stdout)

@@ -22,10 +22,10 @@ from anubis.executors import pods, sending
 from anubis.executors.pods import Pods
 from anubis.executors.starting import PodSettings, PodStart, RayStart
 from anubis.orchestrators.settings import KubernetesSettings
-from tests.edges.desk import eventually
 from tests.edges.fake_kubelet import FakeKubelet
 from tests.edges.kubernetes_server import PODS, SECRETS, FakeApi, api_server, kubeconfig
 from tests.edges.test_kubernetes import right_used
+from tests.patience import eventually
 
 IMAGE = "registry.example.com/anubis:0.1.0"
 RIGHTS = Path(__file__).parents[2] / "configs" / "kubernetes"
@@ -78,13 +78,13 @@ def test_a_pod_calls_back_is_told_what_to_do_and_goes_with_its_password(
     api: FakeApi, opened, kubelet, tmp_path
 ):
     errand = opened.send("n1", order("echo $0 here; exit 3"), tmp_path / "0")
-    assert eventually(lambda: errand.has_ended, 10), (errand.last_words(), kubelet.troubles[-1:])
+    assert eventually(lambda: errand.has_ended), (errand.last_words(), kubelet.troubles[-1:])
     outcome = errand.outcome()
     assert outcome["exit"] == 3
     assert outcome["stdout"] == "sh here\n"
     assert errand.password not in json.dumps(kubelet.ran)
     errand.close(time.monotonic() + 5)
-    assert eventually(lambda: not ours(api), 10)
+    assert eventually(lambda: not ours(api))
 
 
 def test_what_a_pod_does_ends_with_its_driver(opened, kubelet, tmp_path):
@@ -94,7 +94,7 @@ def test_what_a_pod_does_ends_with_its_driver(opened, kubelet, tmp_path):
     process = Path("/proc", (tmp_path / "pid").read_text().strip())
     assert process.exists()
     errand._line.shutdown(socket.SHUT_RDWR)
-    assert eventually(lambda: not process.exists(), 10)
+    assert eventually(lambda: not process.exists())
 
 
 def test_who_has_not_the_password_is_told_nothing(opened, kubelet, tmp_path):
@@ -102,7 +102,7 @@ def test_who_has_not_the_password_is_told_nothing(opened, kubelet, tmp_path):
     with socket.create_connection((opened.address, opened.port)) as stranger:
         stranger.sendall(b"guess\n")
         assert stranger.recv(100) == b""
-    assert eventually(lambda: errand.has_ended, 10)
+    assert eventually(lambda: errand.has_ended)
     with socket.create_connection((opened.address, opened.port)) as late:
         late.sendall(errand.password.encode() + b"\n")
         assert late.recv(100) == b""
@@ -136,7 +136,7 @@ def test_a_pod_is_bound_to_its_node_takes_all_its_gpus_and_has_no_account(
 def test_why_there_is_no_pod_is_said(api: FakeApi, opened, tmp_path, node, refused, words):
     api.refused.update([refused] if refused else [])
     errand = opened.send(node, order("true"), tmp_path / "0")
-    assert eventually(lambda: errand.has_ended, 10)
+    assert eventually(lambda: errand.has_ended)
     assert words in errand.last_words()
     assert errand.outcome() is None
 
@@ -149,7 +149,7 @@ def test_a_pod_that_kubernetes_refuses_or_that_fails_is_quoted(
     assert eventually(lambda: ours(api))
     status = {"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "message": "requested 8, used 8"}
     api.objects[PODS, "anubis", errand.name].patch({"status": status})
-    assert eventually(lambda: errand.has_ended, 10)
+    assert eventually(lambda: errand.has_ended)
     assert errand.last_words() == ("its pod is Failed: OutOfnvidia.com/gpu, requested 8, used 8")
 
 

@@ -20,6 +20,7 @@ from anubis.service.board import Snapshot
 from anubis.service.connections import Connections
 from anubis.service.gauges import Gauges
 from tests.edges.desk import ANUBIS
+from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "configs" / "prometheus" / "anubis.rules.yaml"
@@ -97,7 +98,7 @@ def free_port() -> int:
 
 def fetch(url: str, body: bytes | None = None) -> dict:
     kind = {"Content-Type": "application/json"} if body else {}
-    with urllib.request.urlopen(urllib.request.Request(url, body, kind), timeout=20) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, body, kind), timeout=LIMIT_S) as answer:
         return json.load(answer)
 
 
@@ -109,7 +110,7 @@ def running(words, log: Path, **how):
             yield process
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(LIMIT_S)
 
 
 def until(ready, process, log: Path, limit_s: float = 60.0) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from anubis.executors.ray_cluster import RayExecutor, agents_of, newly_staged, t
 from anubis.executors.ray_link import Answer, Joined, answers_a_stranger
 from anubis.executors.starting import Program
 from tests.edges.desk import Desk
+from tests.patience import LIMIT_S, eventually
 
 MARK = f"a-program-of-the-ray-tests-{os.getpid()}"  # in the argv of every program here
 
@@ -129,7 +130,7 @@ def step_of(name: str, *participants: str, timeout_s: float = 100) -> Step:
 def news(executor: RayExecutor, count: int = 1, look_s: float = 1) -> list[CampaignEvent]:
     """The next events beside Started and Tick."""
     events: list[CampaignEvent] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while len(events) < count and time.monotonic() < deadline:
         for event in executor.wait(executor.now() + look_s):
             if not isinstance(event, Started):
@@ -149,15 +150,6 @@ def running_programs() -> list[str]:
         if MARK in line and "pytest" not in line:
             lines.append(line)
     return lines
-
-
-def eventually(fact: Callable[[], object], patience_s: float = 20) -> bool:
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        if fact():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 class Cluster:
@@ -510,7 +502,7 @@ def test_of_two_drivers_one_measures_and_no_end_of_the_head_is_a_verdict(
     way = desk.write("way.yaml", {"executor": "ray", "address": cluster.address})
     words = ["accept", "--cluster", str(way), "--suite", desk.suite(desk.held_flow())]
     first = desk.start(*words)
-    assert eventually(desk.began, 60), first.communicate()
+    assert eventually(desk.began), first.communicate()
     second = desk.ask(*words)
     assert (second.code, second.out) == (2, "")
     assert 'of cluster "way" is held by campaign "accept-' in second.err
@@ -521,7 +513,7 @@ def test_of_two_drivers_one_measures_and_no_end_of_the_head_is_a_verdict(
     os.kill(head.process.pid, signal.SIGSTOP)
     third.close()
     os.kill(head.process.pid, signal.SIGKILL)
-    out, err = first.communicate(timeout=100)
+    out, err = first.communicate(timeout=LIMIT_S)
     assert (first.returncode, out) == (2, "")
     *_, last = err.splitlines()
     why = r"anubis: error: (no node can be reached any more|\d of \d nodes fell silent): "

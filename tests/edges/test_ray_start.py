@@ -26,9 +26,10 @@ from anubis.executors import errands, ray_link, ray_node, ray_start, sending
 from anubis.executors.errands import CommandErrand, Errand
 from anubis.executors.starting import RayStart
 from tests.edges import slurm_bed
-from tests.edges.desk import Desk, eventually
+from tests.edges.desk import Desk
 from tests.edges.slurm_bed import SlurmBed, SlurmHost
 from tests.edges.ssh_hosts import SshBed, why_no_ssh
+from tests.patience import LIMIT_S, eventually
 
 ENDED_WITHIN_S = 20.0  # after the driver was killed
 PORTS = range(21000, 21200)
@@ -242,7 +243,7 @@ def test_what_a_killed_driver_leaves_ends_on_the_node_and_beside_it(site: Site) 
 def test_an_interrupted_campaign_takes_its_ray_and_its_jobs_with_it(site: Site) -> None:
     _, campaign = site.campaigns
     os.kill(campaign.driver.pid, signal.SIGINT)
-    _, err = campaign.driver.communicate(timeout=60)
+    _, err = campaign.driver.communicate(timeout=LIMIT_S)
     assert "interrupted; what was measured is kept" in err
     assert "this ray cluster is open" not in err
     assert not campaign.left()

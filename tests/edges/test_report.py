@@ -54,6 +54,7 @@ from anubis.report.circumstances import facts, omissions
 from anubis.report.distributions import steps
 from anubis.report.metrics import metric_rows
 from anubis.report.view import CampaignView
+from tests.patience import LIMIT_S
 
 SKU = "h100-sxm-8x-ndr"
 START = 1_795_000_000.0
@@ -596,7 +597,7 @@ def test_importing_the_reports_loads_no_library_for_showing():
         "import sys, anubis.report.html, anubis.report.terminal, anubis.report.jsonl\n"
         "print([m for m in ('rich', 'jinja2') if m in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == "[]", run.stderr
 
 
@@ -671,7 +672,7 @@ def test_a_browser_lists_the_verdicts_without_complaint(make, tmp_path: Path):
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT_S,
     )
     complaints = [line for line in run.stderr.splitlines() if "CONSOLE" in line]
     assert complaints == []

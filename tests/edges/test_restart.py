@@ -11,8 +11,9 @@ import pytest
 
 from anubis.store.history import History
 from tests.edges import desk as desks
-from tests.edges.desk import Desk, eventually
+from tests.edges.desk import Desk
 from tests.edges.postgresql import Server, ask
+from tests.patience import eventually
 
 pytestmark = pytest.mark.long
 

@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from anubis.store.history import History
-from tests.edges.desk import Desk, eventually
+from tests.edges.desk import Desk
 from tests.edges.test_report import Markup
+from tests.patience import LIMIT_S, eventually
 
 STEPS = 6
 WAITS_AT = 4
@@ -177,7 +178,7 @@ def test_an_interrupt_before_anything_runs_is_no_verdict(desk):
     assert eventually(desk.gate.exists)
     driver.send_signal(signal.SIGINT)
     fifo.write_text("")  # opens once the program reads, and lets it end
-    out, err = driver.communicate(timeout=60)
+    out, err = driver.communicate(timeout=LIMIT_S)
     assert (driver.returncode, out) == (2, "")
     assert err == "anubis: error: interrupted\n"
 

@@ -44,9 +44,10 @@ from anubis.service.turns import LONGEST_TURN_S, Turns
 from anubis.store import claims, database
 from anubis.store.keeping import LastTurn
 from anubis.store.tokens import AuditEntry
-from tests.edges.desk import check_line, eventually
+from tests.edges.desk import check_line
 from tests.edges.postgresql import ask
 from tests.edges.visitor import Visitor, house_of, items, page, problem
+from tests.patience import LIMIT_S, eventually
 
 JSON = {"content-type": "application/json"}
 ODD = "<script>alert(1)</script>"
@@ -425,7 +426,7 @@ def test_a_gate_that_nobody_waits_for_any_more_keeps_no_other_waiting(monkeypatc
 
     def slow(question):
         began.append(question)
-        may_end.wait(30)
+        may_end.wait(LIMIT_S)
 
     monkeypatch.setattr(gates, "reply", slow)
     waiting = Gates(in_process=True, patience_s=0.05)
@@ -466,7 +467,7 @@ def test_a_history_that_does_not_answer_keeps_nobody_waiting_for_ever(near):
     house.history.tokens.all = lambda: goes_on.wait() and []
     threading.Timer(1.0, goes_on.set).start()
     assert "the history does not answer" in problem(visitor.ask("/v1/nodes"), 503)
-    assert goes_on.wait(5)
+    assert goes_on.wait(LIMIT_S)
     house.history.close_at_last()
 
 

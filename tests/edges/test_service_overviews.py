@@ -38,6 +38,7 @@ from anubis.store.looks import LookDetails
 from tests.core.watched import START
 from tests.edges.test_watching import falling, watching
 from tests.edges.visitor import Visitor, house_of, items, page
+from tests.patience import LIMIT_S
 
 NOW = 1_790_000_000.0
 CODE, REASON = "GEMM.TFLOPS", "gemm: tflops 12 % below normal"
@@ -359,7 +360,7 @@ def test_what_takes_too_long_is_said_or_shown_as_it_was(monkeypatch):
     gate = threading.Event()
 
     def ask(question):
-        gate.wait(30)
+        gate.wait(LIMIT_S)
         return overview(1)
 
     async def impatient():

@@ -9,6 +9,8 @@ from shutil import copy, rmtree
 
 import pytest
 
+from tests.patience import LIMIT_S
+
 ROOT = Path(__file__).resolve().parents[2]
 TORCH = "torch==2.13.0"
 REFUSES = {  # what the stand-in for uv cannot install, as a pattern of its command line
@@ -44,7 +46,7 @@ def run(checkout: Path, *command: str, **environment: str) -> subprocess.Complet
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
 
 
@@ -96,7 +98,7 @@ def test_a_venv_that_set_up_did_not_make_is_left_as_it_is(checkout):
     (checkout / ".venv/bin/python").chmod(0o644)
     kept = sorted(checkout.rglob(".venv/**/*"))
     done = subprocess.run(
-        ["./scripts/setup"], cwd=checkout, capture_output=True, text=True, timeout=60
+        ["./scripts/setup"], cwd=checkout, capture_output=True, text=True, timeout=LIMIT_S
     )
     assert done.returncode == 2
     (told,) = done.stderr.splitlines()
@@ -116,7 +118,7 @@ def test_of_a_venv_that_could_not_be_made_nothing_is_left(checkout):
         env={**os.environ, "PYTHON": str(checkout / "bin/half-a-python")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 2
     assert "python3-venv" in done.stderr

@@ -27,8 +27,9 @@ from anubis.orchestrators.slurm import (
 )
 from anubis.orchestrators.slurm_states import read_state
 from tests.edges import slurm_bed
-from tests.edges.desk import Desk, eventually
+from tests.edges.desk import Desk
 from tests.edges.slurm_bed import SlurmBed
+from tests.patience import eventually
 
 SLOW = reason("GEMM.SLOW", "gemm reaches 71 % of its peers")
 
@@ -287,13 +288,13 @@ def test_a_maintenance_of_slurm_is_seen_and_left_alone(slurm, orchestrator):
         window = seen.windows["reservation fans"]
         assert (window.nodes, window.end - window.begin) == (("node3",), 3600.0)
         assert window.begin <= seen.at < window.end
-        assert eventually(lambda: "maintenance" in slurm.state("node3"), patience_s=60)
+        assert eventually(lambda: "maintenance" in slurm.state("node3"))
         assert not orchestrator.observe().nodes["node3"].is_free
         with pytest.raises(OrchestratorError, match="anubis leaves a maintenance alone"):
             orchestrator.cordon("node3", SLOW)
     finally:
         slurm.run("scontrol", "delete", "reservation", "fans")
-    assert eventually(lambda: orchestrator.observe().nodes["node3"].is_free, patience_s=60)
+    assert eventually(lambda: orchestrator.observe().nodes["node3"].is_free)
     assert orchestrator.observe().windows == {}
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from anubis.store.history import History
 from tests.edges import slurm_bed
-from tests.edges.desk import Desk, eventually
+from tests.edges.desk import Desk
 from tests.edges.slurm_bed import SlurmBed
+from tests.patience import LIMIT_S, eventually
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "configs" / "slurm"
@@ -79,7 +80,7 @@ class Site:
         """The prolog, as slurmctld calls it: with next to no environment."""
         environment = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "node1"}
         prolog = str(self.folder / "prolog.sh")
-        done = subprocess.run([prolog], env=environment, capture_output=True, timeout=60)
+        done = subprocess.run([prolog], env=environment, capture_output=True, timeout=LIMIT_S)
         return done.returncode, self.comment(job)
 
 
@@ -250,7 +251,7 @@ class Node:
     def look(self) -> list[str]:
         """What was looked at, in all."""
         words = str(self.folder / "health.sh")
-        done = subprocess.run([words], env={}, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([words], env={}, capture_output=True, text=True, timeout=LIMIT_S)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         return self.looks.read_text().splitlines()
 
@@ -358,7 +359,7 @@ def test_a_mount_that_is_missing_makes_a_suspect_by_a_real_service(node, desk):
         node.look()
     finally:
         serving.terminate()
-        serving.communicate(timeout=30)
+        serving.communicate(timeout=LIMIT_S)
     with History.open(f"sqlite:///{desk.history}") as history:
         (raised,) = [n for n in history.of("prod").notices.all() if n.id.startswith("health node1")]
     assert raised.event.reason.startswith("mount_missing on /not-there is 1, limit at most 0")

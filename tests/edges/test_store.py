@@ -15,7 +15,7 @@ import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -81,6 +81,7 @@ from anubis.store.holds import LASTS_S, holder_of
 from anubis.store.imports import Forgotten
 from anubis.store.trouble import insist
 from tests.edges.postgresql import Server, ask, engine_for
+from tests.patience import LIMIT_S, eventually
 
 pytestmark = pytest.mark.long
 
@@ -1070,7 +1071,7 @@ def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> Non
     last = [int(writer.stdout.readline()) for _ in range(25)][-1]
     writer.send_signal(signal.SIGKILL)
     last = max([last, *map(int, writer.stdout.read().split())])
-    writer.wait(timeout=30)
+    writer.wait(timeout=LIMIT_S)
     writer.stdout.close()
     with History.open(url) as history:
         kept = [
@@ -1101,16 +1102,15 @@ def test_a_campaign_has_one_driver_and_a_killed_one_gives_it_back(
     with history.campaigns.claim("c2"):
         pass
     driver.send_signal(signal.SIGKILL)
-    driver.wait(timeout=30)
+    driver.wait(timeout=LIMIT_S)
     driver.stdout.close()
-    deadline = time.monotonic() + 30
-    while True:  # a server needs a moment to notice that its client is gone
-        try:
-            with history.campaigns.claim("c1"):
-                break
-        except StoreError:
-            assert time.monotonic() < deadline, "the claim outlived its process"
-            time.sleep(0.05)
+
+    def can_be_claimed() -> bool:
+        with suppress(StoreError), history.campaigns.claim("c1"):
+            return True
+        return False
+
+    assert eventually(can_be_claimed)  # a server takes a moment to notice that its client is gone
 
 
 def test_a_claim_that_was_given_back_can_be_taken_again(history: History, url: str) -> None:
@@ -1211,7 +1211,7 @@ def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does
         "os.kill(os.getpid(), 9)\n",
         url,
     )
-    driver.wait(timeout=30)
+    driver.wait(timeout=LIMIT_S)
     assert driver.stdout is not None
     driver.stdout.close()
     with pytest.raises(StoreError, match=f"process {driver.pid} on .*if that process died"):
@@ -1223,7 +1223,10 @@ def test_a_holder_whose_process_died_takes_over_what_it_had_and_nobody_else_does
 
 
 def test_of_many_that_want_the_same_nodes_at_once_one_has_them(history: History, url: str) -> None:
-    all_begin, all_have_tried = threading.Barrier(6, timeout=60), threading.Barrier(6, timeout=60)
+    all_begin, all_have_tried = (
+        threading.Barrier(6, timeout=LIMIT_S),
+        threading.Barrier(6, timeout=LIMIT_S),
+    )
 
     def want(number: int) -> list[str]:
         nodes = [f"n{(number + i) % 6}" for i in range(4)]  # any two want a node in common
@@ -1413,7 +1416,7 @@ def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, u
     )
     drivers = [child(program, url, name) for name in ("c1", "c2")]
     for driver in drivers:
-        assert driver.wait(timeout=60) == 0
+        assert driver.wait(timeout=LIMIT_S) == 0
         assert driver.stdout is not None
         driver.stdout.close()
     for name in ("c1", "c2"):
@@ -1597,7 +1600,7 @@ def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:
         "import json; print(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, url], check=True, capture_output=True, timeout=60
+        [sys.executable, "-c", program, url], check=True, capture_output=True, timeout=LIMIT_S
     )
     loaded = json.loads(done.stdout)
     assert "sqlalchemy" in loaded
@@ -1609,6 +1612,6 @@ def test_several_that_open_a_new_database_at_once_all_succeed(url: str) -> None:
         "import sys; from anubis.store.history import History; History.open(sys.argv[1]).close()"
     )
     openers = [subprocess.Popen([sys.executable, "-c", program, url]) for _ in range(4)]
-    assert [opener.wait(timeout=60) for opener in openers] == [0, 0, 0, 0]
+    assert [opener.wait(timeout=LIMIT_S) for opener in openers] == [0, 0, 0, 0]
     with History.open(url) as history:
         assert history.campaigns.newest(1) == []

@@ -11,6 +11,7 @@ import pytest
 from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.store import database
 from anubis.store.history import History
+from tests.patience import LIMIT_S
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
@@ -40,6 +41,6 @@ def test_a_missing_driver_is_named_with_the_way_to_get_it() -> None:
         "except StoreError as error: print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=LIMIT_S
     )
     assert "pip install 'psycopg[binary]'" in done.stdout

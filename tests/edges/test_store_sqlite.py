@@ -34,6 +34,7 @@ from anubis.core.records import (
 )
 from anubis.store.database import Database
 from anubis.store.history import History
+from tests.patience import LIMIT_S
 
 NOISE = np.random.default_rng(1).random(2000)
 
@@ -175,7 +176,7 @@ def test_a_writer_waits_for_another_and_then_sees_what_that_one_wrote(tmp_path: 
         recorded = thread.submit(history.executions.record, "c1", [execution(0)])
         time.sleep(0.3)  # enough to meet the lock; too little would only make the test weaker
         other.execute("COMMIT")
-        recorded.result(timeout=60)
+        recorded.result(timeout=LIMIT_S)
         assert len(history.executions.of("c1")) == 1
         assert history.campaigns.newest(1)[0].suite == "renamed"
 

@@ -22,7 +22,8 @@ from anubis.store.campaigns import Campaigns
 from anubis.store.database import own_name
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
-from tests.edges.desk import SPIN, eventually
+from tests.edges.desk import SPIN
+from tests.patience import LIMIT_S, eventually
 
 KEEPING = {"summary": "tests are run", "test": "act", "pause_s": 0, "tested_at_once": 1.0}
 RUNS = 6
@@ -105,7 +106,7 @@ def test_a_turn_waits_for_no_test_and_the_test_takes_the_turn_that_hears_its_ans
     bench = Bench(near, waits_at=3)
     for _ in range(2):  # the second turn finds the test at work
         turn = bench.start("--apart")
-        assert "testing" in turn.communicate(timeout=60)[0]
+        assert "testing" in turn.communicate(timeout=LIMIT_S)[0]
         assert eventually(lambda: near.began() == 3)
     near.gate.touch()
     assert eventually(lambda: bench.state() is State.IN_SERVICE)

@@ -25,6 +25,7 @@ from anubis.telemetry.prometheus import Prometheus
 from anubis.telemetry.prometheus_answers import _slow, matrix
 from anubis.telemetry.recorded import read_recording, write_recording
 from tests.edges.exporters import exported, free_port, needs_prometheus, prometheus
+from tests.patience import LIMIT_S
 
 SETTINGS = shipped_settings()
 NAMES = ("pfc_tx", "cpu_use", "gpu_duty")
@@ -207,7 +208,7 @@ def proxy(to, least, *, stalls):
                 client.sendall(part)
                 passed += len(part)
             if stalls and passed > least:
-                over.wait(20)
+                over.wait(LIMIT_S)
             for end in (client, server):
                 end.shutdown(socket.SHUT_RDWR)
 
@@ -234,13 +235,11 @@ def test_an_answer_that_ends_in_the_middle_or_stalls_leaves_its_metric_out(live)
         pytest.raises(TelemetryError, match=r"ended in the middle|ended the connection"),
     ):
         pull(url, made)
-    began = time.monotonic()
     with (
         proxy(live, 50_000, stalls=True) as url,
         pytest.raises(TelemetryError, match=r"no answer within 0\.7 s"),
     ):
         pull(url, made, deadline_s=0.7)
-    assert time.monotonic() - began < 15
 
 
 # --- one that answers what it should not ---------------------------------------------------------
@@ -341,16 +340,20 @@ def test_nobody_there_is_said_at_once():
 
 
 def test_who_never_answers_is_given_up_after_two_questions():
-    asked = []
+    asked, given_up = [], threading.Event()
 
     def stall(_handler, form):
         asked.append(form["query"])
-        time.sleep(0.5)
+        given_up.wait(LIMIT_S)
         return ranged({})
 
     names = [entry.metric for entry in SETTINGS.metrics]
-    with pytest.raises(TelemetryError, match=r"no answer within 0\.2 s"):
-        pulled_from(stall, names=names, deadline_s=0.2, at_once=1)
+    with answering(stall) as url:
+        with pytest.raises(TelemetryError, match=r"no answer within 0\.2 s"):
+            reader(url, names, deadline_s=0.2, at_once=1).pull(
+                ("n1", "n2"), 1009.0, 9.0, step_s=1.0
+            )
+        given_up.set()
     assert len(asked) == 2
 
 
@@ -363,17 +366,18 @@ def test_a_clock_that_is_behind_ours_is_told_and_nobody_has_vanished():
 
 
 def test_who_trickles_is_no_way_round_the_deadline():
+    given_up = threading.Event()
+
     def trickle(handler, _form):
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        for number in range(100):
-            handler.wfile.write(f"X-{number}: y\r\n".encode())
-            time.sleep(0.05)
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        while not given_up.wait(0.05):  # it never ends by itself
+            handler.wfile.write(b"y")
         return 200, "text/plain", b""
 
-    began = time.monotonic()
-    with pytest.raises(TelemetryError, match=r"no answer within 0\.3 s"):
-        pulled_from(trickle, deadline_s=0.3)
-    assert time.monotonic() - began < 4
+    with answering(trickle) as url:
+        with pytest.raises(TelemetryError, match=r"no answer within 0\.3 s"):
+            reader(url, ["gpu_duty"], deadline_s=0.3).pull(("n1", "n2"), 1009.0, 9.0, step_s=1.0)
+        given_up.set()
 
 
 def test_a_metric_that_is_refused_is_left_out_and_the_others_are_read():

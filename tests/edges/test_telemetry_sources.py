@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from anubis.telemetry.pulled import PulledTelemetry
 from anubis.telemetry.recorded import read_recording
 from anubis.telemetry.ring import TelemetryRing
 from tests.edges.exporters import free_port
+from tests.patience import LIMIT_S, eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "tests/telemetry/agent.jsonl"
@@ -179,12 +181,16 @@ def test_agents_that_answer_nonsense_are_told_in_a_sentence(status, body, senten
 
 
 def test_an_agent_that_hangs_keeps_nobody_waiting_beyond_its_deadline():
+    given_up = Event()
+
     def hang(_handler):
-        time.sleep(0.6)
+        given_up.wait(LIMIT_S)
         return 200, b""
 
-    with serving(hang) as port, pytest.raises(TelemetryError, match=r"no answer within 0\.2 s"):
-        agents(port, deadline_s=0.2).pull(["localhost"], START, 60)
+    with serving(hang) as port:
+        with pytest.raises(TelemetryError, match=r"no answer within 0\.2 s"):
+            agents(port, deadline_s=0.2).pull(["localhost"], START, 60)
+        given_up.set()
 
 
 def test_a_real_agent_is_read_with_its_token(tmp_path):
@@ -193,21 +199,23 @@ def test_a_real_agent_is_read_with_its_token(tmp_path):
     words = [sys.executable, program, "--listen", f"127.0.0.1:{port}", "--token-file"]
     process = subprocess.Popen([*map(str, words), str(tmp_path / "token")], env=dict(os.environ))
     source = agents(port, ["cpu_use", "memory_use"], token_file=str(tmp_path / "token"))
+
+    def with_two_samples():
+        with suppress(TelemetryError):
+            pulled = source.pull(["127.0.0.1"], time.time(), 60)
+            if np.count_nonzero(~np.isnan(pulled.telemetry.of("cpu_use"))) >= 2:
+                return pulled
+        return None
+
     try:
-        end, pulled = time.monotonic() + 30, None
-        while time.monotonic() < end:
-            with suppress(TelemetryError):
-                pulled = source.pull(["127.0.0.1"], time.time(), 60)
-                if np.count_nonzero(~np.isnan(pulled.telemetry.of("cpu_use"))) >= 2:
-                    break
-            time.sleep(0.3)
-        assert pulled is not None
+        pulled = eventually(with_two_samples)
+        assert pulled
         assert 0 <= np.nanmin(pulled.telemetry.values) <= np.nanmax(pulled.telemetry.values) <= 100
         with pytest.raises(TelemetryError, match="it wants another token"):
             agents(port).pull(["127.0.0.1"], time.time(), 60)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(LIMIT_S)
 
 
 # --- jobs and their nodes ----------------------------------------------------------------------

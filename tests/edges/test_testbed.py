@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import gettempdir
@@ -15,7 +14,7 @@ from tempfile import gettempdir
 import pytest
 
 from tests.edges.bed import Bed, network_of, traces, why_not
-from tests.edges.desk import eventually
+from tests.patience import LIMIT_S, eventually
 
 pytestmark = [pytest.mark.testbed, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -179,7 +178,7 @@ def test_what_a_host_uses_stands_in_its_own_proc_and_in_no_other(bed: Bed) -> No
     assert used["busy"] - used["steal"] < used_s + 1
     assert used["steal"] > 0.3
     assert used["held_mb"] > 280
-    program.communicate("\n", timeout=20)
+    program.communicate("\n", timeout=LIMIT_S)
     for node in ("node1", "node3"):
         other = more(bed, node, before)
         assert max(other["busy"] / used_s, other["held_mb"] / 300) < 0.5
@@ -361,7 +360,7 @@ def test_exit_codes_and_signals_pass_through_to_the_command(bed: Bed) -> None:
     assert bed.run("node1", ["false"], check=False).returncode == 1
     with working(bed, "driver") as sleeping:
         sleeping.send_signal(signal.SIGTERM)
-        assert sleeping.wait(10) == -signal.SIGTERM
+        assert sleeping.wait(LIMIT_S) == -signal.SIGTERM
 
 
 def test_a_command_finds_its_folder_the_cluster_and_its_own_address(bed: Bed) -> None:
@@ -418,13 +417,10 @@ def test_down_takes_away_what_an_interrupted_up_left(
     bed = bed_to_be
     starting = subprocess.Popen(bed.command("up", "2", "--subnet", bed.subnet))
     said = Path(gettempdir()) / f"testbed-{bed.name}/driver/ray-start.log"
-    deadline = time.monotonic() + 60
-    while not (said.exists() and "waiting" in said.read_text()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert eventually(lambda: said.exists() and "waiting" in said.read_text())
     network = network_of(bed, "node1")
     starting.send_signal(ending)
-    starting.wait(30)
+    starting.wait(LIMIT_S)
     if ending == signal.SIGKILL:  # it had no chance to tidy, so there is something to take away
         assert traces(bed, {network}) != []
         bed.verb("down")
@@ -443,16 +439,12 @@ def test_a_cut_host_is_silent_and_a_killed_one_dead_and_down_leaves_nothing(bed:
     assert python(bed, "driver", KNOCK, "node2", "9").startswith("TimeoutError")
     assert python(bed, "node2", KNOCK, "driver", "9").startswith("TimeoutError")
     bed.verb("mend", "node2")
-    for seconds_left in reversed(range(15)):  # the neighbours ask for its address once a second
-        answer = python(bed, "driver", KNOCK, "node2", "9")
-        if answer.startswith("ConnectionRefusedError"):
-            break
-        assert seconds_left, answer
-        time.sleep(1)
+    # the neighbours ask for its address once a second
+    assert eventually(lambda: "ConnectionRefused" in python(bed, "driver", KNOCK, "node2", "9"))
 
     with working(bed, "node1") as killed, working(bed, "node3") as spared:
         bed.verb("kill", "node1")
-        assert killed.wait(30) == -signal.SIGKILL
+        assert killed.wait(LIMIT_S) == -signal.SIGKILL
         assert spared.poll() is None
         assert bed.run("node1", ["hostname"]).stdout == "node1\n"  # the host outlives it
         spared.kill()

@@ -21,8 +21,9 @@ from anubis.executors.ray_node import ring
 from anubis.executors.starting import RayStart
 from anubis.operations import reaching, visiting
 from anubis.operations.visiting import NodeFacts
-from tests.edges.desk import Desk, Done, eventually
+from tests.edges.desk import Desk, Done
 from tests.edges.ssh_hosts import SshBed, why_no_ssh
+from tests.patience import eventually
 
 GOOD = NodeFacts(
     python=platform.python_version(),

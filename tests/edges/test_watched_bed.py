@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from tests.edges.bed import Bed, why_not
-from tests.edges.desk import eventually
 from tests.edges.watched_job import TrainingJob, agents
+from tests.patience import eventually
 
 pytestmark = [pytest.mark.testbed, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
@@ -54,7 +54,7 @@ def test_a_host_tells_that_its_process_stands_still_and_that_it_works_again() ->
         def throughput() -> float:  # asking for it takes a part of the host's processor, not this
             return latest("node2").get("tcp_throughput", 0.0)
 
-        assert eventually(lambda: throughput() > 5e6, patience_s=90)
+        assert eventually(lambda: throughput() > 5e6)
         with job.stopped("node2"):
-            assert eventually(lambda: throughput() < 1e6, patience_s=60)
-        assert eventually(lambda: throughput() > 5e6, patience_s=60)
+            assert eventually(lambda: throughput() < 1e6)
+        assert eventually(lambda: throughput() > 5e6)

@@ -26,6 +26,7 @@ from anubis.telemetry.agents import Agents
 from anubis.telemetry.config import AgentSettings, shipped_settings
 from anubis.telemetry.pulled import PulledTelemetry
 from tests.edges.bed import REPOSITORY, Bed
+from tests.patience import LIMIT_S
 
 PROGRAM = Path(__file__).with_name("training_job.py")
 AGENT = REPOSITORY / "benchmarks" / "_telemetry_agent.py"
@@ -93,7 +94,7 @@ class TrainingJob:
     def _end(self) -> None:
         self._kill()
         for process in self._processes.values():
-            process.communicate(timeout=20)
+            process.communicate(timeout=LIMIT_S)
 
     def running(self) -> tuple[str, ...]:
         return tuple(node for node, process in self._processes.items() if process.poll() is None)
@@ -139,7 +140,7 @@ def agents(bed: Bed) -> Iterator[Callable[[str], dict[str, float]]]:
         for agent in started:
             agent.terminate()
         for agent in started:
-            agent.communicate(timeout=20)
+            agent.communicate(timeout=LIMIT_S)
 
 
 def _agent(bed: Bed, node: str) -> subprocess.Popen[str]:
