@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.patience import LIMIT_S
 
@@ -48,10 +46,18 @@ def is_lapse(difference: ast.BinOp) -> bool:
     return isinstance(difference.op, ast.Sub) and bool(clocks)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(TESTS)))
-def test_nothing_is_expected_within_seconds(file):
-    tree = ast.parse(file.read_text())
-    short = [f"line {each.lineno}: {ast.unparse(each)} s" for each in limits(tree)]
-    assert not short, "wait by tests.patience.LIMIT_S: a busy machine is slow"
-    timed = [f"line {each.lineno}: {ast.unparse(each)}" for each in timings(tree)]
-    assert not timed, "wait for a fact, hand in a clock, or count: a busy machine is slow"
+def found_by(rule: Callable[[ast.AST], Iterator[ast.expr]]) -> list[str]:
+    trees = {file.relative_to(TESTS): ast.parse(file.read_text()) for file in FILES}
+    return [
+        f"tests/{file}:{each.lineno}: {ast.unparse(each)}"
+        for file, tree in trees.items()
+        for each in rule(tree)
+    ]
+
+
+def test_whoever_waits_waits_by_the_one_long_limit():
+    assert found_by(limits) == [], "take tests.patience.LIMIT_S: a busy machine is slow"
+
+
+def test_no_test_says_how_long_something_takes():
+    assert found_by(timings) == [], "wait for a fact, hand in a clock, or count"
