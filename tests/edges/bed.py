@@ -20,6 +20,8 @@ from tempfile import gettempdir
 from types import TracebackType
 from typing import TypeVar
 
+from tests.patience import LIMIT_S
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPT = REPOSITORY / "scripts" / "testbed"
 CLONE_NEWNET = 0x40000000  # of the kernel
@@ -100,7 +102,7 @@ class Bed:
         verb: str,
         *arguments: str,
         argv: Sequence[str] = (),
-        timeout: float = 120,
+        timeout: float = LIMIT_S,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
         """Any verb of the script. An exit code other than 0 fails the test with what it said."""
@@ -146,7 +148,7 @@ class Bed:
         return self.verb("up", *arguments, check=check)
 
     def run(
-        self, host: str, argv: Sequence[str], *, timeout: float = 120, check: bool = True
+        self, host: str, argv: Sequence[str], *, timeout: float = LIMIT_S, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a host, or in "driver", and wait for it."""
         where = ("driver",) if host == "driver" else ("exec", host)

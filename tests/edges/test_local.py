@@ -59,7 +59,7 @@ def program(file: Path, **changes: object) -> Program:
     return Program(file=file, spec=spec_of(file.stem, **changes))
 
 
-def step_of(name: str, timeout_s: float = 30, **arguments: int | str | bool) -> Step:
+def step_of(name: str, timeout_s: float = LIMIT_S, **arguments: int | str | bool) -> Step:
     return Step(
         id=f"{name}-1",
         workload=Workload.of(name, "1", arguments),
@@ -113,7 +113,7 @@ def outcome_of(executor: LocalExecutor, step: Step) -> CampaignEvent:
     raise AssertionError("the step never ended")
 
 
-def run(file: str, timeout_s: float = 30) -> CampaignEvent:
+def run(file: str, timeout_s: float = LIMIT_S) -> CampaignEvent:
     hostile = program(HOSTILE / file)
     return outcome_of(executor_of(hostile), step_of(hostile.spec.name, timeout_s))
 

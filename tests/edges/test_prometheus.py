@@ -113,7 +113,7 @@ def running(words, log: Path, **how):
             process.wait(LIMIT_S)
 
 
-def until(ready, process, log: Path, limit_s: float = 60.0) -> None:
+def until(ready, process, log: Path, limit_s: float = LIMIT_S) -> None:
     end = time.monotonic() + limit_s
     while time.monotonic() < end and process.poll() is None:
         try:

@@ -115,7 +115,7 @@ def programs_in(folder: Path) -> dict[tuple[str, str], Program]:
     return programs
 
 
-def step_of(name: str, *participants: str, timeout_s: float = 100) -> Step:
+def step_of(name: str, *participants: str, timeout_s: float = LIMIT_S) -> Step:
     return Step(
         id=f"{name} {'+'.join(participants)}",
         workload=Workload.of(name, "1", {"mark": MARK}),
