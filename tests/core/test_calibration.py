@@ -73,6 +73,7 @@ FLEETS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "fleets"), [(8, 125), (64, 25)])
 @pytest.mark.parametrize("kind", FLEETS)
 def test_of_two_hundred_healthy_nodes_at_most_one_is_called_however_noisy_its_steps(

@@ -562,6 +562,7 @@ suites = st.lists(
 )
 
 
+@pytest.mark.long
 @given(
     data=st.data(),
     count=st.integers(2, 6),
@@ -621,6 +622,7 @@ def test_whenever_and_however_long_the_driver_does_not_look_no_node_is_blamed(co
     assert {record.ended for record in world.records} == {Ended.MEASURED}
 
 
+@pytest.mark.long
 @given(data=st.data(), count=st.integers(2, 7), suite=suites)
 @settings(max_examples=100)
 def test_most_nodes_silent_at_once_end_a_campaign_that_resumed_measures_all(data, count, suite):
@@ -657,6 +659,7 @@ def names_of(plan) -> list[str]:
     return [node.name for node in plan.nodes]
 
 
+@pytest.mark.long
 @given(data=st.data(), count=st.integers(2, 5), suite=suites, retries=st.integers(0, 2))
 @settings(max_examples=100)
 def test_told_again_from_its_record_a_machine_commands_the_same(data, count, suite, retries):

@@ -108,6 +108,7 @@ def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, way, data):
     np.testing.assert_allclose(fast, naive_sums(fleet, tail, among), atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lengths", [(8,), (1,), (5, 7, 8), range(1, 90), (512,), range(300, 3000)])
 @pytest.mark.parametrize("pairwise", [0, 1])
 def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(

@@ -11,6 +11,7 @@ import io
 import json
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -63,6 +64,7 @@ def code_of(headline):
     return 2 if number["unknown"] or "unknown:" in headline or not number["healthy"] else 0
 
 
+@pytest.mark.long
 @settings(max_examples=8)
 @given(scans())
 def test_the_same_facts_give_the_same_first_line_everywhere_and_its_exit_code(view):

@@ -93,6 +93,7 @@ def quick_and_confirmed(network, fabric):
     return located(fabric, flows + network.measure(chosen, 99))
 
 
+@pytest.mark.long
 @FLAT
 @pytest.mark.parametrize("kind", ["slow node", "bad cable", "slow leaf"])
 @pytest.mark.parametrize("seed", range(3))

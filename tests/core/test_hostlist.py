@@ -35,6 +35,7 @@ def test_the_short_form_is_the_one_scontrol_prints():
 name = st.from_regex(r"[a-c]{1,2}[0-9]{0,3}[a-c]?", fullmatch=True)
 
 
+@pytest.mark.long
 @given(st.lists(name, min_size=1, max_size=30, unique=True))
 def test_what_is_compressed_expands_to_the_same(names):
     assert hostlist.expand(hostlist.compress(names)) == names

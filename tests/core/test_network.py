@@ -195,6 +195,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("groups", ["quick", "pairs"])
 @pytest.mark.parametrize("fabric", [TWO_TIERS, RAILS, BED], ids=["tiers", "rails", "bed"])
 @pytest.mark.parametrize("kind", FAULTS)
@@ -234,6 +235,7 @@ def test_a_healthy_network_has_no_causes(fabric):
     assert view.assessment.named(Judgement.HEALTHY) == fabric.nodes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("groups", ["quick", "pairs"])
 @pytest.mark.parametrize("noise", [0.02, 0.03, 0.05, 0.5])
 @pytest.mark.parametrize("fabric", [TWO_TIERS, RAILS, BED], ids=["tiers", "rails", "bed"])

@@ -214,6 +214,7 @@ def test_where_all_parts_are_well_and_the_whole_is_not_pairs_across_them_name_th
     assert not released
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", ["no pairs", "pairs inside pods", "nothing to trust"])
 def test_pairs_across_that_were_not_learned_before_teach_themselves(before):
     healthy, _ = located(Cluster())

@@ -75,6 +75,7 @@ def leaf(fabric, node):
     return fabric.nic(node, "0").switch
 
 
+@pytest.mark.long
 @given(st.sampled_from(SMALL), st.randoms(use_true_random=False))
 def test_every_pair_has_its_turn_and_each_node_keeps_its_order(use, random):
     fabric = use.fabric

@@ -276,6 +276,7 @@ def is_disproved(fail, passes, findings):
     return later >= set(owed)
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(histories())
 def test_in_columns_it_is_what_going_through_every_entry_finds(history):
@@ -289,6 +290,7 @@ def test_in_columns_it_is_what_going_through_every_entry_finds(history):
     assert (found, found.happened) == (naive, naive.happened)
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(histories())
 def test_a_gate_that_tests_nothing_says_go_exactly_where_every_rule_allows_it(history):

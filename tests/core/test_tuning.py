@@ -171,6 +171,7 @@ def test_a_third_of_bad_nodes_does_not_change_what_is_proposed():
     assert (tune(bad).warmup, tune(bad).steps) == (tune(series).warmup, tune(series).steps)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_more_noise_never_gives_fewer_steps_without_a_word(seed):
     pure = [np.random.default_rng([seed, node]).normal(0, 1, 800) for node in range(6)]

@@ -106,6 +106,7 @@ def agreeing(monkeypatch):
     monkeypatch.setattr(test_network, "PAIR", spec)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("groups", ["quick", "pairs"])
 @pytest.mark.parametrize("dead", [["leaf-a1"], ["leaf-a2"], ["leaf-b"], ["core1", "core2"]])
 def test_a_dead_switch_is_never_normal_though_all_pairs_at_a_distance_cross_it(

@@ -170,6 +170,7 @@ def test_groups_with_an_excluded_node_and_other_workloads_are_irrelevant():
     assert relevant([some("a")], {workload}, {"a"}) == []
 
 
+@pytest.mark.long
 @given(runs, st.data())
 def test_a_subset_is_what_was_asked_for_in_that_order(campaign, data):
     for alike in units([executed(run, i) for i, run in enumerate(campaign)], PLAN):

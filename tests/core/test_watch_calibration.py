@@ -64,6 +64,7 @@ def test_a_few_jitters_do_not_hide_the_faults_of_others(thresholds):
     assert calibrated(jobs).at(64) < 1.5 * thresholds.at(64)
 
 
+@pytest.mark.long
 def test_nodes_of_other_stages_are_no_peers(thresholds):
     stages = ("a",) * 32 + ("b",) * 32
     jobs = [healthy(nodes=64, seed=seed, groups=stages) for seed in range(4)]
