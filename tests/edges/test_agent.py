@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from string import Template
@@ -20,7 +19,7 @@ from anubis import places
 from anubis.telemetry.config import MetricSettings, shipped_settings
 from tests.edges.test_prometheus import answers, free_port, running, until
 from tests.gpus.node import GpuNode, build_libraries
-from tests.patience import LIMIT_S
+from tests.patience import LIMIT_S, eventually
 
 AGENT = places.shipped("benchmarks") / "_telemetry_agent.py"
 FOREIGN_NAMES = re.compile(r'node_memory_\w+ metric names should be written in "?\'snake_case')
@@ -84,6 +83,17 @@ def test_what_it_shows_is_what_prometheus_and_openmetrics_ask_for(agent):
     assert kinds["DCGM_FI_DEV_GPU_UTIL"] == "gauge"
 
 
+def what_differs(url: str, agent: str) -> dict[str, tuple[float, object]]:
+    """What stands still, and is another in the answers of Prometheus."""
+    ours = {metric: value for metric, value in last_row(agent).items() if metric not in MOVING}
+    theirs = {metric: asked(url, agent[7:], metric) for metric in ours}
+    return {
+        metric: (value, theirs[metric])
+        for metric, value in ours.items()
+        if theirs[metric] != pytest.approx(value, rel=1e-6, abs=ALIKE.get(metric, 0))
+    }
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not shutil.which("prometheus"), reason="no prometheus here")
 def test_a_prometheus_that_scrapes_it_answers_the_shipped_queries_with_the_same_values(
@@ -97,23 +107,17 @@ def test_a_prometheus_that_scrapes_it_answers_the_shipped_queries_with_the_same_
     words += [f"--storage.tsdb.path={tmp_path / 'tsdb'}", f"--web.listen-address={url[7:]}"]
     with running(words, log) as process:
         until(lambda: answers(url, "rate(node_cpu_seconds_total[4s])"), process, log)
-        time.sleep(1.5)
+        assert eventually(lambda: not what_differs(url, agent)), what_differs(url, agent)
         ours = last_row(agent)
-        theirs = {metric: asked(url, agent[7:], metric) for metric in ours}
     assert len(ours) >= 35
     assert ours["gpu_duty:worst"] == 0 < ours["gpu_duty"] == 7.5
-    for metric, value in ours.items():
-        if metric not in MOVING:
-            assert theirs[metric] == pytest.approx(value, rel=1e-6, abs=ALIKE.get(metric, 0)), (
-                metric
-            )
 
 
-def asked(url: str, instance: str, name: str) -> float:
+def asked(url: str, instance: str, name: str) -> float | None:
     metric, _, worst = name.partition(":")
     settings = shipped_settings().settings_of(metric)
-    ((_, value),) = (sample["value"] for sample in answers(url, filled(settings, instance, worst)))
-    return float(value)
+    values = [sample["value"] for sample in answers(url, filled(settings, instance, worst))]
+    return float(values[0][1]) if len(values) == 1 else None
 
 
 def filled(settings: MetricSettings, instance: str, worst: str) -> str:
