@@ -42,6 +42,15 @@ def gate(
             help="Answer from the history alone: unknown where tests would have to run first.",
         ),
     ] = False,
+    job: Annotated[
+        str,
+        typer.Option(
+            "--job",
+            metavar="NAME",
+            help="The job that the nodes are for: told to run there, it keeps them from no test."
+            " [default: $SLURM_JOB_ID]",
+        ),
+    ] = "",
     cluster: options.ClusterAsked = None,
     suite: options.Suite = "quick",
     policy: options.Policy = "default",
@@ -70,6 +79,7 @@ def gate(
         partners=amounts.nodes(partners) or (),
         cluster=cluster,
         criteria=criteria,
+        job=job,
     )
     turn_termination_into_interrupt()
     answerer = gating.GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)

@@ -173,7 +173,8 @@ def carried_out(
     brief = preparing.read_request(request, caller)
     programs = brief.setting.programs()
     with caller.history() as history, ExitStack() as until_all_has_ended:
-        work = _others_work(request.cluster, brief.setting.cluster, history, caller)
+        part = history.of(called(request.cluster, brief.setting.cluster))
+        work = _others_work(part, brief.setting.cluster, caller, request.job)
         brief = spared(brief, work, caller)
         with executor_of(
             brief.setting.cluster,
@@ -200,10 +201,10 @@ def carried_out(
 
 
 def _others_work(
-    name: str, cluster: config.Cluster, history: History, caller: Caller
+    part: ClusterHistory, cluster: config.Cluster, caller: Caller, job: str = ""
 ) -> OthersWork:
-    part = history.of(called(name, cluster))
-    return others_work(cluster, windows_known(part), time_in(part, caller).now)
+    at = time_in(part, caller).now
+    return others_work(cluster, windows_known(part), at, part.jobs.unended(), job)
 
 
 def resume_campaign(
@@ -219,8 +220,7 @@ def resume_campaign(
         _refuse_changed(campaign.plan, programs)
         needed = _still_needed(campaign, history.executions.of(campaign.id))
         part = history.of(campaign.cluster)
-        at = time_in(part, caller).now
-        refuse_named(others_work(setting.cluster, windows_known(part), at), needed)
+        refuse_named(_others_work(part, setting.cluster, caller), needed)
         with _saying_how_to_go_on(campaign):
             held = until_all_has_ended.enter_context(_hold(campaign, history, caller, nodes=needed))
         with executor_of(

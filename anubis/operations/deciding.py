@@ -14,6 +14,7 @@ from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import DefectPresumed, FleetEvent, JobAllocated, Notice, Tick
 from anubis.core.past.maintenance import open_windows
 from anubis.core.past.standing import Debts
+from anubis.core.past.status import jobs_on_nodes
 from anubis.core.records import (
     BenchmarkSpec,
     ClusterIdentity,
@@ -46,6 +47,7 @@ class Terms:
     partners: Sequence[str] = ()  # idle nodes beside those asked about, to be met if proven
     cluster: str | None = None  # None: the only one that the history knows, or this machine
     criteria: Path | None = None
+    job: str = ""  # for which the nodes are, by its id: its own work on them is in nobody's way
 
 
 USUAL: Terms = Terms()
@@ -198,5 +200,6 @@ def nodes_left_alone(history: ClusterHistory) -> set[str]:
 
 def busy_nodes(history: ClusterHistory, at: float) -> set[str]:
     """Nodes that are at work or held."""
-    at_work = {node for job in history.jobs.running() for node in job.nodes}
-    return at_work | {hold.node for hold in history.holds.current(at)}
+    return jobs_on_nodes(history.jobs.unended(), at).keys() | {
+        hold.node for hold in history.holds.current(at)
+    }

@@ -341,10 +341,11 @@ class _Hand:
     def _observe(self) -> FleetSeen | None:
         """Jobs that began or ended since are facts of the history."""
         if self._orchestrator is None:
+            self._end_overdue_jobs()
             return None
         at = self._time().now
         seen = replace(self._orchestrator.observe(), at=at)
-        running = {job.id: job for job in self._part.jobs.running()}
+        running = {job.id: job for job in self._part.jobs.unended()}
         over = {job.id: job for job in self._part.jobs.about(seen.jobs.keys() - running.keys())}
         before = {**running, **over}
         now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
@@ -355,12 +356,18 @@ class _Hand:
             planned_s = max(1.0, min(job.ends_by, at + 30 * 86_400) - began)
             begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
             notices.append(Notice(id=f"job {id} began", at=began, event=begun))
-        for id in running.keys() - now.keys():
-            ended = JobEnded(nodes=running[id].nodes, job=id)
-            notices.append(Notice(id=f"job {id} ended", at=at, event=ended))
+        notices += [_end_of(running[id], at) for id in running.keys() - now.keys()]
         notices += news_of_windows(seen, windows_known(self._part))
         note(notices, self._part)
         return seen
+
+    def _end_overdue_jobs(self) -> None:
+        """Nobody told their end, and nobody shows whether they run."""
+        time = self._time()
+        unended = [] if time.doubt else self._part.jobs.unended()
+        over = [job for job in unended if job.start <= time.now and not job.is_running(time.now)]
+        if over:
+            note([_end_of(job, time.now) for job in over], self._part)
 
     def _waited(
         self,
@@ -599,6 +606,10 @@ class _WhenAsked(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(self._answer())
+
+
+def _end_of(job: Job, at: float) -> Notice:
+    return Notice(id=f"job {job.id} ended", at=at, event=JobEnded(nodes=job.nodes, job=job.id))
 
 
 def _name_of(id: str, job: SeenJob, before: Job | None) -> str:

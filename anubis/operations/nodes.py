@@ -8,6 +8,7 @@ from anubis import config
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
 from anubis.core.past.maintenance import open_windows
+from anubis.core.past.status import jobs_on_nodes
 from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, called, time_in
@@ -34,6 +35,7 @@ def nodes(
         past = read_past(part, time.now).objected(objections_in(part))
         last = {validation.node: validation for validation in part.experience.validations()}
         holds = {hold.node: hold for hold in part.holds.current(time.now)}
+        jobs = jobs_on_nodes(part.jobs.unended(), time.now)
     in_history = dict.fromkeys([*past.logbook.nodes, *last, *holds])
     shown = names or (list(seen.nodes) if seen else list(in_history))
     if strangers := [name for name in shown if name not in in_history and not _is_in(seen, name)]:
@@ -47,6 +49,7 @@ def nodes(
             cluster=part.cluster,
             seen=seen.nodes.get(name) if seen else None,
             jobs=_jobs_on(name, seen),
+            told_jobs=() if _is_in(seen, name) else jobs.get(name, ()),
             hold=holds.get(name),
             last=last.get(name),
             judgement=past.standing.judgement(name),

@@ -76,6 +76,7 @@ class CampaignRequest:
     # by benchmark of the suite, the nodes that it tests; None: all benchmarks test all nodes
     tests: Mapping[str, Collection[str]] | None = None
     partners: Sequence[str] = ()  # proven nodes among `nodes`, for those that are tested to meet
+    job: str = ""  # for which the nodes are, by its id: its own work on them is in nobody's way
     # how the nodes are cabled
     topology: str | None = None
     hcas: Path | None = None

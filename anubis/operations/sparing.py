@@ -1,9 +1,11 @@
 """Leaves nodes alone where somebody works: under their orchestrator, which is asked before anything
-is started. What Ray and NVML know of others is seen on the way to the nodes."""
+is started, or by the jobs that were told where there is none. What Ray and NVML know of others is
+seen on the way to the nodes."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +14,7 @@ from anubis import config, hostlist
 from anubis.core.errors import OrchestratorError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
 from anubis.core.past.maintenance import Windows, open_windows
+from anubis.core.past.status import Job, jobs_on_nodes
 from anubis.core.records import Node
 from anubis.core.text import one_line
 from anubis.hostlist import shortened
@@ -25,18 +28,22 @@ from anubis.report.wording import counted, moment
 
 @dataclass(frozen=True, kw_only=True)
 class OthersWork:
-    """What an orchestrator shows of nodes; jobs of our own are nobody else's."""
+    """What an orchestrator shows of nodes, and where there is none, what was told; jobs of our own
+    are nobody else's."""
 
     seen: FleetSeen | None = None  # None: nobody but Anubis has these nodes
     own_job: str = ""
     owner: str = ""  # who shows them: slurm
+    told_jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)  # by node
     maintained: Mapping[str, str] = field(default_factory=dict)  # by node: until when, and why
 
     def on(self, node: str) -> str:
         """Why a node is to be left alone; empty: nobody works there."""
         maintenance = self.maintained.get(node) or self.maintained.get(node.partition(".")[0], "")
         if self.seen is None:
-            return f"it is {maintenance}" if maintenance else ""
+            foreign_jobs = (job for job in self.told_jobs.get(node, ()) if job.id != self.own_job)
+            why = next(map(_job_told, foreign_jobs), "")
+            return f"it is {maintenance}" if maintenance else why
         shown = self.seen.nodes.get(node) or self.seen.nodes.get(node.partition(".")[0])
         if shown is None:
             return "its orchestrator does not show it, so nobody knows whether somebody works there"
@@ -65,12 +72,21 @@ class OthersWork:
         return {node: why for node in nodes if (why := self.on(node))}
 
 
-def others_work(cluster: config.Cluster | None, windows: Windows, at: float) -> OthersWork:
-    """`windows`: of maintenance, as the history knows them."""
+def others_work(
+    cluster: config.Cluster | None,
+    windows: Windows,
+    at: float,
+    jobs: Iterable[Job] = (),
+    own_job: str = "",
+) -> OthersWork:
+    """`windows`: of maintenance; `jobs`: whose end nobody told, both as the history knows them.
+    `own_job`: for which the nodes are; empty: the one of Slurm in which this runs."""
+    own_job = own_job or os.environ.get("SLURM_JOB_ID", "")
     of_history = {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
     orchestrator = orchestrator_of(cluster) if cluster else None
     if orchestrator is None or cluster is None:
-        return OthersWork(maintained=of_history)
+        told_jobs = jobs_on_nodes(jobs, at)
+        return OthersWork(maintained=of_history, told_jobs=told_jobs, own_job=own_job)
     try:
         seen = orchestrator.observe()
     except OrchestratorError as error:
@@ -80,7 +96,7 @@ def others_work(cluster: config.Cluster | None, windows: Windows, at: float) -> 
     shown = open_windows(windows_seen(seen), at)
     return OthersWork(
         seen=seen,
-        own_job=os.environ.get("SLURM_JOB_ID", ""),
+        own_job=own_job,
         owner=owner_name(cluster),
         maintained=of_history | {node: sentence(window, at) for node, window in shown.items()},
     )
@@ -170,6 +186,13 @@ def _by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
     for node, reason in why.items():
         nodes[reason].append(node)
     return nodes
+
+
+def _job_told(job: Job) -> str:
+    return (
+        f"job {job.id} runs there since {moment(job.start)}, as it was told (if it is over:"
+        f" anubis tell job-ended --job {shlex.quote(job.id)})"
+    )
 
 
 def _job(id: str, jobs: Mapping[str, SeenJob]) -> str:

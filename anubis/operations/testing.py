@@ -52,6 +52,7 @@ def carried_out_tests(
         criteria=terms.criteria,
         tests=tests,
         partners=partners,
+        job=terms.job,
     )
     with ExitStack() as until_answered:
         try:

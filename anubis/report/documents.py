@@ -484,7 +484,7 @@ class ModelledMetricLine(TypedDict):
 class JobShown(TypedDict):
     id: str
     owner: str
-    """Empty: its orchestrator does not show whose it is."""
+    """Empty: its orchestrator does not show whose it is, or the job was told."""
     since: float | None
 
 

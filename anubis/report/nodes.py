@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anubis.core.lifecycle.events import SeenJob, SeenNode
-from anubis.core.past.status import Validation
+from anubis.core.past.status import Job, Validation
 from anubis.core.records import Judgement
 from anubis.core.text import one_line
 from anubis.report.tables import add_row, table
@@ -18,7 +18,7 @@ from anubis.store.holds import Hold
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import NodeLine
+    from anubis.report.documents import JobShown, NodeLine
 
 STANDINGS = (  # in the first line, in this order
     "under maintenance",
@@ -41,7 +41,8 @@ class NodeView:
     node: str
     cluster: str
     seen: SeenNode | None = None  # by the orchestrator; None: there is none, or it lacks the node
-    jobs: Mapping[str, SeenJob]
+    jobs: Mapping[str, SeenJob]  # as the orchestrator shows them
+    told_jobs: Sequence[Job] = ()  # as they were told, if no orchestrator shows the node
     hold: Hold | None = None
     last: Validation | None = None  # the last verdict on it
     judgement: Judgement = Judgement.UNKNOWN  # as a gate has it that runs nothing
@@ -69,7 +70,7 @@ def standing(view: NodeView) -> str:
         return "out of service by the history"
     if view.owes:
         return "owing an answer"
-    if view.jobs:
+    if view.jobs or view.told_jobs:
         return "at work"
     if view.hold:
         return "being measured"
@@ -98,9 +99,7 @@ def fields(view: NodeView) -> NodeLine:
         "sku": seen.sku if seen else "",
         "state": seen.state if seen else None,
         "is_up": seen.is_up if seen else None,
-        "jobs": [
-            {"id": id, "owner": job.owner, "since": job.started_at} for id, job in view.jobs.items()
-        ],
+        "jobs": list(_jobs(view)),
         "reason": seen.cordon if seen else "",
         "reason_by": seen.cordoned_by if seen else "",
         "reason_at": seen.cordoned_at if seen else None,
@@ -118,9 +117,17 @@ def fields(view: NodeView) -> NodeLine:
     }
 
 
+def _jobs(view: NodeView) -> Iterator[JobShown]:
+    for id, job in view.jobs.items():
+        yield {"id": id, "owner": job.owner, "since": job.started_at}
+    for told_job in view.told_jobs:
+        yield {"id": told_job.id, "owner": "", "since": told_job.start}
+
+
 def _work(view: NodeView, now: float) -> str:
     """Whose it is, and for how long it has run."""
     work = [_job(id, job, now) for id, job in view.jobs.items()]
+    work += [f"job {job.id}, {lasting(max(0.0, now - job.start))}" for job in view.told_jobs]
     return "; ".join([*work, *([view.hold.holder] if view.hold else [])]) or "-"
 
 

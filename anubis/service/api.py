@@ -405,6 +405,7 @@ async def answer_gate(house: House, request: Request) -> Response:
             policy=settings.policy,
             benchmarks=settings.benchmarks,
             cluster=wish.cluster,
+            job=wish.job,
         ),
         unknown_passes=wish.unknown_passes,
     )
@@ -424,6 +425,7 @@ def _start_tests(house: House, question: GateQuestion, cluster: str, asker: Aske
     words += ["--suite", settings.suite, "--policy", settings.policy]
     words += [word for folder in settings.benchmarks for word in ("--benchmarks", str(folder))]
     words += ["--on-unknown", "pass" if question.unknown_passes else "fail"]
+    words += [f"--job={question.terms.job}"] if question.terms.job else []
     if cluster in settings.clusters:
         words += ["--cluster", settings.clusters[cluster]]
     house.audit_now(asker, f"tests on {nodes} of {cluster}")

@@ -34,6 +34,8 @@ class GateRequest:
     """Whether a node may pass that no test could judge."""
     start_tests: bool = False
     """Start the tests that are missing, in a process of their own. Needs the scope act."""
+    job: str = ""
+    """The job that the nodes are for: told to run there, it keeps them from no test."""
 
     def __post_init__(self) -> None:
         if not 0 < self.duration_s <= LONGEST_JOB_S or math.isnan(self.duration_s):

@@ -228,7 +228,7 @@ class JobRows(Happenings[Job]):
     def __init__(self, database: Database, cluster: str) -> None:
         super().__init__(database, JOBS, cluster)
 
-    def running(self) -> list[Job]:
+    def unended(self) -> list[Job]:
         """Those of which nobody told the end: few, beside all that there were."""
         with self._database.reading() as connection:
             query = JOBS.select().where(JOBS.c.cluster == self._cluster, JOBS.c.ended_at.is_(None))

@@ -573,7 +573,7 @@ def test_a_sweep_keeps_within_its_budget_and_leaves_who_is_at_work_or_out_of_ser
         history.only().incidents.add(one for i in range(1, 8) for one in just_now(f"n{i}", "psu"))
         history.only().jobs.add(
             [
-                Job(id="1", nodes=("n7",), start=1e9),
+                Job(id="1", nodes=("n7",), start=soon - 7200),
                 Job(id="2", nodes=("n6",), start=1e9, end=1.1e9),
             ]
         )

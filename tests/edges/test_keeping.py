@@ -196,9 +196,9 @@ class Site:
         """Without a test."""
         return self.asked(*nodes).judged[nodes[0]]
 
-    def asked(self, *nodes, may_test=False):
+    def asked(self, *nodes, may_test=False, **more):
         programs = (self.desk.programs,)
-        terms = Terms(suite=self.suite, benchmarks=programs, cluster=self.cluster)
+        terms = Terms(suite=self.suite, benchmarks=programs, cluster=self.cluster, **more)
         return gate(nodes, 3600.0, terms, may_test=may_test, caller=self.caller)
 
     def mend(self):
@@ -259,6 +259,57 @@ def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
     assert kinds == ["open-ticket", "cordon", "cordon", "prove"]
     again = site.keep(owner=False)
     assert [action.id for action in again.actions] == [action.id for action in fleet.actions]
+
+
+def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site):
+    """As it was told: nobody shows jobs here."""
+    node = _good(site)
+    site.tell(NodeAdded(nodes=(node,)))
+    allocated = JobAllocated(nodes=(node,), duration_s=3600.0, job="17")
+    site.tell(allocated)
+    (shown,) = nodes([node], cluster=site.cluster, caller=site.caller)
+    assert standing(shown) == "at work"
+    assert [job.id for job in shown.told_jobs] == ["17"]
+    campaigns = _campaigns(site)
+    why = f'node "{node}" is left alone: job 17 runs there since .*tell job-ended --job 17'
+    for kind in (CampaignKind.VALIDATE, CampaignKind.SCAN, CampaignKind.ACCEPT):
+        with pytest.raises(OrchestratorError, match=why):
+            site.measure(kind, [node])
+    with pytest.raises(OrchestratorError, match=why):
+        site.asked(node, may_test=True)
+    site.keep(owner=False, test=Mode.ACT)
+    assert _campaigns(site) == campaigns, "nothing ran"
+    assert node not in _measured(site.measure(CampaignKind.VALIDATE))
+    site.tell(NodeAdded(nodes=(node,)))
+    assert site.asked(node, may_test=True, job="17").answer == "go"
+    site.tell(JobEnded(nodes=(), job="17"))
+    assert node in _measured(site.measure(CampaignKind.VALIDATE, [node]))
+
+
+def test_a_job_whose_end_nobody_tells_keeps_its_nodes_for_a_day_longer_than_planned(site):
+    node = _good(site)
+    site.tell(JobAllocated(nodes=(node,), duration_s=3600.0, job="17"))
+    site.tell(NodeAdded(nodes=(node,)))
+    site.later(86_400.0)
+    site.keep(owner=False, test=Mode.ACT)
+    with pytest.raises(OrchestratorError, match="job 17 runs there"):
+        site.measure(CampaignKind.VALIDATE, [node])
+    site.later(3600.0)
+    assert nodes([node], cluster=site.cluster, caller=site.caller)[0].told_jobs == ()
+    assert node in _measured(site.measure(CampaignKind.VALIDATE, [node]))
+    site.tell(NodeAdded(nodes=(node,)))
+    fleet = site.keep(owner=False, test=Mode.ACT)
+    assert states(fleet)[node] is State.IN_SERVICE, "the keeper could test it"
+    assert not fleet.lives[node].jobs
+
+
+def _measured(result):
+    return {node for run in result.view.executions for node in run.step.participants}
+
+
+def _campaigns(site):
+    with History.open(site.history) as history:
+        return [row.id for row in history.campaigns.newest(limit=99)]
 
 
 def test_a_turn_with_nothing_new_proposes_nothing_once_more(site):

@@ -6,17 +6,21 @@ All times are seconds since the epoch.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from anubis.core.arrays import Flags, Floats
+from anubis.core.clock import DAY_S, TOLERANCE_S
 from anubis.core.records import Judgement
 
 Times = npt.NDArray[np.float64]
+OVERDUE_S = DAY_S  # after its planned end a job whose end nobody told counts as over
+LONGEST_JOB_S = 30 * DAY_S  # if nobody told how long it is to run
 
 # --- what happens to a node ----------------------------------------------------------------
 
@@ -90,6 +94,23 @@ class Job:
 
     def __post_init__(self) -> None:
         _check_stretch(f'job "{self.id}"', self.start, self.end)
+
+    def is_running(self, at: float) -> bool:
+        """Until somebody tells its end, or a day after the end that was planned: who forgets to
+        tell it keeps its nodes from tests no longer."""
+        planned_s = LONGEST_JOB_S if self.planned_s is None else self.planned_s
+        until = self.start + planned_s + OVERDUE_S if self.end is None else self.end
+        return self.start - TOLERANCE_S <= at < until
+
+
+def jobs_on_nodes(jobs: Iterable[Job], at: float) -> dict[str, list[Job]]:
+    """By node, those that run there, as far as anybody told; the earliest first."""
+    running = sorted((job for job in jobs if job.is_running(at)), key=attrgetter("start", "id"))
+    on_node = defaultdict[str, list[Job]](list)
+    for job in running:
+        for node in job.nodes:
+            on_node[node].append(job)
+    return dict(on_node)
 
 
 def _check_stretch(whose: str, start: float, end: float | None) -> None:
