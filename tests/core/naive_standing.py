@@ -85,8 +85,8 @@ class _Trail:
     passed: dict[str, float] = field(default_factory=dict)
     counted: dict[str, float] = field(default_factory=dict)
     going_on: list[Incident | Repair] = field(default_factory=list)
-    defect: Validation | None = None  # the last that is not disproved
-    found_by: dict[str, str] = field(default_factory=dict)  # benchmarks, and in which campaigns
+    defects: list[Validation] = field(default_factory=list)  # that are not disproved
+    found_by: list[tuple[Validation, str]] = field(default_factory=list)  # defects, benchmarks
     debts: list[Unanswered] = field(default_factory=list)
     happened: float | None = None  # the last that was no result
 
@@ -106,9 +106,9 @@ class _Trail:
                 self._owe(record, at)
                 return
             case Validation():
-                self.defect = record
-                found_by = findings.get((record.campaign, record.node))
-                self.found_by.update(dict.fromkeys(found_by or record.benchmarks, record.campaign))
+                self.defects.append(record)
+                found_by = findings.get((record.campaign, record.node)) or record.benchmarks
+                self.found_by += [(record, name) for name in found_by]
             case Incident() | Repair() if kind == OVER:
                 self.going_on.remove(record)
             case Incident() | Repair():
@@ -131,11 +131,14 @@ class _Trail:
         if result.judgement is Judgement.HEALTHY:
             self.passed.update(dict.fromkeys(result.benchmarks, result.at))
             self.counted.update(dict.fromkeys(self.strength.counting(result), result.at))
-            for name in self.found_by.keys() & set(result.benchmarks):
-                if self.strength.is_enough(result.campaign, self.found_by[name], name):
-                    del self.found_by[name]
-            if not self.found_by:
-                self.defect = None
+            self.found_by = [
+                (defect, name)
+                for defect, name in self.found_by
+                if name not in result.benchmarks
+                or not self.strength.is_enough(result.campaign, defect.campaign, name)
+            ]
+            kept = [id(defect) for defect, _ in self.found_by]
+            self.defects = [defect for defect in self.defects if id(defect) in kept]
         left = []
         for debt in self.debts:
             names = [name for name in debt.benchmarks if not self._answers(result, debt, name)]
@@ -155,9 +158,10 @@ class _Trail:
                 return f'its incident "{incident.category}" is not over'
             case [Repair(), *_]:
                 return "its repair is not over"
-        if self.defect is None:
+        if not self.defects:
             return ""
-        why = f"it was defective in campaign {self.defect.campaign} ({self.defect.code})"
-        if 0 < len(self.found_by) <= MOST_OWED:
-            why += f" and has not passed {', '.join(sorted(self.found_by))} since"
+        why = f"it was defective in campaign {self.defects[-1].campaign} ({self.defects[-1].code})"
+        names = {name for _, name in self.found_by}
+        if 0 < len(names) <= MOST_OWED:
+            why += f" and has not passed {', '.join(sorted(names))} since"
         return why

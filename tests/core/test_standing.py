@@ -17,9 +17,10 @@ from anubis.core.past.events import (
     Notice,
     reported_incidents,
 )
-from anubis.core.past.standing import standing
+from anubis.core.past.standing import ANY, standing
 from anubis.core.past.status import Incident, Repair, Validation, defects_as_incidents
-from anubis.core.records import Judgement
+from anubis.core.past.strength import Strength
+from anubis.core.records import Demand, Judgement, Workload
 from anubis.operations.results import GateResult
 
 NOW = 8.0
@@ -51,12 +52,12 @@ def upgraded(at, *nodes):
     )
 
 
-def stand(*records, findings=None):
+def stand(*records, findings=None, strength=ANY):
     def of(kind):
         return [record for record in records if isinstance(record, kind)]
 
     kinds = (of(Incident), of(Repair), of(Notice))
-    return standing(of(Validation), findings or {}, *kinds, now=NOW)
+    return standing(of(Validation), findings or {}, *kinds, NOW, strength)
 
 
 # --- one rule at a time --------------------------------------------------------------------
@@ -192,8 +193,10 @@ ran = st.sampled_from([(), ("disk",), ("gemm",), BOTH])
 
 @st.composite
 def histories(draw):
-    """Up to eight records of every kind, around now; findings are a part of what was run."""
+    """Up to eight records of every kind, around now; findings are a part of what was run. And how
+    much each campaign asked for."""
     records, findings = [], {}
+    levels = {f"c{number}": draw(st.integers(1, 3)) for number in range(8)}
     for number in range(draw(st.integers(0, 8))):
         at, node = draw(instants), draw(a_node)
         match draw(
@@ -225,10 +228,22 @@ def histories(draw):
                 kind = {"incident": Incident, "repair": Repair}[stretch]
                 more = {"category": "gpu"} if kind is Incident else {}
                 records.append(kind(node=node, start=at, end=end, **more))
-    return records, findings
+    return records, findings, levels
 
 
-def may_go(node, records, findings):
+def strength_of(levels):
+    return Strength(
+        demands={
+            campaign: {
+                name: (Demand(workload=Workload.of(name, "1", {"n": level}), stronger_with=("n",)),)
+                for name in BOTH
+            }
+            for campaign, level in levels.items()
+        }
+    )
+
+
+def may_go(node, records, findings, levels):
     """By the rules, one after the other and without any order."""
     mine = [record for record in records if is_about(record, node)]
     stretches = [
@@ -248,19 +263,20 @@ def may_go(node, records, findings):
         and not any(start < result.at <= end for start, end in stretches)
     ]
     passes = [result for result in answers if result.judgement is HEALTHY]
-    if any(is_owed(result, answers) for result in results):
+    if any(is_owed(result, answers, levels) for result in results):
         return False
     shaken = [min(record.at, NOW) for record in mine if isinstance(record, Notice)]
     shaken += [min(fail.at, NOW) for fail in fails] + [end for _, end in stretches]
     proven = any(result.benchmarks and result.at > max(shaken, default=-1) for result in passes)
-    return proven and all(is_disproved(fail, passes, findings) for fail in fails)
+    return proven and all(is_disproved(fail, passes, findings, levels) for fail in fails)
 
 
-def is_owed(result, answers):
+def is_owed(result, answers, levels):
     """Whether anything that it left unanswered was neither passed later nor did not apply."""
     later = [answer for answer in answers if answer.at > min(result.at, NOW)]
     answered = {name for answer in later for name in answer.inapplicable}
-    answered |= {n for answer in later if answer.judgement is HEALTHY for n in answer.benchmarks}
+    passes = [answer for answer in later if answer.judgement is HEALTHY]
+    answered |= passed_by(passes, levels, result)
     return not answered >= set(result.owes)
 
 
@@ -268,25 +284,32 @@ def is_about(record, node):
     return node in (record.event.nodes if isinstance(record, Notice) else (record.node,))
 
 
-def is_disproved(fail, passes, findings):
+def is_disproved(fail, passes, findings, levels):
     owed = findings.get((fail.campaign, fail.node)) or fail.benchmarks
-    later = {
-        name for result in passes if result.at > min(fail.at, NOW) for name in result.benchmarks
+    later = [result for result in passes if result.at > min(fail.at, NOW)]
+    return passed_by(later, levels, fail) >= set(owed)
+
+
+def passed_by(passes, levels, earlier):
+    """By those that asked for no less."""
+    least = levels[earlier.campaign]
+    return {
+        name for result in passes if levels[result.campaign] >= least for name in result.benchmarks
     }
-    return later >= set(owed)
 
 
 @pytest.mark.long
 @settings(max_examples=400)
 @given(histories())
 def test_in_columns_it_is_what_going_through_every_entry_finds(history):
-    records, findings = history
+    records, findings, levels = history
 
     def of(kind):
         return [record for record in records if isinstance(record, kind)]
 
     kinds = (of(Validation), findings, of(Incident), of(Repair), of(Notice))
-    found, naive = standing(*kinds, now=NOW), naive_standing(*kinds, now=NOW)
+    strength = strength_of(levels)
+    found, naive = standing(*kinds, NOW, strength), naive_standing(*kinds, NOW, strength)
     assert (found, found.happened) == (naive, naive.happened)
 
 
@@ -296,8 +319,8 @@ def test_in_columns_it_is_what_going_through_every_entry_finds(history):
 def test_a_gate_that_tests_nothing_says_go_exactly_where_every_rule_allows_it(history):
     """Never with an open incident, an unproven repair, a pass that does not count, or a result
     from the future."""
-    records, findings = history
-    known = stand(*records, findings=findings)
+    records, findings, levels = history
+    known = stand(*records, findings=findings, strength=strength_of(levels))
     answer = GateResult(
         decision=None,
         judged={node: known.judgement(node) for node in NODES},
@@ -309,5 +332,29 @@ def test_a_gate_that_tests_nothing_says_go_exactly_where_every_rule_allows_it(hi
         doubt="",
         unknown_passes=False,
     ).answer
-    assert (answer == "go") is all(may_go(node, records, findings) for node in NODES)
+    assert (answer == "go") is all(may_go(node, records, findings, levels) for node in NODES)
     assert all(answer == "no-go" for node in NODES if node in known.unfit)
+
+
+levels_of_campaigns = st.integers(1, 3)
+some = st.sampled_from([("disk",), ("gemm",), BOTH])
+tests_run = st.tuples(st.sampled_from([HEALTHY, DEFECTIVE]), some, levels_of_campaigns)
+
+
+@settings(max_examples=300)
+@given(st.lists(tests_run, max_size=6))
+def test_a_node_is_out_until_each_of_its_defects_was_passed_by_what_asked_for_no_less(tests):
+    """Whatever found another defect of that name since."""
+    levels = {f"c{number}": level for number, (*_, level) in enumerate(tests)}
+    results = [
+        verdict_of(float(number), judged, ran=what, campaign=f"c{number}")
+        for number, (judged, what, _) in enumerate(tests)
+    ]
+    fails = [result for result in results if result.judgement is DEFECTIVE]
+    passes = [result for result in results if result.judgement is HEALTHY]
+    known = stand(*results, strength=strength_of(levels))
+    wrong = [fail for fail in fails if not is_disproved(fail, passes, {}, levels)]
+    if wrong:
+        assert f"in campaign {wrong[-1].campaign} (X)" in known.unfit["n1"]
+    else:
+        assert not known.unfit

@@ -272,15 +272,15 @@ class _Trail:
     strength: Strength
     passed: dict[str, float] = field(default_factory=dict)
     counted: dict[str, float] = field(default_factory=dict)
-    defect: Validation | None = None  # the last that is not disproved
-    found_by: dict[str, str] = field(default_factory=dict)  # benchmarks, and in which campaigns
+    # those that are not disproved, and what has to be passed for that
+    defects: list[tuple[Validation, set[str]]] = field(default_factory=list)
     owed: dict[tuple[str, str], Validation] = field(default_factory=dict)  # campaign, benchmark
     owed_since: dict[str, float] = field(default_factory=dict)  # by campaign
 
     def fail(self, result: Validation, findings: Mapping[tuple[str, str], Collection[str]]) -> None:
-        self.defect = result
+        """However little this one asks for, an earlier one stays."""
         found_by = findings.get((result.campaign, result.node)) or result.benchmarks
-        self.found_by.update(dict.fromkeys(found_by, result.campaign))
+        self.defects.append((result, set(found_by)))
 
     def owe(self, at: float, result: Validation) -> None:
         """Earlier passes say nothing of what was left unanswered since."""
@@ -294,11 +294,14 @@ class _Trail:
         """A pass that something has shaken since disproves an older defect, and answers what was
         owed, all the same."""
         passed = result.benchmarks if result.judgement is Judgement.HEALTHY else ()
-        for name in [name for name in self.found_by if name in passed]:
-            if self.strength.is_enough(result.campaign, self.found_by[name], name):
-                del self.found_by[name]
-        if not self.found_by and result.judgement is Judgement.HEALTHY:
-            self.defect = None
+        if self.defects and result.judgement is Judgement.HEALTHY:
+            for defect, found_by in self.defects:
+                found_by -= {
+                    name
+                    for name in found_by.intersection(passed)
+                    if self.strength.is_enough(result.campaign, defect.campaign, name)
+                }
+            self.defects = [(defect, left) for defect, left in self.defects if left]
         for campaign, name in list(self.owed):
             if name in result.inapplicable or (
                 name in passed and self.strength.is_enough(result.campaign, campaign, name)
@@ -330,9 +333,11 @@ class _Trail:
 
     def why_unfit(self) -> str:
         """Empty where it is not."""
-        if self.defect is None:
+        if not self.defects:
             return ""
-        why = f"it was defective in campaign {self.defect.campaign} ({self.defect.code})"
-        if 0 < len(self.found_by) <= MOST_OWED:
-            why += f" and has not passed {', '.join(sorted(self.found_by))} since"
+        last, _ = self.defects[-1]
+        why = f"it was defective in campaign {last.campaign} ({last.code})"
+        found_by = set[str]().union(*(names for _, names in self.defects))
+        if 0 < len(found_by) <= MOST_OWED:
+            why += f" and has not passed {', '.join(sorted(found_by))} since"
         return why
