@@ -841,6 +841,11 @@ class Campaign:
     created_at: float
     finished_at: float | None = None
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether its nodes are: then its executions are dated by a clock of their own."""
+        return self.executor == "simulated"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:

@@ -187,7 +187,7 @@ def carried_out(
             nodes = spared_nodes(brief, executor.nodes(), work, caller)
             plan = preparing.make_plan(brief, nodes, programs)
             cluster = identify(request.cluster, brief.setting.cluster)
-            campaign = _new_campaign(brief, plan, caller.clock(), executor, cluster.name)
+            campaign = _new_campaign(brief, plan, caller, executor, part)
 
             def begin() -> None:
                 enter(history, cluster, caller, [node.name for node in plan.nodes])
@@ -236,12 +236,12 @@ def resume_campaign(
 
 
 def _new_campaign(
-    brief: Brief, plan: Plan, now: float, executor: Executor, cluster: str
+    brief: Brief, plan: Plan, caller: Caller, executor: Executor, part: ClusterHistory
 ) -> Campaign:
     kind = brief.request.kind
-    return Campaign(
-        id=brief.request.name or new_name(kind, now),
-        cluster=cluster,
+    campaign = Campaign(
+        id=brief.request.name or new_name(kind, caller.clock()),
+        cluster=part.cluster,
         kind=kind,
         plan=plan,
         policy=brief.policy,
@@ -250,6 +250,9 @@ def _new_campaign(
         criteria=brief.criteria,
         created_at=executor.now(),
     )
+    if campaign.is_in_memory:  # what it shows was not so before it was ordered
+        return dataclasses.replace(campaign, created_at=time_in(part, caller).now)
+    return campaign
 
 
 def _unfinished(history: History, kind: CampaignKind, name: str | None) -> Campaign:
@@ -300,12 +303,11 @@ def _hold(
     nodes: Sequence[str] | None = None,
 ) -> AbstractContextManager[HeldNodes]:
     """Nobody else measures its nodes meanwhile; a fleet in memory is each campaign's own."""
-    in_memory = campaign.executor == "simulated"
     if nodes is None:
         nodes = [node.name for node in campaign.plan.nodes]
-    nodes = [] if in_memory else nodes
+    nodes = [] if campaign.is_in_memory else nodes
     part = history.of(campaign.cluster)
-    clock = caller.clock if in_memory else _steady_clock(part, caller)
+    clock = caller.clock if campaign.is_in_memory else _steady_clock(part, caller)
     return part.holds.hold(nodes, holder_of(campaign.id), clock, beginning)
 
 
@@ -329,8 +331,7 @@ def _drive(
     resumed: bool = False,
 ) -> CampaignResult:
     measured = list(history.executions.of(campaign.id))
-    in_memory = campaign.executor == "simulated"  # on a clock of its own
-    before = precedents(history, campaign, caller.clock() if in_memory else campaign.created_at)
+    before = precedents(history, campaign, campaign.created_at)
 
     def keep(batch: Sequence[Execution]) -> None:
         insist(partial(history.executions.record, campaign.id, batch), caller.remark)
@@ -383,7 +384,9 @@ def _drive(
 def _conclude(
     campaign: Campaign, outcome: CampaignOutcome, behind_s: float, history: History
 ) -> CampaignView:
-    created_at, finished_at = campaign.created_at + behind_s, outcome.finished_at + behind_s
+    finished_at = outcome.finished_at + behind_s
+    created_at = campaign.created_at + (0.0 if campaign.is_in_memory else behind_s)
+    created_at = min(created_at, finished_at)
     assessment, criteria = outcome.assessment, outcome.criteria
     history.assessments.conclude(campaign.id, assessment, criteria, finished_at, created_at)
     concluded = dataclasses.replace(
@@ -427,12 +430,11 @@ def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
 
 
 def _behind_s(campaign: Campaign, executor: Executor, history: History, caller: Caller) -> float:
-    """How far the executor's clock is behind. One in memory, on a clock of its own, is over now:
-    a gate finds it recent, and what happens to a node next comes after it. So is one that began
-    while this machine's clock was wrong."""
+    """How far the executor's clock is behind: one in memory is a clock of its own, and any may have
+    begun while this machine's clock was wrong. The campaign is over now: a gate finds it recent,
+    and what happens to a node next comes after it."""
     behind_s = time_in(history.of(campaign.cluster), caller).now - executor.now()
-    is_meant = campaign.executor == "simulated" or abs(behind_s) > TOLERANCE_S
-    return behind_s if is_meant else 0.0
+    return behind_s if campaign.is_in_memory or abs(behind_s) > TOLERANCE_S else 0.0
 
 
 @contextmanager

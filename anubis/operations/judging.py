@@ -48,7 +48,7 @@ def judge(
         intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
         parts = [_evidence(history, part, intact.of(part)) for part in pooled]
         evidence = joined(parts, caller)
-        before = precedents(history, evidence.campaign, _began(evidence.campaign))
+        before = precedents(history, evidence.campaign, evidence.campaign.created_at)
     chosen, executions = evidence.campaign, evidence.executions
     if len(pooled) > 1:
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
@@ -63,13 +63,6 @@ def judge(
         chosen, executions, evidence.lost, chosen.created_at, before=before
     )
     return intact.shown(view_of(chosen, executions, intact.judged(assessment), used))
-
-
-def _began(campaign: Campaign) -> float:
-    """What was over by then was before it. A fleet in memory is measured in no time, and filed as
-    over when it was: by its own clock it began long before."""
-    in_memory = campaign.executor == "simulated"
-    return campaign.finished_at if in_memory and campaign.finished_at else campaign.created_at
 
 
 def _of_fabric(campaign: Campaign) -> tuple[CriteriaSet, ...]:
@@ -181,7 +174,7 @@ def _judge_by_both(
     settled = latest(evidence.executions)
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits
-    before = precedents(history, campaign, _began(campaign))
+    before = precedents(history, campaign, campaign.created_at)
     by_old, by_new = (
         assess(
             measured,

@@ -77,11 +77,13 @@ class CampaignView:
     @property
     def duration_s(self) -> float:
         """Until it finished or, if it was cut short, until its last execution ended."""
-        end = self.campaign.finished_at
+        begin, end = self.campaign.created_at, self.campaign.finished_at
+        dated = [(e.started_at, e.duration_s) for e in self.executions if e.started_at]
+        if self.campaign.is_in_memory:
+            begin, end = min((at for at, _ in dated), default=begin), None
         if end is None:
-            ends = (e.started_at + e.duration_s for e in self.executions if e.started_at)
-            end = max(ends, default=self.campaign.created_at)
-        return max(0.0, end - self.campaign.created_at)
+            end = max((at + lasted_s for at, lasted_s in dated), default=begin)
+        return max(0.0, end - begin)
 
     @property
     def headline(self) -> str:

@@ -303,6 +303,19 @@ def test_a_job_whose_end_nobody_tells_keeps_its_nodes_for_a_day_longer_than_plan
     assert not fleet.lives[node].jobs
 
 
+def test_what_a_campaign_in_memory_shows_is_dated_after_it_was_ordered(site):
+    now = site.later()
+    machine = Caller(
+        history_url=site.history, clock=lambda: now, uptime=lambda: ("its machine", now)
+    )
+    view = site.measure(CampaignKind.VALIDATE, caller=machine).view
+    with History.open(site.history) as history:
+        kept = history.campaigns.get(view.campaign.id)
+    for campaign in (view.campaign, kept):
+        assert (campaign.created_at, campaign.finished_at) == (now, now)
+    assert view.duration_s > 9, "by the clock of the fleet"
+
+
 def _measured(result):
     return {node for run in result.view.executions for node in run.step.participants}
 
