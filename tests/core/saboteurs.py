@@ -62,7 +62,8 @@ from anubis.core.past.tracks import IncidentColumns
 from anubis.core.records import Judgement
 
 NODES = {**{f"n{i}": "h100" for i in range(8)}, **{f"m{i}": "a100" for i in range(4)}}
-SCOPES = ("fleet", "sku h100", "sku a100")
+JOBS = ("7", "8")
+SCOPES = ("fleet", "sku h100", "sku a100", *(f"job {job}" for job in JOBS))
 CATEGORIES = ("xid", "link")
 SOON_QUIET = 6  # turns: what one orders, the next one sees
 WINDOW = Window(name="w", begin=0.0, end=math.inf)
@@ -89,7 +90,8 @@ ACTING = KeepingPolicy(
 SPARING = replace(ACTING, spares={"h100": 2, "a100": 1})
 TIGHT = replace(SPARING, out_of_fleet=0.1, out_of_sku=0.2)
 PROPOSING = KeepingPolicy(out_of_job=1.0, spares={"h100": 1})
-POLICIES = (ACTING, SPARING, TIGHT, PROPOSING)
+OF_JOBS = replace(SPARING, out_of_fleet=1.0, out_of_sku=1.0, out_of_job=0.25)
+POLICIES = (ACTING, SPARING, TIGHT, PROPOSING, OF_JOBS)
 
 
 class Book:
@@ -108,13 +110,15 @@ class Book:
         self.retired = defaultdict(lambda: (False, -math.inf))
         self.shown = {}
         self.seen_at = self.waited_at = -math.inf
-        self.work = {}  # what was said last of its jobs: at, whether any runs; None: hard to say
+        self.work = {}  # what was said last of its jobs: at, which run; None: hard to say
+        self.ended = defaultdict(lambda: -math.inf)  # when a job of it did last, as it was told
         self.held = self.maintained = frozenset()
         self.ordered = {}  # the last order to each node that was not taken back: code, at
         self.surely_out = set()  # bad ever since they were ordered out
         self.cordoned = set()  # by their owner in our name, ever
         self.accepted = dict.fromkeys(SCOPES, 0)
         self.waiting = set()  # scopes of which a person was asked
+        self.may_wait = set()  # the same and jobs of which nobody can say whether they are over
 
     # --- what is told ---
 
@@ -136,12 +140,18 @@ class Book:
         """What was accepted falls with the nodes that are out."""
         for scope in SCOPES:
             self.accepted[scope] = min(self.accepted[scope], len(self.out(scope)))
+            if scope.startswith("job "):  # its breaker ends with it
+                if not self.inside(scope, surely=True):
+                    self.waiting.discard(scope)
+                if not self.inside(scope):
+                    self.may_wait.discard(scope)
 
     def _note(self, notice):
         at, event = notice.at, notice.event
         if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
             self.accepted[event.scope] = len(self.out(event.scope))
             self.waiting.discard(event.scope)
+            self.may_wait.discard(event.scope)
         for node in event.nodes:
             present, since = self.present[node]
             match event:
@@ -158,12 +168,13 @@ class Book:
                     self.repair_done[node] = max(at, self.repair_done[node])
                 case IncidentReported(category=category):
                     self.after[node].add((category, at))
-                case JobAllocated():
+                case JobAllocated(job=job):
                     known = self.work.get(node)
                     is_latest = known is not None and at > known[0]
-                    self.work[node] = (at, True) if is_latest else None
+                    self.work[node] = (at, known[1] | {job}) if is_latest else None
                 case JobEnded():
                     self.work[node] = None
+                    self.ended[node] = max(at, self.ended[node])
 
     def _judge(self, node, verdict, event):
         match verdict.judgement:
@@ -188,7 +199,8 @@ class Book:
             else:
                 if not present and event.at >= since:
                     self.present[node] = True, event.at
-                self.work[node] = event.at, bool(seen.jobs)
+                is_known = self.ended[node] < event.at or not seen.jobs
+                self.work[node] = (event.at, frozenset(seen.jobs)) if is_known else None
 
     def _turn(self, event):
         self.waited_at = event.at
@@ -255,21 +267,31 @@ class Book:
         seen = self.shown.get(node)
         return seen is not None and bool(seen.cordon) and not is_ours(seen.cordon)
 
-    def inside(self, scope):
+    def inside(self, scope, *, surely=False):
+        """Of a job: all that may run it, or that surely do."""
         return [
             node
-            for node, sku in NODES.items()
-            if self.is_there(node) and scope in ("fleet", f"sku {sku}")
+            for node in NODES
+            if self.is_there(node) and scope in self.scopes(node, surely=surely)
         ]
+
+    def scopes(self, node, *, surely=False):
+        work = self.work.get(node)
+        jobs = work[1] if work else () if surely else JOBS
+        return ["fleet", f"sku {NODES[node]}", *(f"job {job}" for job in jobs)]
 
     def out(self, scope):
         """All that may be, by the orders that were given."""
         codes = {node: code for node, (code, _) in self.ordered.items() if code not in NO_DEFECT}
         return [node for node in self.inside(scope) if node in codes and self.may_be_out(node)]
 
-    def share(self, scope):
-        share = self.policy.out_of_fleet if scope == "fleet" else self.policy.out_of_sku
-        return max(1, math.floor(share * len(self.inside(scope))))
+    def share(self, scope, *, surely=False):
+        share = {
+            "fleet": self.policy.out_of_fleet,
+            "sku": self.policy.out_of_sku,
+            "job": self.policy.out_of_job,
+        }[scope.partition(" ")[0]]
+        return max(1, math.floor(share * len(self.inside(scope, surely=surely))))
 
     # --- what must hold ---
 
@@ -317,11 +339,12 @@ class Book:
                     assert not self.incidents.get(node)
             case Notify(subject=subject, sentence=sentence) if "closes the breaker" in sentence:
                 self.waiting.add(subject)
+                self.may_wait.add(subject)
 
     def _check_share(self, node, waiting_before):
-        for scope in ("fleet", f"sku {NODES[node]}"):
+        for scope in self.scopes(node, surely=True):
             assert scope not in waiting_before, f"the breaker of {scope} is open"
-            out = [one for one in self.inside(scope) if one in self.surely_out]
+            out = [one for one in self.inside(scope, surely=True) if one in self.surely_out]
             assert len(out) <= self.accepted[scope] + self.share(scope), (scope, out)
 
     def check_shown(self, lives):
@@ -341,15 +364,15 @@ class Book:
                 continue
             if self.is_bad(node):
                 if code in ("", *NO_DEFECT):
-                    scopes = ("fleet", f"sku {NODES[node]}")
-                    assert any(self._is_full(scope) for scope in scopes), f"{node} is not out"
+                    may_be_full = any(map(self._may_be_full, self.scopes(node)))
+                    assert may_be_full, f"{node} is not out"
                 continue
             is_let_in = not seen.cordon and now - at >= self.policy.resent_s
             if is_let_in and code not in NO_DEFECT and not self.may_be_out(node):
                 self.ordered.pop(node, None)
 
-    def _is_full(self, scope):
-        return scope in self.waiting or len(self.out(scope)) >= self.share(scope)
+    def _may_be_full(self, scope):
+        return scope in self.may_wait or len(self.out(scope)) >= self.share(scope, surely=True)
 
 
 def _dated(event, now):
@@ -606,6 +629,13 @@ class World:
     def do_forget(self, node, category):
         self.incidents.pop((node, category), None)
 
+    def do_work(self, nodes):
+        """One job, on these nodes only."""
+        self.shown = {
+            node: replace(seen, jobs=(JOBS[0],) if node in nodes else ())
+            for node, seen in self.shown.items()
+        }
+
     def do_person(self, node, cordon):
         self.shown[node] = replace(self.shown[node], cordon=cordon)
 
@@ -638,7 +668,7 @@ class World:
 def check_counts(lives):
     """What is kept current is what counting anew comes to."""
     there = [life for life in lives.values() if life.is_there]
-    for scope in (*SCOPES, "job 7"):
+    for scope in SCOPES:
         inside = [life for life in there if scope in scopes(life)]
         out = [
             life for life in inside if life.must_be_out and life.out_code not in ("", *NO_DEFECT)
@@ -660,6 +690,7 @@ WEIGHTS = {
     "turn": 14, "blind_turn": 3, "quiet": 3, "look": 6, "lie": 3, "deaf": 2, "restart": 3,
     "again": 6, "answer": 10, "refuse": 2, "verdict": 10, "suspect": 3, "event": 22, "alert": 6,
     "resolve": 6, "forget": 1, "person": 3, "hold": 2, "maintain": 1, "jump": 1, "close": 5,
+    "work": 4,
 }  # fmt: skip
 
 
@@ -691,6 +722,8 @@ def _move(kind, chance):
             return kind, node, category
         case "person":
             return kind, node, chance.choice(["", "Jo: firmware"])
+        case "work":
+            return kind, tuple(chance.sample([*NODES], chance.choice([0, 2, 6, 10])))
         case "hold" | "maintain":
             return kind, nodes if chance.random() < 0.7 else ()
         case "jump":
@@ -702,7 +735,7 @@ def _move(kind, chance):
 
 
 def _event(node, category, chance):
-    job = chance.choice("78")
+    job = chance.choice(JOBS)
     nodes = (node,)
     events = [
         IncidentReported(nodes=nodes, category=category),
