@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
@@ -372,3 +373,29 @@ def test_no_two_modules_of_benchmarks_import_each_other():
 def test_benchmarks_and_anubis_are_bound_by_a_document_only():
     for file in (ROOT / "benchmarks").glob("*.py"):
         assert not {m for m in imports(file) if m.split(".")[0] == "anubis"}, file.name
+
+
+# --- clocks --------------------------------------------------------------------------------
+
+WALL_CLOCK = re.compile(r"\btime\.time\(\)|\bdatetime\.(now|today)\(|\bcaller\.clock\(\)")
+
+
+def unexplained_clocks(source: str) -> list[str]:
+    """Lines that read the wall clock, without a reason there or on the line above."""
+    lines = ["", *source.splitlines()]
+    return [
+        line.strip()
+        for above, line in pairwise(lines)
+        if WALL_CLOCK.search(line) and "# wall clock: " not in above + line
+    ]
+
+
+def test_whatever_reads_the_wall_clock_and_not_the_guarded_time_says_why():
+    """Anybody can set it; `operations.clusters.time_in` knows whether it can be right."""
+    found = {file.relative_to(ROOT): unexplained_clocks(file.read_text()) for file in FILES}
+    assert not {file: lines for file, lines in found.items() if lines}
+    assert unexplained_clocks("x\nnow = caller.clock()\nlast = time.time()") == [
+        "now = caller.clock()",
+        "last = time.time()",
+    ]
+    assert not unexplained_clocks("now = time.time()  # wall clock: of a file")

@@ -355,6 +355,7 @@ def _show_chores(standings: Sequence[ChoreStanding], *, as_json: bool) -> None:
     if as_json:
         answer.write_lines(map(chores.chore_line, standings))
         return
+    # wall clock: shown to a person, decides nothing
     for sentence in chores.sentences(standings, time.time()):
         print(sentence)
 
@@ -430,6 +431,7 @@ def _maintenance(
     if not nodes:
         raise UsageError("maintenance: of which nodes? name them after the event")
     end = amounts.instant(_needed(until, "--until", "maintenance"), "--until").timestamp()
+    # wall clock: whoever types it means their own
     begin = amounts.instant(begins, "--from").timestamp() if begins else time.time()
     try:
         return MaintenancePlanned(nodes=nodes, begin=begin, end=end, source=source, reason=reason)

@@ -24,4 +24,5 @@ def nodes(
     answer.write_paragraph(report.headline(views, views[0].cluster if views else cluster or ""))
     if views:
         print()
+        # wall clock: shown to a person, decides nothing
         report.show(views, time.time(), answer.screen())

@@ -53,7 +53,7 @@ def list_tokens(json: options.Json = False) -> None:
     made = anubis.tokens()
     if not made:
         say("no tokens yet: anubis token make NAME --scope read")
-    now = time.time()
+    now = time.time()  # wall clock: shown to a person, decides nothing
     for sentence in tokens.endings(made, now):
         say(sentence)
     if json:

@@ -180,6 +180,7 @@ def refusals(folder: Path) -> str:
 def ask_ranks(
     ranks: Sequence[LiveRank], *, deadline_s: float = DEADLINE_S, stacks: bool = True
 ) -> LiveLook:
+    # wall clock: logs and dumps are dated by it
     return LiveLook(at=time.time(), answers=tuple(_answers(ranks, deadline_s, stacks)))
 
 
@@ -231,7 +232,7 @@ def _note_ends(
     ranks: Sequence[LiveRank], met: Collection[int], gone: dict[int, float | None]
 ) -> None:
     """Of those that were gone before anybody looked, nobody knows since when."""
-    now = time.time()
+    now = time.time()  # wall clock: logs and dumps are dated by it
     for rank in ranks:
         if rank.rank not in gone and pulse_of(rank.pid) is Pulse.GONE:
             gone[rank.rank] = now if rank.rank in met else None

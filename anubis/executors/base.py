@@ -52,6 +52,7 @@ class SteadyClock:
     """
 
     def __init__(self) -> None:
+        # wall clock: read once, and counted on by one that nobody sets
         self._began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def now(self) -> float:

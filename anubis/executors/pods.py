@@ -301,6 +301,7 @@ def sweep(api: KubernetesApi, place: str) -> None:
     """What drivers that died left: pods that have ended, and those that never began."""
     for pod in api.items(f"{place}/pods", labelSelector=f"app={APP}"):
         phase, _ = state_of(pod)
+        # wall clock: the API server dates its pods by one
         age_s = time.time() - Fields(pod).moment("metadata", "creationTimestamp")
         if phase in ("Succeeded", "Failed") or (phase == "Pending" and age_s > ABANDONED_S):
             path = f"{place}/pods/{quote(name_of(pod), safe='')}"

@@ -55,7 +55,7 @@ def look(request: RayRequest) -> dict[str, Any]:
         "shm_free_bytes": shared.free if shared else 0,
         "nofile": hard_limit(resource.RLIMIT_NOFILE),
         **meet(request),
-        "time": time.time(),
+        "time": time.time(),  # wall clock: this is what is looked at
     }
 
 

@@ -50,7 +50,7 @@ def make_token(
     if lasts_s is not None and not 0 < lasts_s <= LONGEST_S:
         raise UsageError(f"a token for {lasts_s:g} s, expected a time of 10 years at most")
     secret = f"anubis_{secrets.token_urlsafe(32)}"
-    now = caller.clock()
+    now = caller.clock()  # wall clock: tokens are of no cluster
     with caller.history() as history:
         history.tokens.add(
             Token(
@@ -92,7 +92,7 @@ def tokens(caller: Caller = NOBODY) -> list[Token]:
 def revoke_token(name: str, caller: Caller = NOBODY) -> None:
     """A service that runs notices within seconds."""
     with caller.history() as history:
-        history.tokens.revoke(name, caller.clock())
+        history.tokens.revoke(name, caller.clock())  # wall clock: tokens are of no cluster
 
 
 def audit(last: int = 50, caller: Caller = NOBODY) -> list[AuditEntry]:

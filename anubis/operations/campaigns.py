@@ -105,6 +105,7 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
     """Nodes are looked up, nothing runs on them."""
     brief = preparing.read_request(request, caller)
     if request.nodes is None and is_brought_up(brief.setting.cluster):
+        # wall clock: only a plan, before the history is read
         work = others_work(brief.setting.cluster, {}, caller.clock())
         brief = spared(brief, work, caller)
     programs = brief.setting.programs()
@@ -240,7 +241,7 @@ def _new_campaign(
 ) -> Campaign:
     kind = brief.request.kind
     campaign = Campaign(
-        id=brief.request.name or new_name(kind, caller.clock()),
+        id=brief.request.name or new_name(kind, caller.clock()),  # wall clock: only a name
         cluster=part.cluster,
         kind=kind,
         plan=plan,

@@ -59,6 +59,7 @@ def enter(
     history: History, cluster: ClusterIdentity, caller: Caller, nodes: Collection[str] = ()
 ) -> ClusterHistory:
     """What is known of a cluster, which from now on the history knows."""
+    # wall clock: says since when it is known, decides nothing
     if sentence := history.clusters.enter(cluster, caller.clock(), nodes):
         caller.remark(sentence)
     return history.of(cluster.name)
@@ -142,6 +143,21 @@ def begin(history: History, name: str | None, caller: Caller) -> ClusterHistory:
     except ConfigError:
         cluster = named(name)
     return enter(history, cluster, caller)
+
+
+def now_in(name: str | None, caller: Caller) -> float:
+    """By the clock of the turns of a cluster, as far as the history knows it; nothing is entered.
+    A cluster that it does not know has no turns, so the wall clock is believed."""
+    with caller.history() as history:
+        names = history.clusters.names()
+        if name is None and len(names) == 1:
+            name = names[0]
+        elif name is not None and name not in names:
+            with suppress(ConfigError):
+                name = identify(name, config.cluster(name)).name
+        if name not in names:
+            return caller.clock()  # wall clock: there is no other
+        return time_in(history.of(name), caller).now
 
 
 def refuse_unreachable(cluster: str, name: str | None) -> None:

@@ -117,9 +117,9 @@ def owed_after(
     campaign: CampaignResult, decision: Decision, repertoire: Repertoire, caller: Caller
 ) -> Debts:
     """What nodes owe still once the tests have answered."""
-    now = max(caller.clock(), campaign.view.campaign.finished_at or 0.0)
     with caller.history() as history:
         part = history.of(decision.cluster)
+        now = max(time_in(part, caller).now, campaign.view.campaign.finished_at or 0.0)
         return past_of(part, now, repertoire, {*decision.nodes}).standing.owes
 
 

@@ -30,7 +30,7 @@ from anubis.core.errors import AnubisError, ConfigError, EvidenceError, UsageErr
 from anubis.core.judging.equality import NodeSettings
 from anubis.core.past.events import Notice, SuspicionRaised
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve
+from anubis.operations.clusters import resolve, time_in
 from anubis.operations.looking import LookRequest, take_looks
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.precedents import told_last
@@ -95,6 +95,7 @@ def diagnose_job(
     evidence = joined(
         JobEvidence(
             job=request.job,
+            # wall clock: logs and dumps are dated by it
             at=caller.clock() if request.at is None else request.at,
             collectors=frozenset(),
             ranks=ranks,
@@ -116,7 +117,7 @@ def diagnose_and_tell(
     of those that it knows of already."""
     with caller.history() as history:
         part = resolve(history, request.cluster, caller)
-        now = caller.clock() if request.at is None else request.at
+        now = time_in(part, caller).now if request.at is None else request.at
         past = part.diagnoses.since(now - config.diagnosis(request.policy).repeat_s)
         past = [entry for entry in past if not _is_of_same_trouble(entry, request)]
         around = surroundings(history, part, request.nodes, now, caller)

@@ -11,7 +11,7 @@ from anubis.core.past.logbook import Logbook
 from anubis.core.past.status import Instants, Statuses
 from anubis.core.past.traits import NodeTraits
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import look_up
+from anubis.operations.clusters import look_up, time_in
 from anubis.report.wording import names
 from anubis.risk import evaluation, files, learning
 from anubis.risk.choice import ModelChoice
@@ -61,9 +61,8 @@ def train_risk(
     caller: Caller = NOBODY,
 ) -> LearnedRisk:
     """The model of that name, or the one that wins by node and by time; kept in the file."""
-    cluster, logbook = _logbook(cluster, caller)
+    cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
-    at = caller.clock()
     spells = learning.spells_of(logbook, at)
     trained, provenance = learning.train(spells, seed, model, caller.doing)
     provenance = replace(provenance, trained_at=at)
@@ -80,9 +79,9 @@ def evaluate_risk(
     caller: Caller = NOBODY,
 ) -> ComparedRisk:
     """Compares the models; nodes in `ask` are kept out of training."""
-    cluster, logbook = _logbook(cluster, caller)
+    cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
-    spells, tell = learning.spells_of(logbook, caller.clock()), caller.doing
+    spells, tell = learning.spells_of(logbook, at), caller.doing
     learned, tested = named(spells, list(ask)) if ask else (spells, None)
     learned, traits = worth_learning(learned, tell)
     compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
@@ -103,7 +102,7 @@ def foresee(
     caller: Caller = NOBODY,
 ) -> NodeRisks:
     """What the trained model says of these nodes as they are now."""
-    cluster, logbook = _logbook(cluster, caller)
+    cluster, logbook, at = _logbook(cluster, caller)
     model, provenance = files.load(_model_file(file, cluster))
     if strangers := sorted(set(nodes) - set(logbook.nodes)):
         caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
@@ -113,7 +112,7 @@ def foresee(
         caller.remark(
             f"no other node of the {grouping} of {names(alone)} is known: it is as all are"
         )
-    statuses = logbook.statuses(Instants.now(list(nodes), caller.clock()), model.covariates)
+    statuses = logbook.statuses(Instants.now(list(nodes), at), model.covariates)
     return NodeRisks(
         cluster=cluster,
         statuses=statuses,
@@ -133,11 +132,11 @@ def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
         )
 
 
-def _logbook(cluster: str | None, caller: Caller) -> tuple[str, Logbook]:
-    """Of the named cluster or the only one, with its name."""
+def _logbook(cluster: str | None, caller: Caller) -> tuple[str, Logbook, float]:
+    """Of the named cluster or the only one, with its name, and what time it is there."""
     with caller.history() as history:
         part = look_up(history, cluster)
-        return part.cluster, part.experience.logbook()
+        return part.cluster, part.experience.logbook(), time_in(part, caller).now
 
 
 def _model_file(chosen: Path | None, cluster: str) -> Path:

@@ -28,7 +28,7 @@ from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
 from anubis.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import begin
+from anubis.operations.clusters import begin, now_in
 from anubis.operations.naming import new_name
 from anubis.report.wording import names
 from anubis.store.codec import dump
@@ -89,7 +89,7 @@ def import_csv(
             " digits, dots, dashes, underscores"
         )
     chosen = config.policy(policy)
-    table = foreign.read(file, mapping, caller.clock(), skip_wrong=skip_wrong)
+    table = foreign.read(file, mapping, now_in(cluster, caller), skip_wrong=skip_wrong)
     _tell_of_lines(table, caller)
     if table.wrong and not skip_wrong:
         raise UsageError(
@@ -137,6 +137,7 @@ def import_superbench_baseline(
         units=units,
         policy=config.policy(policy),
         anubis=__version__,
+        # wall clock: criteria are of no cluster
         created_at=datetime.fromtimestamp(caller.clock(), UTC).isoformat(timespec="seconds"),
     )
     return ImportedBaseline(criteria=criteria, left_out=tuple(left_out))
@@ -152,8 +153,8 @@ def import_incidents(
 ) -> ImportedIncidents:
     """A table or a list of events; `nodes` are all that were watched."""
     chosen = config.incident_mapping(mapping)
-    now = caller.clock()
-    taken = intake.take_in(records.read(file), chosen, f'"{file}"', now, nodes)
+    table, now = records.read(file), now_in(cluster, caller)
+    taken = intake.take_in(table, chosen, f'"{file}"', now, nodes)
     _tell(taken, caller)
     if not taken.incidents:
         raise UsageError(f'"{file}" has no usable incident: nothing was imported')
@@ -178,7 +179,7 @@ def report_incidents(
 ) -> ImportedIncidents:
     """What a monitor tells while it happens: records in JSON, as in a file. It says nothing of how
     long nodes were watched."""
-    chosen, now = config.incident_mapping(mapping), caller.clock()
+    chosen, now = config.incident_mapping(mapping), now_in(cluster, caller)
     taken = intake.take_in(records.parse(text, source), chosen, source, now)
     _tell(taken, caller)
     if not taken.incidents:
@@ -198,8 +199,7 @@ def import_nodes(
     caller: Caller = NOBODY,
 ) -> ImportedNodes:
     """Where nodes stand and what they are: rack, cage, sku, when they were installed."""
-    now = caller.clock()
-    table = records.read(file)
+    table, now = records.read(file), now_in(cluster, caller)
     taken = take_in_nodes(table, mapping or NodeMapping(), f'"{file}"', now)
     _tell(taken, caller)
     if not taken.traits:
@@ -233,7 +233,7 @@ def _keep(
 ) -> tuple[Campaign, Import]:
     """From when until when it was measured: now, if nobody says. What is in the history already,
     under whatever name the file had, is not kept again."""
-    now = caller.clock()
+    now = now_in(cluster, caller)
     since, until = span or (now, now)
     campaign = Campaign(
         id=new_name(CampaignKind.IMPORT, now),

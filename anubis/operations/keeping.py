@@ -283,6 +283,7 @@ class _Hand:
         seen = self._observe()
         time = self._time()
         at = time.now
+        self._part.holds.settle(at)
         terms = self._terms(Proof.FULL)
         repertoire = read_repertoire(terms)
         history = cache(partial(past_of, self._part, at, repertoire))  # if all of it is asked for

@@ -74,7 +74,7 @@ def follow_jobs(
         watching = replace(watching, settings=replace(watching.settings, interval_s=every_s))
     has_looked, memories = False, defaultdict[str, JobMemory](lambda: JobMemory(watching))
     while not caller.wants_stop():
-        due = caller.clock() + watching.settings.interval_s
+        due = time.monotonic() + watching.settings.interval_s
         try:
             yield _look(request, watching, caller, memories)
             has_looked = True
@@ -82,7 +82,7 @@ def follow_jobs(
             if not has_looked:
                 raise
             caller.remark(f"no look: {error}")
-        while not caller.wants_stop() and (left := due - caller.clock()) > 0:
+        while not caller.wants_stop() and (left := due - time.monotonic()) > 0:
             time.sleep(min(left, 1.0))
 
 

@@ -253,6 +253,7 @@ def _survey(request: CampaignRequest, caller: Caller) -> Survey | None:
         caller.remark(
             f"{len(surveyed.findings):,} remarks on the topology: anubis topology show lists them"
         )
+    # wall clock: shown to a person, decides nothing
     routes = routes_known(surveyed.fabric, time.time())
     if routes and request.crosses_fabric:
         caller.remark(f"routes: {routes}")

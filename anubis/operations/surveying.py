@@ -51,7 +51,7 @@ def inspect_fabric(
         inspection=Inspection(fabric=fabric, counters=counted),
         remarks=(*surveyed.findings, *remarks),
         placement=placement,
-        routes=routes_known(fabric, time.time()),
+        routes=routes_known(fabric, time.time()),  # wall clock: shown to a person, decides nothing
     )
 
 

@@ -88,6 +88,7 @@ def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: 
             f'the history has no nodes of cluster "{history.cluster}" yet: name them, or begin with'
             " anubis accept"
         )
+    history.holds.settle(at)
     out = busy_nodes(history, at) | past.standing.unfit.keys()
     out |= open_windows(past.windows, at).keys() | nodes_left_alone(history)
     return [node for node in candidates if node not in out]

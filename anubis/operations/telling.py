@@ -104,6 +104,7 @@ def _orders(
         answer = answers[place]
         if isinstance(answer, Receipt) and answer.is_new and is_order(telling.event):
             by = telling.by or caller.name()
+            # wall clock: the audit says what it showed
             yield order_entry(_in_words(telling.event), answer.cluster, by, caller.clock())
 
 

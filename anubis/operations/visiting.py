@@ -119,6 +119,7 @@ def examine_nodes(
 
 def _shown(file: config.RayCluster, caller: Caller) -> list[str]:
     """All that their orchestrator has; whoever works there is not disturbed by a look."""
+    # wall clock: only a look, before the history is read
     work = others_work(file, {}, caller.clock())
     if work.seen is None:
         raise UsageError(
@@ -136,11 +137,13 @@ def _visit(
     try:
         while queue or away:
             while queue and len(away) < AT_ONCE:
+                # wall clock: a node's own is compared with it
                 name, began = queue.pop(), time.time()
                 errand = sender.send(ways[name], name, order, folder / str(len(queue)))
                 away[name] = (errand, began)
             for name, (errand, began) in list(away.items()):
                 if errand.has_ended or time.monotonic() - errand.sent_at > VISIT_DEADLINE_S:
+                    # wall clock: a node's own is compared with it
                     yield name, check(ways[name], name, errand, (began, time.time()))
                     del away[name]
                     errand.close(time.monotonic())

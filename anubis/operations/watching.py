@@ -95,7 +95,7 @@ def look_at_job(
     memory: JobMemory | None = None,
 ) -> JobLook:
     """One look, at what these nodes reported up to now or up to that time."""
-    at = caller.clock() if until is None else until
+    at = caller.clock() if until is None else until  # wall clock: telemetry is dated by such clocks
     source = memory.source if memory else watching.source
     pulled = source.pull(nodes, at, watching.settings.known_s)
     since = None if ended else standing_still(pulled.telemetry, watching.settings.stalled_s)

@@ -217,6 +217,7 @@ def _pause(text: str) -> float:
 
 
 def _until_date(text: str) -> float:
+    # wall clock: its API server says until when, by such a clock
     return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
 
 

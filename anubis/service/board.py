@@ -78,6 +78,7 @@ class Board:
         if snapshot is None:
             with self._first:
                 return self._snapshot or self._renew()
+        # wall clock: a jump has the board renewed, and no more
         if abs(time.time() - snapshot.at) > RENEWED_S:
             self._asked_for.set()
         return snapshot
@@ -97,7 +98,7 @@ class Board:
         caller, before = self._caller, self._snapshot
         earlier = before.clusters if before else {}
         with caller.history() as history:
-            now = caller.clock()
+            now = caller.clock()  # wall clock: when it was read, decides nothing
             clusters = {
                 part.cluster: glance_at(part, time_in(part, caller), earlier.get(part.cluster))
                 for part in history.every()

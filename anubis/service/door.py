@@ -156,7 +156,7 @@ class Door:
             client = scope.get("client")
             self._audit.add(
                 AuditEntry(
-                    at=time.time(),
+                    at=time.time(),  # wall clock: the audit says what it showed
                     who=asker.token,
                     address=client[0] if client else "",
                     method=scope["method"][:20],
@@ -171,7 +171,7 @@ class Door:
         self._check_names(incoming)
         now, kept = time.monotonic(), await self._kept_tokens()
         token = matching(incoming.secret, kept) if incoming.secret else None
-        if token and not token.has_ended(time.time()):
+        if token and not token.has_ended(time.time()):  # wall clock: tokens are of no cluster
             self._know(incoming.address)
             return Asker(self._history, token.name, token.scopes)
         # a token that has ended closes the service still: nobody took it back

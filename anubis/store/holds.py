@@ -172,6 +172,15 @@ class Holds:
         finally:
             held.give_back()
 
+    def settle(self, now: float) -> None:
+        """Holds that are damaged, or that a wrong clock dated too late, end from now on: whoever
+        only reads them would never see that."""
+        with self._database.reading() as connection:
+            if not _damaged(connection, now):
+                return
+        with self._database.writing() as connection:
+            _settle_damaged(connection, now)
+
     def current(self, now: float) -> list[Hold]:
         """By node."""
         with self._database.reading() as connection:
@@ -200,15 +209,18 @@ def _can_be(hold: Hold, now: float) -> bool:
 
 def _settle_damaged(connection: sa.Connection, now: float) -> None:
     """From now on it is a hold that ends: it cannot keep its node for ever."""
-    rows = list(connection.execute(HOLDS.select()))
-    damaged = [
+    damaged = _damaged(connection, now)
+    settled = [HOLDS.row(_read(row, now), cluster=row.cluster) for row in damaged]
+    upsert(connection, HOLDS.table, settled, replace=True)
+
+
+def _damaged(connection: sa.Connection, now: float) -> list[sa.Row[Any]]:
+    return [
         row
-        for row in rows
+        for row in connection.execute(HOLDS.select())
         if row.until > now + LASTS_S + TOLERANCE_S
         or (not HOLDS.is_short_sound(row) and row.checksum is not None)
     ]
-    settled = [HOLDS.row(_read(row, now), cluster=row.cluster) for row in damaged]
-    upsert(connection, HOLDS.table, settled, replace=True)
 
 
 def holder_of(campaign_id: str) -> str:

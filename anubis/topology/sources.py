@@ -61,7 +61,7 @@ def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
     survey = _with(findings, text, f'what "{command[0]}" says', mapping)
     tables, odd = _live_tables()
     survey = replace(survey, findings=(*survey.findings, *odd))
-    now = time.time()
+    now = time.time()  # wall clock: dates a file, and decides nothing
     return _routed(_from("ibnetdiscover", now, survey), tables, f'"{forwarding.LIVE[0]}"', now)
 
 

@@ -316,6 +316,18 @@ def test_what_a_campaign_in_memory_shows_is_dated_after_it_was_ordered(site):
     assert view.duration_s > 9, "by the clock of the fleet"
 
 
+def test_a_hold_that_a_wrong_clock_dated_keeps_no_node_from_its_keeper_for_ever(site):
+    node = _good(site)
+    site.tell(NodeAdded(nodes=(node,)))
+    with (
+        History.open(site.history) as history,
+        history.only().holds.hold([node], "somebody else", lambda: site.now + 1e7),
+    ):
+        assert states(site.keep(**ACT))[node] is State.NEW, "somebody may measure there"
+        site.later(LASTS_S)
+        assert states(site.keep(**ACT))[node] is State.IN_SERVICE
+
+
 def _measured(result):
     return {node for run in result.view.executions for node in run.step.participants}
 
