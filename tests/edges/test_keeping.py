@@ -615,6 +615,13 @@ def fire(site, node, ended=0.0):
     report_incidents(text, "Alertmanager", **wanted)
 
 
+def test_an_alert_is_heard_also_while_the_wall_clock_says_that_it_is_yet_to_come(site):
+    site.keep(**ACT)
+    site.off_s = -3e7
+    fire(site, _good(site))
+    assert states(site.keep(**ACT))[_good(site)] is State.OUT
+
+
 def _moment(at):
     return datetime.fromtimestamp(at, UTC).isoformat()
 
