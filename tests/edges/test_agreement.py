@@ -1,9 +1,10 @@
 """Whatever became of a node, nobody contradicts another about it: its keeper, a gate, a sweep, the
-lists of nodes, pages and figures."""
+lists of nodes, and what the service answers: documents, pages and figures."""
 
 from __future__ import annotations
 
 import random
+import re
 from contextlib import suppress
 from dataclasses import replace
 
@@ -34,11 +35,12 @@ from anubis.operations.deciding import Terms
 from anubis.operations.glancing import glance_at
 from anubis.operations.nodes import nodes
 from anubis.operations.sweeping import sweep
-from anubis.service.board import Snapshot
+from anubis.service.board import Board
 from anubis.service.gauges import Gauges
 from anubis.store.history import History
 from tests.edges.desk import Desk
 from tests.edges.test_keeping import ACT, Site
+from tests.edges.visitor import Visitor, house_of, items, page
 
 FLEET = [f"n{i}" for i in range(1, 9)]
 HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN
@@ -67,6 +69,9 @@ class Life:
         self.moves: list[str] = []
         self.glance = None
         self.incidents = 0
+        self.board = Board(site.caller)
+        house = house_of(site.history)
+        self.visitor = Visitor(replace(house, board=self.board, gauges=Gauges(self.board.read)))
 
     def step(self) -> None:
         some = tuple(self.draw.sample(FLEET, self.draw.choice([1, 1, 2])))
@@ -183,6 +188,10 @@ class Life:
         assert self.glance.by_name == afresh.by_name, self.moves
         listed = {view.node: view for view in nodes(cluster=site.cluster, caller=site.caller)}
         swept, counted = self.swept(), dict.fromkeys(Judgement, 0)
+        self.board._renew()
+        documents = {line["node"]: line for line in items(self.visitor.ask("/v1/nodes"))}
+        tiles = dict(re.findall(r'aria-label="(\w+): ([\w-]+)"', page(self.visitor, "/")))
+        assert documents.keys() == tiles.keys() == afresh.by_name.keys()
         for node, glance in afresh.by_name.items():
             counted[glance.judgement] += 1
             life = fleet.lives[node]
@@ -195,17 +204,19 @@ class Life:
             assert answer in answers, said
             assert glance.judgement in judgements, f"{glance}\n{said}"
             assert bool(listed[node].unfit) is (glance.judgement is DEFECTIVE), said
+            judged, document = glance.judgement.value, documents[node]
+            assert (document["judgement"], document["why"]) == (judged, glance.why), said
+            assert tiles[node] == judged, said
+            shown = page(self.visitor, f"/nodes/{afresh.cluster}/{node}")
+            assert f'<span class="{judged}">{judged}</span>' in shown, said
+            assert f"<dt>state</dt><dd>{life.state.value}</dd>" in shown, said
             if is_swept is not None and node not in busy and not life.is_cordoned_by_others:
                 assert (node in swept) is is_swept, said
-        figures = Gauges(lambda: self._snapshot(afresh)).text().decode()
+        figures = self.visitor.ask("/metrics").text
         for judgement in (HEALTHY, DEFECTIVE, UNKNOWN):
             name = f'anubis_nodes{{cluster="{afresh.cluster}",judgement="{judgement.value}"}}'
             assert f"{name} {counted[judgement]}.0" in figures
         assert f'anubis_clock_doubted{{cluster="{afresh.cluster}"}} {bool(doubt):.1f}' in figures
-
-    def _snapshot(self, glance):
-        clusters = {glance.cluster: glance}
-        return Snapshot(at=self.site.now, clusters=clusters, campaigns=(), decisions=())
 
 
 @pytest.fixture
