@@ -182,10 +182,11 @@ def read_past(
     risk: Risk | None = None,
     offered: Iterable[Demand] = (),
     nodes: AbstractSet[str] | None = None,
+    standing: Standing | None = None,
 ) -> Past:
     """`risk`: a trained model; without one every node has the fleet's base rate. `offered`: what
     can be chosen now; only a pass that asked for as much counts for it. `nodes`: of which standing
-    and links are asked; None: of all."""
+    and links are asked; None: of all. `standing`: by the same terms, if it is known already."""
     recall = history.memory.recall
     happened = history.experience.happened(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
@@ -195,7 +196,7 @@ def read_past(
     told_by_now = happened.notices[: after(happened.notices, now)]
     incidents = recall(_with_reported, imported, reports(told_by_now))
     strength = _strength(history, findings, offered)
-    stand = standing_of(happened, findings, now, strength, nodes)
+    stand = standing or standing_of(happened, findings, now, strength, nodes)
     return Past(
         logbook=recall(logbook_of, *happened.logged),
         standing=stand,
@@ -235,9 +236,9 @@ def read_present(
     history: ClusterHistory,
     now: float,
     required: Iterable[Demand] = (),
-    recall: Callable[[Callable[[], LastingStanding]], Standing] = lambda read: read().standing,
+    recall: Callable[[ReadStanding], Standing] = lambda read: read(None).standing,
 ) -> Present:
-    """As `read_past` has it. `recall`: may know the standing already."""
+    """As `read_past` has it. `recall`: may know the standing already, or that of most nodes."""
     happened = history.experience.told()
     return Present(
         standing=recall(partial(_read_standing, history, now, required)),
@@ -250,22 +251,54 @@ def read_present(
 class LastingStanding:
     standing: Standing
     until: float  # then time alone changes it
+    required: str  # of a pass, so that it counts, whatever node it is of
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlierStanding:
+    """One that is so still, but for what bears on it since: some campaigns, and some notices."""
+
+    standing: LastingStanding
+    campaigns: AbstractSet[str]
+    notices: AbstractSet[str]
+
+
+ReadStanding = Callable[[EarlierStanding | None], LastingStanding]
 
 
 def _read_standing(
-    history: ClusterHistory, now: float, required: Iterable[Demand]
+    history: ClusterHistory,
+    now: float,
+    required: Iterable[Demand],
+    earlier: EarlierStanding | None,
 ) -> LastingStanding:
+    """With an earlier one only the nodes are looked at of which anything was told since."""
     happened = history.experience.bearing_on_standing(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
     strength = _strength(history, findings, required)
-    return LastingStanding(
-        standing=standing_of(happened, findings, now, strength), until=_next_change(happened, now)
-    )
+    asked = repr(sorted((name, sorted(map(repr, of))) for name, of in strength.required.items()))
+    if earlier and earlier.standing.required == asked:
+        nodes = _told_of(earlier, happened)
+        of_these = standing_of(happened, findings, now, strength, nodes)
+        stand = earlier.standing.standing.renewed(nodes, of_these)
+    else:
+        stand = standing_of(happened, findings, now, strength)
+    return LastingStanding(standing=stand, until=_next_change(happened, now), required=asked)
+
+
+def _told_of(earlier: EarlierStanding, happened: Happened) -> set[str]:
+    """Nodes of which anything was concluded or told since then."""
+    told = (n.event.nodes for n in happened.notices if n.id in earlier.notices)
+    concluded = (r.node for r in happened.validations if r.campaign in earlier.campaigns)
+    return {*concluded}.union(*told)
 
 
 def _next_change(happened: Happened, now: float) -> float:
-    """When a pass gets too old, or something is no longer dated in the future."""
+    """When a pass gets too old, or something is no longer dated in the future. What was left
+    unanswered in the future is owed since the instant at which it is looked at."""
     recent = happened.validations[since(happened.validations, now - LOOKED_BACK_S) :]
+    if any(result.owes for result in recent[after(recent, now) :]):
+        return now
     instants = [
         *happened.incidents.start.tolist(),
         *happened.incidents.end.tolist(),

@@ -13,7 +13,7 @@ from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
 from anubis.core.past.events import DefectPresumed, FleetEvent, JobAllocated, Notice, Tick
 from anubis.core.past.maintenance import open_windows
-from anubis.core.past.standing import Debts
+from anubis.core.past.standing import Debts, Standing
 from anubis.core.past.status import jobs_on_nodes
 from anubis.core.records import (
     BenchmarkSpec,
@@ -102,15 +102,16 @@ def past_of(
     at: float,
     repertoire: Repertoire,
     nodes: AbstractSet[str] | None = None,
+    standing: Standing | None = None,
 ) -> Past:
     """With the risk model that was trained for this cluster, if there is one. `nodes`: of which
-    alone it is asked."""
+    alone it is asked. `standing`: as `read_past` takes it."""
     file, offered = places.risk_file(history.cluster), repertoire.demands
     if not file.is_file():
-        return read_past(history, at, None, offered, nodes)
+        return read_past(history, at, None, offered, nodes, standing)
     from anubis.risk import trained
 
-    return read_past(history, at, trained.load(file), offered, nodes)
+    return read_past(history, at, trained.load(file), offered, nodes, standing)
 
 
 def owed_after(
@@ -185,17 +186,11 @@ def _partners(
         case JobAllocated() | Tick():
             own = list(event.nodes)
         case _:
-            not_free = busy_nodes(history, at) | nodes_left_alone(history)
+            not_free = busy_nodes(history, at) | history.keeping.left_alone()
             not_free |= open_windows(past.windows, at).keys()
             own = [node for node in past.standing.passed if node not in not_free]
     candidates = dict.fromkeys([*own, *terms.partners])
     return tuple(n for n in candidates if past.standing.judgement(n) is Judgement.HEALTHY)
-
-
-def nodes_left_alone(history: ClusterHistory) -> set[str]:
-    """Nodes that a person keeps from jobs, as the keeper saw them last, and those that are gone."""
-    lives = history.keeping.lives()
-    return {life.node for life in lives if life.is_cordoned_by_others or not life.is_there}
 
 
 def busy_nodes(history: ClusterHistory, at: float) -> set[str]:

@@ -49,13 +49,14 @@ from anubis.core.past.events import (
     Tick,
 )
 from anubis.core.past.maintenance import open_windows
+from anubis.core.past.standing import Standing
 from anubis.core.past.status import Job
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.hostlist import shortened
 from anubis.operations.admitting import order_entry
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, resolve, time_in
-from anubis.operations.deciding import Terms, decide, past_of, read_repertoire, weigh
+from anubis.operations.deciding import Repertoire, Terms, decide, past_of, read_repertoire, weigh
 from anubis.operations.kept_by import (
     ChosenPolicy,
     acting_process,
@@ -286,10 +287,10 @@ class _Hand:
         self._part.holds.settle(at)
         terms = self._terms(Proof.FULL)
         repertoire = read_repertoire(terms)
-        history = cache(partial(past_of, self._part, at, repertoire))  # if all of it is asked for
         conclusions = self._part.keeping.news().conclusions
-        verdicts = self._verdicts(conclusions, history(), at) if conclusions else []
-        present = history() if conclusions else present_of(self._part, at, repertoire)
+        present = present_of(self._part, at, repertoire)
+        history = cache(partial(past_of, self._part, at, repertoire, standing=present.standing))
+        verdicts = self._verdicts(conclusions, present.standing, repertoire, history, at)
         with self._part.keeping.turn(self._by, time) as turn:
             self._refuse_superseded()
             self.abide(turn, at)
@@ -372,7 +373,7 @@ class _Hand:
 
     def _waited(
         self,
-        past: Past | Present,
+        past: Present,
         in_incidents: Collection[str],
         time: Time,
         risk: Callable[[Sequence[str]], Mapping[str, float]],
@@ -397,9 +398,16 @@ class _Hand:
         )
 
     def _verdicts(
-        self, conclusions: Sequence[Conclusion], past: Past, at: float
+        self,
+        conclusions: Sequence[Conclusion],
+        standing: Standing,
+        repertoire: Repertoire,
+        past: Callable[[], Past],
+        at: float,
     ) -> list[VerdictReached]:
-        """Of campaigns that the keeper has not heard of."""
+        """Of campaigns that the keeper has not heard of. `past`: all of it, if it is asked for."""
+        if not conclusions:
+            return []
         tests = {
             action.campaign: action.command
             for action in self._part.keeping.open_actions()
@@ -407,7 +415,8 @@ class _Hand:
         }
         of_nodes = {c.campaign: self._history.assessments.of_nodes(c.campaign) for c in conclusions}
         latest = {v.node: c.campaign for c in conclusions for v in of_nodes[c.campaign]}
-        proven = self._proven(past, latest.keys(), at)
+        fit = tuple(node for node in latest if standing.counted.get(node))
+        proven = self._proven(fit, repertoire, past(), at) if fit else set[str]()
         return [
             VerdictReached(
                 at=conclusion.at,
@@ -417,8 +426,8 @@ class _Hand:
                     verdict.node: _concluded(
                         verdict,
                         tests.get(conclusion.campaign),
-                        is_fit=verdict.node not in past.standing.unfit,
-                        owes=verdict.node in past.standing.owes,
+                        is_fit=verdict.node not in standing.unfit,
+                        owes=verdict.node in standing.owes,
                         is_full=verdict.node in proven
                         and latest[verdict.node] == conclusion.campaign,
                     )
@@ -429,21 +438,19 @@ class _Hand:
             for conclusion in conclusions
         ]
 
-    def _proven(self, past: Past, nodes: Collection[str], at: float) -> set[str]:
-        """Nodes that passed all that would be chosen for new ones."""
-        counted = past.standing.counted
-        fit = tuple(node for node in nodes if counted.get(node))
-        if not fit:
-            return set()
-        terms = self._terms(Proof.FULL)
-        decision = weigh(NodeAdded(nodes=fit), terms, read_repertoire(terms), past, self._part, at)
+    def _proven(
+        self, nodes: tuple[str, ...], repertoire: Repertoire, past: Past, at: float
+    ) -> set[str]:
+        """Of these nodes, those that passed all that would be chosen for new ones."""
+        terms, counted = self._terms(Proof.FULL), past.standing.counted
+        decision = weigh(NodeAdded(nodes=nodes), terms, repertoire, past, self._part, at)
         missing = {
             node
             for test in decision.tests
             for node in test.nodes
             if test.benchmark not in counted[node]
         }
-        return {*fit} - missing
+        return {*nodes} - missing
 
     # --- having it done --------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from anubis.operations.deciding import (
     add,
     busy_nodes,
     keep,
-    nodes_left_alone,
     owed_after,
     past_of,
     read_repertoire,
@@ -90,5 +89,5 @@ def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: 
         )
     history.holds.settle(at)
     out = busy_nodes(history, at) | past.standing.unfit.keys()
-    out |= open_windows(past.windows, at).keys() | nodes_left_alone(history)
+    out |= open_windows(past.windows, at).keys() | history.keeping.left_alone()
     return [node for node in candidates if node not in out]

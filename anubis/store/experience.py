@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from hashlib import sha256
 from itertools import chain
 from operator import attrgetter, itemgetter
 from threading import Lock
@@ -93,6 +92,15 @@ class _Told:
     in_order: tuple[Notice, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class StandingMark:
+    """As long as it is the same, nothing has changed of what standing is made of."""
+
+    counted: str  # the tallies of incidents and of repairs
+    notices: Mapping[str, int | None]  # checksums by id
+    campaigns: Mapping[str, str]  # that are over, by id: where they stand, when and their checksum
+
+
 class Experience:
     """Of one cluster; only how long a benchmark takes is known from all of them. As long as it
     lives it reads again only what has changed: by the tallies of tables, and by the checksums of
@@ -151,17 +159,31 @@ class Experience:
             validations=validations,
         )
 
-    def standing_mark(self) -> str:
-        """As long as it is the same, nothing has changed of what standing is made of. Notices of
-        jobs are left out, which come with every turn."""
-        campaign = (campaigns.c.key, campaigns.c.id, campaigns.c.finished_at, campaigns.c.checksum)
+    def standing_mark(self) -> StandingMark:
+        """Notices of jobs are left out, which come with every turn, and so are campaigns that are
+        not over."""
+        campaign = (campaigns.c.id, campaigns.c.key, campaigns.c.finished_at, campaigns.c.checksum)
+        query = select(*campaign).where(*_ended_of(self._cluster))
         with self._database.reading() as connection:
             tallies = tallies_of(connection, self._cluster)
             counted = [tallies.get(kind.table.name) for kind in (INCIDENTS, REPAIRS)]
             notices = marks_apart_from_jobs(connection, self._cluster)
-            rows = connection.execute(select(*campaign).order_by(campaigns.c.key)).all()
-        text = repr([counted, notices, [tuple(row) for row in rows]])
-        return sha256(text.encode()).hexdigest()
+            rows = connection.execute(query.order_by(campaigns.c.key)).all()
+        return StandingMark(
+            counted=repr(counted),
+            notices=dict(notices),
+            campaigns={id: repr(rest) for id, *rest in rows},
+        )
+
+    def conclusions(self) -> Mapping[ConcludedMark, Sequence[Validation]]:
+        """What was read of campaigns so far."""
+        return self._concluded
+
+    def begin_with(self, conclusions: Mapping[ConcludedMark, tuple[Validation, ...]]) -> None:
+        """What another process has read of campaigns: only those that are others now are read."""
+        with self._one_reader:
+            if not self._concluded:
+                self._conclude(dict(conclusions))
 
     def _current(
         self,
@@ -220,13 +242,18 @@ class Experience:
         if marked.keys() != self._concluded.keys():
             new = {row.key: row for mark, row in marked.items() if mark not in self._concluded}
             of_campaign = _validations(connection, since, new)
-            self._concluded = {
-                mark: self._concluded.get(mark) or tuple(of_campaign[row.key])
-                for mark, row in marked.items()
-            }
-            every = chain.from_iterable(self._concluded.values())
-            self._validations = tuple(sorted(every, key=attrgetter("at", "node")))
+            self._conclude(
+                {
+                    mark: self._concluded.get(mark) or tuple(of_campaign[row.key])
+                    for mark, row in marked.items()
+                }
+            )
         return self._validations
+
+    def _conclude(self, concluded: dict[ConcludedMark, tuple[Validation, ...]]) -> None:
+        self._concluded = concluded
+        every = chain.from_iterable(concluded.values())
+        self._validations = tuple(sorted(every, key=attrgetter("at", "node")))
 
     def _by_campaign(
         self, connection: Connection, question: str, ask: Callable[[], A], more: object = None

@@ -34,7 +34,7 @@ from anubis.core.lifecycle.commands import (
 )
 from anubis.core.lifecycle.dating import ANY_TIME, Dating
 from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Debt, Life
+from anubis.core.lifecycle.life import Debt, Life, State
 from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
 from anubis.core.lifecycle.suspicions import KeptSuspicion, kept_suspicions
 from anubis.core.past.events import Notice, SuspicionRaised
@@ -50,6 +50,7 @@ from anubis.store.notices import NOTICES
 LISTED = 100  # actions
 NAMED_AT_ONCE = 16  # nodes of which the database picks the actions
 FEW = 500  # nodes that are asked for by name
+NOT_THERE = [state.value for state in (State.RETIRED, State.MAINTENANCE, State.LOST)]
 FORGOTTEN = (
     "what was known of its life is damaged in the history, so it has to prove itself again: look at"
     " anubis history check"
@@ -400,6 +401,15 @@ class KeeperState:
         with self._database.reading() as connection:
             return list(_lives(connection, self._cluster, nodes)[0].values())
 
+    def left_alone(self) -> set[str]:
+        """Nodes that a person keeps from jobs, as the keeper saw them last, and those that are
+        gone: few, beside all of them, which are not read."""
+        may_be = LIVES.c.state.in_(NOT_THERE) | LIVES.c.document.contains('"cordon":')
+        query = LIVES.select().where(LIVES.c.cluster == self._cluster, may_be)
+        with self._database.reading() as connection:
+            lives = _read_lives(connection, query)[0].values()
+        return {life.node for life in lives if life.is_cordoned_by_others or not life.is_there}
+
     def unheard_campaigns(self) -> frozenset[str]:
         """That were concluded since the last turn."""
         with self._database.reading() as connection:
@@ -560,6 +570,12 @@ def _lives(
     query = LIVES.select().where(LIVES.c.cluster == cluster).order_by(LIVES.c.node)
     if nodes is not None:
         query = query.where(LIVES.c.node.in_(sorted(nodes)))
+    return _read_lives(connection, query)
+
+
+def _read_lives(
+    connection: sa.Connection, query: sa.Select[Any]
+) -> tuple[dict[str, Life], list[str]]:
     read = LIVES.reader()
     lives, damaged = {}, []
     for row in connection.execute(query):

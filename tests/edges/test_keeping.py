@@ -48,7 +48,7 @@ from anubis.core.past.events import (
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
-from anubis.operations.deciding import Terms, nodes_left_alone
+from anubis.operations.deciding import Terms
 from anubis.operations.gate_text import sentence
 from anubis.operations.gating import gate
 from anubis.operations.glancing import standings
@@ -587,7 +587,7 @@ def test_nobody_meets_a_node_that_a_person_has_out_or_that_left_the_fleet(site):
     site.tell(OperatorSaid(order=Order.RETIRE, nodes=(second,)))
     site.keep(**ACT)
     with History.open(site.history) as history:
-        assert nodes_left_alone(history.only()) == {first, second}
+        assert history.only().keeping.left_alone() == {first, second}
 
 
 def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):

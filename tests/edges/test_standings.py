@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 
 from anubis import places
+from anubis.core.campaign import planning
+from anubis.core.errors import StoreError
 from anubis.core.past.events import FleetUpgraded, JobEnded, Notice, SuspicionRaised
 from anubis.core.past.status import Incident, Repair
 from anubis.core.records import (
     Assessment,
+    BenchmarkSpec,
     Campaign,
     CampaignKind,
+    Ended,
+    Execution,
     Judgement,
+    MetricSpec,
     Node,
     NodeVerdict,
-    Plan,
+    ParameterSpec,
     Policy,
+    Suite,
+    SuiteEntry,
+    Verdict,
 )
 from anubis.operations.standings import present_of
 from anubis.selector import LOOKED_BACK_S, read_present
@@ -32,8 +43,9 @@ REPERTOIRE = SimpleNamespace(demands=[])
 class Told:
     """A history to which something is told, some of it by clocks that are ahead."""
 
-    def __init__(self, history, rng):
+    def __init__(self, history, rng, file):
         self.history = history
+        self.file = file
         self.part = history.only()
         self.rng = rng
         self.now = 1.7e9
@@ -63,29 +75,70 @@ class Told:
         self.part.notices.add(Notice(id=f"e{self.number}", at=at, event=event))
 
     def conclude(self, at):
-        plan = Plan(
-            suite="s", nodes=tuple(Node(name=n, sku="x") for n in NODES), phases=(), specs=()
-        )
+        """Of some nodes, by either size of a benchmark that nobody can choose now."""
+        nodes = self.rng.sample(NODES, self.rng.randint(1, len(NODES)))
+        judgements = list(Judgement)[:3]
+        ended = {node: self.rng.choice(judgements) for node in nodes}
+        self.conclude_as(at, ended, self.rng.choice(SIZES))
+
+    def conclude_as(self, at, ended, size):
+        nodes, run = list(ended), plan(ended, size)
         name = f"c{self.number}"
         campaign = Campaign(
-            id=name, kind=CampaignKind.VALIDATE, plan=plan, policy=Policy(), executor="local",
+            id=name, kind=CampaignKind.VALIDATE, plan=run, policy=Policy(), executor="local",
             created_at=at,
         )  # fmt: skip
         self.history.campaigns.begin(campaign)
-        judgements = (Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN)
+        executions = [
+            Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, duration_s=1.0)
+            for step in planning.steps(run, 0, nodes)
+            if ended[step.participants[0]] is not Judgement.UNKNOWN
+        ]
+        self.history.executions.record(name, executions)
+        bad = [node for node in nodes if ended[node] is Judgement.DEFECTIVE]
+        found = tuple(
+            Verdict(
+                participants=(node,), benchmark="gemm", judgement=Judgement.DEFECTIVE, code="X",
+                reason="",
+            )
+            for node in bad
+        )  # fmt: skip
         verdicts = tuple(
-            NodeVerdict(node=node, judgement=self.rng.choice(judgements), code="X", reason="")
-            for node in NODES
+            NodeVerdict(node=node, judgement=ended[node], code="X", reason="") for node in nodes
         )
-        assessment = Assessment(alone=(), nodes=verdicts)
+        assessment = Assessment(alone=found, nodes=verdicts)
         self.history.assessments.conclude(name, assessment, (), finished_at=at)
+
+
+SIZES = (1, 2)
+
+
+def plan(nodes, size):
+    spec = BenchmarkSpec(
+        name="gemm",
+        version="1",
+        summary="",
+        stresses="",
+        reveals="",
+        level="micro",
+        scope="node",
+        duration_s=1.0,
+        metrics=(MetricSpec(name="rate", unit="1/s", direction="higher"),),
+        parameters=(ParameterSpec(name="size", type="int", default=1, more_is_stronger=True),),
+    )
+    suite = Suite(
+        name="s",
+        summary="",
+        benchmarks=(SuiteEntry(benchmark="gemm", parameters={"size": size}),),
+    )
+    return planning.plan(suite, [Node(name=n, sku="x") for n in nodes], {"gemm": spec})
 
 
 @pytest.fixture
 def told(tmp_path, monkeypatch):
     monkeypatch.setenv("ANUBIS_HOME", str(tmp_path))
     with History.open(str(tmp_path / "history.sqlite")) as history:
-        yield Told(history, random.Random(0))
+        yield Told(history, random.Random(0), tmp_path / "history.sqlite")
 
 
 def stands(told):
@@ -131,3 +184,29 @@ def test_it_is_read_once_while_nothing_bears_on_it_and_at_least_once_an_hour(tol
     place.write_text(place.read_text().replace("n1", "n9"))
     assert is_read_again()
     assert stands(told).standing == stands_by_all(told).standing
+
+
+def test_after_a_campaign_only_that_one_is_read_and_all_of_them_after_an_hour(told):
+    """What is gone of an older one is missed by whoever reads it."""
+    told.conclude(told.now - HOUR_S)
+    stands(told)
+    told.number += 1
+    with closing(sqlite3.connect(told.file)) as connection, connection:
+        connection.execute("DELETE FROM node_verdicts")
+    told.conclude(told.now - 60)
+    standing = stands(told).standing
+    with pytest.raises(StoreError):
+        stands_by_all(told)
+    assert standing.unfit.keys() <= set(NODES)
+    told.now += HOUR_S
+    with pytest.raises(StoreError):
+        stands(told)
+
+
+def test_what_found_a_defect_elsewhere_is_required_of_every_node(told):
+    told.conclude_as(told.now - 120, {"n1": Judgement.HEALTHY}, 1)
+    assert "gemm" in stands(told).standing.counted["n1"]
+    told.number += 1
+    told.conclude_as(told.now - 60, {"n2": Judgement.DEFECTIVE}, 2)
+    assert not stands(told).standing.counted
+    assert not stands_by_all(told).standing.counted

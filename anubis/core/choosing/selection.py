@@ -349,7 +349,7 @@ def choose(
         nonlocal left, total_s
         ends_s = busy_s[group] + menu.durations_s[benchmark]
         spent_s = total_s + menu.costs_s.item(benchmark)
-        if len(menu.groups[group]) * len(tested | {group}) > menu.budget.nodes:
+        if len(menu.groups[group]) * (len(tested) + (group not in tested)) > menu.budget.nodes:
             offered[group] = False
             return
         if not (

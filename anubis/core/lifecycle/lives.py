@@ -1,5 +1,5 @@
-"""The lives of a fleet. What is counted of them is kept current with each change, so that thousands
-are taken out at the cost of looking at each once."""
+"""The lives of a fleet. When something is counted of them, only those are counted again that have
+changed since, each once: thousands are told of, or taken out, at the cost of looking at each."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Lives(Mapping[str, Life]):
         self._new: Counter[str] = Counter()
         self._under_test: defaultdict[str, set[str]] = defaultdict(set)  # by test
         self._ready: defaultdict[str, set[str]] = defaultdict(set)  # spares, by sku
+        self._uncounted: dict[str, Life | None] = {}  # changed nodes, as they were counted last
         for life in lives:
             self._by_node[life.node] = life
-            self._count(life, 1)
+            self._uncounted[life.node] = None
 
     def __getitem__(self, node: str) -> Life:
         return self._by_node[node]
@@ -52,31 +53,43 @@ class Lives(Mapping[str, Life]):
         before = self._by_node.get(node)
         life = how(before or Life(node=node), *of, **by)
         if life is not before:
-            if before is not None:
-                self._count(before, -1)
             self._by_node[node] = life
-            self._count(life, 1)
+            self._uncounted.setdefault(node, before)
         return life
 
     def count(self, scope: str) -> ScopeCount:
+        self._recount()
         return ScopeCount(among=self._among[scope], out=self._out[scope], new=self._new[scope])
 
     def under_test(self, test: str) -> frozenset[str]:
+        self._recount()
         return frozenset(self._under_test.get(test, ()))
 
     def ready_spares(self, sku: str) -> frozenset[str]:
         """Proven, and kept from jobs until they are needed."""
+        self._recount()
         return frozenset(self._ready.get(sku, ()))
+
+    def _recount(self) -> None:
+        for node, before in self._uncounted.items():
+            if before is not None:
+                self._count(before, -1)
+            self._count(self._by_node[node], 1)
+        self._uncounted.clear()
 
     def _count(self, life: Life, by: int) -> None:
         if life.is_there:
+            is_out, is_new = life.is_taken_out, life.out_code == UNPROVEN
             for scope in scopes(life):
                 self._among[scope] += by
-                self._out[scope] += by * life.is_taken_out
-                self._new[scope] += by * (life.out_code == UNPROVEN)
+                if is_out:
+                    self._out[scope] += by
+                if is_new:
+                    self._new[scope] += by
         if life.trial is not None:
             _enter(self._under_test[life.trial.id], life.node, by)
-        if life.state is State.SPARE and life.cordon and life.cordoned_by_anubis:
+        is_kept_ready = life.is_reserve and life.cordon and life.cordoned_by_anubis
+        if is_kept_ready and life.state is State.SPARE:
             _enter(self._ready[life.sku], life.node, by)
 
 

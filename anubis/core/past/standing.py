@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import compress
 from operator import itemgetter
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from anubis.core.past.status import Incident, Repair, Times, Validation
 from anubis.core.past.strength import Strength
 from anubis.core.past.tracks import IncidentColumns, Track, ends, extreme, numbered
 from anubis.core.records import Judgement
+
+T = TypeVar("T")
 
 ANY = Strength()  # each pass counts by its name
 ANSWERS = (Judgement.HEALTHY, Judgement.NOT_APPLICABLE)
@@ -80,6 +83,22 @@ class Standing:
     early: frozenset[str]  # nodes with a pass that is dated in the future
     happened: Mapping[str, float] = field(default_factory=dict, compare=False)  # by node: when it
     # last was in an incident or a repair, or an event presumed a defect; what goes on, as of now
+
+    def renewed(self, nodes: AbstractSet[str], fresh: Standing) -> Standing:
+        """The same, but for these nodes, of which another one says all."""
+
+        def merged(before: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
+            return {node: kept for node, kept in before.items() if node not in nodes} | {**now}
+
+        return Standing(
+            passed=merged(self.passed, fresh.passed),
+            counted=merged(self.counted, fresh.counted),
+            unfit=merged(self.unfit, fresh.unfit),
+            owes=merged(self.owes, fresh.owes),
+            down=self.down - nodes | fresh.down,
+            early=self.early - nodes | fresh.early,
+            happened=merged(self.happened, fresh.happened),
+        )
 
     def doubting(self) -> Standing:
         """The same while nobody knows how old a pass is: none counts."""
