@@ -483,7 +483,8 @@ class Selector:
             yield (
                 f"a defect is presumed on {owing[0]}: {past.standing.why_unknown(owing[0])}{more}"
             )
-        unproven = [node for node in nodes if node not in {*past.standing.passed, *owing}]
+        known = {*past.standing.passed, *owing}
+        unproven = [node for node in nodes if node not in known]
         if past.doubt:
             yield f"no pass counts: {past.doubt}"
         elif unproven:

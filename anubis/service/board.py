@@ -66,6 +66,8 @@ class Board:
         self._thread = threading.Thread(target=self._keep, name="board", daemon=True)
 
     def start(self) -> None:
+        """Whoever reads first does not wait until ten thousand nodes are read."""
+        self._asked_for.set()
         self._thread.start()
 
     def stop(self) -> None:
@@ -125,7 +127,8 @@ class Board:
                 return
             began = time.monotonic()
             try:
-                self._renew()
+                with self._first:  # a first reader waits for this one, and reads no other
+                    self._renew()
                 self.trouble = ""
             except AnubisError as error:
                 self.trouble = str(error)
