@@ -276,21 +276,21 @@ def _read_standing(
     happened = history.experience.bearing_on_standing(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
     strength = _strength(history, findings, required)
-    asked = repr(sorted((name, sorted(map(repr, of))) for name, of in strength.required.items()))
-    if earlier and earlier.standing.required == asked:
+    demanded = repr(sorted((name, sorted(map(repr, of))) for name, of in strength.required.items()))
+    if earlier and earlier.standing.required == demanded:
         nodes = _told_of(earlier, happened)
         of_these = standing_of(happened, findings, now, strength, nodes)
         stand = earlier.standing.standing.renewed(nodes, of_these)
     else:
         stand = standing_of(happened, findings, now, strength)
-    return LastingStanding(standing=stand, until=_next_change(happened, now), required=asked)
+    return LastingStanding(standing=stand, until=_next_change(happened, now), required=demanded)
 
 
 def _told_of(earlier: EarlierStanding, happened: Happened) -> set[str]:
     """Nodes of which anything was concluded or told since then."""
-    told = (n.event.nodes for n in happened.notices if n.id in earlier.notices)
+    notices = (n.event.nodes for n in happened.notices if n.id in earlier.notices)
     concluded = (r.node for r in happened.validations if r.campaign in earlier.campaigns)
-    return {*concluded}.union(*told)
+    return {*concluded}.union(*notices)
 
 
 def _next_change(happened: Happened, now: float) -> float:
@@ -483,8 +483,8 @@ class Selector:
             yield (
                 f"a defect is presumed on {owing[0]}: {past.standing.why_unknown(owing[0])}{more}"
             )
-        known = {*past.standing.passed, *owing}
-        unproven = [node for node in nodes if node not in known]
+        explained = {*past.standing.passed, *owing}
+        unproven = [node for node in nodes if node not in explained]
         if past.doubt:
             yield f"no pass counts: {past.doubt}"
         elif unproven:

@@ -78,13 +78,13 @@ def present_of(part: ClusterHistory, at: float, repertoire: Repertoire) -> Prese
         if kept and kept.mark == mark and kept.is_current(at):
             return kept.standing.standing
         conclusions = _kept(Conclusions, beside) if kept else None
-        known = _validations(conclusions) if conclusions else {}
-        part.experience.begin_with(known)
+        validations = _validations(conclusions) if conclusions else {}
+        part.experience.begin_with(validations)
         fresh = read(_earlier(kept, mark, at) if kept else None)
-        read_at = kept.read_at if kept and known else at
+        read_at = kept.read_at if kept and validations else at
         now = KeptStanding(terms=terms, mark=mark, read_at=read_at, since=at, standing=fresh)
         _keep(now, place)
-        if (concluded := part.experience.conclusions()).keys() != known.keys():
+        if (concluded := part.experience.conclusions()).keys() != validations.keys():
             _keep(_conclusions(concluded), beside)
         return fresh.standing
 
@@ -142,9 +142,9 @@ def _kept(kind: type[T], place: Path) -> T | None:
     return None
 
 
-def _keep(what: object, place: Path) -> None:
+def _keep(record: object, place: Path) -> None:
     """A home that cannot be written costs time, and no answer."""
-    text = codec.dump(what)
+    text = codec.dump(record)
     with suppress(OSError, StoreError):
         place.parent.mkdir(parents=True, exist_ok=True)
         data = f"{sha256(text.encode()).hexdigest()}\n{text}".encode()
