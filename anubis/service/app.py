@@ -29,7 +29,7 @@ def application(house: House) -> Door:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         to_thread.current_default_thread_limiter().total_tokens = THREADS
-        parts = (house.trail, house.board, actor, house.turns)
+        parts = (house.trail, house.board, house.overviews, actor, house.turns)
         for part in parts:
             part.start()
         try:
@@ -38,7 +38,6 @@ def application(house: House) -> Door:
             for part in reversed(parts):
                 part.stop()
             house.gates.stop()
-            house.overviews.stop()
 
     house.gauges.watch(house.connections)
     app = FastAPI(

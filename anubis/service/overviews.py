@@ -128,6 +128,10 @@ def of_diagnoses(question: Question) -> Overview:
     )
 
 
+def _do_nothing() -> None:
+    """What a process has to do so that it has begun."""
+
+
 Inquiry = Callable[[Question], Overview]
 
 
@@ -143,9 +147,18 @@ class Overviews:
     def __init__(self, question: Question, *, in_process: bool = False) -> None:
         self._question = question
         self._in_process = in_process
-        self._executor: Executor | None = None  # begun when somebody asks
+        self._executor: Executor | None = None
         self._kept: dict[Inquiry, _Kept] = {}
         self._running: dict[Inquiry, asyncio.Task[Overview]] = {}
+
+    def start(self) -> None:
+        """To begin a process takes longer than most answers: it is there when somebody asks."""
+        self._begun().submit(_do_nothing)
+
+    def _begun(self) -> Executor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1) if self._in_process else beside()
+        return self._executor
 
     def stop(self) -> None:
         if self._executor:
@@ -166,12 +179,10 @@ class Overviews:
             raise Refused(503, "this takes longer than usual: ask again in a minute") from None
 
     async def _renew(self, ask: Inquiry) -> Overview:
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1) if self._in_process else beside()
         began = time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            overview = await loop.run_in_executor(self._executor, ask, self._question)
+            overview = await loop.run_in_executor(self._begun(), ask, self._question)
         except BrokenProcessPool:
             self._executor = None
             raise Refused(503, "the process that finds this out had ended: ask again") from None

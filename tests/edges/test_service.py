@@ -701,6 +701,20 @@ def test_only_the_service_that_acts_says_so(empty):
 # --- the pages --------------------------------------------------------------------------------
 
 
+def test_what_readers_see_is_read_when_the_service_starts_and_once(visitor):
+    board = visitor.house.board
+    board.start()
+    try:
+        deadline = time.monotonic() + 30
+        while board._snapshot is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        first = board._snapshot
+        assert first is not None
+        assert board.read() is first
+    finally:
+        board.stop()
+
+
 def test_pages_show_the_fleet_a_node_its_campaigns_and_decisions_without_a_script(visitor):
     visitor.ask("/v1/gate", "POST", json={"nodes": ["n1"], "duration_s": 3600})
     visitor.house.board._renew()
