@@ -64,6 +64,7 @@ from anubis.operations.past import campaigns as campaigns
 from anubis.operations.past import check_history as check_history
 from anubis.operations.past import clusters as clusters
 from anubis.operations.past import decisions as decisions
+from anubis.operations.past import forget_cluster as forget_cluster
 from anubis.operations.past import forget_import as forget_import
 from anubis.operations.past import imports as imports
 from anubis.operations.past import recall as recall

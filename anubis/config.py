@@ -370,7 +370,7 @@ def cluster(name: str) -> Cluster:
     for table in (document, document.get("fleet"), document.get("orchestrator")):
         _read_nodes_beside(table, path)
     written = document.get("keeping")
-    if isinstance(written, str) and _is_path(written):
+    if isinstance(written, str) and is_path(written):
         document["keeping"] = str(path.parent / written)
     is_real = document.get("executor") != "simulated"  # which nobody else owns
     owner = document.pop("orchestrator", None) if is_real else None
@@ -537,7 +537,7 @@ def _by_kind(
 
 def find(kind: str, name: str) -> Path:
     """The file that a name or a path on the command line means."""
-    if _is_path(name):
+    if is_path(name):
         path = Path(name)
         if not path.is_file():
             raise UnknownNameError(
@@ -545,15 +545,20 @@ def find(kind: str, name: str) -> Path:
                 f"a name without slash and suffix means one under configs/{kind}/"
             )
         return path
-    folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
-    files = {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
+    files = files_of(kind)
     if name not in files:
         shown = one_line(name)[:SHOWN]
         raise UnknownNameError(f"no configs/{kind}/{shown}.yaml; {did_you_mean(shown, files)}")
     return files[name]
 
 
-def _is_path(name: str) -> bool:
+def files_of(kind: str) -> dict[str, Path]:
+    """By the names that mean them; a site's own go before the shipped ones."""
+    folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
+    return {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
+
+
+def is_path(name: str) -> bool:
     return "/" in name or name.endswith((".yaml", ".yml"))
 
 

@@ -394,7 +394,8 @@ class Selector:
             partners=partners,
             assumed=(*outlook.assumed, *unmet),
         )
-        return decide(up, outlook, self.policy, at=at, together=together, budget=budget)
+        made = decide(up, outlook, self.policy, at=at, together=together, budget=budget)
+        return replace(made, down=tuple(down))
 
     def _outlook(self, event: FleetEvent, offered: Sequence[Offer], at: float) -> Outlook:
         past, policy = self.past, self.policy

@@ -97,6 +97,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "history campaigns": ("history campaigns --last 5",),
     "history clusters": ("history clusters",),
     "history rename": ("history rename local prod",),
+    "history forget-cluster": ("history forget-cluster prodd",),
     "history benchmarks": ("history benchmarks",),
     "history check": ("history check",),
     "history imports": ("history imports",),

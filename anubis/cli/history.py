@@ -139,6 +139,33 @@ def rename(
 
 
 @app.command(
+    name="forget-cluster",
+    help="Remove a cluster that was made by mistake, with all that was told of its nodes.",
+)
+def forget_cluster(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: anubis history clusters.")],
+    with_campaigns: Annotated[
+        bool,
+        typer.Option(
+            "--with-campaigns",
+            help="Also if campaigns were carried out or imported there: they go, with their"
+            " verdicts. Default: then nothing is removed.",
+        ),
+    ] = False,
+) -> None:
+    from anubis.report.wording import counted
+
+    gone = anubis.forget_cluster(name, with_campaigns=with_campaigns)
+    parts = (
+        counted(gone.campaigns, "campaign"),
+        counted(gone.incidents, "incident"),
+        counted(gone.events, "event"),
+        counted(gone.decisions, "decision"),
+    )
+    print(f"cluster {name} is forgotten, and with it {', '.join(parts)}")
+
+
+@app.command(
     help="What each benchmark has found, and how well it repeats. Coverage is its share of all "
     "known defects, by which the Selector chooses."
 )

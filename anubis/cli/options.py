@@ -62,8 +62,8 @@ ClusterTold = Annotated[
         "--cluster",
         "-c",
         metavar="NAME",
-        help="The cluster of these nodes; a new name begins a new one. Default: the only one that "
-        "the history knows.",
+        help="The cluster of these nodes: one that the history knows, or its file. Default: the "
+        "only one that the history knows.",
     ),
 ]
 Suite = Annotated[

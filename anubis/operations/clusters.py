@@ -7,12 +7,12 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from anubis import config, hostlist
+from anubis import config
 from anubis.core.clock import Time
-from anubis.core.errors import ConfigError, UsageError
+from anubis.core.errors import ConfigError, UnknownNameError, UsageError
 from anubis.core.records import UNNAMED, ClusterIdentity
 from anubis.operations.caller import Caller
-from anubis.operations.executing import ray_address, refuse_absent
+from anubis.operations.executing import ray_address
 from anubis.store.clusters import unknown
 from anubis.store.history import ClusterHistory, History
 
@@ -66,24 +66,42 @@ def enter(
 
 
 def find(
-    history: History, name: str | None, caller: Caller, nodes: Collection[str] = ()
+    history: History,
+    name: str | None,
+    caller: Caller,
+    nodes: Collection[str] = (),
+    *,
+    may_begin: bool = False,
 ) -> tuple[ClusterHistory, ClusterIdentity | None]:
     """What is known of the cluster that was named, by its file or as the history calls it; else of
     the only one that the history knows, or of this machine. And who it is, for the history to know
-    once the request is not refused any more; None: nothing new can be said of it."""
+    once the request is not refused any more; None: nothing new can be said of it.
+    `may_begin`: a name that neither has begins a cluster. Else it is refused."""
     names = history.clusters.names()
     if name is None and names:
         return history.only(), None
     try:
-        file = name or THIS_MACHINE
-        cluster = identify(file, config.cluster(file))
-    except ConfigError:
+        cluster = _of_file(name or THIS_MACHINE)
+    except ConfigError as error:
         if name in names:
-            return history.of(name), None
-        raise
+            return history.of(str(name)), None
+        if name is None or not _is_unheard_of(name, error):
+            raise
+        if not may_begin:
+            raise UsageError(unknown(name, names, config.files_of("clusters"))) from None
+        cluster = named(name)
     if UNNAMED in names:  # what it held without a cluster may be of this one
         return enter(history, cluster, caller, nodes), None
     return history.of(cluster.name), cluster
+
+
+def _of_file(name: str) -> ClusterIdentity:
+    return identify(name, config.cluster(name))
+
+
+def _is_unheard_of(name: str, error: ConfigError) -> bool:
+    """Where a file was named, it is its absence that is to be told."""
+    return isinstance(error, UnknownNameError) and not config.is_path(name)
 
 
 def resolve(
@@ -94,31 +112,6 @@ def resolve(
     return enter(history, cluster, caller, nodes) if cluster else part
 
 
-def refuse_strangers(
-    name: str | None, part: ClusterHistory, nodes: Collection[str], in_history: Collection[str]
-) -> None:
-    """Nodes of which nothing is known, and that the cluster cannot have, by its file."""
-    strangers = [node for node in nodes if node not in in_history]
-    if not strangers:
-        return
-    is_here = part.cluster == identify(THIS_MACHINE, config.cluster(THIS_MACHINE)).name
-    with suppress(ConfigError):
-        there = _all_nodes(config.cluster(name or (THIS_MACHINE if is_here else part.cluster)))
-        if there is not None:
-            refuse_absent(strangers, there)
-
-
-def _all_nodes(cluster: config.Cluster) -> list[str] | None:
-    """None: only its nodes can tell."""
-    match cluster:
-        case config.LocalCluster():
-            return [socket.gethostname()]
-        case config.SimulatedCluster():
-            return hostlist.expand(cluster.fleet.nodes)
-        case _:
-            return None
-
-
 def look_up(history: History, name: str | None) -> ClusterHistory:
     """The same for those who only look back: nothing is entered."""
     names = history.clusters.names()
@@ -126,23 +119,20 @@ def look_up(history: History, name: str | None) -> ClusterHistory:
         return history.only()
     if name not in names:
         with suppress(ConfigError):
-            name = identify(name, config.cluster(name)).name
+            name = _of_file(name).name
     if name not in names:
         raise UsageError(unknown(name, names))
     return history.of(name)
 
 
-def begin(history: History, name: str | None, caller: Caller) -> ClusterHistory:
-    """For what is told of nodes that nobody reaches: a name that is not known begins a cluster."""
-    if name is None:
-        return history.only()
-    if name in history.clusters.names():
-        return history.of(name)
-    try:
-        cluster = identify(name, config.cluster(name))
-    except ConfigError:
-        cluster = named(name)
-    return enter(history, cluster, caller)
+def of_import(
+    history: History, name: str | None, caller: Caller
+) -> tuple[ClusterHistory, ClusterIdentity | None]:
+    """As `find` has it, for what is told of nodes that nobody reaches: without a name and with
+    nothing known, it waits without a cluster for the first that it belongs to."""
+    if name is None or name in history.clusters.names():
+        return history.only() if name is None else history.of(name), None
+    return find(history, name, caller)
 
 
 def now_in(name: str | None, caller: Caller) -> float:

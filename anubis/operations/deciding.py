@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from anubis import catalog, config, places
 from anubis.core.campaign import planning
 from anubis.core.choosing.decision import Decision
 from anubis.core.choosing.selection import Budget
-from anubis.core.past.events import DefectPresumed, FleetEvent, JobAllocated, Notice, Tick
+from anubis.core.past.events import (
+    DefectPresumed,
+    FleetEvent,
+    JobAllocated,
+    NodeAdded,
+    Notice,
+    Tick,
+)
 from anubis.core.past.maintenance import open_windows
 from anubis.core.past.standing import Debts, Standing
 from anubis.core.past.status import jobs_on_nodes
@@ -27,10 +34,12 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import enter, resolve, time_in
+from anubis.operations.clusters import enter, find, time_in
 from anubis.operations.naming import new_name
 from anubis.operations.objecting import objections_in
 from anubis.operations.results import CampaignResult
+from anubis.operations.strangers import refuse_partners_of_themselves, refuse_strangers
+from anubis.operations.telling import note
 from anubis.selector import Past, Selector, offers, read_past
 from anubis.store.history import ClusterHistory, History
 
@@ -79,14 +88,28 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> 
     is kept: whoever asks about them next presumes a defect until they pass."""
     repertoire = read_repertoire(terms)
     with caller.history() as history:
-        part = resolve(history, terms.cluster, caller, event.nodes)
+        part, cluster = find(history, terms.cluster, caller, event.nodes)
+        refuse_nodes(part, event, terms, may_test=True)
         time = time_in(part, caller)
         at = time.now
-        if isinstance(event, DefectPresumed):
-            part.notices.add(Notice(id=new_name(event.kind, at), at=at, event=event))
-        past = past_of(part, at, repertoire).doubting(time.doubt)
-        past = past.objected(objections_in(part, event.nodes))
-        return decide(event, terms, repertoire, past, part, at)
+        with history.together():
+            if isinstance(event, DefectPresumed):
+                note([Notice(id=new_name(event.kind, at), at=at, event=event)], part)
+            past = past_of(part, at, repertoire).doubting(time.doubt)
+            past = past.objected(objections_in(part, event.nodes))
+            weighed = weigh(event, terms, repertoire, past, part, at)
+            decision = replace(weighed, cluster=part.cluster)
+            keep(decision, cluster, history, caller)
+        return decision
+
+
+def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_test: bool) -> None:
+    """Nodes and partners that the cluster does not have, unless they are added right now, and nodes
+    that are to be their own partners."""
+    added = event.nodes if isinstance(event, NodeAdded) else ()
+    nodes = [node for node in (*event.nodes, *terms.partners) if node not in added]
+    refuse_partners_of_themselves(event.nodes, terms.partners)
+    refuse_strangers(part, nodes, terms.cluster, may_be_reached=may_test)
 
 
 def read_repertoire(terms: Terms) -> Repertoire:

@@ -35,6 +35,7 @@ from anubis.operations.looking import LookRequest, take_looks
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.precedents import told_last
 from anubis.operations.running import nodes_of
+from anubis.operations.strangers import without_strangers
 from anubis.operations.surroundings import surroundings
 from anubis.operations.telling import note
 from anubis.report.diagnosis import DiagnosisView, headline, lines
@@ -123,6 +124,7 @@ def diagnose_and_tell(
         around = surroundings(history, part, request.nodes, now, caller)
         view = diagnose_job(request, caller, past=past, votes=told_last(part, now), around=around)
         notices = _suspicions(view, part, config.diagnosis(request.policy).categories)
+        notices = without_strangers(notices, part, request.cluster, caller)
         note(notices, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
             part.diagnoses.write(kept_of(view), details_of(view))

@@ -15,7 +15,7 @@ from anubis.core.past.maintenance import open_windows
 from anubis.core.past.standing import Debts, Standing, tell_debts
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import find, refuse_strangers, time_in
+from anubis.operations.clusters import find, time_in
 from anubis.operations.deciding import (
     USUAL,
     Terms,
@@ -24,6 +24,7 @@ from anubis.operations.deciding import (
     owed_after,
     past_of,
     read_repertoire,
+    refuse_nodes,
     weigh,
 )
 from anubis.operations.objecting import objections_in
@@ -50,11 +51,11 @@ def gate(
     repertoire = read_repertoire(terms)
     with caller.history() as history:
         part, cluster = find(history, terms.cluster, caller, nodes)
+        refuse_nodes(part, job, terms, may_test=may_test)
         time = time_in(part, caller)
         involved = {*nodes, *terms.partners}
         past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
         past = past.objected(objections_in(part, involved))
-        refuse_strangers(terms.cluster, part, nodes, past.logbook.nodes)
         weighed = weigh(job, terms, repertoire, past, part, time.now)
         decision = replace(weighed, cluster=part.cluster)
         standing = past.standing

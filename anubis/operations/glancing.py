@@ -158,7 +158,7 @@ def glance_at(
 
 
 def _why(stand: Standing, node: str) -> str:
-    return stand.unfit.get(node) or stand.why_unknown(node)
+    return stand.unfit.get(node) or stand.why_unknown(node) or stand.why_unproven(node)
 
 
 def _stale(

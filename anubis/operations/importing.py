@@ -28,10 +28,12 @@ from anubis.incidents import intake, records
 from anubis.incidents.intake import Intake, Note
 from anubis.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import begin, now_in
+from anubis.operations.clusters import enter, now_in, of_import
 from anubis.operations.naming import new_name
+from anubis.operations.strangers import no_such_node, strangers_among
 from anubis.report.wording import names
 from anubis.store.codec import dump
+from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Import
 from anubis.superbench import baseline as means
 from anubis.superbench.adoption import adopt
@@ -58,7 +60,7 @@ class ImportedBaseline:
 class ImportedIncidents:
     intake: Intake
     kept: Import
-    strangers: tuple[str, ...]  # nodes that a history which knew others did not know
+    strangers: tuple[str, ...]  # nodes that were not known before; of a monitor's none is kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +161,7 @@ def import_incidents(
     if not taken.incidents:
         raise UsageError(f'"{file}" has no usable incident: nothing was imported')
     with caller.history() as history:
-        part = begin(history, cluster, caller)
+        part = _entered(history, cluster, caller)
         before = {watch.node for watch in part.watches.all()}
         kept = history.imports.add(
             str(file.absolute()), now, part.cluster, taken.incidents, taken.watches
@@ -178,7 +180,7 @@ def report_incidents(
     caller: Caller = NOBODY,
 ) -> ImportedIncidents:
     """What a monitor tells while it happens: records in JSON, as in a file. It says nothing of how
-    long nodes were watched."""
+    long nodes were watched, and of nodes that the cluster does not have nothing is kept."""
     chosen, now = config.incident_mapping(mapping), now_in(cluster, caller)
     taken = intake.take_in(records.parse(text, source), chosen, source, now)
     _tell(taken, caller)
@@ -186,9 +188,19 @@ def report_incidents(
         left_out = "; ".join(map(_sentence, taken.left_out))
         raise UsageError(f"no usable incident in {source}: {left_out or 'it has no record'}")
     with caller.history() as history:
-        part = begin(history, cluster, caller)
+        part, new = of_import(history, cluster, caller)
+        named = list(dict.fromkeys(incident.node for incident in taken.incidents))
+        strangers = strangers_among(part, named, cluster)
+        if len(strangers) == len(named):
+            raise UsageError(no_such_node(strangers, part, cluster))
+        own = [incident for incident in taken.incidents if incident.node not in {*strangers}]
+        taken = dataclasses.replace(taken, incidents=tuple(own))
+        if new:
+            enter(history, new, caller)
         kept = history.imports.add(source, now, part.cluster, taken.incidents, ())
-    return ImportedIncidents(intake=taken, kept=kept, strangers=())
+    if strangers:
+        caller.remark(f'ignored: {names(strangers)}, not in cluster "{part.cluster}"')
+    return ImportedIncidents(intake=taken, kept=kept, strangers=tuple(strangers))
 
 
 def import_nodes(
@@ -205,11 +217,17 @@ def import_nodes(
     if not taken.traits:
         raise UsageError(f'"{file}" names no usable node: nothing was imported')
     with caller.history() as history:
-        part = begin(history, cluster, caller)
+        part = _entered(history, cluster, caller)
         watched = {watch.node for watch in part.watches.all()}
         kept = history.imports.add_traits(str(file.absolute()), now, part.cluster, taken.traits)
     untold = tuple(sorted(watched - {traits.node for traits in taken.traits}))
     return ImportedNodes(intake=taken, kept=kept, untold=untold)
+
+
+def _entered(history: History, cluster: str | None, caller: Caller) -> ClusterHistory:
+    """From now on the history knows it."""
+    part, new = of_import(history, cluster, caller)
+    return enter(history, new, caller) if new else part
 
 
 def _by_rules(
@@ -245,7 +263,8 @@ def _keep(
         created_at=since,
     )
     with caller.history() as history:
-        campaign = dataclasses.replace(campaign, cluster=begin(history, cluster, caller).cluster)
+        part = _entered(history, cluster, caller)
+        campaign = dataclasses.replace(campaign, cluster=part.cluster)
         before = history.campaigns.finished_in(campaign.setting, campaign.cluster)
         if before:
             caller.remark(f"the same was imported before: nothing is kept twice, see {before}")

@@ -9,6 +9,7 @@ from anubis.core.errors import ConfigError, UsageError
 from anubis.core.lifecycle.events import FleetSeen, SeenJob
 from anubis.core.past.maintenance import open_windows
 from anubis.core.past.status import jobs_on_nodes
+from anubis.core.records import Judgement
 from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, called, time_in
@@ -43,6 +44,7 @@ def nodes(
             f'cluster "{part.cluster}" has no node "{shortened(strangers)}", and its history knows'
             " none of that name"
         )
+    maintained = {name: _maintenance(name, time.now, past, seen) for name in shown}
     return [
         NodeView(
             node=name,
@@ -52,10 +54,11 @@ def nodes(
             told_jobs=() if _is_in(seen, name) else jobs.get(name, ()),
             hold=holds.get(name),
             last=last.get(name),
-            judgement=past.standing.judgement(name),
+            judgement=Judgement.UNKNOWN if maintained[name] else past.standing.judgement(name),
             unfit=past.standing.unfit.get(name, ""),
-            maintenance=_maintenance(name, time.now, past, seen),
+            maintenance=maintained[name],
             owes=past.standing.why_unknown(name),
+            unproven=past.standing.why_unproven(name),
         )
         for name in shown
     ]

@@ -23,6 +23,7 @@ from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.operations.evidence import read_intact
+from anubis.operations.kept_by import acting_process
 from anubis.operations.viewing import view_of
 from anubis.report import history as told
 from anubis.report.history import Happening
@@ -30,6 +31,7 @@ from anubis.report.view import CampaignView
 from anubis.report.wording import moment
 from anubis.selector import read_past
 from anubis.store.campaigns import CampaignRow
+from anubis.store.clusters import ForgottenCluster
 from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Forgotten, Import
 from anubis.store.soundness import Soundness
@@ -123,6 +125,26 @@ def rename_cluster(old: str, new: str, caller: Caller = NOBODY) -> None:
         history.clusters.rename(old, new)
     if (model := places.risk_file(old)).is_file():
         model.replace(places.risk_file(new))
+
+
+def forget_cluster(
+    name: str, *, with_campaigns: bool = False, caller: Caller = NOBODY
+) -> ForgottenCluster:
+    """One that was made by mistake, with what was told of its nodes and its risk model."""
+    with caller.history() as history:
+        part = history.of(name)
+        if name in history.clusters.names():
+            if keeper := acting_process(history, part, part.keeping.kept_by(or_none=True)):
+                raise UsageError(f'{keeper} keeps cluster "{name}": end it before')
+            if held := part.holds.current(time_in(part, caller).now):
+                raise UsageError(
+                    f'node "{shortened([hold.node for hold in held])}" of cluster "{name}" is held'
+                    f" by {held[0].holder}: wait until that ends"
+                )
+        forgotten = history.clusters.forget(name, with_campaigns=with_campaigns)
+    for file in (places.risk_file(name), places.standing_file(name)):
+        file.unlink(missing_ok=True)
+    return forgotten
 
 
 def decisions(

@@ -12,7 +12,7 @@ from anubis.core.past.events import Tick
 from anubis.core.past.maintenance import open_windows
 from anubis.core.past.standing import tell_debts
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, find, refuse_strangers, time_in
+from anubis.operations.clusters import THIS_MACHINE, find, time_in
 from anubis.operations.deciding import (
     USUAL,
     Terms,
@@ -22,6 +22,7 @@ from anubis.operations.deciding import (
     owed_after,
     past_of,
     read_repertoire,
+    refuse_nodes,
     weigh,
 )
 from anubis.operations.objecting import objections_in
@@ -44,12 +45,12 @@ def sweep(
     repertoire = read_repertoire(terms)
     with caller.history() as history:
         part, cluster = find(history, terms.cluster, caller, nodes or ())
+        refuse_nodes(part, Tick(nodes=tuple(nodes or ())), terms, may_test=True)
         time = time_in(part, caller)
         if time.doubt:
             caller.remark(time.doubt)
         past = past_of(part, time.now, repertoire).doubting(time.doubt)
         past = past.objected(objections_in(part))
-        refuse_strangers(terms.cluster, part, nodes or (), past.logbook.nodes)
         jobs = part.jobs.unended()
         work = others_work(_described(terms.cluster), past.windows, time.now, jobs)
         idle = Tick(nodes=tuple(without(_idle(nodes, past, part, time.now), work, caller)))

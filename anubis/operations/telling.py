@@ -3,9 +3,8 @@ repairs and watches."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from anubis.core.clock import Time
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
@@ -21,15 +20,15 @@ from anubis.core.past.events import (
     Order,
     SuspicionRaised,
 )
+from anubis.core.records import ClusterIdentity
 from anubis.hostlist import compress
 from anubis.operations.admitting import is_order, order_entry
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import resolve, time_in
+from anubis.operations.clusters import enter, find, time_in
 from anubis.operations.naming import new_name
+from anubis.operations.strangers import no_such_node, strangers_among
 from anubis.store.history import ClusterHistory, History
 from anubis.store.tokens import AuditEntry
-
-LONGEST_MAINTENANCE_S = 366 * 86_400.0
 
 LONGEST_MAINTENANCE_S = 366 * 86_400.0
 
@@ -77,23 +76,68 @@ def tell_all(
     """All in one transaction, because a commit takes longer than an event: for each its receipt,
     or why it was refused. Where the history fails, none of them is kept."""
     answers: dict[int, Receipt | AnubisError] = {}
-    parts: dict[str | None, ClusterHistory] = {}
-    notices: defaultdict[str | None, dict[int, Notice]] = defaultdict(dict)
+    addressed: dict[str | None, _Addressed] = {}
     with history.together():
         for place, telling in enumerate(tellings):
             name = telling.cluster
             try:
-                if name not in parts:
-                    parts[name] = resolve(history, name, caller, telling.event.nodes)
-                notices[name][place] = _notice(telling, time_in(parts[name], caller))
+                if name not in addressed:
+                    addressed[name] = _address(telling, history, caller)
+                addressed[name].take(place, telling, caller)
             except StoreError:
                 raise
             except AnubisError as error:
                 answers[place] = error
-        for name, placed in notices.items():
-            answers |= dict(zip(placed, note(list(placed.values()), parts[name]), strict=True))
+        for to in addressed.values():
+            answers |= to.refuse_strangers()
+            if not to.notices:
+                continue
+            if to.identity:
+                enter(history, to.identity, caller)
+            answers |= dict(zip(to.notices, note(list(to.notices.values()), to.part), strict=True))
         history.audit.add(_orders(tellings, answers, caller))
     return [answers[place] for place in range(len(tellings))]
+
+
+@dataclass
+class _Addressed:
+    """A cluster of which something is told, and what of it is to be kept."""
+
+    name: str | None  # as whoever tells calls it
+    part: ClusterHistory
+    identity: ClusterIdentity | None  # for the history to know; None: it does
+    notices: dict[int, Notice] = field(default_factory=dict)  # by their place in the batch
+
+    def take(self, place: int, telling: Telling, caller: Caller) -> None:
+        self.notices[place] = _notice(telling, time_in(self.part, caller))
+
+    def refuse_strangers(self) -> dict[int, AnubisError]:
+        """Notices of nodes that do not belong to it, unless others have added these before; looked
+        up together."""
+        events = {place: notice.event for place, notice in self.notices.items()}
+        nodes = {
+            node
+            for event in events.values()
+            if not isinstance(event, NodeAdded)
+            for node in event.nodes
+        }
+        strangers = {*strangers_among(self.part, nodes, self.name)}
+        refused: dict[int, AnubisError] = {}
+        for place, event in events.items():
+            if isinstance(event, NodeAdded):
+                strangers.difference_update(event.nodes)
+            elif new := [node for node in event.nodes if node in strangers]:
+                refused[place] = UsageError(no_such_node(new, self.part, self.name))
+                del self.notices[place]
+        return refused
+
+
+def _address(telling: Telling, history: History, caller: Caller) -> _Addressed:
+    """Nodes that are added may begin a cluster."""
+    event = telling.event
+    is_added = isinstance(event, NodeAdded)
+    part, identity = find(history, telling.cluster, caller, event.nodes, may_begin=is_added)
+    return _Addressed(telling.cluster, part, identity)
 
 
 def _orders(

@@ -14,7 +14,7 @@ from anubis.core.lifecycle.actions import LifeAction, Stage
 from anubis.core.lifecycle.commands import CloseTicket, OpenTicket
 from anubis.core.lifecycle.life import Debt, Life, State
 from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.lifecycle.reserve import next_in_line, reserve_of
+from anubis.core.lifecycle.reserve import next_in_line, reserve_of, wanted_here
 from anubis.core.records import Policy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
@@ -26,6 +26,7 @@ from anubis.store.history import ClusterHistory, History
 
 MOST_ACTIONS = 2000  # on tickets, that are looked at: the newest
 CLOSED = 50  # tickets that are shown
+NOBODY_SAYS = "no orchestrator shows which hardware its nodes have, so none of them becomes a spare"
 FIRST = 20  # of the nodes that come next as spares
 
 
@@ -166,8 +167,8 @@ def _buffers(
 ) -> Iterator[SpareBuffer]:
     """Of each sku of which the policy wants spares here, or nodes are kept as such."""
     here = {life.sku for life in lives}
-    skus = {sku for sku in keeping.spares if sku in here}
-    skus |= {life.sku for life in lives if life.is_reserve}
+    goals = wanted_here(keeping.spares, here) if lives else {}
+    skus = goals.keys() | {life.sku for life in lives if life.is_reserve}
     risk = _risk(part, keeping, lives, now) if skus else {}
     for sku in sorted(skus):
         reserve = reserve_of(sku, lives)
@@ -176,11 +177,12 @@ def _buffers(
         yield SpareBuffer(
             cluster=part.cluster,
             sku=sku,
-            target=keeping.spares.get(sku, 0),
+            target=goals.get(sku, 0),
             ready=tuple(_spare(life, life.proven_at) for life in ready),
             unproven=tuple(_spare(life, _chosen_at(life)) for life in reserve if life not in ready),
             next=tuple(life.node for life in free[:FIRST]),
             free=len(free),
+            note="" if any(here) else NOBODY_SAYS,
         )
 
 

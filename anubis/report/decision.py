@@ -33,7 +33,9 @@ def brief(decision: Decision) -> Iterator[str]:
 
 
 def _answer(decision: Decision) -> str:
-    nodes = f"{called(decision.nodes) if decision.nodes else 'no node'} ({decision.cluster})"
+    nodes = f"{called(decision.nodes or decision.down) or 'no node'} ({decision.cluster})"
+    if decision.down and not decision.nodes:
+        return f"run nothing on {nodes}: in an incident or a repair"
     if not decision.tests:
         why = "" if decision.is_bearable else f"; no {NOT_WORTH}"
         return f"run nothing on {nodes}{why}"
@@ -45,6 +47,8 @@ def _answer(decision: Decision) -> str:
 
 def _fall(decision: Decision) -> str:
     """What the tests, if they are passed, and what was measured lately make of the risk."""
+    if decision.down and not decision.nodes:
+        return "no risk is weighed: none of these nodes could take a job"
     p, left, accepted = map(chance, (decision.p, decision.remaining, decision.p0))
     risk = f"risk within {lasting(decision.horizon_s)}"
     if decision.p == 1 and decision.event != "job-allocated":
@@ -88,8 +92,8 @@ def _sentences(decision: Decision) -> Iterator[str]:
 
 
 def event_of(decision: Decision) -> str:
-    count = len(decision.nodes)
-    nodes = names(decision.nodes, NAMED) if count <= NAMED else f"{count:,} nodes"
+    every = (*decision.nodes, *decision.down)
+    nodes = names(every, NAMED) if len(every) <= NAMED else f"{len(every):,} nodes"
     nodes = nodes or "no node"
     match decision.event:
         case "node-added":

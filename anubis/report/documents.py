@@ -520,6 +520,8 @@ class NodeLine(TypedDict):
     """Until when it is under maintenance, and why; empty: it is not."""
     owes: str
     """Which benchmarks it left unanswered, and since when; empty: none."""
+    unproven: str
+    """What was told of it (an incident, an upgrade) since it passed anything; empty: nothing."""
 
 
 class HappenedLine(TypedDict):
@@ -679,6 +681,8 @@ class SparesLine(TypedDict):
     """Which nodes come next, the least at risk first."""
     free: int
     """How many nodes could become spares."""
+    note: str
+    """Why none can; empty: they can."""
 
 
 class ChoreLine(TypedDict):
@@ -837,6 +841,8 @@ class IncidentsLine(TypedDict):
     since: float
     until: float
     categories: Mapping[str, int]
+    ignored: Sequence[str]
+    """Nodes that the cluster does not have: nothing that a monitor tells of them is kept."""
 
 
 class NodesLine(TypedDict):

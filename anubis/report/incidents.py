@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from anubis.incidents.intake import Intake
 from anubis.store.imports import Import
 
 
-def fields(intake: Intake, added: Import, *, keeps_watches: bool = True) -> dict[str, object]:
-    """Whoever tells of one incident says nothing of how long nodes were watched."""
+def fields(
+    intake: Intake, added: Import, *, ignored: Sequence[str] = (), keeps_watches: bool = True
+) -> dict[str, object]:
+    """Whoever tells of one incident says nothing of how long nodes were watched. `ignored`: nodes
+    that the cluster does not have."""
     since, until = span(intake)
     return {
         "records": intake.records,
@@ -23,6 +27,7 @@ def fields(intake: Intake, added: Import, *, keeps_watches: bool = True) -> dict
         "since": since,
         "until": until,
         "categories": categories(intake),
+        "ignored": list(ignored),
         "left_out": {note.text: len(note.where) for note in intake.left_out},
         "taken": {note.text: len(note.where) for note in intake.remarks},
     }

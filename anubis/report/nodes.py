@@ -27,6 +27,7 @@ STANDINGS = (  # in the first line, in this order
     "down",
     "out of service by the history",
     "owing an answer",
+    "to be proven",
     "at work",
     "being measured",
     "kept for others",
@@ -49,6 +50,7 @@ class NodeView:
     unfit: str = ""  # why the history has it out of service
     maintenance: str = ""  # until when, and why
     owes: str = ""  # what it left unanswered, and since when
+    unproven: str = ""  # what was told of it that it has to disprove
 
 
 def headline(views: Sequence[NodeView], cluster: str) -> str:
@@ -70,6 +72,8 @@ def standing(view: NodeView) -> str:
         return "out of service by the history"
     if view.owes:
         return "owing an answer"
+    if view.unproven:
+        return "to be proven"
     if view.jobs or view.told_jobs:
         return "at work"
     if view.hold:
@@ -114,6 +118,7 @@ def fields(view: NodeView) -> NodeLine:
         "unfit": view.unfit,
         "maintenance": view.maintenance,
         "owes": view.owes,
+        "unproven": view.unproven,
     }
 
 
@@ -151,6 +156,7 @@ def _why_out(view: NodeView) -> str:
     if view.maintenance:
         return view.maintenance
     if seen is None or not seen.cordon:
-        return view.unfit or view.owes or (seen.meaning if seen else "") or "-"
+        why = view.unfit or view.owes or view.unproven
+        return why or (seen.meaning if seen else "") or "-"
     whose = f" ({seen.cordoned_by})" if seen.cordoned_by else ""
     return f"{one_line(seen.cordon)}{whose}"

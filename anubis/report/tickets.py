@@ -86,6 +86,7 @@ class SpareBuffer:
     unproven: tuple[Spare, ...]
     next: tuple[str, ...]  # of those that are free, the first
     free: int
+    note: str = ""  # why there can be none
 
     @property
     def lacks(self) -> int:
@@ -154,6 +155,7 @@ def spares_line(buffer: SpareBuffer) -> str:
         "unproven": [_spare_fields(spare) for spare in buffer.unproven],
         "next": buffer.next,
         "free": buffer.free,
+        "note": buffer.note,
     }
     return json_line("spares", fields)
 
@@ -204,6 +206,8 @@ def to_do(tickets: Sequence[Ticket], buffers: Iterable[SpareBuffer]) -> Iterator
 
 def _lack(buffer: SpareBuffer) -> str:
     head = f"{buffer.sku or 'sku unknown'} lacks {counted(buffer.lacks, 'spare')}"
+    if buffer.note:
+        return f"{head}: {buffer.note}."
     if buffer.unproven:
         return f"{head}: {names([s.node for s in buffer.unproven], NAMED)} to be proven."
     if buffer.next:

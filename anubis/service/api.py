@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from anubis.core.lifecycle.actions import LifeAction
-from anubis.core.past.events import KEPT
+from anubis.core.past.events import KEPT, NodeAdded
 from anubis.core.records import Judgement
 from anubis.operations.deciding import Terms
 from anubis.operations.diagnosed import kept_diagnosis
@@ -32,7 +32,7 @@ from anubis.service.board import Snapshot
 from anubis.service.gates import GateQuestion
 from anubis.service.house import House
 from anubis.service.overviews import (
-    Overview,
+    Inquiry,
     of_diagnoses,
     of_fabric,
     of_looks,
@@ -244,6 +244,7 @@ async def list_nodes(
     limit: LimitQuery = 1000,
     offset: OffsetQuery = 0,
 ) -> Response:
+    await house.refuse_unknown_cluster(cluster)
     snapshot = await house.read()
     chosen = [
         glance
@@ -285,6 +286,7 @@ async def actions_of(house: House, cluster: str, node: str, limit: int) -> list[
 async def list_campaigns(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 50, offset: OffsetQuery = 0
 ) -> Response:
+    await house.refuse_unknown_cluster(cluster)
     snapshot = await house.read()
     chosen = [row for row in snapshot.campaigns if cluster in (None, row.cluster)]
     lines = map(campaign_line, chosen[offset : offset + limit])
@@ -306,6 +308,7 @@ def show_report(house: House, campaign: PathName, request: Request) -> Response:
 async def list_decisions(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 20, offset: OffsetQuery = 0
 ) -> Response:
+    await house.refuse_unknown_cluster(cluster)
     snapshot = await house.read()
     chosen = [made for made in snapshot.decisions if cluster in (None, made.cluster)]
     lines = map(decisions.line, chosen[offset : offset + limit])
@@ -315,31 +318,31 @@ async def list_decisions(
 async def list_tickets(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
 ) -> Response:
-    return _some(await house.overviews.read(of_tickets), "ticket", cluster, limit, offset)
+    return await _some(house, of_tickets, "ticket", cluster, limit, offset)
 
 
 async def list_spares(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
 ) -> Response:
-    return _some(await house.overviews.read(of_tickets), "spares", cluster, limit, offset)
+    return await _some(house, of_tickets, "spares", cluster, limit, offset)
 
 
 async def list_risks(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
 ) -> Response:
-    return _some(await house.overviews.read(of_risk), "node-risk", cluster, limit, offset)
+    return await _some(house, of_risk, "node-risk", cluster, limit, offset)
 
 
 async def list_fabrics(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
 ) -> Response:
-    return _some(await house.overviews.read(of_fabric), "fabric", cluster, limit, offset)
+    return await _some(house, of_fabric, "fabric", cluster, limit, offset)
 
 
 async def list_looks(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
 ) -> Response:
-    return _some(await house.overviews.read(of_looks), "watch", cluster, limit, offset)
+    return await _some(house, of_looks, "watch", cluster, limit, offset)
 
 
 def show_look(house: House, cluster: PathName, job: PathName, request: Request) -> Response:
@@ -358,8 +361,7 @@ def find_look(cluster: str, job: str, request: Request) -> LookDetails:
 async def list_diagnoses(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
 ) -> Response:
-    overview = await house.overviews.read(of_diagnoses)
-    return _some(overview, "diagnosed", cluster, limit, offset)
+    return await _some(house, of_diagnoses, "diagnosed", cluster, limit, offset)
 
 
 def show_diagnosis(
@@ -382,7 +384,11 @@ def find_diagnosis(
     return kept
 
 
-def _some(overview: Overview, kind: str, cluster: str | None, limit: int, offset: int) -> Response:
+async def _some(
+    house: House, inquiry: Inquiry, kind: str, cluster: str | None, limit: int, offset: int
+) -> Response:
+    await house.refuse_unknown_cluster(cluster)
+    overview = await house.overviews.read(inquiry)
     lines = overview.of(kind, cluster)
     return documents(lines[offset : offset + limit], overview.at, len(lines))
 
@@ -395,6 +401,7 @@ async def answer_gate(house: House, request: Request) -> Response:
     asker, began, settings = asker_of(request), time.monotonic(), house.settings
     if wish.start_tests:
         asker.require("act")
+    meant = await house.meant(wish.cluster)
     question = GateQuestion(
         history_url=house.history_url,
         token=asker.token,
@@ -404,7 +411,7 @@ async def answer_gate(house: House, request: Request) -> Response:
             suite=settings.suite,
             policy=settings.policy,
             benchmarks=settings.benchmarks,
-            cluster=wish.cluster,
+            cluster=meant,
             job=wish.job,
         ),
         unknown_passes=wish.unknown_passes,
@@ -436,9 +443,8 @@ async def take_event(house: House, request: Request) -> Response:
     envelope, event = read_event(await request.body(), kind_of(request))
     asker = asker_of(request)
     asker.require_for(event)
-    telling = Telling(
-        event=event, id=envelope.id, at=envelope.at, cluster=envelope.cluster, by=asker.name()
-    )
+    meant = await house.meant(envelope.cluster, may_begin=isinstance(event, NodeAdded))
+    telling = Telling(event=event, id=envelope.id, at=envelope.at, cluster=meant, by=asker.name())
     receipt = await house.letterbox.tell(telling, asker)
     if receipt.is_new:
         house.board.forget()
@@ -466,7 +472,8 @@ async def _take(house: House, request: Request, cluster: str | None, mapping: st
     check_name(mapping, "mapping")
     text, asker = text_of(await request.body(), kind_of(request)), asker_of(request)
     source = f"what {asker.name()} told {request.url.path}"
-    return await house.writing(_report, house, text, source, mapping, cluster, asker)
+    meant = await house.meant(cluster)
+    return await house.writing(_report, house, text, source, mapping, meant, asker)
 
 
 def _report(
@@ -475,7 +482,9 @@ def _report(
     reported = report_incidents(text, source, mapping=mapping, cluster=cluster, caller=asker)
     house.board.forget()
     house.turns.hurry(reported.kept.cluster)
-    fields = incidents.fields(reported.intake, reported.kept, keeps_watches=False)
+    fields = incidents.fields(
+        reported.intake, reported.kept, ignored=reported.strangers, keeps_watches=False
+    )
     return document(json_line("incidents", fields))
 
 

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from anubis import __version__
 from anubis.core.lifecycle.life import State, suspect_since
+from anubis.core.lifecycle.reserve import wanted_here
 from anubis.core.records import Judgement
 from anubis.report.keeping import is_open
 from anubis.service.board import Snapshot
@@ -317,8 +318,8 @@ def _spares(snapshot: Snapshot) -> GaugeMetricFamily:
         lives = glance.kept.lives.values()
         ready = Tally(life.sku for life in lives if life.state is State.SPARE)
         goals = snapshot.upkeep[cluster].spares if cluster in snapshot.upkeep else {}
-        here = {life.sku for life in lives}
-        for sku in sorted({*ready, *(sku for sku in goals if sku in here)}):
+        goals = wanted_here(goals, {life.sku for life in lives}) if lives else {}
+        for sku in sorted({*ready, *goals}):
             family.add_metric([cluster, sku, "wanted"], goals.get(sku, 0))
             family.add_metric([cluster, sku, "ready"], ready[sku])
     return family

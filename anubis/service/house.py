@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from anubis.core.errors import UnknownCampaignError
+from anubis.core.errors import UnknownCampaignError, UsageError
+from anubis.operations.clusters import resolve
 from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
 from anubis.service.board import Board, Snapshot
@@ -22,6 +23,7 @@ from anubis.service.problems import Refused
 from anubis.service.settings import ServiceSettings
 from anubis.service.starting import StartedTests
 from anubis.service.turns import Turns
+from anubis.store.clusters import unknown
 from anubis.store.tokens import AuditEntry
 
 P = ParamSpec("P")
@@ -61,6 +63,37 @@ class House:
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What reads and writes the history keeps nobody else waiting."""
         return await to_thread.run_sync(lambda: call(*args, **kwargs))
+
+    async def meant(self, cluster: str | None, *, may_begin: bool = False) -> str | None:
+        """As the history calls it. Where nobody names one, it is the one that is served, or the
+        only one; None: the history knows none. `may_begin`: a name that nobody knows is fine."""
+        served = self.settings.clusters
+        name = next(iter(served)) if cluster is None and len(served) == 1 else cluster
+        latest = self.board.latest
+        if name is not None and latest and name in latest.clusters:
+            return name  # without a look into the history, for there may be thousands of events
+        return await self.in_thread(self._find, name, may_begin)
+
+    def _find(self, name: str | None, may_begin: bool) -> str | None:
+        names, served = self.history.clusters.names(), self.settings.clusters
+        if name is None and len(names) > 1:
+            listed = '", "'.join(names)
+            raise UsageError(
+                f'the history knows clusters "{listed}": name one, by "cluster" in the body of a'
+                " gate or an event, by ?cluster= in the address of anything else"
+            )
+        if name is None:
+            return next(iter(names), None)
+        if name not in names and name in served:
+            return resolve(self.history, served[name], Asker(self.history, "", ())).cluster
+        if name not in names and not may_begin:
+            raise UsageError(unknown(name, names))
+        return name
+
+    async def refuse_unknown_cluster(self, cluster: str | None) -> None:
+        """For those who only read: they need not name one."""
+        if cluster is not None:
+            await self.meant(cluster)
 
     def audit_now(self, asker: Asker, deed: str) -> None:
         """On disk before it is done."""

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import sqlalchemy as sa
 
-from anubis.core.errors import StoreError, UnknownRecordError, did_you_mean
+from anubis.core.errors import StoreError, UnknownRecordError, UsageError
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
-from anubis.store.campaigns import CAMPAIGNS
+from anubis.core.text import one_line
+from anubis.store.campaigns import CAMPAIGNS, forget_campaign
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
@@ -23,6 +25,7 @@ from anubis.store.notices import NOTICES
 from anubis.store.tallies import TALLIES, tallied
 from anubis.store.traits import TRAITS
 
+LONGEST_SHOWN = 100
 TALLIED = (INCIDENTS, REPAIRS, WATCHES, JOBS, NOTICES, TRAITS)
 CARRIED_OUT = [kind.value for kind in CampaignKind if kind.can_resume]
 
@@ -35,6 +38,16 @@ class KnownCluster:
     executor: str  # "" until somebody reaches its nodes
     address: str
     since: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForgottenCluster:
+    """What went with it."""
+
+    campaigns: int
+    incidents: int
+    events: int
+    decisions: int
 
 
 CLUSTERS = RecordTable("clusters", KnownCluster, keys=("name",))
@@ -94,9 +107,46 @@ class Clusters:
                 )
             _rename(connection, old, new)
 
+    def forget(self, name: str, *, with_campaigns: bool) -> ForgottenCluster:
+        """Everything of it. What was measured there is kept, and so all, unless it may go too."""
+        with self._database.writing() as connection:
+            names = _names(connection)
+            if name not in names:
+                raise UnknownRecordError(unknown(name, names))
+            of_cluster = CAMPAIGNS.c.cluster == name
+            query = sa.select(CAMPAIGNS.c.id).where(of_cluster)
+            measured = list(connection.execute(query).scalars())
+            if measured and not with_campaigns:
+                count = "1 campaign" if len(measured) == 1 else f"{len(measured):,} campaigns"
+                raise UsageError(
+                    f'cluster "{name}" has {count}, whose verdicts count: --with-campaigns removes'
+                    " all of it; anubis history rename gives it another name"
+                )
+            for campaign in measured:
+                forget_campaign(connection, campaign)
+            gone = {}
+            for table in (*_owned(), TALLIES.table):
+                own = sa.delete(table).where(table.c.cluster == name)
+                gone[table.name] = connection.execute(own).rowcount
+            connection.execute(sa.delete(CLUSTERS.table).where(CLUSTERS.c.name == name))
+        return ForgottenCluster(
+            campaigns=len(measured),
+            incidents=gone["incidents"],
+            events=gone["notices"],
+            decisions=gone["decisions"],
+        )
 
-def unknown(name: str, names: Collection[str]) -> str:
-    return f'the history knows no cluster "{name}"; {did_you_mean(name, names)}'
+
+def unknown(name: str, names: Collection[str], files: Collection[str] | None = None) -> str:
+    """Says so of a cluster, with the likely one and all that are known. `files`: the names of
+    those that describe one, if a file would do as well."""
+    shown = one_line(name)[:LONGEST_SHOWN]
+    head = f'the history knows no cluster "{shown}"'
+    head += "" if files is None else f", nor is there a configs/clusters/{shown}.yaml"
+    listed = ", ".join(names)
+    has = f"it knows {listed}" if names else "it knows none, so begin with anubis accept"
+    close = get_close_matches(name, [*names, *(files or ())], n=1)
+    return f'{head}; did you mean "{close[0]}"? {has}' if close else f"{head}; {has}"
 
 
 def _owned() -> Iterator[sa.Table]:

@@ -28,6 +28,7 @@ from anubis.store.imports import Imports
 from anubis.store.keeping import KeeperState
 from anubis.store.looks import Looks
 from anubis.store.memory import Memory
+from anubis.store.node_names import NodeNames
 from anubis.store.notices import Notices
 from anubis.store.settings import LastSettings
 from anubis.store.soundness import Examination, Soundness
@@ -92,6 +93,7 @@ class ClusterHistory:
     def __init__(self, database: Database, cluster: str) -> None:
         self.cluster = cluster
         self.memory = Memory()
+        self.node_names = NodeNames(database, cluster)
         self.experience = Experience(database, cluster)
         self.decisions = Decisions(database, cluster)
         self.incidents = Happenings(database, INCIDENTS, cluster)

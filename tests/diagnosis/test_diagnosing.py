@@ -47,7 +47,11 @@ def dumps(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def caller(tmp_path: Path) -> Caller:
-    return Caller(history_url=f"sqlite:///{tmp_path}/history.db", clock=lambda: NOW)
+    """Whose cluster has these nodes."""
+    caller = Caller(history_url=f"sqlite:///{tmp_path}/history.db", clock=lambda: NOW)
+    with caller.history() as history:
+        resolve(history, None, caller).watches.begin(NODES, NOW - 86_400)
+    return caller
 
 
 def request(dumps: Path, **more: object) -> DiagnosisRequest:

@@ -203,6 +203,7 @@ class Life:
             said = f"{node} is {state}, {life}: {doubt}\n{self.moves}"
             assert answer in answers, said
             assert glance.judgement in judgements, f"{glance}\n{said}"
+            assert listed[node].judgement is glance.judgement, said
             assert bool(listed[node].unfit) is (glance.judgement is DEFECTIVE), said
             judged, document = glance.judgement.value, documents[node]
             assert (document["judgement"], document["why"]) == (judged, glance.why), said

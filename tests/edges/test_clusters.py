@@ -27,6 +27,7 @@ from anubis.core.records import (
 )
 from anubis.selector import read_past
 from anubis.store.history import History
+from tests.edges.test_refused import kept
 
 NORTH, SOUTH = ("--cluster", "north.yaml"), ("--cluster", "south.yaml")
 OPEN = "node,category,start,end\nn1,gpu,2026-03-01T10:00,\n"
@@ -133,6 +134,31 @@ def test_tests_on_a_cluster_that_was_not_named_are_refused_with_what_to_say(near
     refused = near.ask("gate", "n1", "--duration", "24h", *tiny)
     assert refused.code == 64
     assert 'tests have to run on cluster "fleet": say with --cluster' in refused.err
+
+
+def test_a_cluster_that_was_begun_by_mistake_is_refused_or_can_be_removed_again(fleet):
+    before = kept(fleet.history)
+    fleet.write("open.csv", OPEN)
+    for words in ("import incidents open.csv", "tell repair-done n1", "gate n1 --duration 1h"):
+        refused = fleet.run(*words.split(), "--cluster", "fleeet")
+        *_, sentence = refused.err.splitlines()
+        assert (refused.code, 'knows no cluster "fleeet"' in sentence) == (64, True)
+        assert 'did you mean "fleet"? it knows fleet' in sentence
+    assert kept(fleet.history) == before
+    # nodes that are added may begin one
+    assert fleet.run("tell", "node-added", "n[1-3]", "--cluster", "fleeet").code == 0
+    assert fleet.run("import", "incidents", "open.csv", "--cluster", "fleeet").code == 0
+    assert fleet.run("history", "clusters").out.split() == ["fleet", "fleeet"]
+    done = fleet.run("history", "forget-cluster", "fleeet")
+    assert (done.code, "0 campaigns, 1 incident, 1 event" in done.out) == (0, True), done.err
+    assert [row for row in kept(fleet.history) if "fleeet" in row or row not in before] == []
+    # but what was measured is not removed by the way
+    refused = fleet.run("history", "forget-cluster", "fleet")
+    assert (refused.code, "has 1 campaign" in refused.err) == (64, True), refused.err
+    assert kept(fleet.history) == before
+    assert fleet.run("history", "forget-cluster", "fleet", "--with-campaigns").code == 0
+    assert [row for row in kept(fleet.history) if "fleet" in row] == []
+    assert fleet.run("history", "check").code == 0
 
 
 # --- the history ---------------------------------------------------------------------------

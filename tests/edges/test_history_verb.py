@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -233,3 +234,34 @@ def test_campaigns_are_listed_with_how_far_they_are(lived):
     assert (line["kind"], line["nodes"], line["judgement"]) == ("accept", 8, "healthy")
     assert line["executions"] == {"measured": 8}
     assert "✓ healthy" in lived.run("history", "campaigns", "--last", "1").out
+
+
+def test_what_is_told_of_a_node_is_seen_by_every_reader_at_once(fleet):
+    soon = datetime.fromtimestamp(time.time() + 3600, UTC).strftime("%Y-%m-%dT%H:%M")
+    fleet.run("tell", "incident-reported", "n1", "--category", "gpu", "--later")
+    fleet.run("tell", "maintenance", "n2", "--until", soon, "--later")
+    fleet.write("open.csv", "node,category,start,end\nn3,gpu,2026-03-01T10:00,\n")
+    fleet.run("import", "incidents", "open.csv")
+    listed = {line["node"]: line for line in fleet.run("nodes", "--json").lines}
+    assert listed["n1"]["standing"] == "to be proven"
+    assert listed["n1"]["unproven"].startswith('incident "gpu" was reported')
+    standings = {line["node"]: line for line in fleet.run("history", "standing", "--json").lines}
+    assert standings["n1"]["why"] == listed["n1"]["unproven"]
+    judged = {node: line["judgement"] for node, line in listed.items()}
+    assert judged == {node: line["judgement"] for node, line in standings.items()}
+    assert [judged[f"n{i}"] for i in (1, 2, 3, 4)] == ["unknown", "unknown", "defective", "healthy"]
+    refused = fleet.run("gate", "n3", "--duration", "24h", "--no-tests", "--cluster", "fleet.yaml")
+    assert (refused.code, "of the incidents" in refused.out) == (1, False)
+    decided = fleet.run("history", "decisions", "--last", "1")
+    assert "on n3: run nothing on n3 (fleet): in an incident or a repair" in decided.out
+    (decision,) = fleet.run("history", "decisions", "--last", "1", "--json").lines
+    assert (decision["nodes"], decision["down"]) == ([], ["n3"])
+
+
+def test_a_verb_that_lists_ends_well_whatever_it_lists(fleet):
+    """The verbs that judge say by their exit code what they judged."""
+    fleet.write("open.csv", "node,category,start,end\nn3,gpu,2026-03-01T10:00,\n")
+    fleet.run("import", "incidents", "open.csv")
+    for words in ("nodes", "history standing", "tell repair-begun n3 --later", "actions"):
+        assert fleet.run(*words.split()).code == 0, words
+    assert fleet.run("gate", "n3", "--duration", "1h", "--no-tests").code == 1

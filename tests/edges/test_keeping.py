@@ -1046,7 +1046,8 @@ def test_a_job_that_ended_is_looked_at_once_more_up_to_its_end(site):
     begin(site, "a", *nodes)
     source = PlantedTelemetry(nodes[1])
     site.tell(JobEnded(nodes=nodes, job="a"))
-    ended_at = site.now
+    with History.open(site.history) as history:
+        (ended_at,) = [job.end for job in history.only().jobs.all()]
     for _ in range(2):
         site.later(30)
         kept = watch_jobs(site.keeping(owner=False), site.caller, watching=by(source))

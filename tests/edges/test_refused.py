@@ -31,6 +31,12 @@ WORDS = {  # requests by the exit code of their refusal
         "select NODES --event fleet-upgraded --cluster nobody",
         "select NODES --event job-allocated --cluster fleet.yaml",
         "select NODES --event unheard-of",
+        "select gpu[01-04] --event tick --cluster fleet.yaml",
+        "select NODES,gpu01 --event incident-reported --category gpu --cluster fleet.yaml",
+        "select NODES --event node-added --partners gpu01 --cluster fleet.yaml",
+        "select NODES --event tick --partners NODES --cluster fleet.yaml",
+        "gate NODES --duration 24h --partners gpu01 --cluster fleet.yaml",
+        "gate NODES --duration 24h --partners n2,NODES --no-tests --cluster fleet.yaml",
         "sweep gpu[01-04] --cluster fleet.yaml",
         "sweep --budget much --cluster fleet.yaml",
         "sweep --suite none --cluster fleet.yaml",
@@ -45,7 +51,10 @@ WORDS = {  # requests by the exit code of their refusal
         "scan --cluster fleet.yaml --cover --full",
         "locate gpu[01-04] --cluster fleet.yaml",
         "tell unheard-of NODES",
-        "tell node-added NODES --cluster nobody",
+        "tell incident-reported NODES --category gpu --cluster nobody",
+        "tell incident-reported gpu[01-04] --category gpu --cluster fleet.yaml",
+        "tell incident-reported NODES,gpu01 --category gpu",
+        "tell node-added NODES --cluster nobody.yaml",
         "tell incident-reported NODES --cluster fleet.yaml",
         "tell incident-reported NODES --category gpu --at 2999-01-01 --cluster fleet.yaml",
         "tell job-ended --job 4711 --cluster fleet.yaml",
@@ -58,8 +67,11 @@ WORDS = {  # requests by the exit code of their refusal
         "diagnose 4711 --cluster fleet.yaml",
         "watch 4711 --cluster fleet.yaml",
         "import incidents good.csv --cluster fleet.yaml --mapping none",
-        "import incidents broken.csv --cluster unheard-of",  # other columns than the mapping names
-        "import nodes broken.csv --cluster unheard-of",
+        "import incidents broken.csv --cluster fleet.yaml",  # other columns than the mapping names
+        "import nodes broken.csv --cluster fleet.yaml",
+        "import incidents good.csv --cluster unheard-of",
+        "import nodes nodes.csv --cluster unheard-of",
+        "import csv speeds.csv --suite x --metric speed=higher --sku x --cluster unheard-of",
         "learn --campaign accept-of-nobody",
         "judge --campaign accept-of-nobody",
         "report --campaign accept-of-nobody",
@@ -68,6 +80,7 @@ WORDS = {  # requests by the exit code of their refusal
         "tune none",
         "history forget --import 4711",
         "history rename nobody somebody",
+        "history forget-cluster nobody",
         "history show NODES --cluster nobody",
         "token make n/a",
         "token make fine --scope everything",
@@ -104,7 +117,9 @@ def ask(near, words, node):
 def files(near):
     near.write("broken.yaml", "{")
     near.write("broken.csv", "node;;;\n1")
-    near.write("good.csv", "node,category,start\nn1,gpu,2026-11-01T08:00\n")
+    near.write("nodes.csv", "node,rack\nn1,r1\n")
+    near.write("speeds.csv", "node,speed\nn1,1\nn2,1\nn3,1\n")
+    near.write("good.csv", "node,category,start,end\nn1,gpu,2026-11-01T08:00,\n")
     return near
 
 

@@ -46,6 +46,7 @@ from anubis.store.keeping import LastTurn
 from anubis.store.tokens import AuditEntry
 from tests.edges.desk import check_line
 from tests.edges.postgresql import ask
+from tests.edges.test_refused import kept
 from tests.edges.visitor import Visitor, house_of, items, page, problem
 from tests.patience import LIMIT_S, eventually
 
@@ -232,6 +233,81 @@ def test_an_alert_is_an_incident_from_when_it_fires_until_it_is_resolved(fleet, 
     (incident,) = history.incidents.all()
     assert incident.end - incident.start == pytest.approx(3600, abs=1)
     assert [e.who for e in visitor.told()] == ["alertmanager"] * 3
+
+
+def test_of_alerts_those_on_nodes_of_the_cluster_are_kept_and_the_others_named(fleet, visitor):
+    secret = make_token("alertmanager", ("report",), of(fleet))
+    alert, _ = ALERT["alerts"]
+
+    def tell(*nodes):
+        alerts = [{**alert, "labels": {**alert["labels"], "node": node}} for node in nodes]
+        told = {**ALERT, "alerts": alerts}
+        return visitor.ask("/v1/alerts", "POST", json=told, token=secret)
+
+    taken = tell("head01", "n3", "n99").json()
+    check_line(taken)
+    assert (taken["nodes"], taken["incidents"], taken["ignored"]) == (1, 1, ["head01", "n99"])
+    (incident,) = visitor.house.history.only().incidents.all()
+    assert incident.node == "n3"
+    before = kept(fleet.history)
+    complaint = problem(tell("head01"), 400)
+    assert 'node "head01" is not in cluster "fleet", which has n[1-8]' in complaint
+    assert kept(fleet.history) == before
+
+
+def test_what_is_told_of_nodes_or_clusters_that_nobody_knows_is_refused_and_leaves_no_row(
+    fleet, visitor
+):
+    secret = make_token("all", ("read", "report", "operate", "act"), of(fleet))
+    before, kinds = kept(fleet.history), set()
+
+    def refused(path, body):
+        answer = visitor.ask(path, "POST", json=body, token=secret)
+        visitor.house.trail._flush()
+        new = [row for row in kept(fleet.history) if row not in before and '"audit"' not in row]
+        assert new == [], body
+        return problem(answer, 400)
+
+    for event in (*SITE_SAYS, *ORDERS, *WATCHERS_SAY):
+        kinds.add(event["event"])
+        elsewhere = {**event, "cluster": "fleeet"}
+        if event["event"] == "node-added":
+            continue
+        complaint = refused("/v1/events", {**event, "nodes": ["n1", "n10"]})
+        assert 'node "n10" is not in cluster "fleet", which has n[1-8]; did you' in complaint
+        assert 'did you mean "fleet"? it knows fleet' in refused("/v1/events", elsewhere)
+    assert kinds == {*KEPT}
+    refused("/v1/gate", {"nodes": ["gpu[01-04]"], "duration_s": 60})
+    refused("/v1/gate", {"nodes": ["n1"], "duration_s": 60, "cluster": "simulated"})
+    refused("/v1/alerts?cluster=typo", ALERT)
+    refused("/v1/incidents?cluster=typo", [])
+    for path in ("nodes", "campaigns", "decisions", "tickets", "spares", "looks", "diagnoses"):
+        problem(visitor.ask(f"/v1/{path}?cluster=typo", token=secret), 400)
+    added = {"event": "node-added", "nodes": ["n9"]}
+    assert visitor.ask("/v1/events", "POST", json=added, token=secret).status_code == 201
+    gone = {"event": "node-removed", "nodes": ["n9"]}
+    assert visitor.ask("/v1/events", "POST", json=gone, token=secret).status_code == 201
+
+
+def test_a_service_means_the_one_cluster_that_it_serves_and_else_asks_as_http_does(fleet):
+    fleet.run("tell", "node-added", "n[1-2]", "--cluster", "other", "--later")
+    settings = {**fleet.where, "clusters": {"fleet": "fleet.yaml"}}
+    serving = Visitor(house_of(str(fleet.history), **settings))
+    secret = make_token("all", ("read", "report", "operate"), of(fleet))
+    upgraded = {"event": "fleet-upgraded", "nodes": ["n1"]}
+    told = serving.ask("/v1/events", "POST", json=upgraded, token=secret)
+    assert (told.status_code, told.json()["cluster"]) == (201, "fleet")
+    wish = {"nodes": ["n5"], "duration_s": 60}
+    assert serving.ask("/v1/gate", "POST", json=wish, token=secret).json()["cluster"] == "fleet"
+    assert serving.ask("/v1/alerts", "POST", json=ALERT, token=secret).json()["cluster"] == "fleet"
+    plain = Visitor(house_of(str(fleet.history), **fleet.where))
+    for path, body in (("events", upgraded), ("gate", wish), ("alerts", ALERT)):
+        complaint = problem(plain.ask(f"/v1/{path}", "POST", json=body, token=secret), 400)
+        assert 'knows clusters "fleet", "other": name one' in complaint
+        assert "?cluster=" in complaint
+        assert "--cluster" not in complaint
+    for one in (serving, plain):
+        one.house.history.close_at_last()
 
 
 def test_incidents_are_told_as_in_a_file(fleet, visitor):
@@ -553,7 +629,7 @@ def test_a_page_elsewhere_cannot_ask_in_a_readers_name(near, empty):
         assert "another origin" in problem(answer, 403)
     own = {"origin": "http://localhost", "sec-fetch-site": "same-origin"}
     answer = empty.ask("/v1/alerts", "POST", json=ALERT, token=secret, headers=own)
-    assert answer.status_code == 200, answer.text
+    assert "begin with anubis accept" in problem(answer, 400)
     form = {"data": {"nodes": "n1"}}
     problem(empty.ask("/v1/gate", "POST", token=secret, **form), 415)
     rebound = empty.ask("/v1/nodes", token=secret, at="http://evil.example:8750")

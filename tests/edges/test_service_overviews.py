@@ -37,7 +37,7 @@ from anubis.store.keeping import KeptBy, News
 from anubis.store.looks import LookDetails
 from tests.core.watched import START
 from tests.edges.test_watching import falling, watching
-from tests.edges.visitor import Visitor, house_of, items, page
+from tests.edges.visitor import Visitor, house_of, items, page, problem
 from tests.patience import LIMIT_S
 
 NOW = 1_790_000_000.0
@@ -116,7 +116,8 @@ def test_each_node_that_is_out_has_its_code_and_what_has_to_come_first(kept):
     assert (tickets["n7"]["code"], tickets["n7"]["opened_at"]) == ("INCIDENT", NOW)
     assert [node for node, line in tickets.items() if line["proposed"]] == ["n2"]
     assert (tickets["n9"]["closed_at"], tickets["n9"]["closed_by"]) == (NOW, "c-proof")
-    assert items(kept.ask("/v1/tickets?cluster=elsewhere")) == []
+    elsewhere = problem(kept.ask("/v1/tickets?cluster=elsewhere"), 400)
+    assert 'the history knows no cluster "elsewhere"; it knows' in elsewhere
 
 
 def test_of_spares_the_page_says_how_many_are_wanted_ready_and_next(kept):
@@ -133,6 +134,18 @@ def test_of_spares_the_page_says_how_many_are_wanted_ready_and_next(kept):
         "proven by n9",
     ):
         assert sentence in text
+
+
+def test_spares_that_are_wanted_where_nobody_shows_what_nodes_are_are_said_to_be_none(visitor):
+    history = visitor.house.history.only()
+    keep(history, [Life(node="n1"), Life(node="n2")], [], KeepingPolicy(spares={"h100": 2}))
+    (spares,) = items(visitor.ask("/v1/spares"))
+    assert (spares["sku"], spares["target"], spares["ready"], spares["free"]) == ("h100", 2, [], 0)
+    assert "no orchestrator shows which hardware" in spares["note"]
+    assert "h100 lacks 2 spares: no orchestrator shows" in text_of(page(visitor, "/tickets"))
+    wanted = 'anubis_keeper_spares{cluster="fleet",sku="h100",which="wanted"} 2.0'
+    visitor.house.board._renew()
+    assert wanted in visitor.ask("/metrics").text
 
 
 def test_a_cluster_that_nobody_keeps_has_no_tickets_and_the_page_says_why(visitor):

@@ -132,6 +132,7 @@ def test_a_job_on_a_node_in_an_incident_is_put_back_and_begins_once_that_is_over
     incidents = desk.write(
         "incidents.csv", "node,category,start,end\nnode1,gpu,2026-11-01T08:00,\n"
     )
+    desk.run("tell", "node-added", "node1", "--cluster", "prod", "--later")
     desk.run("import", "incidents", str(incidents), "--cluster", "prod")
     site.real(DEADLINE_S=60)
     job = site.slurm.submit()

@@ -90,6 +90,7 @@ class Decision:
     event: str
     at: float  # seconds since the epoch
     nodes: tuple[str, ...]
+    down: tuple[str, ...] = ()  # asked about as well, and in an incident or a repair: not counted
     horizon_s: float  # how far ahead p looks
     category: str = ""  # of the incident that was reported, or the likeliest that is suspected
     action: Action

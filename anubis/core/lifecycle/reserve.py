@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from anubis.core.lifecycle.life import Life, State
+
+
+def wanted_here(goals: Mapping[str, int], skus: Collection[str]) -> dict[str, int]:
+    """Of each sku that is here. Where nobody says of any node what it is, all of them: what is
+    wanted and cannot be had is told."""
+    nobody_says = not any(skus)
+    return {sku: count for sku, count in goals.items() if nobody_says or sku in skus}
 
 
 def reserve_of(sku: str, lives: Iterable[Life]) -> list[Life]:

@@ -26,7 +26,14 @@ from typing import Self, TypeVar
 import numpy as np
 
 from anubis.core.arrays import Flags
-from anubis.core.past.events import Notice
+from anubis.core.past.events import (
+    FleetUpgraded,
+    IncidentReported,
+    KeptEvent,
+    Notice,
+    RepairDone,
+    SuspicionRaised,
+)
 from anubis.core.past.status import Incident, Repair, Times, Validation
 from anubis.core.past.strength import Strength
 from anubis.core.past.tracks import IncidentColumns, Track, ends, extreme, numbered
@@ -83,6 +90,8 @@ class Standing:
     early: frozenset[str]  # nodes with a pass that is dated in the future
     happened: Mapping[str, float] = field(default_factory=dict, compare=False)  # by node: when it
     # last was in an incident or a repair, or an event presumed a defect; what goes on, as of now
+    presumed: Mapping[str, str] = field(default_factory=dict, compare=False)  # by node: where that
+    # was an event, what it told
 
     def renewed(self, nodes: AbstractSet[str], fresh: Standing) -> Standing:
         """The same, but for these nodes, of which another one says all."""
@@ -135,6 +144,13 @@ class Standing:
         """What it owes and since when; empty if it owes nothing."""
         return _in_words(self.owes.get(node, ()))
 
+    def why_unproven(self, node: str) -> str:
+        """What was told of it that it has to disprove; empty if it is proven, or out of service, or
+        was never proven and nothing was told."""
+        if self.judgement(node) is not Judgement.UNKNOWN or node not in self.presumed:
+            return ""
+        return f"{self.presumed[node]}, and it has passed nothing since"
+
 
 def tell_debts(nodes: Iterable[str], owes: Debts) -> dict[str, str]:
     """Of these nodes those that owe an answer, with what and since when."""
@@ -166,9 +182,10 @@ def standing(
     outs = _Outs.of(IncidentColumns.of(incidents), list(repairs), now)
     results = sorted(_results(validations, now), key=itemgetter(0, 1))
     trails: defaultdict[str, _Trail] = defaultdict(lambda: _Trail(strength))
-    happened = outs.last_change()
-    for at, node in _presumed(notices, now):
-        happened[node] = max(at, happened.get(node, at))
+    happened, presumed = outs.last_change(), dict[str, str]()
+    for at, node, sentence in _presumed(notices, now):
+        if at >= happened.get(node, at):
+            happened[node], presumed[node] = at, sentence
     cleared = dict(happened)
     for at, kind, result in results:
         if kind == _Kind.FAILED:
@@ -197,6 +214,7 @@ def standing(
         down=frozenset(still),
         early=frozenset(result.node for result in validations if _is_early(result, now)),
         happened=happened,
+        presumed=presumed,
     )
 
 
@@ -221,12 +239,26 @@ def _results(validations: Iterable[Validation], now: float) -> Iterator[_Result]
             yield result.at, _Kind.PASSED, result
 
 
-def _presumed(notices: Iterable[Notice], now: float) -> Iterator[tuple[float, str]]:
-    """When an event presumed a defect on a node."""
+def _presumed(notices: Iterable[Notice], now: float) -> Iterator[tuple[float, str, str]]:
+    """When an event presumed a defect on a node, and what it told."""
     for notice in notices:
         if notice.presumes_defect:
+            sentence = _told_by(notice.event)
             for node in notice.event.nodes:
-                yield min(notice.at, now), node
+                yield min(notice.at, now), node, sentence
+
+
+def _told_by(event: KeptEvent) -> str:
+    match event:
+        case IncidentReported(category=category):
+            return f'incident "{category}" was reported'
+        case SuspicionRaised(category=category):
+            return f'it is suspected of "{category}"'
+        case FleetUpgraded():
+            return "it was upgraded"
+        case RepairDone():
+            return "it was repaired"
+    return "it was added"
 
 
 @dataclass(frozen=True, kw_only=True)

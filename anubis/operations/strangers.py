@@ -1,0 +1,99 @@
+"""Refuses nodes that a cluster does not have: neither its history nor its file names them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+
+from anubis import config, hostlist
+from anubis.core.errors import ConfigError, UsageError
+from anubis.core.past.events import Notice
+from anubis.hostlist import shortened
+from anubis.operations.caller import Caller
+from anubis.operations.clusters import THIS_MACHINE, identify
+from anubis.store.history import ClusterHistory
+
+MOST_COMPARED = 20_000  # names, for the likeliest one
+
+
+def refuse_strangers(
+    part: ClusterHistory, nodes: Collection[str], name: str | None, *, may_be_reached: bool = False
+) -> None:
+    """`name`: of the cluster, as whoever asks calls it. `may_be_reached`: tests may follow, so that
+    where nodes need not be listed, the way to them tells which there are."""
+    rest = strangers_among(part, nodes, name)
+    if not rest:
+        return
+    if may_be_reached and isinstance(_described(part, name), config.RayCluster):
+        return
+    raise UsageError(no_such_node(rest, part, name))
+
+
+def strangers_among(
+    part: ClusterHistory, nodes: Collection[str], name: str | None
+) -> Sequence[str]:
+    in_history = part.node_names.among(nodes)
+    rest = [node for node in nodes if node not in in_history]
+    if not rest:
+        return ()
+    listed = {*_listed(_described(part, name))}
+    return [node for node in rest if node not in listed]
+
+
+def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | None) -> str:
+    """Says so, with what the cluster has, the likely name and what to do."""
+    listed, in_history = _listed(_described(part, name)), part.node_names.all()
+    there = list(dict.fromkeys([*listed, *in_history]))
+    if not in_history:
+        has = f", whose file lists {shortened(listed)}" if listed else ""
+        return (
+            f'node "{shortened(strangers)}": nothing is known yet of cluster "{part.cluster}"{has};'
+            " begin with anubis accept, or with anubis tell node-added NODES"
+        )
+    close = get_close_matches(strangers[0], there[:MOST_COMPARED], n=1)
+    likely = f'; did you mean "{close[0]}"?' if close else ""
+    return (
+        f'node "{shortened(strangers)}" is not in cluster "{part.cluster}", which has'
+        f" {shortened(there)}{likely} (node-added tells of a new one)"
+    )
+
+
+def without_strangers(
+    notices: Sequence[Notice], part: ClusterHistory, name: str | None, caller: Caller
+) -> list[Notice]:
+    """What is to be told of nodes that the cluster has; of the others the caller hears."""
+    nodes = list(dict.fromkeys(node for notice in notices for node in notice.event.nodes))
+    strangers = strangers_among(part, nodes, name)
+    if strangers:
+        caller.remark(f"the keeper is not told: {no_such_node(strangers, part, name)}")
+    return [notice for notice in notices if not {*notice.event.nodes} & {*strangers}]
+
+
+def refuse_partners_of_themselves(nodes: Collection[str], partners: Collection[str]) -> None:
+    if own := [node for node in partners if node in nodes]:
+        raise UsageError(
+            f'node "{shortened(own)}" cannot be its own partner: --partners takes other nodes'
+        )
+
+
+def _described(part: ClusterHistory, name: str | None) -> config.Cluster | None:
+    """By its file; None: there is none, or it cannot be read."""
+    is_here = part.cluster == identify(THIS_MACHINE, config.cluster(THIS_MACHINE)).name
+    with suppress(ConfigError):
+        return config.cluster(name or (THIS_MACHINE if is_here else part.cluster))
+    return None
+
+
+def _listed(cluster: config.Cluster | None) -> Sequence[str]:
+    """By its file, as far as that says so."""
+    match cluster:
+        case config.LocalCluster():
+            return [socket.gethostname()]
+        case config.SimulatedCluster():
+            return hostlist.expand(cluster.fleet.nodes)
+        case config.RayCluster(nodes=nodes) if nodes:
+            return hostlist.expand(nodes)
+        case _:
+            return ()
