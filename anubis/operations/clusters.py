@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from anubis import config
 from anubis.core.clock import Time
-from anubis.core.errors import ConfigError, UnknownNameError, UsageError
+from anubis.core.errors import AnubisError, ConfigError, UnknownNameError, UsageError
 from anubis.core.records import UNNAMED, ClusterIdentity
 from anubis.operations.caller import Caller
 from anubis.operations.executing import ray_address
@@ -85,11 +85,10 @@ def find(
     except ConfigError as error:
         if name in names:
             return history.of(str(name)), None
-        if name is None or not _is_unheard_of(name, error):
-            raise
-        if not may_begin:
-            raise UsageError(unknown(name, names, config.files_of("clusters"))) from None
-        cluster = named(name)
+        refusal = refusal_of(name or THIS_MACHINE, names, error)
+        if refusal is error or not may_begin:
+            raise refusal from None
+        cluster = named(str(name))
     if UNNAMED in names:  # what it held without a cluster may be of this one
         return enter(history, cluster, caller, nodes), None
     return history.of(cluster.name), cluster
@@ -99,9 +98,12 @@ def _of_file(name: str) -> ClusterIdentity:
     return identify(name, config.cluster(name))
 
 
-def _is_unheard_of(name: str, error: ConfigError) -> bool:
-    """Where a file was named, it is its absence that is to be told."""
-    return isinstance(error, UnknownNameError) and not config.is_path(name)
+def refusal_of(name: str, names: Collection[str], error: ConfigError) -> AnubisError:
+    """Of a cluster that is not among these, and whose file cannot be read: neither has it, unless
+    something else is wrong with the file, or its place was named."""
+    if not isinstance(error, UnknownNameError) or config.is_path(name):
+        return error
+    return UsageError(unknown(name, names, config.files_of("clusters")))
 
 
 def resolve(

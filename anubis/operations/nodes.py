@@ -12,7 +12,7 @@ from anubis.core.past.status import jobs_on_nodes
 from anubis.core.records import Judgement
 from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, called, time_in
+from anubis.operations.clusters import THIS_MACHINE, called, refusal_of, time_in
 from anubis.operations.maintaining import windows_seen
 from anubis.operations.objecting import objections_in
 from anubis.operations.owners import orchestrator_of
@@ -70,9 +70,9 @@ def _part(history: History, name: str | None) -> tuple[ClusterHistory, config.Cl
     name = name or (history.only().cluster if names else THIS_MACHINE)
     try:
         described = config.cluster(name)
-    except ConfigError:
+    except ConfigError as error:
         if name not in names:
-            raise
+            raise refusal_of(name, names, error) from None
         return history.of(name), None
     return history.of(called(name, described)), described
 

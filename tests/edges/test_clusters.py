@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.errors import StoreError, UsageError
-from anubis.core.past.events import NodeAdded, Notice
+from anubis.core.errors import AnubisError, StoreError, UsageError
+from anubis.core.past.events import NodeAdded, Notice, RepairDone
 from anubis.core.past.status import Incident, Repair, Watch
 from anubis.core.records import (
     UNNAMED,
@@ -25,6 +25,8 @@ from anubis.core.records import (
     Plan,
     Policy,
 )
+from anubis.operations.caller import NOBODY
+from anubis.operations.telling import Telling, tell_all
 from anubis.selector import read_past
 from anubis.store.history import History
 from tests.edges.test_refused import kept
@@ -159,6 +161,31 @@ def test_a_cluster_that_was_begun_by_mistake_is_refused_or_can_be_removed_again(
     assert fleet.run("history", "forget-cluster", "fleet", "--with-campaigns").code == 0
     assert [row for row in kept(fleet.history) if "fleet" in row] == []
     assert fleet.run("history", "check").code == 0
+
+
+def test_of_what_is_told_together_each_is_kept_or_refused_alone(fleet):
+    def told(cluster, kind, *nodes):
+        event = NodeAdded(nodes=nodes) if kind == "added" else RepairDone(nodes=nodes)
+        return Telling(event=event, cluster=cluster)
+
+    with History.open(str(fleet.history)) as history:
+        before = {part.cluster: part.notices.all() for part in history.every()}
+        batch = [
+            told(None, "repaired", "n1"),
+            told("fleet", "repaired", "n9"),
+            told("south", "repaired", "s1"),
+            told("fleet", "added", "n9"),
+            told("south", "added", "s1", "s2"),
+            told("fleet", "repaired", "n1", "n9"),
+            told("south", "repaired", "s2"),
+            told("south", "repaired", "n1"),
+            told("no name", "added", "n1"),
+        ]
+        answers = tell_all(batch, history, NOBODY)
+        kept_ones = [not isinstance(answer, AnubisError) for answer in answers]
+        assert kept_ones == [True, False, False, True, True, True, True, False, False]
+        notices = {part.cluster: len(part.notices.all()) for part in history.every()}
+        assert (before, notices) == ({"fleet": []}, {"fleet": 3, "south": 2})
 
 
 # --- the history ---------------------------------------------------------------------------
