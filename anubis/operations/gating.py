@@ -46,12 +46,12 @@ def gate(
     time of the job, nor unless it `may_test`.
     `unknown_passes`: a node may pass that a test could not judge. `is_kept`: the decision is in the
     history before anything runs, with the campaign that carries it out; else whoever asks keeps it.
-    A gate that is refused leaves no trace."""
+    A gate that is refused leaves no trace. Nodes that the cluster does not have are refused, unless
+    another one stops the job anyway: who takes a refusal for "unknown" must not lose a no-go."""
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
     repertoire = read_repertoire(terms)
     with caller.history() as history:
         part, cluster = find(history, terms.cluster, caller, nodes)
-        refuse_nodes(part, job, terms, may_test=may_test)
         time = time_in(part, caller)
         involved = {*nodes, *terms.partners}
         past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
@@ -66,6 +66,8 @@ def gate(
         }
         unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
         links = past.links_among(nodes)
+        if not unfit and not links:  # a no-go stands, whoever else was named
+            refuse_nodes(part, job, terms, may_test=may_test)
         asks = not unfit and not links and (unknown_passes or not _unpaid(decision, standing))
         runs = asks and (may_test or not decision.tests)
         if is_kept and not (runs and decision.tests):

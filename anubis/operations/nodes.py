@@ -33,7 +33,7 @@ def nodes(
             caller.remark(time.doubt)
         orchestrator = orchestrator_of(described) if described else None
         seen = orchestrator.observe() if orchestrator else None
-        past = read_past(part, time.now).objected(objections_in(part))
+        past = read_past(part, time.now).doubting(time.doubt).objected(objections_in(part))
         last = {validation.node: validation for validation in part.experience.validations()}
         holds = {hold.node: hold for hold in part.holds.current(time.now)}
         jobs = jobs_on_nodes(part.jobs.unended(), time.now)

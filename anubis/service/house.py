@@ -91,8 +91,8 @@ class House:
         return name
 
     async def refuse_unknown_cluster(self, cluster: str | None) -> None:
-        """For those who only read: they need not name one."""
-        if cluster is not None:
+        """For those who only read: they need not name one, and enter none."""
+        if cluster is not None and cluster not in self.settings.clusters:
             await self.meant(cluster)
 
     def audit_now(self, asker: Asker, deed: str) -> None:

@@ -686,3 +686,15 @@ def test_a_gate_whose_suite_lacks_what_is_owed_runs_nothing_and_says_so(owing):
     swept = owing.ask("sweep", owing.lost, *where)
     assert swept.code == 2
     assert "unknown still: " in swept.out
+
+
+def test_a_node_that_nobody_knows_does_not_hide_a_no_go(fleet):
+    """A prolog that takes what is refused for unknown may let the job begin."""
+    fleet.write("open.csv", "node,category,start,end\nn3,gpu,2026-03-01T10:00,\n")
+    fleet.run("import", "incidents", "open.csv")
+    for words in ("gate n3,n99 --duration 1h", "gate n99,n3 --duration 1h --no-tests"):
+        done = fleet.run(*words.split())
+        assert (done.code, "n3: its incident" in done.out) == (1, True), done.err
+    refused = fleet.run("gate", "n1,n99", "--duration", "1h")
+    assert (refused.code, 'did you mean "n9' in refused.err) == (64, False)
+    assert 'node "n99" is not in cluster "fleet"' in refused.err
