@@ -163,9 +163,7 @@ class Past:
 
     def doubting(self, doubt: str) -> Past:
         """The same while nobody knows how old a pass is; without a doubt, as it is."""
-        if not doubt:
-            return self
-        return replace(self, standing=self.standing.doubting(), doubt=doubt)
+        return replace(self, standing=self.standing.doubting(doubt), doubt=doubt)
 
     def objected(self, objections: Objections) -> Past:
         """The same for whoever goes by what a keeper holds against nodes, too."""
@@ -481,9 +479,7 @@ class Selector:
         owing = [node for node in nodes if node in past.standing.owes]
         if owing:
             more = f"; also {_some(owing[1:])}" if owing[1:] else ""
-            yield (
-                f"a defect is presumed on {owing[0]}: {past.standing.why_unknown(owing[0])}{more}"
-            )
+            yield (f"a defect is presumed on {owing[0]}: {past.standing.why_owing(owing[0])}{more}")
         explained = {*past.standing.passed, *owing}
         unproven = [node for node in nodes if node not in explained]
         if past.doubt:

@@ -3,11 +3,13 @@
 A wall clock can be set; one that counts the seconds since a machine was started cannot. While the
 two disagree nothing is concluded from age: time goes on from the last instant that was trusted, by
 the clock that nobody sets. The doubt ends at once when the wall clock is right again, and after an
-hour in which it went evenly: then it was wrong before, and somebody has set it right.
+hour in which it went evenly: then it was wrong before, and somebody has set it right. What was
+kept meanwhile is then dated anew, so that nothing is lost and its order stays.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -36,6 +38,36 @@ class KeptClock:
     doubted: ClockReading | None = (
         None  # the first of those that disagree with it and not with another
     )
+    guarded: ClockReading | None = None  # the last in doubt, with the time that was told then
+    since: float = -math.inf  # what is later is dated by this clock
+    older: float = -math.inf  # the last date before that, by whatever clock
+    ahead_s: float = 0.0  # of the clock of older dates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shift:
+    """Of the dates in a stretch of time."""
+
+    after: float  # the first of them is later than this
+    until: float  # the last
+    by_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correction:
+    """Of dates that were told by another clock than the one that is believed now. It keeps their
+    order, and the clock that comes back after all is met by a correction that takes it back."""
+
+    shifts: tuple[Shift, ...]
+
+    @property
+    def after(self) -> float:
+        """What is not later keeps its date."""
+        return min(shift.after for shift in self.shifts)
+
+    def date(self, at: float) -> float:
+        by = (shift.by_s for shift in self.shifts if shift.after < at <= shift.until)
+        return at + next(by, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,27 +78,38 @@ class Time:
     before: float  # everything was kept by then: what is dated later than now happened by then
     kept: KeptClock
     doubt: str = ""  # why nothing can be concluded from age, in one sentence; empty: it can
+    correction: Correction | None = None  # of what was kept before, as a doubt ends
 
 
-def tell_time(kept: KeptClock | None, reading: ClockReading, *, is_kept: bool = True) -> Time:
-    """`kept`: by earlier turns; None: there was none, so the clock is trusted. `is_kept`: what it
+def tell_time(
+    kept: KeptClock | None,
+    reading: ClockReading,
+    *,
+    is_kept: bool = True,
+    latest: float = -math.inf,
+) -> Time:
+    """`kept`: by earlier turns; None: there was none, so the clock is trusted. `latest`: by then
+    all was dated that was kept before any turn. `is_kept`: what it
     comes to is kept, by a turn. Whoever only asks believes a clock that is far ahead of the last
     turn, which may be long ago, until a turn doubts it: older passes are trusted less anyway."""
     if kept is None:
-        return _trusted(reading, before=reading.at)
+        first = _trusted(reading, before=reading.at)
+        since = math.nextafter(reading.at, -math.inf)
+        return replace(first, kept=replace(first.kept, since=since, older=min(latest, since)))
+    now = _guarded_time(kept, reading)
     if agrees(kept.trusted, reading):
-        return _trusted(reading, before=kept.trusted.at)
+        return _believed(kept, reading, now, before=kept.trusted.at)
     doubted = kept.doubted
     if not (is_kept or doubted) and _is_long_after(kept.trusted, reading):
         return replace(_trusted(reading, before=kept.trusted.at), kept=kept)
     if doubted is None or not agrees(doubted, reading):
         doubted = reading
     elif elapsed_s(doubted, reading) >= SETTLED_S:
-        return _trusted(reading, before=doubted.at)
+        return _believed(kept, reading, now, before=doubted.at)
     return Time(
-        now=kept.trusted.at + _counted_s(kept.trusted, reading),
+        now=now,
         before=kept.trusted.at,
-        kept=replace(kept, doubted=doubted),
+        kept=replace(kept, doubted=doubted, guarded=replace(reading, at=now)),
         doubt=_sentence(kept.trusted, reading),
     )
 
@@ -98,11 +141,50 @@ def _trusted(reading: ClockReading, before: float) -> Time:
     return Time(now=reading.at, before=min(before, reading.at), kept=KeptClock(trusted=reading))
 
 
-def _counted_s(trusted: ClockReading, reading: ClockReading) -> float:
+def _guarded_time(kept: KeptClock, reading: ClockReading) -> float:
+    """The time, if the wall clock is not believed: it stands still while nobody counts."""
+    last = kept.guarded or kept.trusted
+    return last.at + _counted_s(last, reading)
+
+
+def _believed(kept: KeptClock, reading: ClockReading, guarded: float, before: float) -> Time:
+    """From now on, or still. `guarded`: the time as it went on without the wall clock."""
+    time = _trusted(reading, before)
+    clock, shifts = _shifts(kept, reading, guarded)
+    shifts = [shift for shift in shifts if shift.after < shift.until]
+    return replace(
+        time,
+        kept=replace(clock, trusted=reading, doubted=None, guarded=None),
+        correction=Correction(shifts=tuple(shifts)) if shifts else None,
+    )
+
+
+def _shifts(
+    kept: KeptClock, reading: ClockReading, guarded: float
+) -> tuple[KeptClock, list[Shift]]:
+    """Of what was dated before this clock is believed; and by what which dates are then."""
+    by_s, last = reading.at - guarded, kept.trusted.at
+    in_doubt = Shift(after=last, until=guarded, by_s=by_s)
+    is_same = is_same_boot(kept.trusted, reading)
+    if agrees(kept.trusted, reading):
+        return kept, [in_doubt] if not is_same and abs(by_s) > TOLERANCE_S else []
+    if by_s > 0 and not is_same:  # the machine was off: what is older than that has its date
+        return replace(kept, since=last + by_s, older=last, ahead_s=0.0), [in_doubt]
+    if by_s > 0 and abs(kept.ahead_s) <= TOLERANCE_S:  # older dates may be right
+        return replace(kept, since=last + by_s, older=last, ahead_s=by_s), [in_doubt]
+    since, ahead_s = kept.since + by_s, kept.ahead_s + by_s
+    by_this_clock = replace(in_doubt, after=kept.since)
+    if since >= kept.older - TOLERANCE_S:
+        return replace(kept, since=since, ahead_s=ahead_s), [by_this_clock]
+    before = Shift(after=-math.inf, until=kept.older, by_s=ahead_s)  # or the order would be lost
+    return replace(kept, since=-math.inf, older=-math.inf, ahead_s=ahead_s), [by_this_clock, before]
+
+
+def _counted_s(earlier: ClockReading, reading: ClockReading) -> float:
     """Nothing, if nobody counted."""
-    if not is_same_boot(trusted, reading):
+    if not is_same_boot(earlier, reading):
         return 0.0
-    return max(0.0, reading.steady_s - trusted.steady_s)
+    return max(0.0, reading.steady_s - earlier.steady_s)
 
 
 def _sentence(trusted: ClockReading, reading: ClockReading) -> str:
@@ -119,7 +201,10 @@ def _sentence(trusted: ClockReading, reading: ClockReading) -> str:
             f"the wall clock says {_moment(reading.at)}, {_long(moved_s)} {side} the keeper's last"
             " turn, which another machine took or this one before it was started again"
         )
-    return f"{moved}: nothing is concluded from age until it is right, or has gone evenly for 1 h"
+    return (
+        f"{moved}; set it right: nothing is concluded from age until it is, or has gone evenly for"
+        " 1 h"
+    )
 
 
 def _long(seconds: float) -> str:

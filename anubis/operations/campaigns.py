@@ -434,7 +434,8 @@ def _behind_s(campaign: Campaign, executor: Executor, history: History, caller: 
     """How far the executor's clock is behind: one in memory is a clock of its own, and any may have
     begun while this machine's clock was wrong. The campaign is over now: a gate finds it recent,
     and what happens to a node next comes after it."""
-    behind_s = time_in(history.of(campaign.cluster), caller).now - executor.now()
+    now = time_in(history.of(campaign.cluster), caller, is_kept=True).now
+    behind_s = now - executor.now()
     return behind_s if campaign.is_in_memory or abs(behind_s) > TOLERANCE_S else 0.0
 
 

@@ -50,9 +50,20 @@ def named(name: str) -> ClusterIdentity:
         raise UsageError(f"{error}; --cluster takes a file with another name in it") from None
 
 
-def time_in(part: ClusterHistory, caller: Caller, *, is_turn: bool = False) -> Time:
-    """By which ages in a cluster are told: its turns know whether the clock can be right."""
-    return part.keeping.time(caller.reading(), is_turn=is_turn)
+def time_in(
+    part: ClusterHistory, caller: Caller, *, is_turn: bool = False, is_kept: bool = False
+) -> Time:
+    """By which ages in a cluster are told: its turns know whether the clock can be right.
+    `is_kept`: something is dated by it, as all is in a turn; what was dated otherwise before is
+    dated anew first."""
+    reading = caller.reading()
+    time = part.keeping.time(reading, is_turn=is_turn)
+    if time.correction and (is_turn or is_kept):
+        part.keeping.set_right(reading)
+        time = part.keeping.time(reading, is_turn=is_turn)
+    if not time.doubt:
+        return time
+    return replace(time, doubt=f"the clock of {part.cluster} is in doubt: {time.doubt}")
 
 
 def enter(

@@ -18,6 +18,7 @@ from anubis.core.lifecycle.actions import LifeAction
 from anubis.core.lifecycle.chores import Chore
 from anubis.core.lifecycle.objections import Objections
 from anubis.core.past.changes import (
+    are_dated_anew,
     changed_nodes,
     new_notices,
     since,
@@ -25,7 +26,6 @@ from anubis.core.past.changes import (
 from anubis.core.past.events import Notice
 from anubis.core.past.happened import Happened
 from anubis.core.past.maintenance import open_windows, windows_told
-from anubis.core.past.standing import Standing
 from anubis.core.past.status import Incident, Repair, Validation, Watch
 from anubis.core.past.tracks import IncidentColumns
 from anubis.core.past.traits import NodeTraits
@@ -111,9 +111,11 @@ def glance_at(
     """`before`: an earlier one of this cluster. Only nodes of which something else is to be said
     are looked at again. While the clock is in doubt, no pass counts."""
     now = time.now
-    if before and (now < before.at or bool(time.doubt) is not bool(before.kept.doubt)):
+    if before and (now < before.at or time.doubt != before.kept.doubt):
         before = None
     happened = history.experience.happened(now - LOOKED_BACK_S)
+    if before and are_dated_anew(before.happened.notices, happened.notices):
+        before = None
     failed = history.experience.failed_tests()
     holds = {hold.node: hold for hold in history.holds.current(now)}
     of_node = _of_nodes(history.memory, happened, before)
@@ -121,8 +123,7 @@ def glance_at(
     objections = objections_in(history)
     stale = _stale(before, happened, holds, objections, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
-    stand = stand.doubting() if time.doubt else stand
-    stand = stand.objected(objections.out, objections.unproven)
+    stand = stand.doubting(time.doubt).objected(objections.out, objections.unproven)
     traits = history.memory.recall(_traits_by_node, happened.traits)
     windows = open_windows(history.memory.recall(windows_told, happened.notices), now)
 
@@ -132,7 +133,7 @@ def glance_at(
             node=node,
             cluster=history.cluster,
             judgement=Judgement.UNKNOWN if window else stand.judgement(node),
-            why=sentence(window, now) if window else _why(stand, node),
+            why=sentence(window, now) if window else stand.why(node),
             hold=holds.get(node),
             last=results[-1] if results else None,
             passed=stand.passed.get(node, {}),
@@ -155,10 +156,6 @@ def glance_at(
         looks=tuple(history.looks.all()),
         diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),
     )
-
-
-def _why(stand: Standing, node: str) -> str:
-    return stand.unfit.get(node) or stand.why_unknown(node) or stand.why_unproven(node)
 
 
 def _stale(

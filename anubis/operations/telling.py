@@ -109,7 +109,7 @@ class _Addressed:
     notices: dict[int, Notice] = field(default_factory=dict)  # by their place in the batch
 
     def take(self, place: int, telling: Telling, caller: Caller) -> None:
-        self.notices[place] = _notice(telling, time_in(self.part, caller))
+        self.notices[place] = _notice(telling, time_in(self.part, caller, is_kept=True))
 
     def refuse_strangers(self) -> dict[int, AnubisError]:
         """Notices of nodes that do not belong to it, unless others have added these before; looked

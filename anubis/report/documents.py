@@ -522,6 +522,8 @@ class NodeLine(TypedDict):
     """Which benchmarks it left unanswered, and since when; empty: none."""
     unproven: str
     """What was told of it (an incident, an upgrade) since it passed anything; empty: nothing."""
+    doubt: str
+    """Why its passes do not count while a clock is in doubt; empty: they do, or it has none."""
 
 
 class HappenedLine(TypedDict):
@@ -738,7 +740,8 @@ class StandingLine(TypedDict):
     judgement: Judgement
     """As a gate has it that runs nothing."""
     why: str
-    """It is out of service, or owes an answer; empty: neither."""
+    """It is out of service, owes an answer, or its passes do not count while a clock is in doubt;
+    empty: none of these."""
     holder: str | None
     """What has it now: a campaign."""
     held_since: float | None

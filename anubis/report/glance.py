@@ -29,7 +29,7 @@ class NodeGlance:
     node: str
     cluster: str
     judgement: Judgement  # as a gate has it that runs nothing
-    why: str = ""  # it is out of service, or owes an answer
+    why: str = ""  # it is out of service, owes an answer, or a clock is in doubt
     hold: Hold | None = None
     last: Validation | None = None
     passed: Mapping[str, float] = field(default_factory=dict)  # benchmarks, and when

@@ -51,6 +51,7 @@ class NodeView:
     maintenance: str = ""  # until when, and why
     owes: str = ""  # what it left unanswered, and since when
     unproven: str = ""  # what was told of it that it has to disprove
+    doubt: str = ""  # why none of its passes counts, while a clock is in doubt
 
 
 def headline(views: Sequence[NodeView], cluster: str) -> str:
@@ -119,6 +120,7 @@ def fields(view: NodeView) -> NodeLine:
         "maintenance": view.maintenance,
         "owes": view.owes,
         "unproven": view.unproven,
+        "doubt": view.doubt,
     }
 
 
@@ -156,7 +158,7 @@ def _why_out(view: NodeView) -> str:
     if view.maintenance:
         return view.maintenance
     if seen is None or not seen.cordon:
-        why = view.unfit or view.owes or view.unproven
+        why = view.unfit or view.owes or view.doubt or view.unproven
         return why or (seen.meaning if seen else "") or "-"
     whose = f" ({seen.cordoned_by})" if seen.cordoned_by else ""
     return f"{one_line(seen.cordon)}{whose}"

@@ -53,6 +53,13 @@ class Checksum:
         short = [_as_kept(column, row.get(column.name)) for column in self.short]
         return self._sum(short) << 32 | _long([row.get(column.name) for column in self.long])
 
+    def renewed(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row whose short cells were changed, with a checksum of them, if it had one."""
+        if row["checksum"] is None:
+            return row
+        short = [_as_kept(column, row[column.name]) for column in self.short]
+        return row | {"checksum": self._sum(short) << 32 | row["checksum"] & 0xFFFFFFFF}
+
     def fits(self, checksum: int | None, short: RowCells, long: RowCells) -> bool:
         return self.fits_short(checksum, short) and fits_long(checksum, long)
 

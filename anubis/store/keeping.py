@@ -7,12 +7,20 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, dataclass, fields, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
 
-from anubis.core.clock import ClockReading, KeptClock, Time, tell_time
+from anubis.core.clock import (
+    TOLERANCE_S,
+    ClockReading,
+    Correction,
+    KeptClock,
+    Time,
+    tell_time,
+)
 from anubis.core.errors import UnknownRecordError
 from anubis.core.lifecycle.actions import (
     OPEN,
@@ -42,15 +50,19 @@ from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.claims import ProcessLock, driving_lock, keeping_lock
-from anubis.store.database import Database, upsert, write_alone
+from anubis.store.database import PER_QUESTION, Database, upsert, write_alone
 from anubis.store.experience import VALIDATED
-from anubis.store.mapping import Form, RecordTable, converted, metadata
+from anubis.store.happenings import JOBS, REPAIRS, WATCHES
+from anubis.store.mapping import Form, RecordTable, Row, converted, metadata
 from anubis.store.notices import NOTICES
+from anubis.store.tallies import change_tally, wait_for_tally
 
 LISTED = 100  # actions
 NAMED_AT_ONCE = 16  # nodes of which the database picks the actions
 FEW = 500  # nodes that are asked for by name
 NOT_THERE = [state.value for state in (State.RETIRED, State.MAINTENANCE, State.LOST)]
+OF_SPAN = ("started_at", "ended_at")  # columns of what began and ended
+OF_WATCH = ("since", "until")
 FORGOTTEN = (
     "what was known of its life is damaged in the history, so it has to prove itself again: look at"
     " anubis history check"
@@ -232,6 +244,19 @@ class Turn:
         return Keeper(policy, lives.values(), row.breakers, seen_at, row.turned_at, dating)
 
     def news(self) -> News:
+        """What is told with a later date than now happened by now: it keeps that date from now on,
+        so that what is passed later comes after it."""
+        news = news_of(self._connection, self._cluster)
+        now = self._time.now if self._time else math.inf
+        early = [notice.id for notice in news.notices if notice.at > now + TOLERANCE_S]
+        if not early:
+            return news
+        wait_for_tally(self._connection, self._cluster, NOTICES)
+        for start in range(0, len(early), PER_QUESTION):
+            some = NOTICES.c.id.in_(early[start : start + PER_QUESTION])
+            chosen = (NOTICES.c.cluster == self._cluster) & some
+            gone, come = NOTICES.redate(self._connection, chosen, partial(min, now), "at")
+            change_tally(self._connection, self._cluster, NOTICES, come=come, gone=gone)
         return news_of(self._connection, self._cluster)
 
     def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
@@ -369,7 +394,23 @@ class KeeperState:
     def time(self, reading: ClockReading, *, is_turn: bool = False) -> Time:
         """By which ages are told, going by the clock of earlier turns."""
         with self._database.reading() as connection:
-            return tell_time(_kept_clock(connection, self._cluster), reading, is_kept=is_turn)
+            kept = _kept_clock(connection, self._cluster)
+            is_first = kept is None and is_turn
+            latest = _latest(connection, self._cluster, reading.at) if is_first else -math.inf
+        return tell_time(kept, reading, is_kept=is_turn, latest=latest)
+
+    def set_right(self, reading: ClockReading) -> None:
+        """As a doubt of the clock ends, date anew what was kept meanwhile: once, whoever is first.
+        What others dated, such as imported incidents and planned maintenance, keeps its dates."""
+        with self._database.writing() as connection:
+            write_alone(connection, KEEPERS.table)
+            time = tell_time(_kept_clock(connection, self._cluster), reading)
+            if time.correction is None:
+                return
+            _redate(connection, self._cluster, time.correction)
+            _redate_lives(connection, self._cluster, time)
+            clock = CLOCKS.row(ClockRow(kept=time.kept), cluster=self._cluster)
+            upsert(connection, CLOCKS.table, [clock], replace=True)
 
     def news(self) -> News:
         with self._database.reading() as connection:
@@ -537,6 +578,55 @@ def _kept_clock(connection: sa.Connection, cluster: str) -> KeptClock | None:
         for row in CLOCKS.records(connection, query):
             return row.kept
     return None
+
+
+def _latest(connection: sa.Connection, cluster: str, now: float) -> float:
+    """When the last was kept of what is not dated later than now."""
+    dates = (NOTICES.c.at, CAMPAIGNS.c.finished_at, REPAIRS.c.started_at, REPAIRS.c.ended_at)
+    latest = -math.inf
+    for date in (*dates, JOBS.c.started_at, JOBS.c.ended_at):
+        query = sa.select(sa.func.max(date)).where(date.table.c.cluster == cluster, date <= now)
+        latest = max(latest, connection.execute(query).scalar() or -math.inf)
+    return latest
+
+
+def _redate(connection: sa.Connection, cluster: str, correction: Correction) -> None:
+    tallied: list[tuple[RecordTable[Any], tuple[str, ...]]]
+    tallied = [(JOBS, OF_SPAN), (NOTICES, ("at",)), (REPAIRS, OF_SPAN), (WATCHES, OF_WATCH)]
+    for kind, names in tallied:
+        wait_for_tally(connection, cluster, kind)
+        gone, come = _redated(connection, cluster, correction, kind, names)
+        change_tally(connection, cluster, kind, come=come, gone=gone)
+    _redated(connection, cluster, correction, CAMPAIGNS, ("created_at", "finished_at"))
+    _redated(connection, cluster, correction, ACTIONS, ("at", "changed_at"))
+    _redated(connection, cluster, correction, KEEPERS, ("turned_at", "seen_at"))
+
+
+def _redated(
+    connection: sa.Connection,
+    cluster: str,
+    correction: Correction,
+    kind: RecordTable[Any],
+    names: Sequence[str],
+) -> tuple[list[Row], list[Row]]:
+    late = sa.or_(*(kind.c[name] > correction.after for name in names))
+    if correction.after == -math.inf:  # no database compares with that alike
+        late = sa.true()
+    chosen = (kind.c.cluster == cluster) & late
+    return kind.redate(connection, chosen, correction.date, *names)
+
+
+def _redate_lives(connection: sa.Connection, cluster: str, time: Time) -> None:
+    """Those that are damaged stay so."""
+    dating = Dating(now=time.now, before=time.before, correction=time.correction)
+    lives, damaged = _lives(connection, cluster)
+    healed = ((life, dating.healed(life)) for life in lives.values() if life.node not in damaged)
+    rows = [
+        LIVES.row(life, cluster=cluster, node=life.node, state=life.state.value)
+        for before, life in healed
+        if life is not before
+    ]
+    upsert(connection, LIVES.table, rows, replace=True)
 
 
 def news_of(connection: sa.Connection, cluster: str) -> News:

@@ -327,6 +327,41 @@ class RecordTable(Generic[R]):
             connection.execute(sa.update(self.table).where(*same).values(values), revised)
         return len(rows)
 
+    def redate(
+        self,
+        connection: sa.Connection,
+        chosen: sa.ColumnElement[bool],
+        date: Callable[[float], float],
+        *names: str,
+    ) -> tuple[list[Row], list[Row]]:
+        """Date these columns anew, and checksums with them; returns the rows as they were and as
+        they are, without long cells. `date`: keeps the order."""
+        assert self.checksum is not None
+        keys, short = list(self.table.primary_key), self.checksum.short
+        query = sa.select(*{*keys, *short}, self.checksum.column).where(chosen)
+        were, rows = list[Row](), list[Row]()
+        for mapping in connection.execute(query).mappings():
+            was: Row = dict(mapping)
+            if not self.checksum.fits_short(was["checksum"], [was[c.name] for c in short]):
+                raise Damage(f"a row of {self.table.name} is damaged")
+            times = {name: was[name] and date(was[name]) for name in names}
+            if any(times[name] != was[name] for name in names):
+                were.append(was)
+                rows.append(self.checksum.renewed({**was, **times}))
+        pairs = sorted(zip(were, rows, strict=True), key=lambda pair: pair[0][names[0]])
+        if any(row[names[0]] > was[names[0]] for was, row in pairs):
+            pairs.reverse()  # so that no two have the same key meanwhile
+        values: Row = {name: sa.bindparam(f"is_{name}") for name in (*names, "checksum")}
+        same = [key == sa.bindparam(f"was_{key.name}") for key in keys]
+        changes = [
+            {f"was_{key.name}": was[key.name] for key in keys}
+            | {f"is_{name}": row[name] for name in values}
+            for was, row in pairs
+        ]
+        if changes:
+            connection.execute(sa.update(self.table).where(*same).values(values), changes)
+        return were, rows
+
     def _revised(self, row: sa.RowMapping, changes: Row) -> Row:
         revised = {**row, **changes}
         return revised if row["checksum"] is None else self.stamped(revised)

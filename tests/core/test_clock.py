@@ -161,6 +161,42 @@ def test_nothing_is_ever_later_than_now(trusted, doubted, reading):
     assert tell_time(time.kept, reading).now == time.now
 
 
+JUMPS_S = [-40 * DAY_S, -20 * DAY_S, -3 * DAY_S, -600.0, 0.0, 900.0, 20 * DAY_S, YEAR_S]
+waits = st.sampled_from([30.0, 300.0, 2000.0])
+moments = st.tuples(waits, st.none() | st.sampled_from(JUMPS_S))
+
+
+@given(st.lists(moments, max_size=40))
+def test_however_a_clock_jumped_dates_keep_their_order_and_are_right_once_it_is(moments):
+    machine = Machine()
+    dates = {NOW: machine.turn().now}  # by when it was in truth
+    later = [*moments, (300.0, 0.0), *[(900.0, None)] * 6]
+    for seconds, off_s in later:
+        machine.off_s = machine.off_s if off_s is None else off_s
+        time = machine.later(seconds).turn()
+        if time.correction:
+            dates = {true: time.correction.date(at) for true, at in dates.items()}
+        dates[machine.true] = time.now
+        assert [*dates.values()] == sorted(dates.values())
+        assert max(dates.values()) <= time.now
+    assert not time.doubt
+    for true, at in dates.items():
+        assert at == pytest.approx(true, abs=TOLERANCE_S)
+
+
+def test_what_was_kept_in_a_doubt_after_a_restart_is_dated_by_the_clock_that_is_believed_then():
+    machine = Machine()
+    machine.turn()
+    machine.restart(30 * DAY_S)
+    assert machine.turn().now == NOW
+    told = machine.later(600).turn().now
+    assert told == NOW + 600, "it stands still only while nobody counts"
+    settled = machine.later(SETTLED_S).turn()
+    assert settled.now == machine.true
+    assert settled.correction.date(told) == pytest.approx(machine.true - SETTLED_S)
+    assert settled.correction.date(NOW) == NOW, "what is older keeps its date"
+
+
 # --- what is dated by it -------------------------------------------------------------------
 
 NO_TIMES = {"confidence", "mix", "begin", "end"}  # floats that say something else, or plans

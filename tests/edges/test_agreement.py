@@ -32,6 +32,7 @@ from anubis.core.past.status import Incident
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.clusters import time_in
 from anubis.operations.deciding import Terms
+from anubis.operations.gate_text import sentence
 from anubis.operations.glancing import glance_at
 from anubis.operations.nodes import nodes
 from anubis.operations.sweeping import sweep
@@ -197,11 +198,14 @@ class Life:
             life = fleet.lives[node]
             state = replace(life, trial=None).state
             answers, judgements, is_swept = COMPATIBLE[state]
+            asked = site.asked(node)
+            said = f"{node} is {state}, {life}: {doubt}\n{self.moves}"
             if doubt and state in (State.IN_SERVICE, State.SPARE):
                 answers, judgements, is_swept = IN_DOUBT
-            answer = site.asked(node).answer
-            said = f"{node} is {state}, {life}: {doubt}\n{self.moves}"
-            assert answer in answers, said
+                assert glance.why == listed[node].doubt == doubt, said
+                assert doubt in sentence(asked)
+            assert asked.answer in answers, said
+            assert listed[node].judgement is glance.judgement, said
             assert glance.judgement in judgements, f"{glance}\n{said}"
             assert listed[node].judgement is glance.judgement, said
             assert bool(listed[node].unfit) is (glance.judgement is DEFECTIVE), said

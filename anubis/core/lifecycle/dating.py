@@ -1,7 +1,8 @@
 """No fact of a life is dated later than now, whoever dated it.
 
 What is told with such a date counts as of now if it is bad news; a pass counts for nothing. What
-was kept with one, by a clock that was wrong then, is taken back to when it was kept at the latest.
+was kept by a clock that turned out to be wrong is dated anew; what is later than now still is taken
+back to when it was kept at the latest.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
-from anubis.core.clock import TOLERANCE_S
+from anubis.core.clock import TOLERANCE_S, Correction
 from anubis.core.lifecycle.events import Concluded, LifeEvent, VerdictReached
 from anubis.core.records import Judgement
 
@@ -29,14 +30,17 @@ class Dating:
 
     now: float = math.inf
     before: float = math.inf  # by when all was kept that earlier turns left
+    correction: Correction | None = None  # of what they dated
 
     def stamp(self, at: float) -> float:
         """Of what was kept before."""
+        if self.correction:
+            at = self.correction.date(at)
         return at if at <= self.now else min(self.before, self.now)
 
     def healed(self, record: R) -> R:
         """A record with no stamp later than now. Most are as they were."""
-        is_sound = all(at <= self.now for at in _stamps(record))
+        is_sound = all(at == self.stamp(at) for at in _stamps(record))
         return record if is_sound else cast(R, self._healed(record))
 
     def _healed(self, record: Any) -> Any:

@@ -44,6 +44,14 @@ def new_notices(before: Sequence[Notice], after: Sequence[Notice]) -> list[Notic
     return [notice for notice in after if notice.id not in ids]
 
 
+def are_dated_anew(before: Sequence[Notice], after: Sequence[Notice]) -> bool:
+    """Whether an event of then has another date now: the clock was wrong."""
+    if before is after:
+        return False
+    dates = {notice.id: notice.at for notice in before}
+    return any(notice.at != dates.get(notice.id, notice.at) for notice in after)
+
+
 def _differing(before: Iterable[R], after: Iterable[R]) -> set[str]:
     return set() if before is after else {record.node for record in {*before} ^ {*after}}
 

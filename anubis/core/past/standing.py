@@ -92,6 +92,8 @@ class Standing:
     # last was in an incident or a repair, or an event presumed a defect; what goes on, as of now
     presumed: Mapping[str, str] = field(default_factory=dict, compare=False)  # by node: where that
     # was an event, what it told
+    doubted: Mapping[str, str] = field(default_factory=dict)  # nodes whose passes do not count
+    # while nobody knows how old they are, and why that is so
 
     def renewed(self, nodes: AbstractSet[str], fresh: Standing) -> Standing:
         """The same, but for these nodes, of which another one says all."""
@@ -107,11 +109,16 @@ class Standing:
             down=self.down - nodes | fresh.down,
             early=self.early - nodes | fresh.early,
             happened=merged(self.happened, fresh.happened),
+            presumed=merged(self.presumed, fresh.presumed),
+            doubted=merged(self.doubted, fresh.doubted),
         )
 
-    def doubting(self) -> Standing:
-        """The same while nobody knows how old a pass is: none counts."""
-        return replace(self, passed={}, counted={})
+    def doubting(self, why: str) -> Standing:
+        """The same while nobody knows how old a pass is: none counts. Without a reason, as it
+        is."""
+        if not why:
+            return self
+        return replace(self, passed={}, counted={}, doubted=dict.fromkeys(self.passed, why))
 
     def objected(self, out: Mapping[str, str], unproven: Collection[str]) -> Standing:
         """The same for whoever knows of nodes that must be out, and why, and of some that have
@@ -124,6 +131,7 @@ class Standing:
             unfit={**out, **self.unfit},
             passed={node: at for node, at in self.passed.items() if node not in denied},
             counted={node: at for node, at in self.counted.items() if node not in denied},
+            doubted={node: why for node, why in self.doubted.items() if node not in denied},
         )
 
     def judgement(self, node: str) -> Judgement:
@@ -140,7 +148,7 @@ class Standing:
         """Benchmarks, by name."""
         return tuple(sorted({name for owed in self.owes.get(node, ()) for name in owed.benchmarks}))
 
-    def why_unknown(self, node: str) -> str:
+    def why_owing(self, node: str) -> str:
         """What it owes and since when; empty if it owes nothing."""
         return _in_words(self.owes.get(node, ()))
 
@@ -150,6 +158,14 @@ class Standing:
         if self.judgement(node) is not Judgement.UNKNOWN or node not in self.presumed:
             return ""
         return f"{self.presumed[node]}, and it has passed nothing since"
+
+    def why_unknown(self, node: str) -> str:
+        """What it owes, or why its passes do not count; empty: it passed nothing that could."""
+        return self.why_owing(node) or self.doubted.get(node, "")
+
+    def why(self, node: str) -> str:
+        """It is not healthy; empty if there is nothing to be said of it."""
+        return self.unfit.get(node) or self.why_unknown(node) or self.why_unproven(node)
 
 
 def tell_debts(nodes: Iterable[str], owes: Debts) -> dict[str, str]:

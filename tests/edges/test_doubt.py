@@ -1,0 +1,183 @@
+"""Clocks jump forth and back while nodes are told of, tested, judged and repaired. When the doubt
+is over, everything stands as in the same story with a sound clock."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from copy import copy
+
+import pytest
+
+from anubis import catalog
+from anubis.core.clock import SETTLED_S
+from anubis.core.lifecycle.commands import Mode, Prove
+from anubis.core.lifecycle.life import State
+from anubis.core.past.events import (
+    FleetUpgraded,
+    IncidentReported,
+    NodeAdded,
+    RepairBegun,
+    RepairDone,
+    SuspicionRaised,
+)
+from anubis.core.records import CampaignKind, Judgement
+from anubis.operations.gate_text import sentence
+from anubis.operations.glancing import standings
+from anubis.operations.keeping import actions
+from anubis.operations.nodes import nodes
+from anubis.operations.telling import tell
+from anubis.report import nodes as node_listing
+from anubis.report.glance import node_fields, why
+from anubis.store.history import History
+from tests.edges.desk import Desk
+from tests.edges.test_keeping import ACT, DAY_S, Owner, Site
+
+FLEET = [f"n{i}" for i in range(1, 9)]
+JUMPS_S = [20 * DAY_S, 20 * DAY_S, -20 * DAY_S, 365 * DAY_S, 900.0, -3 * DAY_S]
+PROPOSED = {**ACT, "test": Mode.PROPOSE}
+
+
+class Story:
+    """Of a fleet, told twice: once with a sound clock."""
+
+    def __init__(self, seed):
+        self.draw, self.moves, self.doubts, self.off_s = random.Random(seed), [], 0, 0.0
+        for _ in range(14):
+            self._move(*self.draw.choice(MOVES))
+        self._move("wait", 900.0)
+
+    def _move(self, kind, *of):
+        some = tuple(self.draw.sample(FLEET, self.draw.choice([1, 1, 2])))
+        self.moves.append((kind, some, *of))
+
+    def play(self, site, *, is_sound):
+        self.doubts = 0
+        for number, (kind, some, *of) in enumerate(self.moves):
+            match kind:
+                case "tell":
+                    site.tell(of[0](nodes=some, **of[1]), id=f"{number}")
+                case "measure":
+                    site.describe(seed=number, **of[0])
+                    site.measure(CampaignKind.VALIDATE, some if of[1] else None)
+                    site.describe()
+                case "jump":
+                    self.doubts += 1
+                    site.off_s = 0.0 if is_sound or site.off_s else of[0]
+                case "wait":
+                    site.later(of[0])
+            site.keep(**(ACT if kind == "turn" else PROPOSED))
+        site.off_s = 0.0
+        site.keep(**PROPOSED)
+        site.later(SETTLED_S)
+        fleet = site.keep(**PROPOSED)
+        assert not fleet.doubt
+        return fleet
+
+
+MOVES = [
+    *4 * [("turn",)],
+    *3 * [("jump", seconds) for seconds in JUMPS_S],
+    *4 * [("wait", 900.0), ("wait", SETTLED_S), ("wait", SETTLED_S)],
+    ("wait", DAY_S),
+    ("measure", {}, True),
+    ("measure", {}, False),
+    ("measure", {"slow_share": 0.25}, False),
+    *3 * [("tell", IncidentReported, {"category": "gpu"})],
+    ("tell", SuspicionRaised, {"category": "gpu", "source": "me"}),
+    *[("tell", kind, {}) for kind in (NodeAdded, FleetUpgraded, RepairBegun, RepairDone)],
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def accepted(tmp_path_factory, told):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "describe_all", told)
+        desk = Desk(tmp_path_factory.mktemp("site"))
+        patch.setenv("ANUBIS_HOME", str(desk.home))
+        site = Site(desk)
+        site.mend()
+        site.accept()
+        site.keep(**ACT)
+    return site
+
+
+def another(accepted, home, monkeypatch):
+    """Of this site, as it was accepted."""
+    site = copy(accepted)
+    site.home = shutil.copytree(accepted.desk.home, home)
+    site.cluster = site.describe()
+    site.owner = Owner(accepted.owner.nodes, site.wall_clock)
+    monkeypatch.setenv("ANUBIS_HOME", str(site.home))
+    return site
+
+
+def said(site, fleet):
+    """Of each node, by its keeper and by a gate that runs nothing."""
+    with History.open(site.history) as history:
+        dates = [(notice.id, notice.at) for notice in history.only().notices.all()]
+    told = {
+        node: (life.state, life.why_out if life.must_be_out else "", site.gate(node))
+        for node, life in fleet.lives.items()
+    }
+    return told, dict(dates)
+
+
+def count_tests(site):
+    every = actions(1000, only_open=False, cluster=site.cluster, caller=site.caller)
+    sent = (a.command for a in every if isinstance(a.command, Prove) and a.campaign)
+    return Counter(node for test in sent for node in test.owed)
+
+
+@pytest.fixture
+def site(accepted, tmp_path, monkeypatch, told):
+    monkeypatch.setattr(catalog, "describe_all", told)
+    return another(accepted, tmp_path / "home", monkeypatch)
+
+
+def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_say_what_to_do(site):
+    site.off_s = 365 * DAY_S
+    doubt = site.keep(**PROPOSED).doubt
+    assert " is in doubt: the wall clock moved 365 days ahead" in doubt
+    assert "; set it right: " in doubt
+    (view,) = nodes(["n1"], cluster=site.cluster, caller=site.caller)
+    (glance,) = standings(["n1"], caller=site.caller)
+    asked = site.asked("n1")
+    answers = {view.judgement, glance.judgement, asked.judged["n1"]}
+    assert answers == {Judgement.UNKNOWN}
+    assert node_listing.fields(view)["doubt"] == why(glance) == node_fields(glance)["why"] == doubt
+    assert f"; {doubt}" in sentence(asked)
+    site.off_s = 0.0
+    site.keep(**PROPOSED)
+    (view,) = nodes(["n1"], cluster=site.cluster, caller=site.caller)
+    assert (view.judgement, view.doubt) == (Judgement.HEALTHY, "")
+
+
+def test_what_another_machine_tells_as_of_tomorrow_is_tested_once_and_not_in_each_turn(site):
+    event = IncidentReported(nodes=("n1",), category="gpu")
+    tell(event, cluster=site.cluster, caller=site.caller_on("one that is ahead", DAY_S))
+    before = count_tests(site)["n1"]
+    for _ in range(4):
+        fleet = site.keep(**ACT)
+    assert count_tests(site)["n1"] == before + 1
+    assert fleet.lives["n1"].state is State.IN_SERVICE
+    assert site.gate("n1") is Judgement.HEALTHY
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_a_doubt_leaves_nothing_behind_but_what_was_tested_once_in_addition(
+    accepted, seed, tmp_path, monkeypatch, told
+):
+    monkeypatch.setattr(catalog, "describe_all", told)
+    story = Story(seed)
+    sound = another(accepted, tmp_path / "sound", monkeypatch)
+    expected, dates = said(sound, story.play(sound, is_sound=True))
+    tested = count_tests(sound)
+    site = another(accepted, tmp_path / "wrong", monkeypatch)
+    found, found_dates = said(site, story.play(site, is_sound=False))
+    moves = "\n".join(map(str, story.moves))
+    assert found == expected, moves
+    assert found_dates == pytest.approx(dates, abs=300.0), moves
+    for node, number in count_tests(site).items():
+        assert number <= tested[node] + story.doubts, moves
