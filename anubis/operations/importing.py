@@ -182,7 +182,8 @@ def report_incidents(
     """What a monitor tells while it happens: records in JSON, as in a file. It says nothing of how
     long nodes were watched, and of nodes that the cluster does not have nothing is kept."""
     chosen, now = config.incident_mapping(mapping), now_in(cluster, caller)
-    taken = intake.take_in(records.parse(text, source), chosen, source, now)
+    latest = max(now, caller.clock())  # wall clock: alerts are dated by it, and dated anew with it
+    taken = intake.take_in(records.parse(text, source), chosen, source, latest)
     _tell(taken, caller)
     if not taken.incidents:
         left_out = "; ".join(map(_sentence, taken.left_out))

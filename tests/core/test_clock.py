@@ -23,7 +23,7 @@ from anubis.core.clock import (
 )
 from anubis.core.lifecycle.dating import Dating
 from anubis.core.lifecycle.events import Concluded, FleetSeen, VerdictReached, Waited
-from anubis.core.lifecycle.incidents import open_incidents
+from anubis.core.lifecycle.incidents import last_ends, open_incidents
 from anubis.core.lifecycle.life import Life, OpenIncident, Proof
 from anubis.core.past.status import Incident
 from anubis.core.past.tracks import IncidentColumns
@@ -267,3 +267,4 @@ def test_an_incident_without_an_end_is_open_now_whatever_its_date():
     goes_on = Incident(node="n1", category="gpu", start=NOW + DAY_S)
     columns = IncidentColumns.of([goes_on, replace(goes_on, node="n2", end=NOW + YEAR_S)])
     assert open_incidents(columns, NOW) == {"n1": (OpenIncident(category="gpu", at=NOW),)}
+    assert last_ends(columns, {"n1", "n2"}, NOW) == {"n2": {"gpu": NOW}}, "it was open, and is over"

@@ -3,10 +3,12 @@ is over, everything stands as in the same story with a sound clock."""
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections import Counter
 from copy import copy
+from datetime import UTC, datetime
 
 import pytest
 
@@ -25,6 +27,7 @@ from anubis.core.past.events import (
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.gate_text import sentence
 from anubis.operations.glancing import standings
+from anubis.operations.importing import report_incidents
 from anubis.operations.keeping import actions
 from anubis.operations.nodes import nodes
 from anubis.operations.telling import tell
@@ -163,6 +166,15 @@ def test_what_another_machine_tells_as_of_tomorrow_is_tested_once_and_not_in_eac
     assert count_tests(site)["n1"] == before + 1
     assert fleet.lives["n1"].state is State.IN_SERVICE
     assert site.gate("n1") is Judgement.HEALTHY
+
+
+def test_an_alert_that_began_now_is_taken_while_the_clock_is_behind(site):
+    site.off_s = -20 * DAY_S
+    site.keep(**ACT)
+    start = datetime.fromtimestamp(site.now, UTC).isoformat()
+    text = json.dumps({"node": "n1", "category": "gpu", "start": start, "end": None})
+    report_incidents(text, "a monitor", cluster=site.cluster, caller=site.caller)
+    assert site.keep(**ACT).lives["n1"].why_out[0] == "INCIDENT"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])

@@ -25,10 +25,11 @@ def open_incidents(incidents: IncidentColumns, at: float) -> dict[str, tuple[Ope
 def last_ends(
     incidents: IncidentColumns, nodes: Collection[str], at: float
 ) -> dict[str, dict[str, float]]:
-    """Of these nodes: when the last incident of each category was over."""
+    """Of these nodes: when the last incident of each category was over. One that is dated later
+    than now is over now: a clock was wrong."""
     by_node: dict[str, dict[str, float]] = {}
     for incident in incidents.about(nodes) if nodes else ():
-        if incident.end is not None and incident.end <= at:
-            ends = by_node.setdefault(incident.node, {})
-            ends[incident.category] = max(incident.end, ends.get(incident.category, incident.end))
+        if incident.end is not None and (incident.end <= at or incident.start > at):
+            end, ends = min(incident.end, at), by_node.setdefault(incident.node, {})
+            ends[incident.category] = max(end, ends.get(incident.category, end))
     return by_node
