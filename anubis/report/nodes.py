@@ -73,10 +73,10 @@ def standing(view: NodeView) -> str:
         return "out of service by the history"
     if view.owes:
         return "owing an answer"
-    if view.unproven:
-        return "to be proven"
     if view.jobs or view.told_jobs:
         return "at work"
+    if view.unproven:
+        return "to be proven"
     if view.hold:
         return "being measured"
     return "free" if seen is None or seen.is_free else "kept for others"
