@@ -123,8 +123,8 @@ def test_what_a_sweep_finds_the_next_turn_acts_on(site):
 
 
 def test_a_sweep_tests_no_more_of_the_fleet_at_once_than_the_policy_says_and_nobody_at_work(site):
-    site.tell(JobAllocated(nodes=("n1", "n2"), duration_s=3600, job="7"))
     site.later(QUARTER_S)
+    site.tell(JobAllocated(nodes=("n1", "n2"), duration_s=3600, job="7"))
     site.keep(owner=False)
     swept = work(site, sweep=SWEEP, tested_at_once=0.5)[Chore.SWEEP].last
     assert swept.sentence.startswith("4 of 8 nodes tested")
