@@ -254,7 +254,7 @@ def test_a_gate_runs_nothing_for_a_node_that_is_out_of_service(fleet, url):
 def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
     now = time.time()
     with History.open(url) as history:
-        history.only().jobs.add([Job(id="1", nodes=("n1",), start=1e9)])
+        history.only().jobs.add([Job(id="1", nodes=("n1",), start=now - 60.0)])
         history.only().incidents.add(
             Incident(node=f"n{i}", category="psu", start=now - 0.002, end=now - 0.001)
             for i in (1, 2, 3)

@@ -93,10 +93,10 @@ def parameters(operation) -> set[str]:
 
 
 def test_a_campaign_is_asked_for_by_the_fields_of_its_request_and_by_no_others():
-    """`kind` is the function's name; `tests`, `partners` and `name` are those of a decision."""
+    """`kind` is the function's name; `tests`, `partners`, `name` and `job` are of a decision."""
     of_a_network = {"topology", "hcas", "counters", "over_s"}
     fields = {field.name for field in dataclasses.fields(anubis.CampaignRequest)}
-    asked = fields - {"kind", "tests", "partners", "name"} | {"caller"}
+    asked = fields - {"kind", "tests", "partners", "name", "job"} | {"caller"}
     assert parameters(anubis.scan) == asked - {"with_fabric"}
     assert parameters(anubis.validate) == asked - of_a_network - {"with_fabric", "groups"}
     assert parameters(anubis.accept) == asked - {"groups", "criteria"}

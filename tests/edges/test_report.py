@@ -118,7 +118,7 @@ def fleet_view(
             kind=CampaignKind.ACCEPT,
             plan=plan,
             policy=Policy(),
-            executor="simulated",
+            executor="ray",
             created_at=START,
             finished_at=START + 754,
         ),
