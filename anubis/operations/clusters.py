@@ -151,16 +151,9 @@ def of_import(
 def now_in(name: str | None, caller: Caller) -> float:
     """By the clock of the turns of a cluster, as far as the history knows it; nothing is entered.
     A cluster that it does not know has no turns, so the wall clock is believed."""
-    with caller.history() as history:
-        names = history.clusters.names()
-        if name is None and len(names) == 1:
-            name = names[0]
-        elif name is not None and name not in names:
-            with suppress(ConfigError):
-                name = identify(name, config.cluster(name)).name
-        if name not in names:
-            return caller.clock()  # wall clock: there is no other
-        return time_in(history.of(name), caller).now
+    with caller.history() as history, suppress(UsageError):
+        return time_in(look_up(history, name), caller).now
+    return caller.clock()  # wall clock: there is no other
 
 
 def refuse_unreachable(cluster: str, name: str | None) -> None:

@@ -164,7 +164,7 @@ class Standing:
         return self.why_owing(node) or self.doubted.get(node, "")
 
     def why(self, node: str) -> str:
-        """It is not healthy; empty if there is nothing to be said of it."""
+        """The reason why it is not healthy; empty if there is none to tell."""
         return self.unfit.get(node) or self.why_unknown(node) or self.why_unproven(node)
 
 
