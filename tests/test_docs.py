@@ -56,6 +56,13 @@ def test_readme_leads_to_every_page():
         assert page.name in (told if page.name in figures else readme), page.name
 
 
+def test_design_is_a_plan_and_no_inventory():
+    design = (ROOT / "DESIGN.md").read_text()
+    assert len(design.encode()) <= 25_000
+    for page in (ROOT / "docs/design").glob("*.md"):
+        assert f"design/{page.name}" in design, page.name
+
+
 @pytest.mark.parametrize("line", commands())
 def test_every_command_of_a_page_is_one_that_its_verb_takes(line):
     words = shlex.split(re.sub(r"[<>|].*", "", line[line.index("anubis ") :]))[1:]

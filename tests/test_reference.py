@@ -16,7 +16,7 @@ from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/reference"
-PAGES = ("benchmarks.md", "commands.md", "configuration.md", "json.md")
+PAGES = ("benchmarks.md", "commands.md", "configuration.md", "json.md", "files.md")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The definitions of DESIGN section 5, written as plainly as can be: the judge of the fast code."""
+"""The definitions of docs/design/mathematics.md, written plainly: the judge of the fast code."""
 
 from __future__ import annotations
 

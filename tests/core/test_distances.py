@@ -1,4 +1,4 @@
-"""The distances of DESIGN section 5 against the plain definition and against closed forms."""
+"""The distances of docs/design/mathematics.md against plain definitions and closed forms."""
 
 from __future__ import annotations
 
