@@ -4,8 +4,6 @@ where a person decides."""
 from __future__ import annotations
 
 import re
-import shutil
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +25,6 @@ from anubis.operations.keeping import actions, approve
 from anubis.report.chores import sentences
 from anubis.risk import files, learning
 from anubis.store.history import History
-from tests.edges.desk import Desk
 from tests.edges.test_keeping import Site
 
 TRAIN = learning.train
@@ -38,25 +35,15 @@ SWEEP = SweepChore(every="1d", budget="8nh", mode=Mode.ACT)
 
 @pytest.fixture(scope="module")
 def accepted(tmp_path_factory, told):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog, "describe_all", told)
-        desk = Desk(tmp_path_factory.mktemp("chores"))
-        patch.setenv("ANUBIS_HOME", str(desk.home))
-        site = Site(desk)
-        site.mend()
-        site.accept()
+    with Site.accepted(tmp_path_factory.mktemp("chores"), told, is_sound=True) as site:
         site.keep(owner=False)
-    return site
+        return site
 
 
 @pytest.fixture
 def site(accepted, tmp_path, monkeypatch, told):
     monkeypatch.setattr(catalog, "describe_all", told)
-    site = copy(accepted)
-    site.home = shutil.copytree(accepted.desk.home, tmp_path / "home")
-    monkeypatch.setenv("ANUBIS_HOME", str(site.home))
-    site.mend()
-    return site
+    return accepted.copied(tmp_path / "home", monkeypatch)
 
 
 def work(site, **policy):

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections import Counter
-from copy import copy
 from datetime import UTC, datetime
 
 import pytest
@@ -34,8 +32,7 @@ from anubis.operations.telling import tell
 from anubis.report import nodes as node_listing
 from anubis.report.glance import node_fields, why
 from anubis.store.history import History
-from tests.edges.desk import Desk
-from tests.edges.test_keeping import ACT, DAY_S, Owner, Site
+from tests.edges.test_keeping import ACT, DAY_S, Site
 
 FLEET = [f"n{i}" for i in range(1, 9)]
 JUMPS_S = [20 * DAY_S, 20 * DAY_S, -20 * DAY_S, 365 * DAY_S, 900.0, -3 * DAY_S]
@@ -95,25 +92,9 @@ MOVES = [
 
 @pytest.fixture(scope="module")
 def accepted(tmp_path_factory, told):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog, "describe_all", told)
-        desk = Desk(tmp_path_factory.mktemp("site"))
-        patch.setenv("ANUBIS_HOME", str(desk.home))
-        site = Site(desk)
-        site.mend()
-        site.accept()
+    with Site.accepted(tmp_path_factory.mktemp("site"), told, is_sound=True) as site:
         site.keep(**ACT)
-    return site
-
-
-def another(accepted, home, monkeypatch):
-    """Of this site, as it was accepted."""
-    site = copy(accepted)
-    site.home = shutil.copytree(accepted.desk.home, home)
-    site.cluster = site.describe()
-    site.owner = Owner(accepted.owner.nodes, site.wall_clock)
-    monkeypatch.setenv("ANUBIS_HOME", str(site.home))
-    return site
+        return site
 
 
 def said(site, fleet):
@@ -136,7 +117,7 @@ def count_tests(site):
 @pytest.fixture
 def site(accepted, tmp_path, monkeypatch, told):
     monkeypatch.setattr(catalog, "describe_all", told)
-    return another(accepted, tmp_path / "home", monkeypatch)
+    return accepted.copied(tmp_path / "home", monkeypatch)
 
 
 def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_say_what_to_do(site):
@@ -183,10 +164,10 @@ def test_a_doubt_leaves_nothing_behind_but_what_was_tested_once_in_addition(
 ):
     monkeypatch.setattr(catalog, "describe_all", told)
     story = Story(seed)
-    sound = another(accepted, tmp_path / "sound", monkeypatch)
+    sound = accepted.copied(tmp_path / "sound", monkeypatch)
     expected, dates = said(sound, story.play(sound, is_sound=True))
     tested = count_tests(sound)
-    site = another(accepted, tmp_path / "wrong", monkeypatch)
+    site = accepted.copied(tmp_path / "wrong", monkeypatch)
     found, found_dates = said(site, story.play(site, is_sound=False))
     moves = "\n".join(map(str, story.moves))
     assert found == expected, moves

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -129,6 +130,29 @@ class Site:
         self.suite = desk.suite(desk.flow())
         self.owner = Owner([f"n{i}" for i in range(1, 9)], self.wall_clock)
 
+    @classmethod
+    @contextmanager
+    def accepted(cls, folder, told, *, is_sound=False):
+        """One whose acceptance is over; for a block in which its home is the user's."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(catalog, "describe_all", told)
+            desk = Desk(folder)
+            patch.setenv("ANUBIS_HOME", str(desk.home))
+            site = cls(desk)
+            if is_sound:
+                site.mend()
+            site.accept()
+            yield site
+
+    def copied(self, home, monkeypatch, **fleet):
+        """This site as it was left, with a history of its own."""
+        site = copy(self)
+        site.home = shutil.copytree(self.desk.home, home)
+        site.cluster = site.describe(**fleet)
+        site.owner = Owner(self.owner.nodes, site.wall_clock)
+        monkeypatch.setenv("ANUBIS_HOME", str(site.home))
+        return site
+
     def describe(self, **fleet):
         return self.desk.fleet(**fleet)
 
@@ -208,25 +232,15 @@ class Site:
 
 @pytest.fixture(scope="module")
 def accepted(tmp_path_factory, told):
-    """A site whose acceptance is over, once for all tests here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog, "describe_all", told)
-        desk = Desk(tmp_path_factory.mktemp("site"))
-        patch.setenv("ANUBIS_HOME", str(desk.home))
-        site = Site(desk)
-        site.accept()
-    return site
+    """Once for all tests here."""
+    with Site.accepted(tmp_path_factory.mktemp("site"), told) as site:
+        return site
 
 
 @pytest.fixture
 def site(accepted, tmp_path, monkeypatch, told):
     monkeypatch.setattr(catalog, "describe_all", told)
-    site = copy(accepted)
-    site.home = shutil.copytree(accepted.desk.home, tmp_path / "home")
-    site.cluster = site.describe(slow_share=0.125)
-    site.owner = Owner(accepted.owner.nodes, site.wall_clock)
-    monkeypatch.setenv("ANUBIS_HOME", str(site.home))
-    return site
+    return accepted.copied(tmp_path / "home", monkeypatch, slow_share=0.125)
 
 
 def states(fleet):
