@@ -10,12 +10,12 @@ import pytest
 import yaml
 from fleets import SPECS
 
-from anubis import catalog, config
+from anubis.config import catalog, configs
 from anubis.core.campaign import planning
-from anubis.core.diagnosing.classes import ErrorClass, ErrorClasses
-from anubis.core.diagnosing.policy import DiagnosisPolicy
+from anubis.core.diagnose.classes import ErrorClass, ErrorClasses
+from anubis.core.diagnose.policy import DiagnosisPolicy
 from anubis.core.errors import ConfigError
-from anubis.core.lifecycle.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
+from anubis.core.keep.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
 from anubis.core.records import (
     Expectation,
     Limit,
@@ -25,38 +25,42 @@ from anubis.core.records import (
     SelectionPolicy,
     SuiteEntry,
 )
-from anubis.core.watching.policy import WatchPolicy
-from anubis.executors.starting import PodSettings
-from anubis.incidents.mapping import EventMapping, IntervalMapping
-from anubis.operations.surveying import survey
-from anubis.orchestrators.settings import HostsSettings, KubernetesSettings, SlurmSettings
-from anubis.simulation.fleet import SimulatedFleet
-from anubis.study.incidents import Category
-from anubis.study.scenario import Jobs, RepairTimes, Scenario, Variations
-from anubis.telemetry.config import (
+from anubis.core.watch.policy import WatchPolicy
+from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.lab.study.incidents import Category
+from anubis.lab.study.scenario import Jobs, RepairTimes, Scenario, Variations
+from anubis.operations.topology import survey
+from anubis.reach.executors.start_settings import PodSettings
+from anubis.reach.orchestrators.orchestrator_settings import (
+    HostsSettings,
+    KubernetesSettings,
+    SlurmSettings,
+)
+from anubis.readers.incidents.mapping import EventMapping, IntervalMapping
+from anubis.readers.telemetry.config import (
     AgentSettings,
     MetricSettings,
     PrometheusSettings,
     TelemetrySettings,
 )
-from anubis.topology.written import Links, Rack, Written
+from anubis.readers.topology.written import Links, Rack, Written
 
 ROOT = Path(__file__).parents[1]
 LOADERS = {
-    "clusters": config.cluster,
-    "incidents": config.incident_mapping,
-    "orchestrators": config.orchestrator,
-    "suites": config.suite,
-    "policies": config.policy,
-    "expectations": config.expectations,
-    "remedies": config.remedies,
-    "limits": config.limits,
-    "keeping": config.keeping,
-    "simulations": config.simulation,
-    "telemetry": config.telemetry,
-    "watching": config.watching,
-    "diagnosis": config.diagnosis,
-    "classes": config.error_classes,
+    "clusters": configs.cluster,
+    "incidents": configs.incident_mapping,
+    "orchestrators": configs.orchestrator,
+    "suites": configs.suite,
+    "policies": configs.policy,
+    "expectations": configs.expectations,
+    "remedies": configs.remedies,
+    "limits": configs.limits,
+    "keeping": configs.keeping,
+    "simulations": configs.simulation,
+    "telemetry": configs.telemetry,
+    "watching": configs.watching,
+    "diagnosis": configs.diagnosis,
+    "classes": configs.error_classes,
     "topologies": lambda name: survey(name, None),
 }
 FOREIGN = {"kubernetes", "prometheus"}  # what others read: tests of their own
@@ -64,12 +68,12 @@ FILES = sorted(
     file for file in (ROOT / "configs").rglob("*.yaml") if file.parent.name not in FOREIGN
 )
 EXAMPLES = {  # the commented one of each kind of file, and the records whose keys it shows
-    "clusters/local.yaml": [config.LocalCluster],
-    "clusters/ray.yaml": [config.RayCluster],
+    "clusters/local.yaml": [configs.LocalCluster],
+    "clusters/ray.yaml": [configs.RayCluster],
     "clusters/ssh.yaml": [],
     "clusters/slurm.yaml": [],
     "clusters/kubernetes.yaml": [PodSettings],
-    "clusters/simulated.yaml": [config.SimulatedCluster, SimulatedFleet],
+    "clusters/simulated.yaml": [configs.SimulatedCluster, SimulatedFleet],
     "orchestrators/hosts.yaml": [HostsSettings],
     "orchestrators/slurm.yaml": [SlurmSettings],
     "orchestrators/kubernetes.yaml": [KubernetesSettings],
@@ -140,10 +144,12 @@ def test_each_example_is_commented_and_right_in_what_it_comments_out(name, tmp_p
 
 
 def test_the_default_policy_is_the_default():
-    assert config.policy("default") == Policy(
-        limits=config.limits("node_health") + config.limits("dcgm_diag") + config.limits("answers"),
-        expectations=config.expectations("node_config"),
-        remedies=config.remedies("default"),
+    assert configs.policy("default") == Policy(
+        limits=configs.limits("node_health")
+        + configs.limits("dcgm_diag")
+        + configs.limits("answers"),
+        expectations=configs.expectations("node_config"),
+        remedies=configs.remedies("default"),
     )
 
 
@@ -158,7 +164,7 @@ def test_the_default_policy_is_the_default():
     ],
 )
 def test_a_suite_keeps_its_promise_of_time_on_one_node(specs, suite, limit_s):
-    plan = planning.plan(config.suite(suite), [Node(name="n1", sku="any")], specs)
+    plan = planning.plan(configs.suite(suite), [Node(name="n1", sku="any")], specs)
     costs = [planning.estimate(plan, phase, None) for phase in range(len(plan.phases))]
     assert 0 < sum(cost.duration_s for cost in costs) <= limit_s
 
@@ -166,12 +172,12 @@ def test_a_suite_keeps_its_promise_of_time_on_one_node(specs, suite, limit_s):
 @pytest.mark.parametrize("suite", [file.stem for file in FILES if file.parent.name == "suites"])
 def test_every_suite_fits_the_shipped_programs(specs, suite):
     nodes = [Node(name=f"n{number}", sku="any") for number in range(4)]
-    plan = planning.plan(config.suite(suite), nodes, specs)
+    plan = planning.plan(configs.suite(suite), nodes, specs)
     assert not plan.left_out
 
 
 def test_the_papers_scenario_has_what_the_paper_publishes_of_its_set_up():
-    paper = config.simulation("paper")
+    paper = configs.simulation("paper")
     assert (paper.nodes, paper.days) == (1000, 4 * 30)
     assert (paper.repair.incident_h, paper.repair.defect_h) == (1.5 * 24, 1)
     assert paper.incident_costs_h == paper.repair.incident_h
@@ -191,10 +197,10 @@ def test_variables_of_a_suite_are_those_of_its_entries_and_part_of_what_is_compa
         "env: {NCCL_ALGO: Ring, NCCL_DEBUG: WARN}\n"
         "benchmarks: [{benchmark: compute}, {benchmark: compute, env: {NCCL_ALGO: Tree}}]\n"
     )
-    (phase,) = planning.plan(config.suite(str(file)), [Node(name="n0", sku="x")], SPECS).phases
+    (phase,) = planning.plan(configs.suite(str(file)), [Node(name="n0", sku="x")], SPECS).phases
     ring, tree = (entry.workload.arguments for entry in phase.entries)
     assert (ring["env.NCCL_ALGO"], ring["env.NCCL_DEBUG"]) == ("Ring", "WARN")
     assert tree == {**ring, "env.NCCL_ALGO": "Tree"}
     file.write_text("summary: x\nenv: {NCCL ALGO: Ring}\nbenchmarks: [{benchmark: compute}]\n")
     with pytest.raises(ConfigError, match='env has "NCCL ALGO"'):
-        config.suite(str(file))
+        configs.suite(str(file))

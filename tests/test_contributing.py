@@ -23,9 +23,9 @@ def test_every_path_it_names_is_there():
     ("name", "file"),
     [
         ("class ExecutorError", "anubis/core/errors.py"),
-        ("CLUSTERS", "anubis/config.py"),
-        ("class Draft", "anubis/topology/draft.py"),
-        ("class Survey", "anubis/topology/draft.py"),
+        ("CLUSTERS", "anubis/config/configs.py"),
+        ("class Draft", "anubis/readers/topology/draft.py"),
+        ("class Survey", "anubis/readers/topology/draft.py"),
         ("class Policy", "anubis/core/records.py"),
         ("def near", "tests/edges/conftest.py"),
         ("def desk", "tests/edges/conftest.py"),

@@ -12,9 +12,9 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from anubis import config
 from anubis.cli import examples
 from anubis.cli.main import app
+from anubis.config import configs
 from anubis.report.documents import LINES
 
 ROOT = Path(__file__).parents[1]
@@ -81,7 +81,7 @@ def test_the_small_benchmark_of_the_page_is_what_bench_new_writes():
 def test_the_suite_of_the_page_is_one(tmp_path):
     (text,) = blocks(ROOT / "docs" / "configuration.md", "yaml")
     (tmp_path / "mine.yaml").write_text(text)
-    suite = config.suite(str(tmp_path / "mine.yaml"))
+    suite = configs.suite(str(tmp_path / "mine.yaml"))
     assert [entry.benchmark for entry in suite.benchmarks] == ["gemm", "memory_bandwidth"]
 
 

@@ -45,21 +45,21 @@ DOOR = set(names(DOOR_LINE.removeprefix("door:")))
 PURE = {"numpy", "scipy", "statsmodels", "numba"}
 IMPURE = {"os", "pathlib", "time", "random", "socket", "subprocess", "threading", "sqlite3"}
 ONLY_IN = {
-    "ray": "anubis/executors/ray_process.py",
+    "ray": "anubis/reach/executors/ray_process.py",
     "sqlalchemy": "anubis/store/",
     "alembic": "anubis/store/",
-    "torch": ("anubis/risk/", "anubis/watch/training.py"),
-    "torchtuples": "anubis/risk/training.py",
-    "pycox": "anubis/risk/training.py",
+    "torch": "anubis/models/",
+    "torchtuples": "anubis/models/risk/training.py",
+    "pycox": "anubis/models/risk/training.py",
     "typer": "anubis/cli/",
     "fastapi": "anubis/service/",
     "starlette": "anubis/service/",
     "uvicorn": "anubis/service/",
     "prometheus_client": "anubis/service/",
     "jinja2": "anubis/report/",
-    "pydantic": ("anubis/reading.py", "anubis/report/schemas.py"),
-    "yaml": "anubis/files.py",
-    "kubernetes": "anubis/orchestrators/kubernetes_api.py",
+    "pydantic": ("anubis/text/reading.py", "anubis/report/schemas.py"),
+    "yaml": "anubis/text/files.py",
+    "kubernetes": "anubis/reach/orchestrators/kubernetes_api.py",
 }
 
 
@@ -83,7 +83,7 @@ def imports(file: Path) -> frozenset[str]:
 
 
 def part(module: str) -> str:
-    """`anubis.core.judging.ecdf` belongs to `core`; `anubis` itself to `__init__`."""
+    """`anubis.core.judge.ecdf` belongs to `core`; `anubis` itself to `__init__`."""
     words = module.split(".")
     known = {name for layer in LAYERS for name in layer}
     return words[1] if len(words) > 1 and words[1] in known else "__init__"
@@ -107,15 +107,13 @@ def test_imports_point_inwards(file):
 
 
 def test_simulated_fleets_and_the_study_of_policies_know_nothing_of_each_other():
-    apart = {"simulation", "study"}
-    for file in FILES:
-        if part_of(file) in apart:
-            parts = {part(module) for module in imports(file) if module.startswith("anubis.")}
-            assert not parts & apart - {part_of(file)}, file.name
+    for room, other in (("simulation", "study"), ("study", "simulation")):
+        for file in (ROOT / "anubis" / "lab" / room).glob("*.py"):
+            assert not {m for m in imports(file) if m.startswith(f"anubis.lab.{other}")}, file.name
 
 
 def room(module: str) -> str:
-    """`anubis.core.judging.ecdf` is in `judging`, `anubis.core.records` at the door."""
+    """`anubis.core.judge.ecdf` is in `judging`, `anubis.core.records` at the door."""
     words = module.split(".")
     return words[2] if len(words) > 2 else ""
 
@@ -161,10 +159,10 @@ def test_heavy_packages_are_imported_where_they_belong_and_nowhere_else():
 OF_THE_PROCESS = {"print", "input", "SystemExit", "exit", "sys.exit", "os._exit"}
 OF_THE_PROCESS |= {"sys.argv", "sys.stdin", "sys.stdout", "sys.stderr", "signal.signal"}
 ON_NODES = {  # processes of their own, or of Ray's, on a node
-    "anubis/executors/guardian.py": {"sys.exit", "os._exit", "signal.signal"},
-    "anubis/executors/agent.py": {"os._exit"},
-    "anubis/executors/ray_node.py": {"sys.exit", "sys.argv", "sys.stdout"},
-    "anubis/executors/ray_process.py": {"os._exit", "signal.signal", "sys.argv"},
+    "anubis/reach/executors/guardian.py": {"sys.exit", "os._exit", "signal.signal"},
+    "anubis/reach/executors/agent.py": {"os._exit"},
+    "anubis/reach/executors/ray_node.py": {"sys.exit", "sys.argv", "sys.stdout"},
+    "anubis/reach/executors/ray_process.py": {"os._exit", "signal.signal", "sys.argv"},
 }
 
 
@@ -241,7 +239,12 @@ def test_help_loads_no_heavy_package():
 
 @pytest.mark.parametrize(
     "package",
-    ["anubis", "anubis.validator", "anubis.executors.ray_cluster", "anubis.risk.cox_time"],
+    [
+        "anubis",
+        "anubis.operations.validator",
+        "anubis.reach.executors.ray_cluster",
+        "anubis.models.risk.cox_time",
+    ],
 )
 def test_importing_loads_neither_torch_nor_ray(package):
     script = f"import sys, {package}; print(*sys.modules)"
@@ -253,25 +256,33 @@ def test_importing_loads_neither_torch_nor_ray(package):
 
 def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_compares():
     script = (
-        "import sys, anubis.cli.gating, anubis.operations.gating, anubis.risk.trained;"
+        "import sys, anubis.cli.gate_answer, anubis.operations.gate, anubis.models.risk.trained;"
         "print(*sys.modules)"
     )
     loaded = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "anubis.operations.deciding" in loaded
+    assert "anubis.operations.decide" in loaded
     heavy = {"scipy", "numba", "pandas", "torch", "rich", "jinja2"}
     own = {
-        *("anubis.validator", "anubis.operations.campaigns", "anubis.risk.evaluation"),
+        *(
+            "anubis.operations.validator",
+            "anubis.operations.campaigns",
+            "anubis.models.risk.evaluation",
+        ),
         *("anubis.core.network.localization", "anubis.core.campaign.machine"),
-        *("anubis.executors.ray_link", "anubis.study.scenario", "anubis.incidents.mapping"),
+        *(
+            "anubis.reach.executors.ray_link",
+            "anubis.lab.study.scenario",
+            "anubis.readers.incidents.mapping",
+        ),
     }
     assert not (heavy | own) & set(loaded)
 
 
 def test_what_few_nodes_measured_is_compared_without_loading_a_compiler():
     script = (
-        "import sys, numpy; from anubis.core.judging.medoid import *;"
+        "import sys, numpy; from anubis.core.judge.medoid import *;"
         "nodes = Bundle.of(numpy.ones((7, 4))); distance_sums(nodes, 0.0);"
         "distances_to(nodes, nodes[0], 0.0, worse=True); typical_losses(nodes, nodes[0]);"
         "print(*sys.modules)"

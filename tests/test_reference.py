@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from anubis.core.watching.likelihood import FAULTS
+from anubis.core.watch.likelihood import FAULTS
 from tests.patience import LIMIT_S
 
 ROOT = Path(__file__).parents[1]

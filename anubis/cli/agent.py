@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from anubis import places
+from anubis.text import places
 
 
 def agent(

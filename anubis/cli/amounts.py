@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from anubis import hostlist
 from anubis.core.amounts import SECONDS, seconds_of
 from anubis.core.errors import UsageError
+from anubis.text import hostlist
 
 if TYPE_CHECKING:
-    from anubis.core.choosing.selection import Budget
+    from anubis.core.select.selection import Budget
 
 Word = TypeVar("Word", bound=str)
 
@@ -43,7 +43,7 @@ def duration_s(text: str, option: str) -> float:
 
 
 def budget(text: str | None) -> Budget:
-    from anubis.core.choosing.selection import Budget
+    from anubis.core.select.selection import Budget
 
     if text is None:
         return Budget()

@@ -20,7 +20,7 @@ from anubis.core.errors import CatalogError, UsageError
 
 if TYPE_CHECKING:
     from anubis.core.records import BenchmarkSpec, Result
-    from anubis.executors.starting import Program
+    from anubis.reach.executors.start_settings import Program
 
 app = typer.Typer(
     name="bench",
@@ -35,7 +35,7 @@ Name = Annotated[str, typer.Argument(help="The benchmark's name.")]
 
 @app.command("list", help="All benchmarks with level, scope, needs and typical duration.")
 def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
-    from anubis import catalog
+    from anubis.config import catalog
 
     usable, broken = catalog.load_what_works(catalog.folders(benchmarks or ()))
     specs = usable.specs.values()
@@ -77,7 +77,7 @@ def _line(name: str, level: str, scope: str, typical: str, needs: str) -> str:
 
 @app.command(help="The description of a benchmark.")
 def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Json = False) -> None:
-    from anubis import catalog
+    from anubis.config import catalog
 
     spec = catalog.find(name, catalog.load(catalog.folders(benchmarks or ()))).spec
     if json:
@@ -125,8 +125,8 @@ def run(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The document, on a terminal too.")] = False,
 ) -> None:
-    from anubis import catalog
-    from anubis.executors.guardian import with_library, without_secrets
+    from anubis.config import catalog
+    from anubis.reach.executors.guardian import with_library, without_secrets
 
     if limits is not None:
         if json:
@@ -158,7 +158,7 @@ def _judge_alone(
 
 
 def _run_and_show(program: Program, argv: list[str], environment: Mapping[str, str]) -> NoReturn:
-    from anubis import catalog
+    from anubis.config import catalog
 
     program_run = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True)
     if program_run.stdout.strip():
@@ -170,7 +170,7 @@ def _show_result(result: Result, spec: BenchmarkSpec) -> None:
     import numpy as np
 
     from anubis.report.tables import add_row, table
-    from anubis.report.wording import figure
+    from anubis.text.wording import figure
 
     if result.not_applicable:
         print(f"not applicable here: {result.not_applicable}")
@@ -195,8 +195,8 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The program, in any language.")],
 ) -> None:
     import anubis
-    from anubis.operations.checking import SMOKE
-    from anubis.report.wording import counted, names
+    from anubis.operations.bench import SMOKE
+    from anubis.text.wording import counted, names
 
     checked = anubis.check_program(file, context.args or SMOKE)
     spec, result = checked.spec, checked.result
@@ -219,7 +219,7 @@ def new(
         bool, typer.Option("--shell", help="In shell, which any other language can follow.")
     ] = False,
 ) -> None:
-    from anubis import places
+    from anubis.text import places
 
     if not name.isidentifier():
         raise UsageError(f'"{name}" is no name for a program: use letters, digits and underscores')

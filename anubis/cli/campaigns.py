@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import anubis
-from anubis import places
 from anubis.cli import amounts, showing
 from anubis.cli.pages import write_file
 from anubis.cli.remarks import say
@@ -14,10 +13,11 @@ from anubis.cli.showing import AnswerForms
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
 from anubis.core.errors import AnubisError, OutputError, UsageError
 from anubis.core.records import CampaignKind
+from anubis.operations.campaign_files import CampaignRequest
 from anubis.operations.campaigns import PlannedCampaign
-from anubis.operations.preparing import CampaignRequest
 from anubis.report import html as html_report
 from anubis.report.view import CampaignView
+from anubis.text import places
 
 
 def request(

@@ -35,7 +35,7 @@ def show(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    from anubis import criteria_files
+    from anubis.config import criteria_files
     from anubis.report import criteria as tables
 
     sets = criteria_files.load(path.expanduser()) if path else anubis.learned_here()

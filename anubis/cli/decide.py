@@ -15,7 +15,7 @@ from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interr
 from anubis.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from anubis.core.past.events import FleetEvent
+    from anubis.core.history.events import FleetEvent
     from anubis.operations.results import SweepResult
 
 EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
@@ -65,7 +65,7 @@ def gate(
     json: options.Json = False,
 ) -> None:
     """Say whether nodes are good for a job: by history, or by the tests worth their time."""
-    from anubis.cli import gating
+    from anubis.cli import gate_answer
 
     if json and nagios:
         raise UsageError("--json and --nagios exclude each other: give one of them")
@@ -82,7 +82,7 @@ def gate(
         job=job,
     )
     turn_termination_into_interrupt()
-    answerer = gating.GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)
+    answerer = gate_answer.GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)
     with answerer.leaving():
         anubis.gate(
             amounts.named(nodes),
@@ -132,7 +132,7 @@ def select(
     That nodes were added or upgraded, or had an incident, is kept: until they pass a test, a defect
     is presumed on them.
     """
-    from anubis.cli import deciding
+    from anubis.cli import decision
 
     happened = _event(event, amounts.named(nodes), duration, category, criteria)
     terms = replace(
@@ -141,13 +141,13 @@ def select(
         partners=amounts.nodes(partners) or (),
         cluster=cluster,
     )
-    deciding.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
+    decision.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
 
 
 def _event(
     kind: str, nodes: tuple[str, ...], duration: str | None, category: str | None, criteria: str
 ) -> FleetEvent:
-    from anubis.core.past import events
+    from anubis.core.history import events
 
     match kind:
         case "node-added":
@@ -205,18 +205,18 @@ class SweepAnswerer(Answerer):
         self.answered(answer.EXIT_CODES[result.judgement])
 
     def _show(self, result: SweepResult) -> None:
-        from anubis.cli import deciding, showing
+        from anubis.cli import decision, showing
 
         if result.campaign:
             showing.campaign(result.campaign.view, as_json=self.as_json)
         if self.as_json:
             return
         if result.campaign is None:
-            deciding.show(result.decision, as_json=False, why=self._why)
+            decision.show(result.decision, as_json=False, why=self._why)
         elif self._why:
-            deciding.show_reasons(result.decision)
+            decision.show_reasons(result.decision)
         if result.owing:
-            deciding.show_owing(result.owing)
+            decision.show_owing(result.owing)
 
 
 def _terms(

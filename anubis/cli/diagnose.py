@@ -16,8 +16,8 @@ from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from anubis.core.diagnosing.diagnostician import Diagnosis
-    from anubis.report.diagnosis import DiagnosisView
+    from anubis.core.diagnose.diagnostician import Diagnosis
+    from anubis.report.diagnose import DiagnosisView
 
 
 def _place(option: str, help: str) -> typer.models.OptionInfo:
@@ -216,7 +216,7 @@ def _print_hook(folder: Path) -> None:
     """For the shell that starts the job."""
     import shlex
 
-    from anubis.diagnosis.live import FOLDER_VARIABLE, hooked
+    from anubis.readers.jobs.live import FOLDER_VARIABLE, hooked
 
     place = folder.absolute()
     path = shlex.quote(hooked({}, place)["PYTHONPATH"])
@@ -231,7 +231,7 @@ def _keep_look(live: Path | None, folder: Path) -> None:
 
 
 def _show(view: DiagnosisView, *, as_json: bool) -> None:
-    from anubis.report import diagnosis as report
+    from anubis.report import diagnose as report
 
     if as_json:
         answer.write_lines(report.lines(view))
@@ -240,7 +240,7 @@ def _show(view: DiagnosisView, *, as_json: bool) -> None:
 
 
 def _say_who_was_told(view: DiagnosisView, news: Sequence[str], caller: Terminal) -> None:
-    from anubis.report.wording import called
+    from anubis.text.wording import called
 
     if news:
         caller.remark(f"the keeper is told of {called(news)}")

@@ -8,15 +8,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
 import anubis
-from anubis import hostlist
 from anubis.cli import answer, options
 from anubis.cli.terminal import Terminal
 from anubis.core.errors import UsageError
-from anubis.report.wording import called, counted
+from anubis.text import hostlist
+from anubis.text.wording import called, counted
 
 if TYPE_CHECKING:
-    from anubis.operations.examining import Check
-    from anubis.operations.visiting import NodeCheck
+    from anubis.operations.doctor import Check
+    from anubis.operations.doctor_nodes import NodeCheck
 
 
 def doctor(

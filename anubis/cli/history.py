@@ -63,7 +63,7 @@ def decisions(
     json: options.Json = False,
 ) -> None:
     from anubis.report import decision
-    from anubis.report.wording import moment
+    from anubis.text.wording import moment
 
     decided = anubis.decisions(last, cluster=cluster)
     if not decided:
@@ -94,7 +94,7 @@ def list_standings(
     cluster: options.ClusterShown = None,
     json: options.Json = False,
 ) -> None:
-    from anubis.report import glance
+    from anubis.report import fleet
 
     glances = anubis.standings(amounts.nodes(nodes), cluster=cluster)
     if not glances and nodes:
@@ -102,24 +102,24 @@ def list_standings(
     if not glances:
         say("the history knows no node yet: begin with anubis accept")
     if json:
-        answer.write_lines(map(glance.node_line, glances))
+        answer.write_lines(map(fleet.node_line, glances))
     elif glances:
-        glance.show_nodes(glances, answer.screen())
+        fleet.show_nodes(glances, answer.screen())
 
 
 @app.command(help="The last campaigns, newest first: what came of them, or how far they are.")
 def campaigns(
     last: Last = 20, cluster: options.ClusterShown = None, json: options.Json = False
 ) -> None:
-    from anubis.report import glance
+    from anubis.report import fleet
 
     glances = anubis.campaigns_at_a_glance(last, cluster=cluster)
     if not glances:
         say("no campaign yet: begin with anubis accept")
     if json:
-        answer.write_lines(map(glance.campaign_line, glances))
+        answer.write_lines(map(fleet.campaign_line, glances))
     elif glances:
-        glance.show_campaigns(glances, answer.screen())
+        fleet.show_campaigns(glances, answer.screen())
 
 
 @app.command(help="The clusters that the history knows, one a line.")
@@ -153,7 +153,7 @@ def forget_cluster(
         ),
     ] = False,
 ) -> None:
-    from anubis.report.wording import counted
+    from anubis.text.wording import counted
 
     gone = anubis.forget_cluster(name, with_campaigns=with_campaigns)
     parts = (
@@ -204,7 +204,7 @@ def check(json: options.Json = False) -> None:
 
 
 def _checked(soundness: Soundness) -> Iterator[str]:
-    from anubis.report.wording import counted
+    from anubis.text.wording import counted
 
     campaigns, rows = counted(soundness.campaigns, "campaign"), f"{soundness.rows:,} rows"
     if soundness.damages:
@@ -244,7 +244,7 @@ def forget(
     ],
     json: options.Json = False,
 ) -> None:
-    from anubis.report.wording import counted
+    from anubis.text.wording import counted
 
     gone = anubis.forget_import(import_)
     if json:

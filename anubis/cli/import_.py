@@ -16,8 +16,8 @@ from anubis.cli.terminal import Terminal
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from anubis.incidents.intake import Intake
-    from anubis.operations.importing import ImportedResults
+    from anubis.operations.import_ import ImportedResults
+    from anubis.readers.incidents.intake import Intake
     from anubis.store.imports import Import
 
 app = typer.Typer(
@@ -206,8 +206,8 @@ def superbench_baseline(
     policy: options.Policy = "default",
     out: options.Out = Path("criteria"),
 ) -> None:
-    from anubis import criteria_files
-    from anubis.report.wording import names
+    from anubis.config import criteria_files
+    from anubis.text.wording import names
 
     imported = anubis.import_superbench_baseline(file, sku=sku, units=units, policy=policy)
     path = out / criteria_files.place(imported.criteria)
@@ -246,7 +246,7 @@ def incidents(
     cluster: options.ClusterTold = None,
     json: options.Json = False,
 ) -> None:
-    from anubis.report.wording import names
+    from anubis.text.wording import names
 
     imported = anubis.import_incidents(
         file,
@@ -283,7 +283,7 @@ def nodes(
     cluster: options.ClusterTold = None,
     json: options.Json = False,
 ) -> None:
-    from anubis.report.wording import counted, names
+    from anubis.text.wording import counted, names
 
     try:
         mapping = anubis.NodeMapping.of(columns or (), times or (), zone)
@@ -333,7 +333,7 @@ def nodes(
 
 def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:
     from anubis.report import incidents
-    from anubis.report.wording import counted, moment
+    from anubis.text.wording import counted, moment
 
     if as_json:
         answer.write_json("incidents", incidents.fields(intake, added))

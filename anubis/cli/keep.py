@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 import anubis
-from anubis import places
 from anubis.cli import amounts, answer, options
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import AnubisError, UsageError, did_you_mean
+from anubis.text import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from anubis.core.lifecycle.chores import ChoreStanding
-    from anubis.core.past.events import KeptEvent
-    from anubis.operations.keeping import KeptFleet
-    from anubis.operations.watching import WatchRound
+    from anubis.core.history.events import KeptEvent
+    from anubis.core.keep.chores import ChoreStanding
+    from anubis.operations.keep import KeptFleet
+    from anubis.operations.watch_rounds import WatchRound
     from anubis.report.diagnoses import DiagnosedJob
 
 KeepingName = Annotated[
@@ -286,7 +286,7 @@ def actions(
     json: options.Json = False,
 ) -> None:
     """What the keeper proposes, has sent and has done."""
-    from anubis.report import keeping
+    from anubis.report import keep as keeping
 
     listed = anubis.actions(last, only_open=not all_, cluster=cluster)
     if json:
@@ -304,7 +304,7 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    from anubis.report import keeping
+    from anubis.report import keep as keeping
 
     if as_json:
         for life in fleet.lives.values():
@@ -326,16 +326,16 @@ def _show(
 
 
 def _show_watch(watched: WatchRound | None, *, as_json: bool) -> None:
-    from anubis.report import rounds
+    from anubis.report import watch_rounds
 
     if watched is None:
         return
     if as_json:
-        answer.write_lines(rounds.watch_line(watched.cluster, look) for look in watched.looks)
+        answer.write_lines(watch_rounds.watch_line(watched.cluster, look) for look in watched.looks)
         return
-    for sentence in rounds.sentences(watched.looks, watched.at):
+    for sentence in watch_rounds.sentences(watched.looks, watched.at):
         print(sentence)
-    for sentence in rounds.sentences_on_rates(watched.rates):
+    for sentence in watch_rounds.sentences_on_rates(watched.rates):
         print(sentence)
 
 
@@ -379,7 +379,7 @@ def _event(
     reason: str,
     failed: bool,
 ) -> KeptEvent:
-    from anubis.core.past import events
+    from anubis.core.history import events
 
     orders = {order.value: order for order in events.Order}
     if kind == events.Order.CLOSE:
@@ -426,7 +426,7 @@ def _event(
 def _maintenance(
     nodes: tuple[str, ...], begins: str | None, until: str | None, source: str, reason: str
 ) -> KeptEvent:
-    from anubis.core.past.events import MaintenancePlanned
+    from anubis.core.history.events import MaintenancePlanned
 
     if not nodes:
         raise UsageError("maintenance: of which nodes? name them after the event")
@@ -440,7 +440,7 @@ def _maintenance(
 
 
 def _as_likely(event: KeptEvent, mix: str | None, confidence: float | None) -> KeptEvent:
-    from anubis.core.past.events import SuspicionRaised
+    from anubis.core.history.events import SuspicionRaised
 
     if mix is None and confidence is None:
         return event

@@ -61,8 +61,8 @@ def learn(
     out: options.Out = Path("criteria"),
 ) -> None:
     """Learn criteria from past measurements, of one campaign or of several."""
-    from anubis import criteria_files
-    from anubis.report.wording import names
+    from anubis.config import criteria_files
+    from anubis.text.wording import names
 
     learned = anubis.learn(
         campaign,

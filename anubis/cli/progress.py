@@ -15,7 +15,7 @@ from anubis.cli.screen import Screen
 from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, EndOfStep, NodeLost
 from anubis.core.records import Campaign
-from anubis.report.wording import lasting
+from anubis.text.wording import lasting
 
 LINE_EVERY_S = 15.0
 LONG_GAP_S = 30.0  # shorter ones are allowed for without a word: a busy machine has many

@@ -45,7 +45,7 @@ def report(
 
 
 def _write_summary(view: CampaignView, path: Path) -> None:
-    from anubis.superbench.summary import summarize
+    from anubis.readers.superbench.summary import summarize
 
     summary = summarize(view.campaign.plan, view.executions)
     write_file(summary.text, path, "summary")

@@ -81,10 +81,10 @@ def serve(
     Without a token everybody on this machine may read, and nobody else: anubis token make.
     """
     from anubis.operations.clusters import files_by_name
-    from anubis.operations.kept_by import file_of, stated_policy
+    from anubis.operations.keeping_policy import file_of, stated_policy
     from anubis.service.connections import LOCAL
     from anubis.service.server import serve as run
-    from anubis.service.settings import ServiceSettings
+    from anubis.service.service_settings import ServiceSettings
 
     for file in cluster or ():
         stated_policy(keeping, file_of(file), file)  # what contradicts itself is refused at once

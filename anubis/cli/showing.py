@@ -17,13 +17,13 @@ from anubis.core.network.coverage import Coverage
 from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import gap_name
 from anubis.core.records import Judgement, Phase, Plan, PlannedEntry
-from anubis.executors.programs import spelled
 from anubis.operations.campaigns import PlannedCampaign
+from anubis.reach.executors.programs import spelled
 from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
-from anubis.report.wording import called, counted, lasting
+from anubis.text.wording import called, counted, lasting
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -61,7 +61,7 @@ def simulate(
     html: options.HtmlToo = None,
 ) -> None:
     """Compare validation policies on a simulated cluster: work, incidents, hours spent."""
-    from anubis.report import simulation
+    from anubis.report import simulate as simulation
 
     check_page(html)
     study = anubis.simulate(

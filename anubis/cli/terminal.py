@@ -16,9 +16,9 @@ from anubis.core.errors import AnubisError
 from anubis.operations.caller import Caller
 
 if TYPE_CHECKING:
-    from anubis.core.choosing.decision import Decision
     from anubis.core.records import Campaign
-    from anubis.validator import Observe
+    from anubis.core.select.decision import Decision
+    from anubis.operations.validator import Observe
 
 
 LINE_EVERY_S = 30.0

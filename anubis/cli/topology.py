@@ -14,7 +14,7 @@ from anubis.cli.pages import write_page
 from anubis.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from anubis.operations.surveying import InspectedFabric
+    from anubis.operations.topology import InspectedFabric
 
 app = typer.Typer(
     name="topology",

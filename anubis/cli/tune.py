@@ -16,7 +16,7 @@ from anubis.cli.remarks import say
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anubis.operations.tuning import TuningRow
+    from anubis.operations.tune import TuningRow
 
 
 def tune(

@@ -16,7 +16,7 @@ from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from anubis.operations.looking import LookRequest
+    from anubis.operations.watch import LookRequest
     from anubis.report.watch import LookView
 
 
@@ -183,7 +183,7 @@ def _tell(view: LookView, cluster: str | None, caller: Terminal) -> None:
     suspects = [suspicion.node for suspicion in view.look.suspicions]
     if not suspects:
         return
-    from anubis.report.wording import called
+    from anubis.text.wording import called
 
     news = anubis.tell_suspicions(view, cluster, caller)
     if news:

@@ -1,7 +1,7 @@
 """Which NIC is on which switch, how far apart two NICs are, and what lies between them.
 
 A fabric is a graph of switches with NICs at its edge: a tree, several planes, or anything else.
-The readers in anubis/topology/ make it; nothing here knows a file format.
+The readers in anubis/readers/topology/ make it; nothing here knows a file format.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     from anubis.core.records import CampaignKind
     from anubis.operations.campaigns import run_campaign
-    from anubis.operations.preparing import CampaignRequest
+    from anubis.operations.campaign_files import CampaignRequest
 
     result = run_campaign(CampaignRequest(kind=CampaignKind.ACCEPT, cluster="simulated"))
     result.judgement                       # healthy, defective or unknown

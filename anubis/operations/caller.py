@@ -16,16 +16,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anubis import places
 from anubis.core.clock import ClockReading
+from anubis.text import places
 
 if TYPE_CHECKING:
-    from anubis.core.choosing.decision import Decision
     from anubis.core.records import Campaign
+    from anubis.core.select.decision import Decision
     from anubis.operations.results import GateResult, SweepResult
+    from anubis.operations.validator import Observe
     from anubis.report.view import CampaignView
     from anubis.store.history import History
-    from anubis.validator import Observe
 
 
 Uptime = Callable[[], tuple[str, float]]  # which start of which machine, and the seconds since

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
-from anubis import catalog, config, criteria_files, places
+from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
 from anubis.core.campaign.following import handed_back
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
@@ -18,9 +18,9 @@ from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
-from anubis.core.judging.equality import NodeSettings
-from anubis.core.judging.judgement import not_finished
-from anubis.core.judging.software import differences, versions
+from anubis.core.judge.equality import NodeSettings
+from anubis.core.judge.judgement import not_finished
+from anubis.core.judge.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
 from anubis.core.network.reproduction import MOST_ACROSS, divided, most_rounds, most_rounds_together
 from anubis.core.records import (
@@ -32,19 +32,8 @@ from anubis.core.records import (
     canonical,
     taught_by,
 )
-from anubis.executors.base import Executor
-from anubis.hostlist import shortened
-from anubis.operations import preparing
-from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import called, enter, identify, time_in
-from anubis.operations.executing import executor_of
-from anubis.operations.maintaining import windows_known
-from anubis.operations.naming import new_name
-from anubis.operations.past import how_to_go_on
-from anubis.operations.precedents import precedents
-from anubis.operations.preparing import Brief, CampaignRequest, Setting
-from anubis.operations.results import CampaignResult
-from anubis.operations.sparing import (
+from anubis.operations import campaign_files
+from anubis.operations.busy_nodes import (
     OthersWork,
     is_brought_up,
     others_work,
@@ -52,14 +41,26 @@ from anubis.operations.sparing import (
     spared,
     spared_nodes,
 )
-from anubis.operations.viewing import view_of
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.campaign_files import Brief, CampaignRequest, Setting
+from anubis.operations.clusters import called, enter, identify, time_in
+from anubis.operations.executors import executor_of
+from anubis.operations.history import how_to_go_on
+from anubis.operations.maintenance import windows_known
+from anubis.operations.names import new_name
+from anubis.operations.precedents import precedents
+from anubis.operations.report import view_of
+from anubis.operations.results import CampaignResult
+from anubis.operations.validator import CampaignOutcome, carry_out, judge
+from anubis.reach.executors.executor import Executor
 from anubis.report.view import CampaignView
-from anubis.report.wording import counted, lasting
 from anubis.store import event_log
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import HeldNodes, holder_of, utc
 from anubis.store.trouble import insist
-from anubis.validator import CampaignOutcome, carry_out, judge
+from anubis.text import places
+from anubis.text.hostlist import shortened
+from anubis.text.wording import counted, lasting
 
 LOOKED_AT = 100  # campaigns, for the latest that was cut short
 
@@ -103,7 +104,7 @@ class PlannedCampaign:
 
 def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:
     """Nodes are looked up, nothing runs on them."""
-    brief = preparing.read_request(request, caller)
+    brief = campaign_files.read_request(request, caller)
     if request.nodes is None and is_brought_up(brief.setting.cluster):
         # wall clock: only a plan, before the history is read
         work = others_work(brief.setting.cluster, {}, caller.clock())
@@ -112,7 +113,7 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
     with executor_of(
         brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=brief.request.nodes
     ) as executor:
-        plan = preparing.make_plan(brief, executor.nodes(), programs)
+        plan = campaign_files.make_plan(brief, executor.nodes(), programs)
     alone = [entry for phase in plan.phases for entry in phase.entries if entry.scope == "node"]
     if plan.reproducing:
         caller.remark(_what_may_follow(plan))
@@ -171,7 +172,7 @@ def carried_out(
     """A campaign that is over. Its nodes are let go after the block, which may take long or fail:
     whoever makes more of the result gives their own answer in it. `beside`: writes what belongs to
     it; a campaign that is refused leaves no trace of either."""
-    brief = preparing.read_request(request, caller)
+    brief = campaign_files.read_request(request, caller)
     programs = brief.setting.programs()
     with caller.history() as history, ExitStack() as until_all_has_ended:
         part = history.of(called(request.cluster, brief.setting.cluster))
@@ -186,7 +187,7 @@ def carried_out(
             fabric=brief.simulated_fabric(),
         ) as executor:
             nodes = spared_nodes(brief, executor.nodes(), work, caller)
-            plan = preparing.make_plan(brief, nodes, programs)
+            plan = campaign_files.make_plan(brief, nodes, programs)
             cluster = identify(request.cluster, brief.setting.cluster)
             campaign = _new_campaign(brief, plan, caller, executor, part)
 
@@ -202,7 +203,7 @@ def carried_out(
 
 
 def _others_work(
-    part: ClusterHistory, cluster: config.Cluster, caller: Caller, job: str = ""
+    part: ClusterHistory, cluster: configs.Cluster, caller: Caller, job: str = ""
 ) -> OthersWork:
     at = time_in(part, caller).now
     return others_work(cluster, windows_known(part), at, part.jobs.unended(), job)
@@ -216,7 +217,7 @@ def resume_campaign(
         campaign = _unfinished(history, kind, name)
         with _saying_how_to_go_on(campaign):  # before anything is asked or started
             until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
-        setting = preparing.read_setting(campaign.setting)
+        setting = campaign_files.read_setting(campaign.setting)
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
         needed = _still_needed(campaign, history.executions.of(campaign.id))

@@ -6,20 +6,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from anubis import config, criteria_files, places
+from anubis.config import configs, criteria_files
 from anubis.core.amounts import seconds_of
 from anubis.core.errors import ConfigError, CriteriaError
-from anubis.core.judging.comparison import criterion_changes
-from anubis.core.judging.renewal import Renewal, renewal
-from anubis.core.lifecycle.chores import ChoreRecord
+from anubis.core.judge.comparison import criterion_changes
+from anubis.core.judge.renewal import Renewal, renewal
+from anubis.core.keep.chores import ChoreRecord
 from anubis.core.records import CriteriaSet
+from anubis.operations.campaign_files import criteria_in_use
 from anubis.operations.chore_task import ChoreTask
-from anubis.operations.deciding import Terms, read_repertoire
-from anubis.operations.learning import learn
-from anubis.operations.naming import new_name
-from anubis.operations.past import MOST_CAMPAIGNS
-from anubis.operations.preparing import criteria_in_use
-from anubis.report.wording import counted, moment
+from anubis.operations.decide import Terms, read_repertoire
+from anubis.operations.history import MOST_CAMPAIGNS
+from anubis.operations.learn import learn
+from anubis.operations.names import new_name
+from anubis.text import places
+from anubis.text.wording import counted, moment
 
 BEFORE, AFTER = "before", "after"  # folders of a proposal
 
@@ -30,7 +31,7 @@ def renew_criteria(task: ChoreTask) -> ChoreRecord:
     schedule = task.policy.criteria
     if schedule is None:
         raise ConfigError("the policy of keeping states no times for criteria any more")
-    suite = config.suite(task.policy.suite).name
+    suite = configs.suite(task.policy.suite).name
     since = task.record.began - seconds_of(schedule.look_back)
     latest = _latest_campaign(task, suite, since)
     if latest is None:

@@ -6,18 +6,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from anubis import places
 from anubis.core.errors import ConfigError, RiskError
-from anubis.core.lifecycle.chores import ChoreRecord
-from anubis.core.lifecycle.commands import Mode
-from anubis.core.past.status import Spells
+from anubis.core.history.status import Spells
+from anubis.core.keep.chores import ChoreRecord
+from anubis.core.keep.commands import Mode
+from anubis.models.risk import files, learning
+from anubis.models.risk.files import ModelProvenance
+from anubis.models.risk.model import RiskModel
+from anubis.models.risk.replacement import judge_successor
 from anubis.operations.chore_task import ChoreTask
-from anubis.operations.naming import new_name
-from anubis.report.wording import moment
-from anubis.risk import files, learning
-from anubis.risk.files import ModelProvenance
-from anubis.risk.model import RiskModel
-from anubis.risk.succession import judge_successor
+from anubis.operations.names import new_name
+from anubis.text import places
+from anubis.text.wording import moment
 
 
 def renew_risk(task: ChoreTask) -> ChoreRecord:

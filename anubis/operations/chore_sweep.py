@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anubis.core.choosing.selection import Budget
 from anubis.core.errors import CampaignTakenError, ConfigError
-from anubis.core.lifecycle.chores import ChoreRecord
-from anubis.core.lifecycle.commands import Mode
-from anubis.core.lifecycle.life import Life, State
-from anubis.core.lifecycle.policy import SweepChore, allowed
+from anubis.core.keep.chores import ChoreRecord
+from anubis.core.keep.commands import Mode
+from anubis.core.keep.life import Life, State
+from anubis.core.keep.policy import SweepChore, allowed
 from anubis.core.records import Judgement, NodeVerdict
-from anubis.hostlist import shortened
+from anubis.core.select.selection import Budget
 from anubis.operations.chore_task import ChoreTask
 from anubis.operations.clusters import time_in
-from anubis.operations.deciding import Terms
-from anubis.operations.naming import new_name
-from anubis.operations.sweeping import sweep
-from anubis.report.wording import counted
+from anubis.operations.decide import Terms
+from anubis.operations.names import new_name
+from anubis.operations.sweep import sweep
 from anubis.store.holds import holder_of
+from anubis.text.hostlist import shortened
+from anubis.text.wording import counted
 
 MAY_BE_TESTED = (State.IN_SERVICE, State.SPARE)  # the keeper sees to the others
 

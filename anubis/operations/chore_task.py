@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from anubis.core.lifecycle.chores import ChoreEnd, ChoreRecord
-from anubis.core.lifecycle.commands import DoChore
-from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.keep.chores import ChoreEnd, ChoreRecord
+from anubis.core.keep.commands import DoChore
+from anubis.core.keep.policy import KeepingPolicy
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.keeping import Keeping
+from anubis.operations.keep import Keeping
 from anubis.store.history import ClusterHistory, History
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError
-from anubis.core.lifecycle.actions import LifeAction, Stage
-from anubis.core.lifecycle.chores import (
+from anubis.core.keep.actions import LifeAction, Stage
+from anubis.core.keep.chores import (
     MOST_TRIES,
     Chore,
     ChoreEnd,
@@ -20,15 +20,15 @@ from anubis.core.lifecycle.chores import (
     due_now,
     next_due,
 )
-from anubis.core.lifecycle.commands import DoChore, Mode
-from anubis.core.lifecycle.policy import KeepingPolicy
+from anubis.core.keep.commands import DoChore, Mode
+from anubis.core.keep.policy import KeepingPolicy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.chore_criteria import renew_criteria
 from anubis.operations.chore_risk import renew_risk
 from anubis.operations.chore_sweep import sweep_idle_nodes
 from anubis.operations.chore_task import ChoreTask
 from anubis.operations.clusters import resolve, time_in
-from anubis.operations.keeping import Keeping
+from anubis.operations.keep import Keeping
 from anubis.store.history import ClusterHistory, History
 
 WORK: Mapping[Chore, Callable[[ChoreTask], ChoreRecord | None]] = {

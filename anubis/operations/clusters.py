@@ -7,23 +7,23 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 
-from anubis import config
+from anubis.config import configs
 from anubis.core.clock import Time
 from anubis.core.errors import AnubisError, ConfigError, UnknownNameError, UsageError
 from anubis.core.records import UNNAMED, ClusterIdentity
 from anubis.operations.caller import Caller
-from anubis.operations.executing import ray_address
+from anubis.operations.executors import ray_address
 from anubis.store.clusters import unknown
 from anubis.store.history import ClusterHistory, History
 
 THIS_MACHINE = "local"  # its file
 
 
-def identify(name: str, cluster: config.Cluster) -> ClusterIdentity:
+def identify(name: str, cluster: configs.Cluster) -> ClusterIdentity:
     """`name`: of the cluster's file."""
     address = ""
-    if isinstance(cluster, config.RayCluster):
-        from anubis.executors.ray_link import HERE
+    if isinstance(cluster, configs.RayCluster):
+        from anubis.reach.executors.ray_link import HERE
 
         address = f"nodes reached by {cluster.start}" if cluster.start else ray_address(cluster)
         address = socket.gethostname() if address == HERE else address
@@ -35,10 +35,10 @@ def identify(name: str, cluster: config.Cluster) -> ClusterIdentity:
     )
 
 
-def called(name: str, cluster: config.Cluster) -> str:
+def called(name: str, cluster: configs.Cluster) -> str:
     """What the history calls it, however it is reached."""
-    here = isinstance(cluster, config.LocalCluster)
-    own = socket.gethostname() if here else config.find("clusters", name).stem
+    here = isinstance(cluster, configs.LocalCluster)
+    own = socket.gethostname() if here else configs.find("clusters", name).stem
     return cluster.name or own
 
 
@@ -106,15 +106,15 @@ def find(
 
 
 def _of_file(name: str) -> ClusterIdentity:
-    return identify(name, config.cluster(name))
+    return identify(name, configs.cluster(name))
 
 
 def refusal_of(name: str, names: Collection[str], error: ConfigError) -> AnubisError:
     """Of a cluster that is not among these, and whose file cannot be read: neither has it, unless
     something else is wrong with the file, or its place was named."""
-    if not isinstance(error, UnknownNameError) or config.is_path(name):
+    if not isinstance(error, UnknownNameError) or configs.is_path(name):
         return error
-    return UsageError(unknown(name, names, config.files_of("clusters")))
+    return UsageError(unknown(name, names, configs.files_of("clusters")))
 
 
 def resolve(
@@ -158,7 +158,7 @@ def now_in(name: str | None, caller: Caller) -> float:
 
 def refuse_unreachable(cluster: str, name: str | None) -> None:
     """Tests on a cluster that was not named run on this machine, or not at all."""
-    if name is None and cluster != identify(THIS_MACHINE, config.cluster(THIS_MACHINE)).name:
+    if name is None and cluster != identify(THIS_MACHINE, configs.cluster(THIS_MACHINE)).name:
         raise UsageError(
             f'tests have to run on cluster "{cluster}": say with --cluster how its nodes are'
             " reached"
@@ -167,4 +167,4 @@ def refuse_unreachable(cluster: str, name: str | None) -> None:
 
 def files_by_name(files: Collection[str]) -> dict[str, str]:
     """The files of clusters, by what the history calls these."""
-    return {identify(file, config.cluster(file)).name: file for file in files}
+    return {identify(file, configs.cluster(file)).name: file for file in files}

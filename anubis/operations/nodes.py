@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anubis import config
+from anubis.config import configs
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.lifecycle.events import FleetSeen, SeenJob
-from anubis.core.past.maintenance import open_windows
-from anubis.core.past.status import jobs_on_nodes
+from anubis.core.history.maintenance import open_windows
+from anubis.core.history.status import jobs_on_nodes
+from anubis.core.keep.events import FleetSeen, SeenJob
 from anubis.core.records import Judgement
-from anubis.hostlist import shortened
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, called, refusal_of, time_in
-from anubis.operations.maintaining import windows_seen
-from anubis.operations.objecting import objections_in
+from anubis.operations.maintenance import windows_seen
+from anubis.operations.objections import objections_in
 from anubis.operations.owners import orchestrator_of
+from anubis.operations.selector import Past, read_past
 from anubis.report.maintenance import sentence
 from anubis.report.nodes import NodeView
-from anubis.selector import Past, read_past
 from anubis.store.history import ClusterHistory, History
+from anubis.text.hostlist import shortened
 
 
 def nodes(
@@ -65,12 +65,12 @@ def nodes(
     ]
 
 
-def _part(history: History, name: str | None) -> tuple[ClusterHistory, config.Cluster | None]:
+def _part(history: History, name: str | None) -> tuple[ClusterHistory, configs.Cluster | None]:
     """What is known of the cluster, and its file, if it has one. Nothing is entered."""
     names = history.clusters.names()
     name = name or (history.only().cluster if names else THIS_MACHINE)
     try:
-        described = config.cluster(name)
+        described = configs.cluster(name)
     except ConfigError as error:
         if name not in names:
             raise refusal_of(name, names, error) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from anubis import catalog
-from anubis.core.judging.equality import NodeSettings
-from anubis.core.past.events import FleetUpgraded
+from anubis.config import catalog
+from anubis.core.history.events import FleetUpgraded
+from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import BenchmarkSpec, Campaign
 from anubis.store.history import ClusterHistory, History
 

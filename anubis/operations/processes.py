@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from anubis import places
+from anubis.text import places
 
 
 def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen[bytes]:

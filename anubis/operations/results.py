@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from anubis.core.choosing.decision import ChosenTest, Decision
 from anubis.core.records import Criterion, Judgement
+from anubis.core.select.decision import ChosenTest, Decision
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView

@@ -13,18 +13,24 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
-from anubis import places
+from anubis.config.descriptions import digest_of
 from anubis.core.errors import StoreError
-from anubis.core.past import standing as rules
-from anubis.core.past.standing import Standing
-from anubis.core.past.status import Validation
-from anubis.descriptions import digest_of
-from anubis.files import write_whole
-from anubis.operations.deciding import Repertoire
-from anubis.selector import EarlierStanding, LastingStanding, Present, ReadStanding, read_present
+from anubis.core.history import standing as rules
+from anubis.core.history.standing import Standing
+from anubis.core.history.status import Validation
+from anubis.operations.decide import Repertoire
+from anubis.operations.selector import (
+    EarlierStanding,
+    LastingStanding,
+    Present,
+    ReadStanding,
+    read_present,
+)
 from anubis.store import codec
 from anubis.store.experience import ConcludedMark, StandingMark
 from anubis.store.history import ClusterHistory
+from anubis.text import places
+from anubis.text.files import write_whole
 
 LONGEST_S = 3600.0  # then all of it is read again, whatever is the same
 

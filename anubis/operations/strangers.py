@@ -7,13 +7,14 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 
-from anubis import config, hostlist
+from anubis.config import configs
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.past.events import Notice
-from anubis.hostlist import shortened
+from anubis.core.history.events import Notice
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import THIS_MACHINE, identify
 from anubis.store.history import ClusterHistory
+from anubis.text import hostlist
+from anubis.text.hostlist import shortened
 
 MOST_COMPARED = 20_000  # names, for the likeliest one
 
@@ -26,7 +27,7 @@ def refuse_strangers(
     rest = strangers_among(part, nodes, name)
     if not rest:
         return
-    if may_be_reached and isinstance(_described(part, name), config.RayCluster):
+    if may_be_reached and isinstance(_described(part, name), configs.RayCluster):
         return
     raise UsageError(no_such_node(rest, part, name))
 
@@ -78,22 +79,22 @@ def refuse_partners_of_themselves(nodes: Collection[str], partners: Collection[s
         )
 
 
-def _described(part: ClusterHistory, name: str | None) -> config.Cluster | None:
+def _described(part: ClusterHistory, name: str | None) -> configs.Cluster | None:
     """By its file; None: there is none, or it cannot be read."""
-    is_here = part.cluster == identify(THIS_MACHINE, config.cluster(THIS_MACHINE)).name
+    is_here = part.cluster == identify(THIS_MACHINE, configs.cluster(THIS_MACHINE)).name
     with suppress(ConfigError):
-        return config.cluster(name or (THIS_MACHINE if is_here else part.cluster))
+        return configs.cluster(name or (THIS_MACHINE if is_here else part.cluster))
     return None
 
 
-def _listed(cluster: config.Cluster | None) -> Sequence[str]:
+def _listed(cluster: configs.Cluster | None) -> Sequence[str]:
     """By its file, as far as that says so."""
     match cluster:
-        case config.LocalCluster():
+        case configs.LocalCluster():
             return [socket.gethostname()]
-        case config.SimulatedCluster():
+        case configs.SimulatedCluster():
             return hostlist.expand(cluster.fleet.nodes)
-        case config.RayCluster(nodes=nodes) if nodes:
+        case configs.RayCluster(nodes=nodes) if nodes:
             return hostlist.expand(nodes)
         case _:
             return ()

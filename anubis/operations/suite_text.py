@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from anubis.core.records import ParameterValue
-from anubis.executors.programs import spelled
+from anubis.reach.executors.programs import spelled
 
 ITEM = re.compile(r"^(\s*)-\s")
 IN_BRACES = re.compile(r"(\bparameters:\s*\{)([^{}]*)(\})")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from anubis.core.lifecycle.chores import ChoreEnd, ChoreRecord, ChoreStanding
-from anubis.report.wording import json_line
+from anubis.core.keep.chores import ChoreEnd, ChoreRecord, ChoreStanding
+from anubis.text.wording import json_line
 
 if TYPE_CHECKING:
     from anubis.report.documents import ChoreLine

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from anubis.core.judging.units import latest
+from anubis.core.judge.units import latest
 from anubis.core.records import Ended, Execution
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anubis.core.network.coverage import ASSURED, Coverage
-from anubis.report.wording import counted
+from anubis.text.wording import counted
 
 if TYPE_CHECKING:
     from anubis.report.documents import TierCrossed

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from anubis.core.judging.calibration import FEWEST
-from anubis.core.judging.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
+from anubis.core.judge.calibration import FEWEST
+from anubis.core.judge.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey, MetricAlpha
-from anubis.hostlist import shortened
 from anubis.report.metrics import benchmark_labels, reservation
 from anubis.report.tables import add_row, table
-from anubis.report.wording import counted, figure, json_line, share
+from anubis.text.hostlist import shortened
+from anubis.text.wording import counted, figure, json_line, share
 
 if TYPE_CHECKING:
     from rich.console import Console

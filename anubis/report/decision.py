@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from anubis.core.choosing.decision import Action, ChosenTest, Decision, Driver, Gap
-from anubis.report.wording import called, chance, counted, json_line, lasting, names
+from anubis.core.select.decision import Action, ChosenTest, Decision, Driver, Gap
+from anubis.text.wording import called, chance, counted, json_line, lasting, names
 
 NAMED = 3  # nodes, tests and gaps that a sentence names
 NOT_WORTH = "test fits and is worth its time"

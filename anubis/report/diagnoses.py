@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from anubis.core.diagnosing.cures import WORDS, CureLevel, PastDiagnosis
-from anubis.core.lifecycle.commands import Outcome
-from anubis.core.lifecycle.suspicions import HitRate
-from anubis.report import rounds
+from anubis.core.diagnose.cures import WORDS, CureLevel, PastDiagnosis
+from anubis.core.keep.commands import Outcome
+from anubis.core.keep.suspicions import HitRate
+from anubis.report import watch_rounds
 from anubis.report.page import page
-from anubis.report.service import path_of
-from anubis.report.wording import called, counted, json_line
+from anubis.report.service_pages import path_of
+from anubis.text.wording import called, counted, json_line
 
 if TYPE_CHECKING:
     from anubis.report.documents import DiagnosedLine
@@ -74,7 +74,7 @@ class DiagnosedCluster:
 
     @property
     def sentences_on_rates(self) -> list[str]:
-        return list(rounds.sentences_on_rates(self.rates, "diagnosis"))
+        return list(watch_rounds.sentences_on_rates(self.rates, "diagnosis"))
 
 
 def diagnoses_page(clusters: Sequence[DiagnosedCluster], as_of: float) -> str:

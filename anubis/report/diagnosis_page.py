@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from anubis.report.diagnosis import DiagnosisView, clock, headline, named, ten_lines
+from anubis.report.diagnose import DiagnosisView, clock, headline, named, ten_lines
 from anubis.report.diagnosis_pictures import time_line, waiting_grid
 from anubis.report.page import page
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anubis.core.diagnosing.evidence import Advance, Call, Gravity, JobEvidence
-from anubis.core.diagnosing.facts import Whom
+from anubis.core.diagnose.evidence import Advance, Call, Gravity, JobEvidence
+from anubis.core.diagnose.facts import Whom
 from anubis.report.svg import Element, add, cut, picture, title, written
 
 ROWS = 40  # of ranks or nodes; the culprits first

@@ -14,15 +14,14 @@ from typing import Annotated, Literal, NotRequired
 from annotated_types import Ge, MinLen
 from typing_extensions import TypedDict
 
-from anubis.core.choosing.decision import Decision
-from anubis.core.diagnosing.analyst import JobTrouble
-from anubis.core.diagnosing.diagnostician import DiagnosisAnswer
-from anubis.core.diagnosing.facts import FactKind
+from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.diagnostician import DiagnosisAnswer
+from anubis.core.diagnose.facts import FactKind
 from anubis.core.fabric import Link, Nic, Remark, Switch
-from anubis.core.judging.tuning import Tuned
+from anubis.core.history.status import Incident, Repair, Validation
+from anubis.core.judge.tuning import Tuned
 from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import Shortage
-from anubis.core.past.status import Incident, Repair, Validation
 from anubis.core.records import (
     BenchmarkSpec,
     Count,
@@ -31,15 +30,16 @@ from anubis.core.records import (
     NodeKind,
     ParameterValue,
 )
-from anubis.core.watching.conclusion import LookAnswer
-from anubis.core.watching.findings import OddityKind, Sign
-from anubis.risk.choice import ModelChoice
-from anubis.risk.figures import Score
-from anubis.simulation.reckoning import PlantedTrouble
+from anubis.core.select.decision import Decision
+from anubis.core.watch.conclusion import LookAnswer
+from anubis.core.watch.findings import OddityKind, Sign
+from anubis.lab.simulation.reckoning import PlantedTrouble
+from anubis.lab.study.trials import Trial
+from anubis.models.risk.choice import ModelChoice
+from anubis.models.risk.summary import Score
 from anubis.store.happenings import Kept
 from anubis.store.imports import Forgotten
 from anubis.store.tokens import AuditEntry
-from anubis.study.trials import Trial
 
 # --- a campaign ----------------------------------------------------------------------------
 

@@ -14,14 +14,14 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import fmean
 
-from anubis import hostlist
 from anubis.core.fabric import Fabric, Link, Nic, Part, by_number, main_rails
 from anubis.core.network.crossing import link_part
 from anubis.core.records import Judgement
 from anubis.report.blocks import nics_on, pods
 from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, title, written
 from anubis.report.view import GLYPH, Mark, NetworkView
-from anubis.report.wording import called, counted
+from anubis.text import hostlist
+from anubis.text.wording import called, counted
 
 BOXES = 48  # of one tier
 NAMED = 40  # nodes up to which each has its name

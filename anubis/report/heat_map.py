@@ -31,7 +31,7 @@ from anubis.report.svg import (
     written,
 )
 from anubis.report.view import Mark, NetworkView
-from anubis.report.wording import called
+from anubis.text.wording import called
 
 # up to which share below normal each colour reaches; the last is for flows where nothing arrived
 STEPS = (0.05, 0.1, 0.2, 0.4, 0.7, 0.999)

@@ -8,23 +8,23 @@ from dataclasses import asdict, dataclass, replace
 from math import isinf
 from typing import TYPE_CHECKING
 
-from anubis.core.choosing.decision import Decision
-from anubis.core.lifecycle.actions import LifeAction, nodes_of
-from anubis.core.past.events import (
+from anubis.core.history.events import (
     IncidentReported,
     JobStalled,
     MaintenancePlanned,
     Notice,
     SuspicionRaised,
 )
-from anubis.core.past.status import Incident, Repair, Validation
+from anubis.core.history.status import Incident, Repair, Validation
+from anubis.core.keep.actions import LifeAction, nodes_of
 from anubis.core.records import UNNAMED
+from anubis.core.select.decision import Decision
 from anubis.report import decision as decisions
-from anubis.report import keeping
+from anubis.report import keep
 from anubis.report.tables import add_row, table
-from anubis.report.wording import counted, json_line, moment, names
 from anubis.store.holds import Hold
 from anubis.store.imports import Import
+from anubis.text.wording import counted, json_line, moment, names
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -108,8 +108,8 @@ def of_action(action: LifeAction) -> Happening:
         at=action.at,
         kind="action",
         nodes=nodes_of(action.command),
-        summary=f"{keeping.sentence(action.command)}: {action.stage.value}{by}{note}",
-        facts={**keeping.action_fields(action)},
+        summary=f"{keep.sentence(action.command)}: {action.stage.value}{by}{note}",
+        facts={**keep.action_fields(action)},
     )
 
 

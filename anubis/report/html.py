@@ -9,8 +9,7 @@ from __future__ import annotations
 from itertools import groupby, islice
 from typing import Any
 
-from anubis import hostlist
-from anubis.core.judging.software import versions
+from anubis.core.judge.software import versions
 from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
 from anubis.core.text import shown
 from anubis.report import kinds
@@ -20,7 +19,8 @@ from anubis.report.metrics import benchmark_labels, metric_rows
 from anubis.report.network import network_section
 from anubis.report.page import page
 from anubis.report.view import GLYPH, PARTS_NAMED, CampaignView
-from anubis.report.wording import share
+from anubis.text import hostlist
+from anubis.text.wording import share
 
 LISTED = 10_000  # verdicts that travel in the page, the worst first; a browser copes with these
 LARGE_TILES = 40  # fleets up to this size get tiles large enough for a name

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from anubis.incidents.intake import Intake
+from anubis.readers.incidents.intake import Intake
 from anubis.store.imports import Import
 
 

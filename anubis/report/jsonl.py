@@ -7,10 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from anubis.core.records import Judgement, PartVerdict, Verdict
+from anubis.lab.simulation.reckoning import Reckoning
 from anubis.report import coverage, kinds
 from anubis.report.view import CampaignView
-from anubis.report.wording import json_line
-from anubis.simulation.reckoning import Reckoning
+from anubis.text.wording import json_line
 
 if TYPE_CHECKING:
     from anubis.report.documents import (

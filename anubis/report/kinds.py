@@ -7,7 +7,7 @@ from dataclasses import asdict
 from itertools import groupby
 
 from anubis.core.records import NodeKind
-from anubis.report.wording import called, counted, figure, json_line, share
+from anubis.text.wording import called, counted, figure, json_line, share
 
 
 def by_sku(kinds: Iterable[NodeKind]) -> list[tuple[str, list[NodeKind]]]:

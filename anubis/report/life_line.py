@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from anubis.report.chart import Axis, Chart
 from anubis.report.history import Happening
 from anubis.report.svg import Element, add, title, written
-from anubis.report.wording import moment
+from anubis.text.wording import moment
 
 LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
 CALLED = ("told", "repairs", "keeper", "incidents", "tests")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import isinf
 
-from anubis.core.past.maintenance import Window
+from anubis.core.history.maintenance import Window
 from anubis.core.text import one_line
-from anubis.report.wording import moment
+from anubis.text.wording import moment
 
 
 def sentence(window: Window, at: float) -> str:

@@ -14,9 +14,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.judging.kinds import by_kind, undecided
-from anubis.core.judging.limits import by_metric, limit_of
-from anubis.core.judging.units import Units, latest, units
+from anubis.core.judge.kinds import by_kind, undecided
+from anubis.core.judge.limits import by_metric, limit_of
+from anubis.core.judge.units import Units, latest, units
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -29,7 +29,7 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.report.view import CampaignView
-from anubis.report.wording import share
+from anubis.text.wording import share
 
 FEW_STALLS = 0.1  # share of the samples that may be half as good without anybody being told
 UNSAID = WORST_FIRST.index(Judgement.UNKNOWN)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anubis.core.lifecycle.events import SeenJob, SeenNode
-from anubis.core.past.status import Job, Validation
+from anubis.core.history.status import Job, Validation
+from anubis.core.keep.events import SeenJob, SeenNode
 from anubis.core.records import Judgement
 from anubis.core.text import one_line
 from anubis.report.tables import add_row, table
-from anubis.report.wording import counted, json_line, lasting, moment
 from anubis.store.holds import Hold
+from anubis.text.wording import counted, json_line, lasting, moment
 
 if TYPE_CHECKING:
     from rich.console import Console

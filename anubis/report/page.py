@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anubis import __version__
 from anubis.core.text import shown
-from anubis.report import wording
+from anubis.text import wording
 
 if TYPE_CHECKING:
     from jinja2 import Environment

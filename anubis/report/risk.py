@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from anubis.core.past.logbook import AGE, LONG_AGO_H, RATES
-from anubis.core.past.status import Statuses
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.logbook import AGE, LONG_AGO_H, RATES
+from anubis.core.history.status import Statuses
+from anubis.core.history.traits import NodeTraits
+from anubis.models.risk.choice import ModelChoice
+from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
+from anubis.models.risk.forecast import HORIZON_H, Forecast
+from anubis.models.risk.splits import SplitKind
+from anubis.models.risk.summary import Score
 from anubis.report.tables import add_row, table
-from anubis.report.wording import figure, json_line
-from anubis.risk.choice import ModelChoice
-from anubis.risk.evaluation import CALIBRATED_H, Evaluation
-from anubis.risk.figures import Score
-from anubis.risk.forecast import HORIZON_H, Forecast
-from anubis.risk.splits import SplitKind
+from anubis.text.wording import figure, json_line
 
 if TYPE_CHECKING:
     from rich.console import Console

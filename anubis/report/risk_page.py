@@ -7,8 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from anubis.core.past.status import Statuses
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.status import Statuses
+from anubis.core.history.traits import NodeTraits
+from anubis.lab.study.trials import SeedMean, estimate
+from anubis.models.risk.choice import ModelChoice
+from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
+from anubis.models.risk.forecast import HORIZON_H, Forecast
+from anubis.models.risk.models import MODELS
+from anubis.models.risk.summary import Score
 from anubis.report.chart import Axis, Chart, round_down, round_up, whole_steps
 from anubis.report.page import page
 from anubis.report.risk import (
@@ -25,12 +31,6 @@ from anubis.report.risk import (
     status_words,
 )
 from anubis.report.svg import add, apart, cut, title, written
-from anubis.risk.choice import ModelChoice
-from anubis.risk.evaluation import CALIBRATED_H, Evaluation
-from anubis.risk.figures import Score
-from anubis.risk.forecast import HORIZON_H, Forecast
-from anubis.risk.models import MODELS
-from anubis.study.trials import SeedMean, estimate
 
 LOOKING = {model.name for model in MODELS if model.looks}
 UNDRAWN = ("random",)  # splits that decide nothing have their table only

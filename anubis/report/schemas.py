@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from anubis.report.documents import LINES, PROGRAMS, DocumentType
-from anubis.report.wording import schema_name
+from anubis.text.wording import schema_name
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anubis.core.records import Judgement, NodeVerdict, PartVerdict
+from anubis.lab.simulation.reckoning import Reckoning
 from anubis.report import coverage, kinds
 from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
 from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH, CampaignView
-from anubis.report.wording import called, figure, lasting, names, share
-from anubis.simulation.reckoning import Reckoning
+from anubis.text.wording import called, figure, lasting, names, share
 
 if TYPE_CHECKING:
     from rich.console import Console

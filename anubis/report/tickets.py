@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from anubis.core.lifecycle.life import Debt, Life, Proof, State
-from anubis.report.keeping import PROOFS
+from anubis.core.keep.life import Debt, Life, Proof, State
+from anubis.report.keep import PROOFS
 from anubis.report.page import page
-from anubis.report.service import path_of
-from anubis.report.wording import counted, json_line, moment, names
+from anubis.report.service_pages import path_of
+from anubis.text.wording import counted, json_line, moment, names
 
 if TYPE_CHECKING:
     from anubis.report.documents import SpareFields, SparesLine, TicketLine

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anubis.report.tables import add_row, table
-from anubis.report.wording import json_line, lasting, moment
 from anubis.store.tokens import AuditEntry, Token
+from anubis.text.wording import json_line, lasting, moment
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,7 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.records import Judgement
 from anubis.report.blocks import Block, by_name, nics_of, nics_on, take_apart
 from anubis.report.jsonl import part_fields
-from anubis.report.wording import called, counted, json_line, moment
+from anubis.text.wording import called, counted, json_line, moment
 
 if TYPE_CHECKING:
     from anubis.report.documents import CounterLine, TopologyLine

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from anubis.core.past.track_records import TrackRecord
+from anubis.core.history.track_records import TrackRecord
 from anubis.report.page import page
 from anubis.report.tables import add_row, table
-from anubis.report.wording import json_line, share
+from anubis.text.wording import json_line, share
 
 if TYPE_CHECKING:
     from rich.console import Console

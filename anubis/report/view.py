@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import chain
 
 from anubis.core.fabric import Fabric, Nic, Part, Seat, Seats
-from anubis.core.judging.kinds import kinds_of
-from anubis.core.judging.remedies import remedy_of
+from anubis.core.judge.kinds import kinds_of
+from anubis.core.judge.remedies import remedy_of
 from anubis.core.network.coverage import Coverage, coverage_of, why_untested
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.traffic import crossing, observe_traffic
@@ -29,8 +29,8 @@ from anubis.core.records import (
     PartVerdict,
     Remedy,
 )
-from anubis.report.wording import counted, left_out, names
-from anubis.simulation.reckoning import Reckoning
+from anubis.lab.simulation.reckoning import Reckoning
+from anubis.text.wording import counted, left_out, names
 
 PARTS_NAMED = 2  # in a headline
 GLYPH = {

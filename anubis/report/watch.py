@@ -14,12 +14,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from anubis.core.lifecycle.suspicions import HitRate
-from anubis.core.watching.conclusion import LookAnswer, LookConclusion, conclude
-from anubis.core.watching.findings import Deviation, Look, Oddity, Sign, Suspicion
-from anubis.core.watching.telemetry import Telemetry, WatchedMetric
+from anubis.core.keep.suspicions import HitRate
+from anubis.core.watch.conclusion import LookAnswer, LookConclusion, conclude
+from anubis.core.watch.findings import Deviation, Look, Oddity, Sign, Suspicion
+from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 from anubis.report.tables import add_row, table
-from anubis.report.wording import called, counted, json_line, lasting
+from anubis.text.wording import called, counted, json_line, lasting
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anubis.core.watching.model import WatchModel
+from anubis.core.watch.model import WatchModel
 from anubis.report.tables import add_row, table
-from anubis.report.wording import json_line
+from anubis.text.wording import json_line
 
 if TYPE_CHECKING:
     from rich.console import Console

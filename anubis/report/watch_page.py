@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anubis.core.watching.conclusion import LookAnswer
-from anubis.core.watching.findings import Suspicion
+from anubis.core.watch.conclusion import LookAnswer
+from anubis.core.watch.findings import Suspicion
 from anubis.report.page import page
 from anubis.report.watch import (
     RULES,

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Floats32
-from anubis.core.watching.findings import Sign, Suspicion
-from anubis.core.watching.telemetry import WatchedMetric
+from anubis.core.watch.findings import Sign, Suspicion
+from anubis.core.watch.telemetry import WatchedMetric
 from anubis.report.chart import Axis, Chart, Points, whole_steps
 from anubis.report.svg import Element, add, number, title, written
 from anubis.report.watch import LookView, amount, clock, peers_of

@@ -10,36 +10,26 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from anubis.core.lifecycle.actions import LifeAction
-from anubis.core.past.events import KEPT, NodeAdded
+from anubis.core.history.events import KEPT, NodeAdded
+from anubis.core.keep.actions import LifeAction
 from anubis.core.records import Judgement
-from anubis.operations.deciding import Terms
-from anubis.operations.diagnosed import kept_diagnosis
-from anubis.operations.glancing import campaign_at_a_glance
-from anubis.operations.importing import report_incidents
-from anubis.operations.past import recall
-from anubis.operations.telling import Telling
-from anubis.operations.watching import last_look
+from anubis.operations.decide import Terms
+from anubis.operations.diagnose_due import kept_diagnosis
+from anubis.operations.fleet import campaign_at_a_glance
+from anubis.operations.history import recall
+from anubis.operations.import_ import report_incidents
+from anubis.operations.tell import Telling
+from anubis.operations.watch_rounds import last_look
 from anubis.report import decision as decisions
 from anubis.report import history as told
 from anubis.report import incidents, jsonl
 from anubis.report.diagnoses import DiagnosedJob, diagnosed_line
-from anubis.report.glance import NodeGlance, campaign_line
+from anubis.report.fleet import NodeGlance, campaign_line
 from anubis.report.schemas import request_schema, schemas
-from anubis.report.wording import json_line
-from anubis.service.asker import Asker
-from anubis.service.board import Snapshot
-from anubis.service.gates import GateQuestion
-from anubis.service.house import House
-from anubis.service.overviews import (
-    Inquiry,
-    of_diagnoses,
-    of_fabric,
-    of_looks,
-    of_risk,
-    of_tickets,
-)
+from anubis.service.fleet_cache import Snapshot
+from anubis.service.gate import GateQuestion
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
+from anubis.service.requester import Asker
 from anubis.service.requests import (
     EventEnvelope,
     GateRequest,
@@ -48,8 +38,18 @@ from anubis.service.requests import (
     read_request,
     text_of,
 )
+from anubis.service.shared import House
+from anubis.service.slow_pages import (
+    Inquiry,
+    of_diagnoses,
+    of_fabric,
+    of_looks,
+    of_risk,
+    of_tickets,
+)
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.looks import LookDetails
+from anubis.text.wording import json_line
 
 JSON = "application/json"
 LONGEST_NAME = 300

@@ -14,10 +14,10 @@ from starlette.exceptions import HTTPException
 from anubis import __version__
 from anubis.core.errors import AnubisError
 from anubis.service import api, pages
-from anubis.service.acting import Actor
-from anubis.service.door import Door
-from anubis.service.house import House
+from anubis.service.admission import Door
+from anubis.service.leader import Actor
 from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
+from anubis.service.shared import House
 
 THREADS = 10  # each may have a connection to the history, of which a pool has 15
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from anubis.core.errors import AnubisError, StoreUnreachableError
-from anubis.service.asker import LOG
+from anubis.service.requester import LOG
 from anubis.store.tokens import AuditEntry
 
 EVERY_S = 0.5

@@ -13,18 +13,18 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from anubis.core.errors import AnubisError
-from anubis.operations.glancing import campaign_at_a_glance, steps_planned
-from anubis.operations.past import recall
+from anubis.operations.fleet import campaign_at_a_glance, steps_planned
+from anubis.operations.history import recall
 from anubis.report import diagnoses as told_diagnoses
-from anubis.report import diagnosis_page, html, keeping, rounds
-from anubis.report import service as written
-from anubis.report.glance import NodeGlance, campaign_line
-from anubis.report.service import ClusterOnPage
+from anubis.report import diagnosis_page, html, keep, watch_rounds
+from anubis.report import service_pages as written
+from anubis.report.fleet import NodeGlance, campaign_line
+from anubis.report.service_pages import ClusterOnPage
 from anubis.service.api import actions_of, asker_of, find_diagnosis, find_look, find_node
-from anubis.service.asker import Asker
-from anubis.service.board import Snapshot
-from anubis.service.house import House
-from anubis.service.overviews import of_diagnoses, of_fabric, of_looks, of_risk, of_tickets
+from anubis.service.fleet_cache import Snapshot
+from anubis.service.requester import Asker
+from anubis.service.shared import House
+from anubis.service.slow_pages import of_diagnoses, of_fabric, of_looks, of_risk, of_tickets
 
 HTML = "text/html; charset=utf-8"
 LOOKS_EVERY_S = 2.0
@@ -145,13 +145,13 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
     pages = []
     for name, part in snapshot.clusters.items():
         kept = part.kept
-        proposals = sum(map(keeping.waits_for_a_person, kept.actions))
+        proposals = sum(map(keep.waits_for_a_person, kept.actions))
         has_keeper = bool(kept.lives)
-        headline = keeping.headline(name, kept.lives, kept.breakers, proposals)
+        headline = keep.headline(name, kept.lives, kept.breakers, proposals)
         if kept.doubt:
             headline = f"{kept.doubt}; {headline}"
         if turn := kept.last_turn:
-            headline = f"{headline}; {keeping.turned(turn.at, turn.by)}"
+            headline = f"{headline}; {keep.turned(turn.at, turn.by)}"
         pages.append(
             ClusterOnPage(
                 name=name,
@@ -162,7 +162,7 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
                 or any(breaker.is_open for breaker in kept.breakers.values()),
                 actions=kept.actions,
                 diagnosed=told_diagnoses.sentence(part.diagnosed) if part.diagnosed else "",
-                watched=next(rounds.sentences(part.looks, snapshot.at)) if part.looks else "",
+                watched=next(watch_rounds.sentences(part.looks, snapshot.at)) if part.looks else "",
             )
         )
     return pages

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
-from anubis import hostlist
 from anubis.core.errors import UsageError, did_you_mean
-from anubis.core.past.events import KEPT, KeptEvent
-from anubis.files import json_value
-from anubis.reading import read
+from anubis.core.history.events import KEPT, KeptEvent
 from anubis.service.problems import Refused
+from anubis.text import hostlist
+from anubis.text.files import json_value
+from anubis.text.reading import read
 
 Wish = TypeVar("Wish")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")  # never the path of a file

@@ -16,23 +16,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from anubis.core.errors import UsageError
 from anubis.operations.caller import Caller
 from anubis.operations.processes import begin, keep_words
-from anubis.places import history_url
+from anubis.service.admission import MOST_HEADER_BYTES, STREAMS
 from anubis.service.app import application
-from anubis.service.asker import LOG, Asker, OpenHistory
 from anubis.service.audit import AuditTrail
-from anubis.service.board import Board
+from anubis.service.child_processes import StartedTests
 from anubis.service.connections import Connections
-from anubis.service.door import MOST_HEADER_BYTES, STREAMS
-from anubis.service.gates import Gates
-from anubis.service.gauges import Gauges
-from anubis.service.house import House
-from anubis.service.overviews import Overviews, Question
+from anubis.service.fleet_cache import Board
+from anubis.service.gate import Gates
+from anubis.service.keeper_turns import Turns
+from anubis.service.metrics import Gauges
 from anubis.service.pages import STREAMED_S
 from anubis.service.problems import MEDIA_TYPE, problem
-from anubis.service.settings import ServiceSettings
-from anubis.service.starting import StartedTests
-from anubis.service.turns import Turns
+from anubis.service.requester import LOG, Asker, OpenHistory
+from anubis.service.service_settings import ServiceSettings
+from anubis.service.shared import House
+from anubis.service.slow_pages import Overviews, Question
 from anubis.store.database import own_name
+from anubis.text.places import history_url
 
 ENDS_WITHIN_S = 5
 BACKLOG = 500  # connections that wait to be accepted

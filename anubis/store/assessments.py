@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from anubis.core.judging.faulty_paths import PATH
+from anubis.core.judge.faulty_paths import PATH
 from anubis.core.records import (
     Assessment,
     CampaignKind,
@@ -178,7 +178,7 @@ class Assessments:
             plan = "" if campaign.judgement else connection.execute(of_plan).scalar_one()
         if campaign.judgement is None:  # concluded before verdicts on parts were kept
             # what locates faults loads where it is used, and not with every gate
-            from anubis.core.judging.conclusion import complete
+            from anubis.core.judge.conclusion import complete
 
             return complete(assessment, codec.load(Plan, plan))
         return assessment

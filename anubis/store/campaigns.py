@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from anubis.core.errors import StoreError, UnknownCampaignError, did_you_mean
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.traits import NodeTraits
 from anubis.core.records import Campaign, CampaignKind, Demand, Judgement, Workload
 from anubis.store import claims
 from anubis.store.checksums import Checksum, Damage

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
-from anubis.core.lifecycle.chores import Chore, ChoreEnd, ChoreRecord
+from anubis.core.keep.chores import Chore, ChoreEnd, ChoreRecord
 from anubis.store.claims import chores_lock
 from anubis.store.database import Database, upsert
 from anubis.store.mapping import Prose, RecordTable

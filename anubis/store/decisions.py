@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import sqlalchemy as sa
 
-from anubis.core.choosing.decision import Decision
 from anubis.core.errors import StoreError
+from anubis.core.select.decision import Decision
 from anubis.store import codec
 from anubis.store.campaigns import UNREADABLE
 from anubis.store.database import Database

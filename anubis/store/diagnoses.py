@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from anubis.core.diagnosing.cures import PastDiagnosis
+from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.store.claims import diagnosis_lock
 from anubis.store.database import Database, upsert
 from anubis.store.mapping import Prose, RecordTable, converted

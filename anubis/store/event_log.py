@@ -18,8 +18,8 @@ from anubis.core.campaign.machine import CampaignEvent
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import StoreError
 from anubis.core.records import Result, canonical
-from anubis.files import read_text
 from anubis.store import codec
+from anubis.text.files import read_text
 
 Entry = Opening | CampaignEvent
 KINDS = {kind.__name__: kind for kind in (Opening, *get_args(CampaignEvent))}

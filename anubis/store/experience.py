@@ -15,13 +15,13 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
-from anubis.core.judging.faulty_paths import PATH, faulty_paths
-from anubis.core.judging.unanswered import leaves_open
-from anubis.core.past.events import Notice
-from anubis.core.past.happened import Happened
-from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Validation
-from anubis.core.past.strength import CampaignDemands
+from anubis.core.history.events import Notice
+from anubis.core.history.logbook import Logbook
+from anubis.core.history.past import Happened
+from anubis.core.history.status import Validation
+from anubis.core.history.strength import CampaignDemands
+from anubis.core.judge.faulty_paths import PATH, faulty_paths
+from anubis.core.judge.unanswered import leaves_open
 from anubis.core.records import (
     CampaignKind,
     CriteriaSet,

@@ -11,8 +11,8 @@ from typing import Any, Generic, cast
 import numpy as np
 import sqlalchemy as sa
 
-from anubis.core.past.status import Incident, Job, Repair, Watch
-from anubis.core.past.tracks import IncidentColumns
+from anubis.core.history.status import Incident, Job, Repair, Watch
+from anubis.core.history.tracks import IncidentColumns
 from anubis.store.checksums import Checksum, ColumnChecksum, Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.mapping import Prose, R, RecordTable, Row

@@ -16,10 +16,10 @@ import sqlalchemy as sa
 
 from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import StoreError, StoreUnreachableError
-from anubis.hostlist import shortened
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, this_process, upsert, write_alone
 from anubis.store.mapping import RecordTable, Row
+from anubis.text.hostlist import shortened
 
 LASTS_S = 120.0  # programs end within 10 s of their driver, agents on cut-off nodes within a minute
 RENEWED_S = LASTS_S / 4  # after it began or was last renewed

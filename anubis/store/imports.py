@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 
 from anubis.core.errors import UnknownRecordError
-from anubis.core.past.status import Incident, Watch
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.status import Incident, Watch
+from anubis.core.history.traits import NodeTraits
 from anubis.store.campaigns import forget_campaign
 from anubis.store.database import Database
 from anubis.store.happenings import INCIDENTS, WATCHES, Kept

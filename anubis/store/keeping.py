@@ -22,16 +22,10 @@ from anubis.core.clock import (
     tell_time,
 )
 from anubis.core.errors import UnknownRecordError
-from anubis.core.lifecycle.actions import (
-    OPEN,
-    Docket,
-    LifeAction,
-    Stage,
-    first_stage,
-    nodes_of,
-)
-from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import (
+from anubis.core.history.events import Notice, SuspicionRaised
+from anubis.core.keep.actions import OPEN, Docket, LifeAction, Stage, first_stage, nodes_of
+from anubis.core.keep.breaker import Breaker
+from anubis.core.keep.commands import (
     COMMANDS,
     CloseTicket,
     Cordon,
@@ -40,12 +34,11 @@ from anubis.core.lifecycle.commands import (
     Notify,
     OpenTicket,
 )
-from anubis.core.lifecycle.dating import ANY_TIME, Dating
-from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Debt, Life, State
-from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
-from anubis.core.lifecycle.suspicions import KeptSuspicion, kept_suspicions
-from anubis.core.past.events import Notice, SuspicionRaised
+from anubis.core.keep.dating import ANY_TIME, Dating
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.life import Debt, Life, State
+from anubis.core.keep.policy import DAY_S, KeepingPolicy
+from anubis.core.keep.suspicions import KeptSuspicion, kept_suspicions
 from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from anubis.core.watching.rounds import KeptLook
+from anubis.core.watch.rounds import KeptLook
 from anubis.store.claims import watch_lock
 from anubis.store.database import Database, upsert
 from anubis.store.mapping import Prose, RecordTable, converted, plain

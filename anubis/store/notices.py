@@ -7,7 +7,7 @@ from typing import get_args
 
 import sqlalchemy as sa
 
-from anubis.core.past.events import KEPT, KeptEvent, Notice, OfJob
+from anubis.core.history.events import KEPT, KeptEvent, Notice, OfJob
 from anubis.store import codec
 from anubis.store.database import PER_QUESTION, Database, add_new
 from anubis.store.mapping import Form, RecordTable

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
 
-from anubis.core.judging.equality import NodeSettings
+from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import Ended
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import sqlalchemy as sa
 
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.traits import NodeTraits
 from anubis.store.database import upsert
 from anubis.store.happenings import Kept
 from anubis.store.mapping import RecordTable

@@ -159,7 +159,7 @@ def test_a_number_of_bytes_arrives_as_it_was():
 
 
 def test_the_recorded_example_is_what_the_agent_writes():
-    """`anubis/telemetry/` reads this file in its tests."""
+    """`anubis/readers/telemetry/` reads this file in its tests."""
     heading, *rows = (json.loads(line) for line in EXAMPLE.read_text().split("\n") if line)
     assert (heading["agent"], heading["node"], heading["step_s"]) == (1, "node017", 1.0)
     assert {len(row) for row in rows} == {1 + len(heading["metrics"])}

@@ -14,7 +14,7 @@ import contract
 import pytest
 from jsonschema import ValidationError
 
-from anubis.catalog import parse_description, parse_result
+from anubis.config.catalog import parse_description, parse_result
 from tests.contract.conftest import Ran
 
 NAME = re.compile(r"[a-z0-9_]+")

@@ -21,14 +21,14 @@ import host_device_copy
 import pytest
 from fleets import spec
 
-from anubis.catalog import parse_result
+from anubis.config.catalog import parse_result
 from anubis.core.campaign.machine import Failed, Launch, Measured
 from anubis.core.records import MetricSpec, Node, Step, Workload
-from anubis.executors import guardian
-from anubis.executors.local import LocalExecutor
-from anubis.executors.machine import describe, free_port, listed, port_range
-from anubis.executors.programs import last_words, order, processes_on_each
-from anubis.executors.starting import Program, Rendezvous, StartSettings
+from anubis.reach.executors import guardian
+from anubis.reach.executors.local import LocalExecutor
+from anubis.reach.executors.machine import describe, free_port, listed, port_range
+from anubis.reach.executors.programs import last_words, order, processes_on_each
+from anubis.reach.executors.start_settings import Program, Rendezvous, StartSettings
 from tests.contract.conftest import BENCHMARKS
 from tests.gpus.node import plant_kfd_process, put_devices
 

@@ -18,9 +18,9 @@ import pynvml
 import pytest
 from _gpus import Reading
 
-from anubis.catalog import parse_description
-from anubis.executors.ray_cluster import stage
-from anubis.executors.starting import Program
+from anubis.config.catalog import parse_description
+from anubis.reach.executors.ray_cluster import stage
+from anubis.reach.executors.start_settings import Program
 from tests.contract.conftest import BENCHMARKS
 from tests.patience import eventually
 

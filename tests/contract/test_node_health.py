@@ -19,12 +19,12 @@ import _log_report
 import pytest
 from _findings import Findings
 
-from anubis import config
-from anubis.catalog import parse_description, parse_result
+from anubis.config import configs
+from anubis.config.catalog import parse_description, parse_result
 from anubis.core.campaign.planning import plan, steps
-from anubis.core.judging.judgement import assess
-from anubis.core.judging.learning import learn_criteria
-from anubis.core.judging.units import units
+from anubis.core.judge.judgement import assess
+from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.units import units
 from anubis.core.records import (
     Assessment,
     Ended,
@@ -155,7 +155,7 @@ def spec():
 
 def judged(spec, good: Ran, bad: Ran) -> Assessment:
     """Three good nodes and one more, by what they teach and by the shipped policy."""
-    policy = config.policy("default")
+    policy = configs.policy("default")
     suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark=spec.name),))
     nodes = [Node(name=f"n{number}", sku="h200") for number in range(4)]
     planned = plan(suite, nodes, {spec.name: spec})
@@ -554,7 +554,7 @@ def test_every_xid_with_a_limit_is_one_that_nvidia_would_not_leave_to_the_applic
     acted_on = {46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158}
     limited = {
         int(limit.metric.partition(":")[2])
-        for limit in config.limits("node_health")
+        for limit in configs.limits("node_health")
         if limit.metric.startswith("xids:")
     }
     assert limited == acted_on | set(range(144, 151))

@@ -16,7 +16,7 @@ import _each_gpu
 import pytest
 import torch
 
-from anubis.executors.machine import describe
+from anubis.reach.executors.machine import describe
 from tests.gpus.node import KFD_BANK, MI300X, GpuNode, plant_kfd
 
 LIST = """WARNING: User is missing the following required groups: render

@@ -14,7 +14,7 @@ from _parsers import dcgm, nccl_out_of_bounds, perftest, ucx_perftest
 from _parsers import nccl_tests as parse_nccl
 from _parsers import nvbandwidth as parse_nvbandwidth
 
-from anubis.superbench.aliases import alias
+from anubis.readers.superbench.aliases import alias
 
 
 @pytest.fixture(scope="session")

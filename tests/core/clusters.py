@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from anubis.study.cluster import PolicyOutcome, Site, StudiedPolicy, run
-from anubis.study.incidents import Category, DefectCause, KnownRates
-from anubis.study.policies import Absence
-from anubis.study.traces import TracedJob
+from anubis.lab.study.cluster import PolicyOutcome, Site, StudiedPolicy, run
+from anubis.lab.study.incidents import Category, DefectCause, KnownRates
+from anubis.lab.study.policies import Absence
+from anubis.lab.study.traces import TracedJob
 
 BENCHMARKS = ("gemm", "loopback", "train")
 CAUSES = (

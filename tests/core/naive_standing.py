@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from anubis.core.past.events import Notice
-from anubis.core.past.standing import ANY, MOST_OWED, Standing, Unanswered
-from anubis.core.past.status import Incident, Repair, Validation
-from anubis.core.past.strength import Strength
+from anubis.core.history.events import Notice
+from anubis.core.history.standing import ANY, MOST_OWED, Standing, Unanswered
+from anubis.core.history.status import Incident, Repair, Validation
+from anubis.core.history.strength import Strength
 from anubis.core.records import Judgement
 
 # What a trail is made of. At one instant the first of these comes first: in doubt, a pass is void.

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anubis.core.past.status import Incident, Repair, Validation, Watch
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.status import Incident, Repair, Validation, Watch
+from anubis.core.history.traits import NodeTraits
 
 HOUR_S = 3600.0
 

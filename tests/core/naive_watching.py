@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from anubis.core.watching.findings import Deviation, Look, Oddity, OddityKind, Sign, Suspicion
-from anubis.core.watching.telemetry import Side
+from anubis.core.watch.findings import Deviation, Look, Oddity, OddityKind, Sign, Suspicion
+from anubis.core.watch.telemetry import Side
 
 
 def naive_look(telemetry, model, settings, *, job="", ended=False):

@@ -16,33 +16,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from anubis.core.clock import TOLERANCE_S, ClockReading, KeptClock, tell_time
-from anubis.core.lifecycle.actions import Docket, LifeAction, Stage
-from anubis.core.lifecycle.breaker import ScopeCount, scopes
-from anubis.core.lifecycle.commands import (
-    Cordon,
-    EndSuspicion,
-    Mode,
-    ModedCommand,
-    Notify,
-    Prove,
-    Release,
-    Swap,
-)
-from anubis.core.lifecycle.dating import ANY_TIME, Dating
-from anubis.core.lifecycle.events import (
-    Concluded,
-    FleetSeen,
-    SeenNode,
-    TestRefused,
-    VerdictReached,
-    Waited,
-)
-from anubis.core.lifecycle.incidents import last_ends, open_incidents
-from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Life, Proof, State
-from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
-from anubis.core.lifecycle.reasons import NO_DEFECT, SPARE, is_ours, reason
-from anubis.core.past.events import (
+from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
@@ -56,9 +30,35 @@ from anubis.core.past.events import (
     RepairDone,
     SuspicionRaised,
 )
-from anubis.core.past.maintenance import Window
-from anubis.core.past.status import Incident
-from anubis.core.past.tracks import IncidentColumns
+from anubis.core.history.maintenance import Window
+from anubis.core.history.status import Incident
+from anubis.core.history.tracks import IncidentColumns
+from anubis.core.keep.actions import Docket, LifeAction, Stage
+from anubis.core.keep.breaker import ScopeCount, scopes
+from anubis.core.keep.commands import (
+    Cordon,
+    EndSuspicion,
+    Mode,
+    ModedCommand,
+    Notify,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.keep.dating import ANY_TIME, Dating
+from anubis.core.keep.events import (
+    Concluded,
+    FleetSeen,
+    SeenNode,
+    TestRefused,
+    VerdictReached,
+    Waited,
+)
+from anubis.core.keep.incidents import last_ends, open_incidents
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.life import Life, Proof, State
+from anubis.core.keep.policy import DAY_S, KeepingPolicy
+from anubis.core.keep.reasons import NO_DEFECT, SPARE, is_ours, reason
 from anubis.core.records import Judgement
 
 NODES = {**{f"n{i}": "h100" for i in range(8)}, **{f"m{i}": "a100" for i in range(4)}}

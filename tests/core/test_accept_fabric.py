@@ -15,8 +15,8 @@ from test_network import FAULTS, PAIR, Network, scanned, uplink, verdicts
 from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.fabric import Part
-from anubis.core.judging.judgement import assess
-from anubis.core.judging.units import latest, units
+from anubis.core.judge.judgement import assess
+from anubis.core.judge.units import latest, units
 from anubis.core.network.coverage import coverage
 from anubis.core.network.crossing import link_part
 from anubis.core.network.pairing import HopRound, meeting_of
@@ -33,10 +33,10 @@ from anubis.core.records import (
     Suite,
     taught_by,
 )
+from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.network import Fault
+from anubis.operations.validator import carry_out
 from anubis.report.view import CampaignView
-from anubis.simulation.fabric import FatTree
-from anubis.simulation.network import Fault
-from anubis.validator import carry_out
 
 ALONE = spec("alone")
 MEET = spec("meet", scope="pair", needs=Needs(min_nodes=2))

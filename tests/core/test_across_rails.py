@@ -24,8 +24,8 @@ from anubis.core.network.pairing import (
 )
 from anubis.core.network.rails import Rails, across
 from anubis.core.records import Judgement, Node, ParameterSpec, Suite, SuiteEntry
-from anubis.simulation.fabric import FatTree
-from anubis.simulation.network import Fault, statically_routed
+from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.network import Fault, statically_routed
 
 OF_MEETING = tuple(
     ParameterSpec(name=name, type=kind, default=default, of_meeting=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.watching.alignment import (
+from anubis.core.watch.alignment import (
     Grid,
     SampledSeries,
     align,
@@ -20,7 +20,7 @@ from anubis.core.watching.alignment import (
     rates,
     step_of,
 )
-from anubis.core.watching.telemetry import Side, WatchedMetric
+from anubis.core.watch.telemetry import Side, WatchedMetric
 
 DUTY = WatchedMetric(name="gpu_duty", unit="%", low=0, high=100, fault=Side.LOW, family="gpu")
 

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from anubis.core.judging.bad_leaves import fails_together
+from anubis.core.judge.bad_leaves import fails_together
 
 LEAF = tuple("abcdefgh")
 PARTNERS = tuple("stuvwxyz")

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from anubis.core.judging import criteria
-from anubis.core.judging.calibration import (
+from anubis.core.judge import criteria
+from anubis.core.judge.calibration import (
     _common_limits,
     _limit_and_usual,
     _pearson_3,

@@ -32,7 +32,7 @@ from anubis.core.campaign.machine import (
 from anubis.core.campaign.planning import estimate, follow_ups, instead, steps
 from anubis.core.campaign.replay import Opening, replay
 from anubis.core.fabric import Cable
-from anubis.core.judging.unmeasured import judge_unmeasured
+from anubis.core.judge.unmeasured import judge_unmeasured
 from anubis.core.network.pairing import Meeting, hops_between, joined_nics
 from anubis.core.records import Ended, Judgement, Readings, Result, Series
 from anubis.store import event_log

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.diagnosing.chain import DEPTH, Hearing, InferenceRule, reason
-from anubis.core.diagnosing.evidence import Collector, JobEvidence
-from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.chain import DEPTH, Hearing, InferenceRule, reason
+from anubis.core.diagnose.evidence import Collector, JobEvidence
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 
 KINDS = list(FactKind)
 

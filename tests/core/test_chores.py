@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.lifecycle.chores import (
-    Chore,
-    ChoreRecord,
-    Rhythm,
-    due_now,
-    latest_due,
-    next_due,
-)
-from anubis.core.lifecycle.policy import KeepingPolicy, SweepChore
+from anubis.core.keep.chores import Chore, ChoreRecord, Rhythm, due_now, latest_due, next_due
+from anubis.core.keep.policy import KeepingPolicy, SweepChore
 
 DAILY = Rhythm(every="1d", at="02:30")
 RHYTHMS = st.builds(

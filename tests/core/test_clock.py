@@ -21,12 +21,12 @@ from anubis.core.clock import (
     KeptClock,
     tell_time,
 )
-from anubis.core.lifecycle.dating import Dating
-from anubis.core.lifecycle.events import Concluded, FleetSeen, VerdictReached, Waited
-from anubis.core.lifecycle.incidents import last_ends, open_incidents
-from anubis.core.lifecycle.life import Life, OpenIncident, Proof
-from anubis.core.past.status import Incident
-from anubis.core.past.tracks import IncidentColumns
+from anubis.core.history.status import Incident
+from anubis.core.history.tracks import IncidentColumns
+from anubis.core.keep.dating import Dating
+from anubis.core.keep.events import Concluded, FleetSeen, VerdictReached, Waited
+from anubis.core.keep.incidents import last_ends, open_incidents
+from anubis.core.keep.life import Life, OpenIncident, Proof
 from anubis.core.records import Judgement
 
 NOW = 1.7e9

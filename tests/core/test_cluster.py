@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from anubis.core.past.status import Incident
-from anubis.study.cluster import run
-from anubis.study.incidents import DefectCause, Histories, KnownRates, Replayed
-from anubis.study.policies import Absence, Cron, FullSet, Ideal, RandomSubsets
-from anubis.study.traces import TracedJob
+from anubis.core.history.status import Incident
+from anubis.lab.study.cluster import run
+from anubis.lab.study.incidents import DefectCause, Histories, KnownRates, Replayed
+from anubis.lab.study.policies import Absence, Cron, FullSet, Ideal, RandomSubsets
+from anubis.lab.study.traces import TracedJob
 
 NEVER = category(mtbi_h=1e12)
 

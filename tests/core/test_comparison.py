@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anubis.core.judging.comparison import criterion_changes, node_changes, verdict_changes
+from anubis.core.judge.comparison import criterion_changes, node_changes, verdict_changes
 from anubis.core.records import (
     Assessment,
     CriteriaSet,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, Part, on_rail
 from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.sharing import CableUse, waves
-from anubis.simulation.congestion import max_min_rates
-from anubis.simulation.fabric import FatTree
-from anubis.simulation.network import Fault, SimulatedNetwork
+from anubis.lab.simulation.congestion import max_min_rates
+from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.network import Fault, SimulatedNetwork
 
 TREE = FatTree(nodes=128, nodes_per_leaf=16, spines=16).fabric()
 ONE_UPLINK = FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric()

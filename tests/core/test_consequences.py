@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.past.consequences import Consequences, UnknownJob, jobs_in, repaired_in
-from anubis.core.past.events import (
+from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_in
+from anubis.core.history.events import (
     JobAllocated,
     JobEnded,
     JobStalled,
@@ -18,7 +18,7 @@ from anubis.core.past.events import (
     RepairBegun,
     RepairDone,
 )
-from anubis.core.past.status import Job, Repair
+from anubis.core.history.status import Job, Repair
 
 NODES = st.lists(st.sampled_from(["n1", "n2"]), min_size=1, max_size=2, unique=True).map(tuple)
 NAMES = st.sampled_from(["j1", "j2"])

@@ -10,8 +10,8 @@ from naive import settle as naive_settle
 from strategies import arrays, fleets, tails
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judging import criteria, medoid
-from anubis.core.judging.medoid import Bundle
+from anubis.core.judge import criteria, medoid
+from anubis.core.judge.medoid import Bundle
 from anubis.core.records import CriterionKey, MetricAlpha, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(

@@ -9,10 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.choosing.decision import Action, Outlook, choose_tests, decide
-from anubis.core.choosing.selection import Budget, learn_detection
-from anubis.core.past.defects import Defect
-from anubis.core.past.events import (
+from anubis.core.history.defects import Defect
+from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
@@ -20,6 +18,8 @@ from anubis.core.past.events import (
     Tick,
 )
 from anubis.core.records import SelectionPolicy
+from anubis.core.select.decision import Action, Outlook, choose_tests, decide
+from anubis.core.select.selection import Budget, learn_detection
 from anubis.report.decision import brief, line, paragraph
 
 HOUR_S = 3600

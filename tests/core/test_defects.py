@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.past.defects import Defect, defects
-from anubis.core.past.status import Incident, Validation
+from anubis.core.history.defects import Defect, defects
+from anubis.core.history.status import Incident, Validation
 from anubis.core.records import Judgement
 
 HOUR_S = 3600.0
@@ -144,6 +144,6 @@ def test_incidents_that_are_not_looked_at_would_have_told_nothing(measured, told
         return incidents.about(results)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anubis.core.past.defects._near_results", all_of)
+        patch.setattr("anubis.core.history.defects._near_results", all_of)
         plain = defects(measured, {}, told)
     assert defects(measured, {}, told) == plain

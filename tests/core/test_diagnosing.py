@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from anubis.core.diagnosing.analyst import JobTrouble, analyse
-from anubis.core.diagnosing.bystanders import RULES
-from anubis.core.diagnosing.chain import InferenceRule, reason
-from anubis.core.diagnosing.cures import DAY_S, CureLevel, CurePolicy, PastDiagnosis
-from anubis.core.diagnosing.diagnostician import Diagnosis, diagnose
-from anubis.core.diagnosing.evidence import Collector, Exit, JobEvidence, RankMap, Rise, joined
-from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
-from anubis.core.watching.findings import Deviation, Look, Sign, Suspicion
-from anubis.core.watching.telemetry import Side
+from anubis.core.diagnose.analyst import JobTrouble, analyse
+from anubis.core.diagnose.bystanders import RULES
+from anubis.core.diagnose.chain import InferenceRule, reason
+from anubis.core.diagnose.cures import DAY_S, CureLevel, CurePolicy, PastDiagnosis
+from anubis.core.diagnose.diagnostician import Diagnosis, diagnose
+from anubis.core.diagnose.evidence import Collector, Exit, JobEvidence, RankMap, Rise, joined
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.watch.findings import Deviation, Look, Sign, Suspicion
+from anubis.core.watch.telemetry import Side
 
 NOW = 1_000_000.0
 RANKS = RankMap(nodes={rank: f"n{rank // 2}" for rank in range(8)})  # two ranks a node

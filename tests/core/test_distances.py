@@ -15,7 +15,7 @@ from naive import typical_loss as naive_typical_loss
 from strategies import arrays, fleets, samples, tails
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judging import ecdf, medoid
+from anubis.core.judge import ecdf, medoid
 
 FEW = (0, medoid.FEW)  # with 0 the smallest fleet is compared by compiled loops
 ways = st.sampled_from(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.judging.equality import (
+from anubis.core.judge.equality import (
     FEWEST,
     NodeSettings,
     SettingKey,

@@ -20,9 +20,9 @@ from test_network import RAILS, TWO_TIERS, scanned
 from anubis.cli.answer import EXIT_CODES
 from anubis.core.fabric import Part
 from anubis.core.network.crossing import link_part, nic_part
+from anubis.lab.simulation.network import Fault
 from anubis.report import html as page
 from anubis.report import jsonl, terminal
-from anubis.simulation.network import Fault
 
 
 def parts_of(fabric):

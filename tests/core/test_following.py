@@ -19,9 +19,9 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.executors.simulated import SimulatedExecutor
-from anubis.simulation.fleet import SimulatedFleet
-from anubis.validator import carry_out
+from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.operations.validator import carry_out
+from anubis.reach.executors.simulated import SimulatedExecutor
 
 TOGETHER = spec("together", scope="group", needs=Needs(min_nodes=2))
 NODES = tuple(f"n{i}" for i in range(1, 17))

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import binom
 
 from anubis.core.errors import UsageError
-from anubis.core.watching.likelihood import FAMILIES
-from anubis.simulation.job_faults import (
+from anubis.core.watch.likelihood import FAMILIES
+from anubis.lab.simulation.job_faults import (
     EVALUATION_MIX,
     KINDS,
     MONTHS_MIX,
@@ -20,9 +20,9 @@ from anubis.simulation.job_faults import (
     draw_rows,
     draw_until_halt,
 )
-from anubis.simulation.job_marks import draw_jitters, lose_samples, mark_gap
-from anubis.simulation.job_rhythm import LEVELS
-from anubis.simulation.jobs import HEALTHY, OTHER_FLEET, PUBLISHED_FLEET, generate, traits_of
+from anubis.lab.simulation.job_marks import draw_jitters, lose_samples, mark_gap
+from anubis.lab.simulation.job_rhythm import LEVELS
+from anubis.lab.simulation.jobs import HEALTHY, OTHER_FLEET, PUBLISHED_FLEET, generate, traits_of
 
 DRAWS = 3000
 EVERY_METRIC = tuple(LEVELS)

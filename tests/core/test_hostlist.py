@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis import hostlist
 from anubis.core.errors import HostlistError
+from anubis.text import hostlist
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from fleets import entry, small_plan
 
-from anubis import criteria_files
+from anubis.config import criteria_files
 from anubis.core.campaign.planning import follow_ups, steps
 from anubis.core.fabric import Part
-from anubis.core.judging.conclusion import complete
-from anubis.core.judging.faulty_paths import faulty_paths
-from anubis.core.judging.judgement import assess
-from anubis.core.judging.learning import learn_criteria
-from anubis.core.judging.units import latest, units
+from anubis.core.judge.conclusion import complete
+from anubis.core.judge.faulty_paths import faulty_paths
+from anubis.core.judge.judgement import assess
+from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.units import latest, units
 from anubis.core.records import (
     Assessment,
     Ended,

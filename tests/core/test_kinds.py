@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from anubis import criteria_files
+from anubis.config import criteria_files
 from anubis.core.campaign.planning import steps
-from anubis.core.judging.judgement import assess
-from anubis.core.judging.learning import learn_criteria
-from anubis.core.judging.peaks import deepest_valley
-from anubis.core.judging.units import units
+from anubis.core.judge.judgement import assess
+from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.peaks import deepest_valley
+from anubis.core.judge.units import units
 from anubis.core.records import (
     Ended,
     Execution,

@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from anubis.core.lifecycle.actions import LifeAction, Stage
-from anubis.core.lifecycle.commands import Cordon, Mode
-from anubis.core.past.events import NodeAdded, Notice
-from anubis.core.past.status import Incident, Repair, Validation
+from anubis.core.history.events import NodeAdded, Notice
+from anubis.core.history.status import Incident, Repair, Validation
+from anubis.core.keep.actions import LifeAction, Stage
+from anubis.core.keep.commands import Cordon, Mode
 from anubis.core.records import Judgement
 from anubis.report.history import of_action, of_incident, of_notice, of_repair, of_validation
 from anubis.report.life_line import life_line

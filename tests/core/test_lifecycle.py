@@ -10,34 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from anubis.core.lifecycle.actions import has_shown, is_moot
-from anubis.core.lifecycle.breaker import Breaker, ScopeCount, scopes
-from anubis.core.lifecycle.commands import (
-    CloseTicket,
-    Cordon,
-    EndSuspicion,
-    Mode,
-    Notify,
-    OpenTicket,
-    Outcome,
-    Prove,
-    Release,
-    Swap,
-)
-from anubis.core.lifecycle.events import (
-    Concluded,
-    FleetSeen,
-    SeenNode,
-    TestRefused,
-    VerdictReached,
-    Waited,
-)
-from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Debt, Life, OpenIncident, Proof, State
-from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.lifecycle.reasons import is_ours, reason
-from anubis.core.lifecycle.reserve import next_in_line, reserve_of
-from anubis.core.past.events import (
+from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
@@ -51,7 +24,34 @@ from anubis.core.past.events import (
     RepairDone,
     SuspicionRaised,
 )
-from anubis.core.past.maintenance import Window
+from anubis.core.history.maintenance import Window
+from anubis.core.keep.actions import has_shown, is_moot
+from anubis.core.keep.breaker import Breaker, ScopeCount, scopes
+from anubis.core.keep.commands import (
+    CloseTicket,
+    Cordon,
+    EndSuspicion,
+    Mode,
+    Notify,
+    OpenTicket,
+    Outcome,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.keep.events import (
+    Concluded,
+    FleetSeen,
+    SeenNode,
+    TestRefused,
+    VerdictReached,
+    Waited,
+)
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.life import Debt, Life, OpenIncident, Proof, State
+from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.keep.reasons import is_ours, reason
+from anubis.core.keep.reserve import next_in_line, reserve_of
 from anubis.core.records import Judgement
 from tests.core.saboteurs import (
     ACTING,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from anubis.core.watching.likelihood import FAMILIES, FAULTS, by_category, mix_of
+from anubis.core.watch.likelihood import FAMILIES, FAULTS, by_category, mix_of
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from fleets import nodes, spec
 
 from anubis.core.campaign.planning import plan, steps
-from anubis.core.judging.judgement import assess
-from anubis.core.judging.learning import learn_criteria
-from anubis.core.judging.units import latest, units
+from anubis.core.judge.judgement import assess
+from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.units import latest, units
 from anubis.core.records import (
     Ended,
     Execution,

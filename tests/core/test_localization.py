@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch, on_rail
-from anubis.core.judging.groups import blame, cast_votes
+from anubis.core.judge.groups import blame, cast_votes
 from anubis.core.network import posterior
 from anubis.core.network.attribution import part_verdicts
 from anubis.core.network.confirmation import confirmation
@@ -30,8 +30,8 @@ from anubis.core.network.localization import (
 from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solve_case
 from anubis.core.network.traffic import Traffic
-from anubis.simulation.fabric import FatTree
-from anubis.simulation.network import (
+from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.network import (
     FAULT_KINDS,
     Fault,
     SimulatedNetwork,

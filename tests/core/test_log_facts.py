@@ -6,18 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from anubis.core.diagnosing import critical, log_facts, root_cause
-from anubis.core.diagnosing.analyst import analyse
-from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import (
-    Collector,
-    Exit,
-    Gravity,
-    JobEvidence,
-    LogEvent,
-    RankMap,
-)
-from anubis.core.diagnosing.facts import FactKind
+from anubis.core.diagnose import critical, log_facts, root_cause
+from anubis.core.diagnose.analyst import analyse
+from anubis.core.diagnose.chain import reason
+from anubis.core.diagnose.evidence import Collector, Exit, Gravity, JobEvidence, LogEvent, RankMap
+from anubis.core.diagnose.facts import FactKind
 
 RULES = (*critical.RULES, *log_facts.RULES, *root_cause.RULES)
 NODES = [f"n{number}" for number in range(8)]

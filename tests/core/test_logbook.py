@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_status import NaiveLogbook
 
-from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import (
+from anubis.core.history.logbook import Logbook
+from anubis.core.history.status import (
     Incident,
     Instants,
     Repair,
@@ -20,7 +20,7 @@ from anubis.core.past.status import (
     Watch,
     defects_as_incidents,
 )
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.traits import NodeTraits
 from anubis.core.records import Judgement
 
 HOUR_S = 3600.0

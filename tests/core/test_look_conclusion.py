@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from anubis.core.watching.conclusion import LookAnswer, conclude
-from anubis.core.watching.detector import look
-from anubis.core.watching.settings import WatchSettings
+from anubis.core.watch.conclusion import LookAnswer, conclude
+from anubis.core.watch.detector import look
+from anubis.core.watch.watch_settings import WatchSettings
 from tests.core.watched import StandIn, healthy
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.lifecycle.events import FleetSeen, SeenWindow
-from anubis.core.past.events import MaintenanceEnded, MaintenancePlanned, Notice
-from anubis.core.past.maintenance import open_windows, windows_told
-from anubis.operations.maintaining import SHOWN, news_of_windows
+from anubis.core.history.events import MaintenanceEnded, MaintenancePlanned, Notice
+from anubis.core.history.maintenance import open_windows, windows_told
+from anubis.core.keep.events import FleetSeen, SeenWindow
+from anubis.operations.maintenance import SHOWN, news_of_windows
 
 NODES = ("n1", "n2", "n3")
 some_nodes = st.lists(st.sampled_from(NODES), min_size=1, unique=True).map(tuple)

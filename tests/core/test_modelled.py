@@ -9,10 +9,10 @@ import pytest
 from clusters import BENCHMARKS, category, endless, site, truth
 from scipy.stats import kstest, weibull_min
 
-from anubis.study.cluster import run
-from anubis.study.incidents import Histories
-from anubis.study.modelled import ModelledIncidents, ModelRisk
-from anubis.study.policies import Absence
+from anubis.lab.study.cluster import run
+from anubis.lab.study.incidents import Histories
+from anubis.lab.study.modelled import ModelledIncidents, ModelRisk
+from anubis.lab.study.policies import Absence
 
 KINDS = (category(name="gpu", mtbi_h=100.0), category(name="link", mtbi_h=300.0))
 

@@ -14,7 +14,7 @@ from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.errors import ExecutorError
 from anubis.core.fabric import Part, on_rail, one_switch
-from anubis.core.judging.units import units
+from anubis.core.judge.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
 from anubis.core.network.pairing import meeting_of
@@ -36,12 +36,12 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.executors.simulated import SimulatedExecutor
+from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.lab.simulation.network import Fault, SimulatedNetwork
+from anubis.operations.validator import carry_out
+from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.report.view import CampaignView
-from anubis.simulation.fabric import FatTree
-from anubis.simulation.fleet import SimulatedFleet
-from anubis.simulation.network import Fault, SimulatedNetwork
-from anubis.validator import carry_out
 
 PAIR = spec(
     "pair",

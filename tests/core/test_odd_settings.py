@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, OddSetting, RankMap
-from anubis.core.diagnosing.facts import Whom
-from anubis.core.diagnosing.settings import RULES
+from anubis.core.diagnose.chain import reason
+from anubis.core.diagnose.evidence import Collector, JobEvidence, OddSetting, RankMap
+from anubis.core.diagnose.facts import Whom
+from anubis.core.diagnose.odd_settings import RULES
 
 HOUR_S = 3600.0
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.watching.outliers import OutlierRule, OutlierStream
-from anubis.core.watching.telemetry import Side, Telemetry, WatchedMetric
-from anubis.watch import streams
-from anubis.watch.streams import packed, resume
+from anubis.core.watch.outliers import OutlierRule, OutlierStream
+from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
+from anubis.models.watch import streams
+from anubis.models.watch.streams import packed, resume
 
 POWER = WatchedMetric(name="gpu_power", unit="W", low=0.0, high=700.0, fault=Side.LOW, family="gpu")
 RETRANSMITS = WatchedMetric(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judging.pooling import CampaignEvidence, join
-from anubis.core.judging.units import units
+from anubis.core.judge.pooling import CampaignEvidence, join
+from anubis.core.judge.units import units
 from anubis.core.records import (
     BenchmarkSpec,
     Campaign,
@@ -31,7 +31,7 @@ from anubis.core.records import (
     Step,
     Workload,
 )
-from anubis.validator import judge
+from anubis.operations.validator import judge
 
 RATE = MetricSpec(name="rate", unit="GB/s", direction="higher")
 NAMES = [f"n{i}" for i in range(5)]

@@ -14,9 +14,9 @@ import naive
 import numpy as np
 import pytest
 
-from anubis.core.judging import criteria
-from anubis.core.judging.kinds import find_kinds
-from anubis.core.judging.units import Units
+from anubis.core.judge import criteria
+from anubis.core.judge.kinds import find_kinds
+from anubis.core.judge.units import Units
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
 FLEETS = [

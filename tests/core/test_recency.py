@@ -7,7 +7,7 @@ from itertools import permutations
 from anubis.core.fabric import Part, on_rail
 from anubis.core.network.recency import NICS, Crossing, links_by_tier, pairs_by_hops, unanswered
 from anubis.core.records import Judgement, PartVerdict
-from anubis.simulation.fabric import FatTree
+from anubis.lab.simulation.fabric import FatTree
 
 TREE = FatTree(nodes=8, nodes_per_leaf=4, spines=1).fabric()
 NEAR, FAR = TREE.nodes[:4], TREE.nodes[4:]

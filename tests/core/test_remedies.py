@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from anubis import catalog, config
-from anubis.core.judging.remedies import remedy_of
+from anubis.config import catalog, configs
+from anubis.core.judge.remedies import remedy_of
 from anubis.core.records import Limit, Policy, Remedy
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def codes_in_the_documentation() -> set[str]:
 
 
 def test_shipped_remedies_say_what_to_do_about_every_code():
-    policy = config.policy("default")
+    policy = configs.policy("default")
     codes = codes_in_the_documentation() | codes_of_programs()
     assert {"NETWORK.UPLINKS", "WIRING.SLOW", "NODE-LOST", "GEMM.HANG"} <= codes
     assert sorted(code for code in codes if remedy_of(code, policy) is None) == []

@@ -34,11 +34,11 @@ from anubis.core.records import (
     SuiteEntry,
     taught_by,
 )
-from anubis.executors.simulated import SimulatedExecutor
-from anubis.simulation.fabric import FatTree
-from anubis.simulation.fleet import SimulatedFleet
-from anubis.simulation.network import Fault, SimulatedNetwork
-from anubis.validator import CampaignOutcome, carry_out
+from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.lab.simulation.network import Fault, SimulatedNetwork
+from anubis.operations.validator import CampaignOutcome, carry_out
+from anubis.reach.executors.simulated import SimulatedExecutor
 
 TREE = FatTree(nodes=32, nodes_per_leaf=4, leaves_per_pod=2, spines=2, cores=4)
 FABRIC = TREE.fabric()

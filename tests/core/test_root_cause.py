@@ -7,9 +7,9 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.diagnosing.analyst import analyse
-from anubis.core.diagnosing.chain import Reasoning, reason
-from anubis.core.diagnosing.evidence import (
+from anubis.core.diagnose.analyst import analyse
+from anubis.core.diagnose.chain import Reasoning, reason
+from anubis.core.diagnose.evidence import (
     Collector,
     Gravity,
     JobEvidence,
@@ -17,10 +17,10 @@ from anubis.core.diagnosing.evidence import (
     RankMap,
     WorkingPair,
 )
-from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
-from anubis.core.diagnosing.root_cause import RULES, CrashScene, Report, root_causes
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.root_cause import RULES, CrashScene, Report, root_causes
 from anubis.core.fabric import Part
-from anubis.simulation.fabric import FatTree
+from anubis.lab.simulation.fabric import FatTree
 
 FABRIC = FatTree(nodes=16, nodes_per_leaf=4, spines=2).fabric()
 HOSTS = FABRIC.nodes

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from anubis.core.choosing.optimum import optimum
-from anubis.core.choosing.selection import (
+from anubis.core.history.defects import Defect
+from anubis.core.select.optimum import optimum
+from anubis.core.select.selection import (
     Budget,
     Detection,
     Exposure,
@@ -26,7 +27,6 @@ from anubis.core.choosing.selection import (
     joint,
     learn_detection,
 )
-from anubis.core.past.defects import Defect
 
 ONE = 1 << 12  # shares are whole numbers of this: floats add them up without an error
 

@@ -9,15 +9,15 @@ import pytest
 from clusters import category, endless, site
 
 from anubis.core.errors import TraceError
-from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Incident, Instants, Watch
-from anubis.study.cluster import run
-from anubis.study.incidents import HOUR_S, DefectCause, KnownRates
-from anubis.study.modelled import ModelRisk
-from anubis.study.policies import Absence
-from anubis.study.scenario import Benchmark, Jobs, Scenario, Variations
-from anubis.study.sources import PAST_SEED, DrawnIncidents, Recorded
-from anubis.study.trials import Study, Trial
+from anubis.core.history.logbook import Logbook
+from anubis.core.history.status import Incident, Instants, Watch
+from anubis.lab.study.cluster import run
+from anubis.lab.study.incidents import HOUR_S, DefectCause, KnownRates
+from anubis.lab.study.modelled import ModelRisk
+from anubis.lab.study.policies import Absence
+from anubis.lab.study.scenario import Benchmark, Jobs, Scenario, Variations
+from anubis.lab.study.sources import PAST_SEED, DrawnIncidents, Recorded
+from anubis.lab.study.trials import Study, Trial
 
 DAY_S = 24 * HOUR_S
 SCENARIO = Scenario(

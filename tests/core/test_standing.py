@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_standing import naive_standing
 
-from anubis.core.past.events import (
+from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
     NodeAdded,
     Notice,
     reported_incidents,
 )
-from anubis.core.past.standing import ANY, standing
-from anubis.core.past.status import Incident, Repair, Validation, defects_as_incidents
-from anubis.core.past.strength import Strength
+from anubis.core.history.standing import ANY, standing
+from anubis.core.history.status import Incident, Repair, Validation, defects_as_incidents
+from anubis.core.history.strength import Strength
 from anubis.core.records import Demand, Judgement, Workload
 from anubis.operations.results import GateResult
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anubis.core.diagnosing.stalls import (
+from anubis.core.diagnose.stalls import (
     AGAIN_S,
     LOGS,
     WATCH,
@@ -14,8 +14,8 @@ from anubis.core.diagnosing.stalls import (
     silent_since,
     undiagnosed,
 )
-from anubis.core.watching.standstill import standing_still
-from anubis.core.watching.telemetry import Side, Telemetry, WatchedMetric
+from anubis.core.watch.standstill import standing_still
+from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 from tests.core.watched import DUTY, START
 
 LIMIT_S = 600.0

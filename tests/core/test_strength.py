@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from anubis.core.past.standing import standing
-from anubis.core.past.status import Validation
-from anubis.core.past.strength import Strength
+from anubis.core.history.standing import standing
+from anubis.core.history.status import Validation
+from anubis.core.history.strength import Strength
 from anubis.core.records import Demand, Judgement, Workload
 
 MORE = ("samples", "models")

@@ -11,14 +11,14 @@ import pytest
 from clusters import BENCHMARKS, Always, category, endless, outcome, site, truth
 from scipy.stats import ttest_1samp
 
-from anubis.core.choosing.selection import joint, learn_detection
-from anubis.core.past.defects import Defect
+from anubis.core.history.defects import Defect
 from anubis.core.records import SelectionPolicy
-from anubis.study.cluster import run
-from anubis.study.incidents import DefectCause, Histories
-from anubis.study.policies import GreedySelection
-from anubis.study.scenario import Benchmark, Jobs, Scenario, Variations
-from anubis.study.trials import Study, Trial, estimate, utilization_over_time
+from anubis.core.select.selection import joint, learn_detection
+from anubis.lab.study.cluster import run
+from anubis.lab.study.incidents import DefectCause, Histories
+from anubis.lab.study.policies import GreedySelection
+from anubis.lab.study.scenario import Benchmark, Jobs, Scenario, Variations
+from anubis.lab.study.trials import Study, Trial, estimate, utilization_over_time
 
 SCENARIO = Scenario(
     summary="thirty nodes for a test",

@@ -6,20 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.choosing.decision import Outlook, decide
-from anubis.core.choosing.selection import learn_detection
-from anubis.core.lifecycle.commands import EndSuspicion, Mode, Outcome, Prove
-from anubis.core.lifecycle.life import Debt, Owed, Proof
-from anubis.core.lifecycle.suspicions import (
+from anubis.core.history.defects import Defect
+from anubis.core.history.events import NodesSuspected, SuspicionRaised
+from anubis.core.keep.commands import EndSuspicion, Mode, Outcome, Prove
+from anubis.core.keep.life import Debt, Owed, Proof
+from anubis.core.keep.suspicions import (
     HitRate,
     hit_rates,
     kept_suspicions,
     nodes_suspected,
     owed_for,
 )
-from anubis.core.past.defects import Defect
-from anubis.core.past.events import NodesSuspected, SuspicionRaised
 from anubis.core.records import SelectionPolicy
+from anubis.core.select.decision import Outlook, decide
+from anubis.core.select.selection import learn_detection
 
 POLICY = SelectionPolicy(p0=0.01, prior=0.01, category_prior=0.01)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import TraceError
-from anubis.study import traces
-from anubis.study.traces import (
+from anubis.lab.study import traces
+from anubis.lab.study.traces import (
     TracedJob,
     cut,
     read,

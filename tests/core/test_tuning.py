@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from statsmodels.tsa.seasonal import seasonal_decompose
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judging import tuning
-from anubis.core.judging.criteria import learn, similarities
-from anubis.core.judging.ecdf import distance
+from anubis.core.judge import tuning
+from anubis.core.judge.criteria import learn, similarities
+from anubis.core.judge.ecdf import distance
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(

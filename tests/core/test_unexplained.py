@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_network import RAILS, scanned, verdicts
 
 from anubis.core.fabric import Part, on_rail, rail_of
-from anubis.core.judging.unmeasured import judge_silent_rails
+from anubis.core.judge.unmeasured import judge_silent_rails
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.rails import Rails
 from anubis.core.network.traffic import observe_traffic
@@ -27,8 +27,8 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
-from anubis.simulation.network import Fault
-from anubis.topology.sources import parse
+from anubis.lab.simulation.network import Fault
+from anubis.readers.topology.sources import parse
 
 DEAD_LEAF = Fault(kind="dead leaf", part=Part("switch", RAILS.leaves[1]), loss=0.9)
 SLOW_NIC = Fault(kind="slow NIC", part=Part("nic", RAILS.nodes[5], RAILS.rails[0]), loss=0.5)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judging.units import Units, relevant, units
+from anubis.core.judge.units import Units, relevant, units
 from anubis.core.records import (
     BenchmarkSpec,
     CriterionKey,

@@ -9,8 +9,8 @@ import pytest
 from scipy.spatial.distance import pdist, squareform
 from watched import CPU, DUTY, healthy
 
-from anubis.core.watching.calibration import LEAST, calibrate
-from anubis.core.watching.settings import WatchSettings
+from anubis.core.watch.calibration import LEAST, calibrate
+from anubis.core.watch.watch_settings import WatchSettings
 
 SETTINGS = WatchSettings()
 

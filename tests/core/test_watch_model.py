@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from anubis.core.watching.model import Thresholds
+from anubis.core.watch.model import Thresholds
 
 LEARNED = Thresholds(nodes=(4, 8, 16, 64, 1024), scores=(6.0, 5.0, 3.0, 4.0, 6.0))
 

@@ -9,9 +9,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
-from anubis.core.lifecycle.suspicions import HitRate
-from anubis.core.watching.detector import look
-from anubis.core.watching.settings import WatchSettings
+from anubis.core.keep.suspicions import HitRate
+from anubis.core.watch.detector import look
+from anubis.core.watch.watch_settings import WatchSettings
 from anubis.report import watch, watch_page
 from anubis.report.schemas import of_every_line
 from anubis.report.watch import LookView

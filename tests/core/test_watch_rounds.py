@@ -1,6 +1,6 @@
 """Which jobs are looked at now."""
 
-from anubis.core.watching.rounds import EARLY_S, KeptLook, WatchedJob, due_jobs, gone_jobs
+from anubis.core.watch.rounds import EARLY_S, KeptLook, WatchedJob, due_jobs, gone_jobs
 
 NODES = ("n1", "n2", "n3", "n4")
 

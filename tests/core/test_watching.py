@@ -7,10 +7,10 @@ import pytest
 from watched import CPU, DUTY, START, StandIn, healthy, set_values
 
 from anubis.core.errors import UsageError
-from anubis.core.watching.detector import look
-from anubis.core.watching.findings import OddityKind, Sign
-from anubis.core.watching.settings import PUBLISHED, WatchSettings
-from anubis.core.watching.telemetry import Side
+from anubis.core.watch.detector import look
+from anubis.core.watch.findings import OddityKind, Sign
+from anubis.core.watch.telemetry import Side
+from anubis.core.watch.watch_settings import PUBLISHED, WatchSettings
 
 SETTINGS = WatchSettings()
 

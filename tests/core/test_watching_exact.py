@@ -9,8 +9,8 @@ import pytest
 from naive_watching import naive_look
 from watching_cases import made_case
 
-from anubis.core.watching import candidates, distances
-from anubis.core.watching.detector import look
+from anubis.core.watch import candidates, distances
+from anubis.core.watch.detector import look
 
 
 def told(result):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anubis.core.watching import deviations, medians
-from anubis.core.watching.deviations import BEYOND_PEERS, is_beyond
-from anubis.core.watching.medians import Middle
+from anubis.core.watch import deviations, medians
+from anubis.core.watch.deviations import BEYOND_PEERS, is_beyond
+from anubis.core.watch.medians import Middle
 
 
 def made(random, few):

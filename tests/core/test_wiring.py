@@ -12,7 +12,7 @@ from anubis.core.fabric import Fabric, Nic, Part
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.wiring import about_nodes, audit
 from anubis.core.records import Judgement
-from anubis.simulation.fabric import FatTree
+from anubis.lab.simulation.fabric import FatTree
 
 Seat = tuple[str, str]  # node, rail
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anubis.core.watching.telemetry import Side, Telemetry, WatchedMetric
+from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 
 CPU = WatchedMetric(name="cpu_use", unit="%", low=0, high=100, fault=Side.LOW, family="cpu")
 DUTY = WatchedMetric(name="gpu_duty", unit="%", low=0, high=100, fault=Side.LOW, family="gpu")

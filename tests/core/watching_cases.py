@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from watched import CPU, DUTY, PFC, START, StandIn
 
-from anubis.core.watching.settings import WatchSettings
-from anubis.core.watching.telemetry import Telemetry
+from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.watch_settings import WatchSettings
 
 
 class Smoothing:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from anubis import config
-from anubis.core.diagnosing.evidence import Gravity
-from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
-from anubis.core.diagnosing.faults import fault_of
+from anubis.config import configs
+from anubis.core.diagnose.evidence import Gravity
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.faults import fault_of
 from anubis.core.errors import ConfigError
-from anubis.diagnosis.kernel_logs import kernel_lines, parse_kernel
+from anubis.readers.jobs.kernel_logs import kernel_lines, parse_kernel
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-TABLE = config.error_classes()
+TABLE = configs.error_classes()
 XIDS = [row for row in TABLE.classes if row.xid is not None]
 # the deeds of RUNTIME's section 5.2, as numbers: who is to be replaced, restarted, left alone
 CRITICAL = {48, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143}
@@ -72,7 +72,7 @@ def test_what_a_test_of_a_node_condemns_is_no_note_here_and_is_called_the_same()
     table instead: the limits on XIDs say what to do about its critical ones."""
     limits = {
         int(limit.metric.partition(":")[2]): limit
-        for limit in config.limits("node_health")
+        for limit in configs.limits("node_health")
         if limit.metric.startswith("xids:")
     }
     rows = {}
@@ -111,7 +111,7 @@ def test_a_site_changes_single_rows(tmp_path):
         "  - {code: xid-94, xid: 94, gravity: critical, means: as Aegis says, source: us}\n"
         "  - {code: our-daemon, mark: gpu-guard, gravity: note, means: ours, source: us}\n"
     )
-    table = config.error_classes(str(file))
+    table = configs.error_classes(str(file))
     assert table.of_xid(94, "").gravity is Gravity.CRITICAL
     assert table.in_kernel("gpu-guard: BUG: soft lockup - CPU#3 stuck").kind.code == "our-daemon"
     assert table.of_xid(79, "").kind == TABLE.of_xid(79, "").kind
@@ -131,7 +131,7 @@ def test_a_bad_row_is_refused_in_one_sentence(tmp_path, row, words):
     file = tmp_path / "ours.yaml"
     file.write_text(f"classes:\n  - {row}\n")
     with pytest.raises(ConfigError) as refused:
-        config.error_classes(str(file))
+        configs.error_classes(str(file))
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.cli.diagnose import exit_code
-from anubis.core.diagnosing.analyst import HARMLESS, JobTrouble
-from anubis.core.diagnosing.cures import CureLevel, CurePolicy, PastDiagnosis
-from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
-from anubis.core.diagnosing.evidence import (
+from anubis.core.diagnose.analyst import HARMLESS, JobTrouble
+from anubis.core.diagnose.cures import CureLevel, CurePolicy, PastDiagnosis
+from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
+from anubis.core.diagnose.evidence import (
     Advance,
     Call,
     CallState,
@@ -37,10 +37,10 @@ from anubis.core.diagnosing.evidence import (
     Stall,
     StepTime,
 )
-from anubis.core.diagnosing.facts import FactKind
+from anubis.core.diagnose.facts import FactKind
 from anubis.operations.caller import Caller
-from anubis.operations.diagnosing import DiagnosisRequest, diagnose_job, rules
-from anubis.report import diagnosis as report
+from anubis.operations.diagnose import DiagnosisRequest, diagnose_job, rules
+from anubis.report import diagnose as report
 from tests.diagnosis.made_dumps import Layout, MadeJob, written
 
 NOW = 1_790_000_000.0

@@ -11,21 +11,21 @@ import pytest
 import yaml
 
 import anubis
-from anubis.core.diagnosing.analyst import JobTrouble
-from anubis.core.diagnosing.cures import CureLevel
-from anubis.core.diagnosing.diagnostician import DiagnosisAnswer
-from anubis.core.diagnosing.evidence import Collector
+from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.cures import CureLevel
+from anubis.core.diagnose.diagnostician import DiagnosisAnswer
+from anubis.core.diagnose.evidence import Collector
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Life
-from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.past.events import JobAllocated, JobEnded, JobStalled, Notice
+from anubis.core.history.events import JobAllocated, JobEnded, JobStalled, Notice
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.life import Life
+from anubis.core.keep.policy import KeepingPolicy
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import resolve
-from anubis.operations.diagnosed import SETTLED_S
-from anubis.operations.diagnosing import DiagnosisRequest, diagnose_and_tell, rules
-from anubis.operations.telling import note
-from anubis.report import diagnosis as report
+from anubis.operations.diagnose import DiagnosisRequest, diagnose_and_tell, rules
+from anubis.operations.diagnose_due import SETTLED_S
+from anubis.operations.tell import note
+from anubis.report import diagnose as report
 from anubis.report import diagnosis_page
 from anubis.report.diagnoses import sentences
 from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, written

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from anubis.core.diagnosing import hang, mismatch
-from anubis.core.diagnosing.analyst import Analysis, JobTrouble, analyse
-from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import JobEvidence
-from anubis.core.diagnosing.facts import FactKind
+from anubis.core.diagnose import hang, mismatch
+from anubis.core.diagnose.analyst import Analysis, JobTrouble, analyse
+from anubis.core.diagnose.chain import reason
+from anubis.core.diagnose.evidence import JobEvidence
+from anubis.core.diagnose.facts import FactKind
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.flight_recorder import evidence_of, parse_dump, read_dumps
+from anubis.readers.jobs.flight_recorder import evidence_of, parse_dump, read_dumps
 from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, Op, written
 
 RULES = (*hang.RULES, *mismatch.RULES)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from anubis import config
-from anubis.core.diagnosing.evidence import RankMap
-from anubis.diagnosis.kernel_logs import read_kernel
-from anubis.diagnosis.training_logs import read_training
+from anubis.config import configs
+from anubis.core.diagnose.evidence import RankMap
+from anubis.readers.jobs.kernel_logs import read_kernel
+from anubis.readers.jobs.training_logs import read_training
 
 EXCERPTS = yaml.safe_load((Path(__file__).parent / "excerpts.yaml").read_text())
-CLASSES = config.error_classes()
+CLASSES = configs.error_classes()
 READERS = {"kernel": read_kernel, "training": read_training}
 CASES = [(log, entry) for log, entries in EXCERPTS.items() for entry in entries]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.inspector import parse_inspector, read_inspector
+from anubis.readers.jobs.inspector import parse_inspector, read_inspector
 from tests.diagnosis.made_recorders import WORLD, inspector_files
 from tests.diagnosis.test_steps import named
 

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from anubis import config
+from anubis.config import configs
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.kernel_logs import read_kernel
-from anubis.diagnosis.ranks import in_order
+from anubis.readers.jobs.kernel_logs import read_kernel
+from anubis.readers.jobs.ranks import in_order
 
-CLASSES = config.error_classes()
+CLASSES = configs.error_classes()
 TWO = in_order(["n1", "n2"], 1)
 FALLEN = "NVRM: Xid (PCI:0000:3b:00): 79, pid=17, GPU has fallen off the bus."
 AT = 1_771_045_421.0  # 2026-02-14 05:03:41

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import anubis
-from anubis.core.diagnosing import hang, slow
-from anubis.core.diagnosing.analyst import analyse
-from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import (
+from anubis.core.diagnose import hang, slow
+from anubis.core.diagnose.analyst import analyse
+from anubis.core.diagnose.chain import reason
+from anubis.core.diagnose.evidence import (
     Advance,
     Call,
     CallState,
@@ -29,8 +29,8 @@ from anubis.core.diagnosing.evidence import (
     ProcessState,
     Pulse,
 )
-from anubis.core.diagnosing.facts import FactKind, Whom
-from anubis.core.diagnosing.live_progress import (
+from anubis.core.diagnose.facts import FactKind, Whom
+from anubis.core.diagnose.live_progress import (
     LONGEST_STILL_S,
     STILL_S,
     VOUCHES_S,
@@ -40,7 +40,10 @@ from anubis.core.diagnosing.live_progress import (
     steps_of,
 )
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.live import (
+from anubis.operations import diagnose
+from anubis.operations.caller import Caller
+from anubis.operations.diagnose import DiagnosisRequest
+from anubis.readers.jobs.live import (
     LiveAnswer,
     LiveLook,
     LiveRank,
@@ -55,12 +58,9 @@ from anubis.diagnosis.live import (
     refusals,
     watch_ranks,
 )
-from anubis.diagnosis.live_files import read_look, write_look
-from anubis.diagnosis.processes import live_folder, ranks_of_process
-from anubis.operations import diagnosing
-from anubis.operations.caller import Caller
-from anubis.operations.diagnosing import DiagnosisRequest
-from anubis.report.diagnosis import headline
+from anubis.readers.jobs.live_files import read_look, write_look
+from anubis.readers.jobs.processes import live_folder, ranks_of_process
+from anubis.report.diagnose import headline
 from tests.patience import LIMIT_S, eventually
 
 
@@ -405,8 +405,8 @@ def test_a_job_without_the_hook_is_looked_at_from_outside(
 
 
 def test_a_job_that_nobody_answered_for_is_not_called_well(process, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(diagnosing, "LIVE_S", 0.1)
-    monkeypatch.setattr(diagnosing, "UNTOLD_S", 0.1)
+    monkeypatch.setattr(diagnose, "LIVE_S", 0.1)
+    monkeypatch.setattr(diagnose, "UNTOLD_S", 0.1)
     (tmp_path / "0.json").write_text(json.dumps({"rank": 0, "pid": process.pid, "socket": "/no"}))
     caller = Caller(history_url=f"sqlite:///{tmp_path}/history.db")
     view = anubis.diagnose_job(DiagnosisRequest(places={"live": tmp_path}), caller)

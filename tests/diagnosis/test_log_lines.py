@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from anubis import config
-from anubis.core.diagnosing.evidence import RankMap
+from anubis.config import configs
+from anubis.core.diagnose.evidence import RankMap
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis import log_lines
-from anubis.diagnosis.inspector import read_inspector
-from anubis.diagnosis.kernel_logs import read_kernel
-from anubis.diagnosis.log_lines import (
+from anubis.readers.jobs import log_lines
+from anubis.readers.jobs.inspector import read_inspector
+from anubis.readers.jobs.kernel_logs import read_kernel
+from anubis.readers.jobs.log_lines import (
     LONGEST,
     log_files,
     node_of_file,
@@ -24,8 +24,8 @@ from anubis.diagnosis.log_lines import (
     split_lines,
     time_of,
 )
-from anubis.diagnosis.training_logs import read_training
-from anubis.diagnosis.xpu_timer import read_xpu_timer
+from anubis.readers.jobs.training_logs import read_training
+from anubis.readers.jobs.xpu_timer import read_xpu_timer
 
 ABOUT = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
 
@@ -80,7 +80,7 @@ def test_of_a_huge_file_the_end_is_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize("reader", ["kernel", "training", "inspector", "xpu_timer"])
 def test_a_line_without_end_is_one_sentence_and_takes_little_memory(tmp_path, reader):
     """`scripts/fuzz-files --line 2147483648` does the same with 2 GiB, and with all readers."""
-    classes = config.error_classes()
+    classes = configs.error_classes()
     readers = {
         "kernel": lambda: read_kernel(file, RankMap(), classes),
         "training": lambda: read_training(file, RankMap(), classes),

@@ -12,10 +12,10 @@ from itertools import combinations
 
 import pytest
 
-from anubis.core.diagnosing.analyst import JobTrouble
-from anubis.core.diagnosing.cures import CurePolicy
-from anubis.core.diagnosing.diagnostician import Diagnosis, DiagnosisAnswer, diagnose, untold
-from anubis.core.diagnosing.evidence import (
+from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.cures import CurePolicy
+from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose, untold
+from anubis.core.diagnose.evidence import (
     Collector,
     Connection,
     Exit,
@@ -30,10 +30,10 @@ from anubis.core.diagnosing.evidence import (
     Stack,
     StepTime,
 )
-from anubis.core.watching.findings import Deviation, Look, Sign, Suspicion
-from anubis.core.watching.telemetry import Side
-from anubis.diagnosis.flight_recorder import dump_of, evidence_of
-from anubis.operations.diagnosing import rules
+from anubis.core.watch.findings import Deviation, Look, Sign, Suspicion
+from anubis.core.watch.telemetry import Side
+from anubis.operations.diagnose import rules
+from anubis.readers.jobs.flight_recorder import dump_of, evidence_of
 from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, Op
 
 NOW = 1_790_000_000.0

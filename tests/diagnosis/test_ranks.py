@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.ranks import in_order, parse_ranks
+from anubis.readers.jobs.ranks import in_order, parse_ranks
 
 
 def test_a_table_says_node_stage_and_address():

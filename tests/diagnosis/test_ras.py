@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.diagnosing import hang
-from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import Collector, JobEvidence
+from anubis.core.diagnose import hang
+from anubis.core.diagnose.chain import reason
+from anubis.core.diagnose.evidence import Collector, JobEvidence
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.ras import evidence_of, parse_ras, read_ras
+from anubis.readers.jobs.ras import evidence_of, parse_ras, read_ras
 from tests.diagnosis.made_recorders import ras_json, ras_text
 
 LATER = "2026-11-23 05:00:30"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from anubis.core.diagnosing.evidence import Collector, JobEvidence, RankMap
-from anubis.core.judging.equality import NodeSettings
+from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap
+from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import Expectation, Workload
-from anubis.diagnosis.settings import UNTOLD, settings_evidence
+from anubis.readers.jobs.node_settings import UNTOLD, settings_evidence
 
 WORKLOAD = Workload.of("node_config", "1", {})
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.diagnosing import slow
-from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import (
+from anubis.core.diagnose import slow
+from anubis.core.diagnose.chain import reason
+from anubis.core.diagnose.evidence import (
     Collector,
     JobEvidence,
     ProcessState,
@@ -21,11 +21,11 @@ from anubis.core.diagnosing.evidence import (
     RankMap,
     StepTime,
 )
-from anubis.core.diagnosing.facts import FactKind
+from anubis.core.diagnose.facts import FactKind
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis import scheduling
-from anubis.diagnosis.kineto import parse_trace, read_traces
-from anubis.diagnosis.step_tables import parse_step_table, read_step_table
+from anubis.readers.jobs import scheduling
+from anubis.readers.jobs.kineto import parse_trace, read_traces
+from anubis.readers.jobs.step_tables import parse_step_table, read_step_table
 
 HEADER = "dp_rank,stage,rank,step,optype,start_ts,duration"
 

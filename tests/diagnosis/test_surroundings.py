@@ -8,14 +8,14 @@ from typing import cast
 
 import pytest
 
-from anubis.core.diagnosing.evidence import Call, CallState, Collector, JobEvidence, RankMap
-from anubis.core.diagnosing.facts import FactKind, JobFact, Whom
-from anubis.core.diagnosing.root_cause import SKEW_S, scene_of
+from anubis.core.diagnose.evidence import Call, CallState, Collector, JobEvidence, RankMap
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.root_cause import SKEW_S, scene_of
 from anubis.core.fabric import Seat
-from anubis.core.lifecycle.life import Life
-from anubis.core.lifecycle.reach import unreachable
-from anubis.core.past.traits import NodeTraits
-from anubis.operations.surroundings import groups_of, working_pairs
+from anubis.core.history.traits import NodeTraits
+from anubis.core.keep.life import Life
+from anubis.core.keep.silent_nodes import unreachable
+from anubis.operations.job_surroundings import groups_of, working_pairs
 from anubis.report.view import NetworkView
 
 NODES = ("n1", "n2", "n3", "n4")

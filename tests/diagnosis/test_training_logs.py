@@ -7,16 +7,16 @@ import random
 
 import pytest
 
-from anubis import config
-from anubis.core.diagnosing import log_facts, mismatch
-from anubis.core.diagnosing.analyst import analyse
-from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import Collector, Gravity, RankMap
+from anubis.config import configs
+from anubis.core.diagnose import log_facts, mismatch
+from anubis.core.diagnose.analyst import analyse
+from anubis.core.diagnose.chain import reason
+from anubis.core.diagnose.evidence import Collector, Gravity, RankMap
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.ranks import in_order
-from anubis.diagnosis.training_logs import read_training
+from anubis.readers.jobs.ranks import in_order
+from anubis.readers.jobs.training_logs import read_training
 
-CLASSES = config.error_classes()
+CLASSES = configs.error_classes()
 FOUR = in_order(["n1", "n2"], 2)
 
 

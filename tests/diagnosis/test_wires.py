@@ -15,12 +15,12 @@ from dataclasses import replace
 
 import pytest
 
-from anubis.core.diagnosing import wires
-from anubis.core.diagnosing.analyst import analyse
-from anubis.core.diagnosing.chain import reason
-from anubis.core.diagnosing.evidence import Collector, Connection, JobEvidence, RankMap
-from anubis.core.diagnosing.facts import FactKind, Whom
-from anubis.diagnosis.sockets import SocketWatch, address_of, parse_wires
+from anubis.core.diagnose import wires
+from anubis.core.diagnose.analyst import analyse
+from anubis.core.diagnose.chain import reason
+from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence, RankMap
+from anubis.core.diagnose.facts import FactKind, Whom
+from anubis.readers.jobs.sockets import SocketWatch, address_of, parse_wires
 
 STORE = None  # the launcher of the first host, which is no rank
 CUT = """

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.diagnosing.analyst import JobTrouble
-from anubis.core.diagnosing.cures import CurePolicy
-from anubis.core.diagnosing.diagnostician import Diagnosis, diagnose
-from anubis.core.diagnosing.evidence import JobEvidence
+from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.cures import CurePolicy
+from anubis.core.diagnose.diagnostician import Diagnosis, diagnose
+from anubis.core.diagnose.evidence import JobEvidence
 from anubis.core.errors import EvidenceError
-from anubis.diagnosis.xpu_timer import parse_xpu_timer, read_xpu_timer
-from anubis.operations.diagnosing import rules
+from anubis.operations.diagnose import rules
+from anubis.readers.jobs.xpu_timer import parse_xpu_timer, read_xpu_timer
 from tests.diagnosis.made_recorders import scrape
 
 

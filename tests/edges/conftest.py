@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 import sqlalchemy as sa
 
-from anubis import catalog, places
 from anubis.cli.main import run
+from anubis.config import catalog
 from anubis.core.records import BenchmarkSpec
 from anubis.store import database
+from anubis.text import places
 from tests.edges import postgresql
 from tests.edges.desk import Desk, Done
 

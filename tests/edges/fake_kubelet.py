@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from anubis.executors.guardian import end_with_front
+from anubis.reach.executors.guardian import end_with_front
 from tests.patience import LIMIT_S
 
 EVERY_S = 0.2

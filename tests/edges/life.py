@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from anubis.core.lifecycle.reasons import INCIDENT, NO_DEFECT, code_of, is_ours
+from anubis.core.keep.reasons import INCIDENT, NO_DEFECT, code_of, is_ours
 from anubis.store.history import History
 from tests.patience import eventually
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anubis.core.errors import ExecutorError
-from anubis.executors.simulated import SimulatedExecutor
+from anubis.reach.executors.simulated import SimulatedExecutor
 
 STANDS = "the answer stands; what followed it failed"
 

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from anubis import places
-from anubis.telemetry.config import MetricSettings, shipped_settings
+from anubis.readers.telemetry.config import MetricSettings, shipped_settings
+from anubis.text import places
 from tests.edges.test_prometheus import answers, free_port, running, until
 from tests.gpus.node import GpuNode, build_libraries
 from tests.patience import LIMIT_S, eventually

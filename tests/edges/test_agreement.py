@@ -10,13 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from anubis import catalog
+from anubis.config import catalog
 from anubis.core.clock import SETTLED_S
 from anubis.core.errors import Stopped, UsageError
-from anubis.core.lifecycle.commands import Mode
-from anubis.core.lifecycle.events import SeenJob, SeenNode
-from anubis.core.lifecycle.life import State
-from anubis.core.past.events import (
+from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
     JobEnded,
@@ -28,16 +25,19 @@ from anubis.core.past.events import (
     RepairDone,
     SuspicionRaised,
 )
-from anubis.core.past.status import Incident
+from anubis.core.history.status import Incident
+from anubis.core.keep.commands import Mode
+from anubis.core.keep.events import SeenJob, SeenNode
+from anubis.core.keep.life import State
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.clusters import time_in
-from anubis.operations.deciding import Terms
-from anubis.operations.gate_text import sentence
-from anubis.operations.glancing import glance_at
+from anubis.operations.decide import Terms
+from anubis.operations.fleet import glance_at
+from anubis.operations.gate_answer import sentence
 from anubis.operations.nodes import nodes
-from anubis.operations.sweeping import sweep
-from anubis.service.board import Board
-from anubis.service.gauges import Gauges
+from anubis.operations.sweep import sweep
+from anubis.service.fleet_cache import Board
+from anubis.service.metrics import Gauges
 from anubis.store.history import History
 from tests.edges.desk import Desk
 from tests.edges.test_keeping import ACT, Site

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from anubis import catalog, config
+from anubis.config import catalog, configs
 from anubis.core.errors import AnubisError, CatalogError
-from anubis.executors.starting import PodSettings
-from anubis.orchestrators.settings import ORCHESTRATORS
-from anubis.simulation.fleet import SimulatedFleet
+from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.reach.executors.start_settings import PodSettings
+from anubis.reach.orchestrators.orchestrator_settings import ORCHESTRATORS
 from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, Desk, Done
 from tests.patience import LIMIT_S, eventually
 
@@ -521,7 +521,7 @@ def test_a_bug_of_ours_is_no_verdict_either(near, monkeypatch):
     def broken() -> str:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("anubis.places.history_url", broken)
+    monkeypatch.setattr("anubis.text.places.history_url", broken)
     done = near.run("report")
     assert (done.code, done.out) == (2, "")
     assert "ZeroDivisionError: ours" in done.err
@@ -565,10 +565,10 @@ def keys_of(record: type[Any]) -> Iterator[tuple[str, ...]]:
                 yield from ((key.name, *path) for path in keys_of(inner))
 
 
-@pytest.mark.parametrize("kind", sorted(config.CLUSTERS))
+@pytest.mark.parametrize("kind", sorted(configs.CLUSTERS))
 def test_whatever_stands_in_a_cluster_s_file_is_a_cluster_or_one_sentence(kind, tmp_path):
     file = tmp_path / "mine.yaml"
-    for path in sorted(set(keys_of(config.CLUSTERS[kind]))):
+    for path in sorted(set(keys_of(configs.CLUSTERS[kind]))):
         if path[0] == "orchestrator" and len(path) > 1 and kind != "local":
             continue  # it is the same in each
         owners = ({"kind": name} for name in ORCHESTRATORS) if path[0] == "orchestrator" else ({},)
@@ -588,8 +588,8 @@ def test_whatever_stands_in_a_cluster_s_file_is_a_cluster_or_one_sentence(kind, 
 def outcome_of(file: Path) -> str:
     """What is wrong with a cluster's file; empty: nothing."""
     try:
-        described = config.cluster(str(file))
-        if isinstance(described, config.RayCluster):
+        described = configs.cluster(str(file))
+        if isinstance(described, configs.RayCluster):
             assert described.way or not described.start
     except AnubisError as error:
         return str(error)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from anubis import catalog, places
+from anubis.config import catalog
 from anubis.core.errors import CatalogError
+from anubis.text import places
 
 SHIPPED = catalog.programs_in(places.shipped("benchmarks"))
 

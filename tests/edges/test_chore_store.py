@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from anubis.core.lifecycle.chores import Chore, ChoreEnd, ChoreRecord
+from anubis.core.keep.chores import Chore, ChoreEnd, ChoreRecord
 from anubis.core.records import ClusterIdentity
 from anubis.store.history import History
 

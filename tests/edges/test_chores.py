@@ -10,21 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anubis import catalog, criteria_files, places
+from anubis.config import catalog, criteria_files
 from anubis.core.errors import UsageError
-from anubis.core.lifecycle.actions import Stage
-from anubis.core.lifecycle.chores import MOST_TRIES, Chore, ChoreEnd, ChoreRecord
-from anubis.core.lifecycle.commands import Mode
-from anubis.core.lifecycle.policy import CriteriaChore, RiskChore, SweepChore
-from anubis.core.past.events import JobAllocated
-from anubis.core.past.status import Incident, Watch
+from anubis.core.history.events import JobAllocated
+from anubis.core.history.status import Incident, Watch
+from anubis.core.keep.actions import Stage
+from anubis.core.keep.chores import MOST_TRIES, Chore, ChoreEnd, ChoreRecord
+from anubis.core.keep.commands import Mode
+from anubis.core.keep.policy import CriteriaChore, RiskChore, SweepChore
+from anubis.models.risk import files, learning
 from anubis.operations import chore_sweep, processes
 from anubis.operations.chores import do_chores
-from anubis.operations.judging import compare_criteria
-from anubis.operations.keeping import actions, approve
+from anubis.operations.judge import compare_criteria
+from anubis.operations.keep import actions, approve
 from anubis.report.chores import sentences
-from anubis.risk import files, learning
 from anubis.store.history import History
+from anubis.text import places
 from tests.edges.test_keeping import Site
 
 TRAIN = learning.train

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from anubis.core.fabric import Part
-from anubis.core.past.status import Incident
+from anubis.core.history.status import Incident
 from anubis.store.history import History
 from tests.edges.bed import Bed, network_of, traces, tried, why_not
 from tests.edges.stream import STREAM

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.errors import AnubisError, StoreError, UsageError
-from anubis.core.past.events import NodeAdded, Notice, RepairDone
-from anubis.core.past.status import Incident, Repair, Watch
+from anubis.core.history.events import NodeAdded, Notice, RepairDone
+from anubis.core.history.status import Incident, Repair, Watch
 from anubis.core.records import (
     UNNAMED,
     Assessment,
@@ -26,8 +26,8 @@ from anubis.core.records import (
     Policy,
 )
 from anubis.operations.caller import NOBODY
-from anubis.operations.telling import Telling, tell_all
-from anubis.selector import read_past
+from anubis.operations.selector import read_past
+from anubis.operations.tell import Telling, tell_all
 from anubis.store.history import History
 from tests.edges.test_refused import kept
 

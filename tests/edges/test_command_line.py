@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from anubis import config
+from anubis.config import configs
+from anubis.config.criteria_files import file_name
 from anubis.core.records import CriteriaSet, Provenance
-from anubis.criteria_files import file_name
-from anubis.executors.simulated import SimulatedExecutor
-from anubis.operations import examining
+from anubis.operations import doctor
+from anubis.reach.executors.simulated import SimulatedExecutor
 from tests.edges.desk import ANUBIS, FLOW, Desk, Done
 from tests.patience import LIMIT_S
 
@@ -298,7 +298,7 @@ def test_a_clusters_file_names_a_file_of_nodes_that_lies_beside_it(near, executo
     nodes = {"nodes": "@nodes.txt"}
     cluster = {"executor": executor, **(nodes if executor == "ray" else {"fleet": nodes})}
     (folder / "mine.yaml").write_text(json.dumps(cluster))
-    read = config.cluster(str(folder / "mine.yaml"))
+    read = configs.cluster(str(folder / "mine.yaml"))
     assert (read.nodes if executor == "ray" else read.fleet.nodes) == "n[1-2,7]"
 
 
@@ -360,14 +360,14 @@ def test_doctor_says_what_is_broken_and_ends_with_two(near):
 
 
 def test_doctor_knows_the_way_to_every_tool_and_package_of_the_shipped_programs(near, monkeypatch):
-    monkeypatch.setattr(examining.shutil, "which", lambda tool: None)
-    monkeypatch.setattr(examining, "PACKAGES", {"no-such-package": "nothing", **examining.PACKAGES})
+    monkeypatch.setattr(doctor.shutil, "which", lambda tool: None)
+    monkeypatch.setattr(doctor, "PACKAGES", {"no-such-package": "nothing", **doctor.PACKAGES})
     lines = near.run("doctor", "--json").lines
     missing = [line for line in lines if line["found"].startswith("needs ") and line["advice"]]
     assert len(missing) >= 6
     for line in missing:
         tools = line["found"].removeprefix("needs ").split(", ")
-        assert all(tool in examining.TOOLS for tool in tools), line
+        assert all(tool in doctor.TOOLS for tool in tools), line
         assert "perftest, apt install perftest" not in line["advice"]
     (bad,) = [line["advice"] for line in lines if line["what"] == "no-such-package"]
     assert bad in ("pip install no-such-package", "./scripts/setup")
@@ -390,8 +390,8 @@ def test_a_ray_cluster_without_an_address_is_refused_and_not_taken_for_this_mach
 
 
 def test_doctor_counts_the_gpus_that_a_benchmark_needs(near, monkeypatch):
-    monkeypatch.setattr(examining, "gpu_models", lambda: (["NVIDIA H200"], True))
-    monkeypatch.setattr(examining, "_cuda", lambda: examining.Check("torch and cuda", "good", ""))
+    monkeypatch.setattr(doctor, "gpu_models", lambda: (["NVIDIA H200"], True))
+    monkeypatch.setattr(doctor, "_cuda", lambda: doctor.Check("torch and cuda", "good", ""))
     found = {line["what"]: line for line in near.run("doctor", "--json").lines}
     alone, group = found["benchmark overlap"], found["benchmark collective"]
     assert (alone["state"], alone["found"]) == ("missing", "needs 2 GPUs")

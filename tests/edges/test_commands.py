@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from anubis.orchestrators import commands
+from anubis.reach.orchestrators import commands
 
 
 def test_a_command_that_outlives_sigkill_is_not_waited_for(monkeypatch):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from anubis.core.errors import UsageError
 from anubis.service.connections import ConnectionLimits, Connections, owner_of
 from anubis.service.server import protocol_in
-from anubis.service.settings import ServiceSettings
+from anubis.service.service_settings import ServiceSettings
 from tests.patience import LIMIT_S
 
 SMALL = ConnectionLimits(

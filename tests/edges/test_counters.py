@@ -8,16 +8,16 @@ import sys
 
 import pytest
 
-from anubis import config
+from anubis.config import configs
 from anubis.core.errors import AnubisError, TopologyError
 from anubis.core.fabric import Part
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Count
-from anubis.operations.surveying import count_errors
-from anubis.simulation.fabric import FatTree
-from anubis.topology import counters, sources
-from anubis.topology.counters import compare, parse
+from anubis.lab.simulation.fabric import FatTree
+from anubis.operations.topology import count_errors
+from anubis.readers.topology import counters, sources
+from anubis.readers.topology.counters import compare, parse
 from tests.edges.desk import Desk, Done
 from tests.edges.ibsim import Simulator
 from tests.edges.test_topology import EXCERPT, under
@@ -117,7 +117,7 @@ def test_a_line_that_cannot_be_read_is_named():
 
 def test_the_shipped_limits_judge_switches_ports_as_those_of_nodes():
     """Over an hour 120 symbol errors are allowed, over ten seconds 100; a lost link never is."""
-    limits = config.limits("node_health") + config.limits("switch_ports")
+    limits = configs.limits("node_health") + configs.limits("switch_ports")
     one = {"guid": "1", "name": "s", "port": "1"}
     for counter, value, over_s, is_fatal in (
         ("symbol_error", 121, 3600, True), ("symbol_error", 120, 3600, False),

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis import catalog
+from anubis.config import catalog
 from anubis.core.records import Judgement, MetricAlpha, Verdict
 from anubis.operations.policy_text import line_of, with_alphas
 from anubis.store.history import History

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from anubis.core.errors import StoreError
-from anubis.core.lifecycle.actions import LifeAction
-from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import Mode
-from anubis.core.lifecycle.events import Waited
-from anubis.core.lifecycle.life import State
-from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.past.events import KeptEvent, NodeAdded, Notice
-from anubis.core.past.status import Incident, Job, Repair, Watch
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.events import KeptEvent, NodeAdded, Notice
+from anubis.core.history.status import Incident, Job, Repair, Watch
+from anubis.core.history.traits import NodeTraits
+from anubis.core.keep.actions import LifeAction
+from anubis.core.keep.breaker import Breaker
+from anubis.core.keep.commands import Mode
+from anubis.core.keep.events import Waited
+from anubis.core.keep.life import State
+from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.records import (
     Assessment,
     Campaign,

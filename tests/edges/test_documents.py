@@ -14,11 +14,11 @@ from fleets import spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.catalog import MOST_SERIES, parse_result
+from anubis.config.catalog import MOST_SERIES, parse_result
 from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
 from anubis.core.records import Ended, Execution, MetricSpec, Needs, ParameterSpec, Step, Workload
-from anubis.executors.programs import event_of, group_event_of, outcome_in
+from anubis.reach.executors.programs import event_of, group_event_of, outcome_in
 from anubis.store import codec
 
 SPEC = spec(

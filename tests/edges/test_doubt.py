@@ -10,11 +10,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from anubis import catalog
+from anubis.config import catalog
 from anubis.core.clock import SETTLED_S
-from anubis.core.lifecycle.commands import Mode, Prove
-from anubis.core.lifecycle.life import State
-from anubis.core.past.events import (
+from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
     NodeAdded,
@@ -22,15 +20,17 @@ from anubis.core.past.events import (
     RepairDone,
     SuspicionRaised,
 )
+from anubis.core.keep.commands import Mode, Prove
+from anubis.core.keep.life import State
 from anubis.core.records import CampaignKind, Judgement
-from anubis.operations.gate_text import sentence
-from anubis.operations.glancing import standings
-from anubis.operations.importing import report_incidents
-from anubis.operations.keeping import actions
+from anubis.operations.fleet import standings
+from anubis.operations.gate_answer import sentence
+from anubis.operations.import_ import report_incidents
+from anubis.operations.keep import actions
 from anubis.operations.nodes import nodes
-from anubis.operations.telling import tell
+from anubis.operations.tell import tell
 from anubis.report import nodes as node_listing
-from anubis.report.glance import node_fields, why
+from anubis.report.fleet import node_fields, why
 from anubis.store.history import History
 from tests.edges.test_keeping import ACT, DAY_S, Site
 

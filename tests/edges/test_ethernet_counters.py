@@ -8,8 +8,8 @@ import pytest
 
 from anubis.core.errors import TopologyError
 from anubis.core.records import Count
-from anubis.topology import counters
-from anubis.topology.counters import compare
+from anubis.readers.topology import counters
+from anubis.readers.topology.counters import compare
 from tests.edges.fabric_text import ibnetdiscover_of
 from tests.edges.test_routes import TREE
 

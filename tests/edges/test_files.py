@@ -13,9 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anubis import hostlist
 from anubis.core.errors import HostlistError, RiskError, StoreError, UsageError
-from anubis.files import (
+from anubis.models.risk import files as risk_files
+from anubis.readers.tables import stream
+from anubis.readers.topology import slurm
+from anubis.store.claims import acting_lock
+from anubis.store.database import Database
+from anubis.text import hostlist
+from anubis.text.files import (
     DEEPEST,
     MOST_RATIO,
     json_value,
@@ -24,11 +29,6 @@ from anubis.files import (
     read_text,
     write_whole,
 )
-from anubis.foreign import stream
-from anubis.risk import files as risk_files
-from anubis.store.claims import acting_lock
-from anubis.store.database import Database
-from anubis.topology import slurm
 
 ROOT = Path(__file__).parents[2]
 BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(

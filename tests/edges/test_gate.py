@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.past.status import Incident, Job
-from anubis.executors import simulated
-from anubis.executors.local import this_machine
-from anubis.report.wording import chance
-from anubis.selector import read_past
-from anubis.simulation.fleet import measure
+from anubis.core.history.status import Incident, Job
+from anubis.lab.simulation.fleet import measure
+from anubis.operations.selector import read_past
+from anubis.reach.executors import simulated
+from anubis.reach.executors.local import this_machine
 from anubis.store.history import History
+from anubis.text.wording import chance
 from tests.edges.desk import FLOW
 
 PULSE = FLOW.replace('"name": "flow"', '"name": "pulse"').replace(

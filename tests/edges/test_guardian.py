@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from anubis.executors import guardian
+from anubis.reach.executors import guardian
 from tests.patience import eventually
 
 SOURCE = Path(guardian.__file__).read_text()

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from anubis.cli import answer
-from anubis.core.past.status import Incident, Repair
+from anubis.core.history.status import Incident, Repair
 from anubis.store.history import History
 from tests.edges.desk import FLOW
 

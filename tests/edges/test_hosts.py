@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.lifecycle.reasons import reason
-from anubis.orchestrators.base import NodeSkus
-from anubis.orchestrators.hosts import HostsOrchestrator, parse_jobs_of_host
-from anubis.orchestrators.settings import HostsSettings
+from anubis.core.keep.reasons import reason
+from anubis.reach.orchestrators.hosts import HostsOrchestrator, parse_jobs_of_host
+from anubis.reach.orchestrators.orchestrator import NodeSkus
+from anubis.reach.orchestrators.orchestrator_settings import HostsSettings
 from tests.edges.desk import Desk
 from tests.patience import eventually
 

@@ -17,15 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from anubis.core.errors import UsageError
-from anubis.core.judging.units import units
+from anubis.core.judge.units import units
 from anubis.core.records import Judgement
-from anubis.foreign.adoption import adopt
-from anubis.foreign.intake import ForeignTable, read
-from anubis.foreign.mapping import TableMapping
 from anubis.operations.caller import Caller
-from anubis.operations.importing import import_csv, import_superbench
-from anubis.operations.judging import judge
-from anubis.operations.past import campaigns, forget_import, recall
+from anubis.operations.history import campaigns, forget_import, recall
+from anubis.operations.import_ import import_csv, import_superbench
+from anubis.operations.judge import judge
+from anubis.readers.tables.adoption import adopt
+from anubis.readers.tables.intake import ForeignTable, read
+from anubis.readers.tables.mapping import TableMapping
 
 NOW = 1_800_000_000.0
 PLAIN = TableMapping(sku="v100")

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from naive_status import NaiveLogbook
 
-from anubis import config
+from anubis.config import configs
 from anubis.core.errors import UsageError
-from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Incident, Instants, Watch
-from anubis.incidents import records
-from anubis.incidents.intake import Intake, take_in
-from anubis.incidents.mapping import EventMapping, IncidentMapping, IntervalMapping
+from anubis.core.history.logbook import Logbook
+from anubis.core.history.status import Incident, Instants, Watch
+from anubis.readers.incidents import records
+from anubis.readers.incidents.intake import Intake, take_in
+from anubis.readers.incidents.mapping import EventMapping, IncidentMapping, IntervalMapping
 from anubis.store.history import History
 
 PLAIN = IntervalMapping(
@@ -175,7 +175,7 @@ def test_the_shipped_mapping_reads_events_in_days() -> None:
         return {"node_id": "a-1", "event_time": day, "event_type": kind, "fault_type": fault}
 
     text = json.dumps([event("fault_start", 1.5), event("fault_end", 1.75)])
-    assert read(text, config.incident_mapping("events")).incidents == (
+    assert read(text, configs.incident_mapping("events")).incidents == (
         Incident(
             node="a-1", category="GPU", start=utc("2024-03-31T12:00"), end=utc("2024-03-31T18:00")
         ),
@@ -511,7 +511,7 @@ def lanl_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def lanl(lanl_file: Path) -> Intake:
-    return take_in(records.read(lanl_file), config.incident_mapping("lanl"), "it", NOW)
+    return take_in(records.read(lanl_file), configs.incident_mapping("lanl"), "it", NOW)
 
 
 def test_lanl_counts_are_those_of_the_lines(lanl: Intake, lanl_file: Path) -> None:

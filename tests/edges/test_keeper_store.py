@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 
 from anubis.core.errors import StoreUnreachableError
-from anubis.core.lifecycle.actions import Stage
-from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import Mode, Notify, Release
-from anubis.core.lifecycle.events import Waited
-from anubis.core.lifecycle.life import Debt
-from anubis.core.lifecycle.policy import DAY_S, KeepingPolicy
-from anubis.core.past.events import FleetUpgraded, Notice
+from anubis.core.history.events import FleetUpgraded, Notice
+from anubis.core.keep.actions import Stage
+from anubis.core.keep.breaker import Breaker
+from anubis.core.keep.commands import Mode, Notify, Release
+from anubis.core.keep.events import Waited
+from anubis.core.keep.life import Debt
+from anubis.core.keep.policy import DAY_S, KeepingPolicy
 from anubis.core.records import ClusterIdentity
 from anubis.store import database
 from anubis.store.history import History

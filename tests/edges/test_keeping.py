@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from anubis import catalog, config
 from anubis.cli import keep as verbs
+from anubis.config import catalog, configs
 from anubis.core.clock import SETTLED_S
 from anubis.core.errors import (
     AnubisError,
@@ -24,13 +24,7 @@ from anubis.core.errors import (
     TelemetryError,
     UsageError,
 )
-from anubis.core.lifecycle.actions import LifeAction, Stage
-from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.commands import Cordon, Mode
-from anubis.core.lifecycle.events import FleetSeen, SeenJob, SeenNode, SeenWindow
-from anubis.core.lifecycle.life import Owed, State
-from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.past.events import (
+from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
@@ -46,15 +40,23 @@ from anubis.core.past.events import (
     RepairDone,
     SuspicionRaised,
 )
+from anubis.core.keep.actions import LifeAction, Stage
+from anubis.core.keep.breaker import Breaker
+from anubis.core.keep.commands import Cordon, Mode
+from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode, SeenWindow
+from anubis.core.keep.life import Owed, State
+from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.records import CampaignKind, Judgement
+from anubis.lab.simulation.fleet import plants
 from anubis.operations.caller import Caller
+from anubis.operations.campaign_files import CampaignRequest
 from anubis.operations.campaigns import run_campaign
-from anubis.operations.deciding import Terms
-from anubis.operations.gate_text import sentence
-from anubis.operations.gating import gate
-from anubis.operations.glancing import standings
-from anubis.operations.importing import report_incidents
-from anubis.operations.keeping import (
+from anubis.operations.decide import Terms
+from anubis.operations.fleet import standings
+from anubis.operations.gate import gate
+from anubis.operations.gate_answer import sentence
+from anubis.operations.import_ import report_incidents
+from anubis.operations.keep import (
     Keeping,
     _obeyed,
     actions,
@@ -65,21 +67,19 @@ from anubis.operations.keeping import (
     keeping_of,
 )
 from anubis.operations.nodes import nodes
-from anubis.operations.preparing import CampaignRequest
-from anubis.operations.sweeping import sweep
-from anubis.operations.telling import tell
-from anubis.operations.watching import Watching, watch_jobs
+from anubis.operations.sweep import sweep
+from anubis.operations.tell import tell
+from anubis.operations.watch_rounds import Watching, watch_jobs
+from anubis.readers.telemetry.pulled import PulledTelemetry
 from anubis.report.history import of_notice
-from anubis.report.keeping import headline, keeping_fields
+from anubis.report.keep import headline, keeping_fields
 from anubis.report.nodes import standing
-from anubis.report.rounds import sentences_on_rates
-from anubis.report.wording import moment
-from anubis.simulation.fleet import plants
+from anubis.report.watch_rounds import sentences_on_rates
 from anubis.store import codec
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
 from anubis.store.keeping import News
-from anubis.telemetry.pulled import PulledTelemetry
+from anubis.text.wording import moment
 from tests.core.watched import StandIn, healthy
 from tests.edges.desk import Desk
 
@@ -126,7 +126,7 @@ class Site:
         self.off_s = 0.0  # by how much the wall clock is wrong
         self.home = desk.home
         self.cluster = self.describe(slow_share=0.125)
-        (self.bad,) = plants(config.cluster(self.cluster).fleet, ["flow"])
+        (self.bad,) = plants(configs.cluster(self.cluster).fleet, ["flow"])
         self.suite = desk.suite(desk.flow())
         self.owner = Owner([f"n{i}" for i in range(1, 9)], self.wall_clock)
 
@@ -528,7 +528,7 @@ def test_a_test_whose_driver_died_before_its_campaign_began_is_begun_again(site,
     site.keep(**ACT)
     site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
     with monkeypatch.context() as broken:
-        broken.setattr("anubis.operations.testing.carried_out_tests", _die)
+        broken.setattr("anubis.operations.decided_tests.carried_out_tests", _die)
         with pytest.raises(KeyboardInterrupt):
             site.keep(**ACT)
     assert states(site.keep(**ACT))[_good(site)] is State.IN_SERVICE
@@ -563,7 +563,7 @@ def test_a_turn_waits_for_no_test_that_another_process_carries_out(site):
 def test_a_bad_node_is_out_before_any_test_runs(site, monkeypatch):
     site.tell(IncidentReported(nodes=(_good(site),), category="gpu"))
     site.tell(IncidentReported(nodes=(site.bad,), category="gpu"))
-    monkeypatch.setattr("anubis.operations.testing.carried_out_tests", _die)
+    monkeypatch.setattr("anubis.operations.decided_tests.carried_out_tests", _die)
     with pytest.raises(KeyboardInterrupt):
         site.keep(**ACT)
     assert site.drained == {site.bad, _good(site)}
@@ -608,7 +608,7 @@ def test_a_spare_is_a_proven_node_of_least_risk(site, monkeypatch):
     def foreseen(past, nodes, at, hours):
         return {node: 0.1 if node == "n3" else 0.5 for node in nodes}
 
-    monkeypatch.setattr("anubis.operations.keeping.risks", foreseen)
+    monkeypatch.setattr("anubis.operations.keep.risks", foreseen)
     fleet = site.keep(**ACT, spares={"h100": 1})
     assert states(fleet)["n3"] is State.SPARE
     assert [n for n, state in states(fleet).items() if state is State.SPARE] == ["n3"]
@@ -924,7 +924,7 @@ class PlantedTelemetry:
 
 def by(source):
     return Watching(
-        source=source, model=StandIn(), categories=config.watching("default").categories
+        source=source, model=StandIn(), categories=configs.watching("default").categories
     )
 
 
@@ -1143,7 +1143,7 @@ def test_a_pass_that_another_machine_dates_a_day_ahead_hides_no_later_defect(sit
     site.keep(**ACT)
     assert states(site.keep(**ACT))[site.bad] is State.OUT, "nothing has happened yet"
     site.describe(slow_share=0.25)
-    now_bad = {*plants(config.cluster(site.cluster).fleet, ["flow"])} - {site.bad}
+    now_bad = {*plants(configs.cluster(site.cluster).fleet, ["flow"])} - {site.bad}
     site.measure(CampaignKind.VALIDATE)
     assert now_bad <= {n for n, state in states(site.keep(**ACT)).items() if state is State.OUT}
 

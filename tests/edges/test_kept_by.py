@@ -11,21 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from anubis import config
 from anubis.cli import keep as verbs
+from anubis.config import configs
 from anubis.core.errors import ConfigError, StoreError, UsageError
-from anubis.core.lifecycle.commands import Mode
-from anubis.core.lifecycle.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
-from anubis.core.past.events import RepairBegun
+from anubis.core.history.events import RepairBegun
+from anubis.core.keep.commands import Mode
+from anubis.core.keep.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
 from anubis.operations.caller import Caller
-from anubis.operations.keeping import approve, keep, keeping_of
-from anubis.operations.kept_by import (
-    ChosenPolicy,
-    choose_policy,
-    keeper_of,
-    kept_policy,
-)
-from anubis.operations.telling import tell
+from anubis.operations.keep import approve, keep, keeping_of
+from anubis.operations.keeping_policy import ChosenPolicy, choose_policy, keeper_of, kept_policy
+from anubis.operations.tell import tell
 from anubis.store.history import History
 from anubis.store.keeping import KeptBy
 
@@ -99,7 +94,7 @@ def site(tmp_path, monkeypatch):
 
 
 def test_who_names_no_policy_takes_a_turn_by_the_one_that_was_kept(site):
-    assert site.keeping().policy == KeepingPolicy(summary=config.keeping("default").summary)
+    assert site.keeping().policy == KeepingPolicy(summary=configs.keeping("default").summary)
     site.keep(site.policy())
     assert (site.kept.name, site.kept.policy) == (site.policy(), OURS)
     Path(site.policy()).unlink()

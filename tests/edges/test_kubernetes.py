@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.lifecycle.reasons import SPARE, reason
-from anubis.executors.machine import sku_of as sku_of_machine
-from anubis.orchestrators.kubernetes import KubernetesOrchestrator
-from anubis.orchestrators.kubernetes_objects import flag, sku_by_gpus
-from anubis.orchestrators.settings import KubernetesSettings
+from anubis.core.keep.reasons import SPARE, reason
+from anubis.reach.executors.machine import sku_of as sku_of_machine
+from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
+from anubis.reach.orchestrators.kubernetes_objects import flag, sku_by_gpus
+from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig, owner
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.lifecycle.reasons import reason
-from anubis.executors.pods import gpus_of, secret_of, state_of
-from anubis.orchestrators.kubernetes import KubernetesOrchestrator
-from anubis.orchestrators.kubernetes_api import ApiReply, KubernetesApi, pause_after
-from anubis.orchestrators.kubernetes_fields import Fields
-from anubis.orchestrators.kubernetes_objects import is_something
-from anubis.orchestrators.settings import KubernetesSettings
+from anubis.core.keep.reasons import reason
+from anubis.reach.executors.pods import gpus_of, secret_of, state_of
+from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
+from anubis.reach.orchestrators.kubernetes_api import ApiReply, KubernetesApi, pause_after
+from anubis.reach.orchestrators.kubernetes_fields import Fields
+from anubis.reach.orchestrators.kubernetes_objects import is_something
+from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
 from tests.edges.kubernetes_server import kubeconfig
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")

@@ -19,10 +19,10 @@ import pytest
 import typer.main
 import yaml
 
-from anubis import config
 from anubis.cli.main import app
-from anubis.report.wording import json_line
+from anubis.config import configs
 from anubis.service.requests import GateRequest, read_request
+from anubis.text.wording import json_line
 
 FOLDER = Path(__file__).parents[2] / "configs" / "kubernetes"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -96,8 +96,8 @@ def ray_part(text: str) -> str:
 def test_the_cluster_of_the_files_is_one_that_anubis_reads(tmp_path):
     file = tmp_path / "prod.yaml"
     file.write_text(part("ConfigMap", "anubis-clusters")["data"]["prod.yaml"])
-    cluster = config.cluster(str(file))
-    assert isinstance(cluster, config.RayCluster)
+    cluster = configs.cluster(str(file))
+    assert isinstance(cluster, configs.RayCluster)
     assert cluster.orchestrator is not None
     assert cluster.name == "prod"
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from anubis import catalog
-from anubis.core.past.events import NodeAdded, RepairBegun, RepairDone
+from anubis.config import catalog
+from anubis.core.history.events import NodeAdded, RepairBegun, RepairDone
 from anubis.core.records import CampaignKind, Judgement
-from anubis.orchestrators.base import NodeSkus
-from anubis.orchestrators.hosts import HostsOrchestrator
-from anubis.orchestrators.kubernetes import KubernetesOrchestrator
-from anubis.orchestrators.settings import HostsSettings, KubernetesSettings
-from anubis.report.keeping import sentence
+from anubis.reach.orchestrators.hosts import HostsOrchestrator
+from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
+from anubis.reach.orchestrators.orchestrator import NodeSkus
+from anubis.reach.orchestrators.orchestrator_settings import HostsSettings, KubernetesSettings
+from anubis.report.keep import sentence
 from tests.edges.desk import FLOW, Desk
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig
 from tests.edges.life import Story, live

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from anubis.catalog import parse_result
+from anubis.config.catalog import parse_result
 from anubis.core.campaign.machine import (
     CampaignEvent,
     Failed,
@@ -26,12 +26,12 @@ from anubis.core.campaign.machine import (
     TimedOut,
 )
 from anubis.core.records import BenchmarkSpec, MetricSpec, Node, Step, Workload
-from anubis.executors import local
-from anubis.executors.base import SteadyClock
-from anubis.executors.local import LocalExecutor, this_machine
-from anubis.executors.machine import describe, free_port
-from anubis.executors.programs import order, torchrun
-from anubis.executors.starting import Program, Rendezvous
+from anubis.reach.executors import local
+from anubis.reach.executors.executor import SteadyClock
+from anubis.reach.executors.local import LocalExecutor, this_machine
+from anubis.reach.executors.machine import describe, free_port
+from anubis.reach.executors.programs import order, torchrun
+from anubis.reach.executors.start_settings import Program, Rendezvous
 from tests.patience import LIMIT_S, eventually
 
 pytestmark = pytest.mark.long
@@ -144,7 +144,7 @@ def test_a_program_that_stops_all_that_watch_it_costs_its_step_only(mark: str) -
 def test_a_program_that_keeps_its_guardian_stopped_is_ended_from_outside(
     mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anubis.executors.guardian.REPORT_PATIENCE_S", 0.5)
+    monkeypatch.setattr("anubis.reach.executors.guardian.REPORT_PATIENCE_S", 0.5)
     event = run("keeps_stopping.py", timeout_s=0.5)
     assert isinstance(event, TimedOut)
     assert event.lost == ()

@@ -24,13 +24,13 @@ from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Remark, Switch, o
 from anubis.core.network.crossing import link_part
 from anubis.core.network.localization import locate, sentence
 from anubis.core.records import Judgement, PartVerdict
+from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.network import Fault, SimulatedNetwork
+from anubis.readers.topology.sources import load
 from anubis.report import fabric_picture, heat_map
 from anubis.report.network import network_page
 from anubis.report.svg import LETTER, apart
 from anubis.report.view import Blamed, NetworkView, blamed_by
-from anubis.simulation.fabric import FatTree
-from anubis.simulation.network import Fault, SimulatedNetwork
-from anubis.topology.sources import load
 from tests.edges.test_report import Markup
 from tests.edges.test_topology import YAML
 from tests.patience import LIMIT_S

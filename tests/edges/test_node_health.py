@@ -8,8 +8,8 @@ from itertools import chain
 import pytest
 from fleets import spec
 
-from anubis import config
-from anubis.catalog import parse_result
+from anubis.config import configs
+from anubis.config.catalog import parse_result
 from anubis.core.errors import ConfigError, ContractError
 from anubis.core.records import MetricSpec
 from tests.edges.desk import FLOW
@@ -139,7 +139,7 @@ def test_a_simulated_fleet_has_no_faults_that_nobody_planted(near, suite):
 
 
 def shipped_limits():
-    tables = (config.limits(name) for name in ("node_health", "dcgm_diag", "answers"))
+    tables = (configs.limits(name) for name in ("node_health", "dcgm_diag", "answers"))
     return tuple(chain.from_iterable(tables))
 
 
@@ -151,7 +151,7 @@ def test_a_site_overrides_a_single_number_and_keeps_the_rest(near, suite, plant)
     mine = str(near.write("mine.yaml", {"overrides": [NO_79]}))
     done = near.run("accept", "--suite", suite, "--policy", mine, "--json")
     assert done.code == 0, done.out
-    limits = {limit.metric: limit for limit in config.policy(mine).limits}
+    limits = {limit.metric: limit for limit in configs.policy(mine).limits}
     shipped = {limit.metric: limit for limit in shipped_limits()}
     assert limits.keys() == shipped.keys()
     assert [name for name in limits if limits[name] != shipped[name]] == ["xids:79"]
@@ -160,13 +160,13 @@ def test_a_site_overrides_a_single_number_and_keeps_the_rest(near, suite, plant)
 def test_without_tables_only_the_fleet_judges(near, suite, plant):
     plant(79)
     mine = str(near.write("mine.yaml", {"limits": []}))
-    assert config.policy(mine).limits == ()
+    assert configs.policy(mine).limits == ()
     assert near.run("accept", "--suite", suite, "--policy", mine).code == 0
 
 
 def test_a_policy_that_says_nothing_of_limits_has_the_shipped_ones(near):
     mine = str(near.write("mine.yaml", {"alpha": 0.9}))
-    assert config.policy(mine).limits == shipped_limits()
+    assert configs.policy(mine).limits == shipped_limits()
 
 
 def own_table(near, name, **changes):
@@ -183,13 +183,13 @@ def own_table(near, name, **changes):
 def test_a_sites_own_table_is_read_and_remembers_which_version_it_was(near):
     own_table(near, "ours")
     mine = str(near.write("mine.yaml", {"limits": ["node_health", "ours"]}))
-    last = config.policy(mine).limits[-1]
+    last = configs.policy(mine).limits[-1]
     assert (last.metric, last.equals, last.table) == ("gpus", 8, "ours@7")
 
 
 def test_a_sites_table_of_the_same_name_replaces_the_shipped_one(near):
     own_table(near, "node_health")
-    limits = config.policy("default").limits
+    limits = configs.policy("default").limits
     assert [limit.metric for limit in limits if limit.benchmark == "node_health"] == ["gpus"]
 
 
@@ -208,7 +208,7 @@ def test_a_sites_table_of_the_same_name_replaces_the_shipped_one(near):
 def test_a_slip_in_a_table_is_told_and_not_skipped(near, changes, complaint):
     own_table(near, "ours", **changes)
     with pytest.raises(ConfigError, match=complaint):
-        config.limits("ours")
+        configs.limits("ours")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_slip_in_a_table_is_told_and_not_skipped(near, changes, complaint):
 def test_a_slip_in_a_policy_is_told_and_not_skipped(near, policy, complaint):
     mine = str(near.write("mine.yaml", policy))
     with pytest.raises(ConfigError, match=complaint):
-        config.policy(mine)
+        configs.policy(mine)
 
 
 def test_a_limit_for_a_metric_that_nobody_measures_stops_the_run_before_it_begins(near, suite):
@@ -237,7 +237,7 @@ def test_a_limit_for_a_metric_that_nobody_measures_stops_the_run_before_it_begin
 def test_every_shipped_limit_is_of_a_metric_that_its_program_judges_by_limit(near):
     described = near.run("bench", "describe", "node_health", "--json").summary
     facts = {each["name"] for each in described["metrics"] if each["judged_by"] == "limit"}
-    for limit in config.limits("node_health"):
+    for limit in configs.limits("node_health"):
         assert limit.metric.partition(":")[0] in facts, limit.metric
         assert limit.action, limit.metric
 

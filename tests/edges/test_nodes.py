@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import UsageError
-from anubis.core.past.status import Incident, Instants, Watch
-from anubis.core.past.traits import NodeTraits
-from anubis.incidents import records
-from anubis.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
-from anubis.risk import files
-from anubis.selector import bad_groups
+from anubis.core.history.status import Incident, Instants, Watch
+from anubis.core.history.traits import NodeTraits
+from anubis.models.risk import files
+from anubis.operations.selector import bad_groups
+from anubis.readers.incidents import records
+from anubis.readers.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
 from anubis.store.history import History
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC).timestamp()

@@ -11,22 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from anubis import catalog, config, operations
-from anubis.core.choosing.decision import Action
-from anubis.core.choosing.selection import Budget
+from anubis import operations
+from anubis.config import catalog, configs
 from anubis.core.errors import CriteriaError, Stopped, UsageError
-from anubis.core.past.events import FleetUpgraded, IncidentReported, NodeAdded
-from anubis.core.past.status import Incident, Job
+from anubis.core.history.events import FleetUpgraded, IncidentReported, NodeAdded
+from anubis.core.history.status import Incident, Job
 from anubis.core.records import CampaignKind, Judgement
-from anubis.executors.simulated import SimulatedExecutor
+from anubis.core.select.decision import Action
+from anubis.core.select.selection import Budget
+from anubis.lab.simulation.fleet import plants
 from anubis.operations.caller import Caller
+from anubis.operations.campaign_files import CampaignRequest
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
-from anubis.operations.deciding import Terms, select
-from anubis.operations.gating import gate
-from anubis.operations.past import timeline
-from anubis.operations.preparing import CampaignRequest
-from anubis.operations.sweeping import sweep
-from anubis.simulation.fleet import plants
+from anubis.operations.decide import Terms, select
+from anubis.operations.gate import gate
+from anubis.operations.history import timeline
+from anubis.operations.sweep import sweep
+from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.store.history import History
 from tests.edges.desk import Desk
 
@@ -95,7 +96,7 @@ def flow_on(desk, kind, *, repeats=1, **fleet) -> CampaignRequest:
 
 def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
     request = flow_on(desk, CampaignKind.ACCEPT, slow_share=0.125)
-    (planted,) = plants(config.cluster(request.cluster).fleet, ["flow"])
+    (planted,) = plants(configs.cluster(request.cluster).fleet, ["flow"])
     result = run_campaign(request, caller=Caller(history_url=url))
     assert result.judgement is Judgement.DEFECTIVE
     assert result.view.assessment.named(Judgement.DEFECTIVE) == (planted,)

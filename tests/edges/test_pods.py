@@ -16,12 +16,12 @@ import pytest
 import yaml
 from kubernetes import client
 
-from anubis import config
+from anubis.config import configs
 from anubis.core.errors import ConfigError, OrchestratorError
-from anubis.executors import pods, sending
-from anubis.executors.pods import Pods
-from anubis.executors.starting import PodSettings, PodStart, RayStart
-from anubis.orchestrators.settings import KubernetesSettings
+from anubis.reach.executors import dispatch, pods
+from anubis.reach.executors.pods import Pods
+from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart
+from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
 from tests.edges.fake_kubelet import FakeKubelet
 from tests.edges.kubernetes_server import PODS, SECRETS, FakeApi, api_server, kubeconfig
 from tests.edges.test_kubernetes import right_used
@@ -222,9 +222,9 @@ def test_the_rights_are_those_that_a_start_uses_and_no_more(
 
 def test_the_address_is_that_towards_the_node_as_kubernetes_says(api: FakeApi, start):
     api.put_node("n2", status={"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]})
-    assert sending.address_for(start, ["n2"]) == "127.0.0.1"
+    assert dispatch.address_for(start, ["n2"]) == "127.0.0.1"
     with pytest.raises(OrchestratorError, match='node "n9": answered 404'):
-        sending.address_for(start, ["n9"])
+        dispatch.address_for(start, ["n9"])
 
 
 def test_pods_are_asked_of_the_kubernetes_that_owns_the_nodes(tmp_path):
@@ -232,7 +232,7 @@ def test_pods_are_asked_of_the_kubernetes_that_owns_the_nodes(tmp_path):
     words = {"executor": "ray", "start": "kubernetes", "start_pod": {"image": IMAGE}}
     file.write_text(json.dumps(words))
     with pytest.raises(ConfigError, match="add `orchestrator: kubernetes`"):
-        _ = config.cluster(str(file)).way
+        _ = configs.cluster(str(file)).way
     file.write_text(json.dumps({**words, "orchestrator": "kubernetes"}))
-    way = config.cluster(str(file)).way
+    way = configs.cluster(str(file)).way
     assert (way.by, way.python, way.pods.settings.image) == ("kubernetes", "python3", IMAGE)

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from anubis.service.board import Snapshot
 from anubis.service.connections import Connections
-from anubis.service.gauges import Gauges
+from anubis.service.fleet_cache import Snapshot
+from anubis.service.metrics import Gauges
 from tests.edges.desk import ANUBIS
 from tests.patience import LIMIT_S, eventually
 

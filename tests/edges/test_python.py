@@ -14,7 +14,7 @@ import pytest
 
 import anubis
 from anubis.core.records import Judgement
-from anubis.operations.judging import judge
+from anubis.operations.judge import judge
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")

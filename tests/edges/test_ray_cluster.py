@@ -34,7 +34,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
-from anubis.executors import (
+from anubis.reach.executors import (
     agent,
     guardian,
     machine,
@@ -45,9 +45,9 @@ from anubis.executors import (
     ray_node,
     ray_process,
 )
-from anubis.executors.ray_cluster import RayExecutor, agents_of, newly_staged, taken_in_ray
-from anubis.executors.ray_link import Answer, Joined, answers_a_stranger
-from anubis.executors.starting import Program
+from anubis.reach.executors.ray_cluster import RayExecutor, agents_of, newly_staged, taken_in_ray
+from anubis.reach.executors.ray_link import Answer, Joined, answers_a_stranger
+from anubis.reach.executors.start_settings import Program
 from tests.edges.desk import Desk
 from tests.patience import LIMIT_S, eventually
 
@@ -371,7 +371,7 @@ def test_gpus_that_another_job_has_in_ray_cost_their_node_and_no_other(
     executor: RayExecutor, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its agent would have to measure beside that job."""
-    monkeypatch.setattr("anubis.executors.ray_cluster.GPU_PATIENCE_S", 3.0)
+    monkeypatch.setattr("anubis.reach.executors.ray_cluster.GPU_PATIENCE_S", 3.0)
     taken, free = cluster.name(2), cluster.name(0)
     second = RayExecutor(cluster.address, programs_in(tmp_path), parse, names=[taken, free])
     with closing(second):
@@ -807,7 +807,7 @@ def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
 
 
 def test_the_module_is_light_until_it_is_used() -> None:
-    code = "import sys, anubis.executors.ray_cluster; print('ray' in sys.modules)"
+    code = "import sys, anubis.reach.executors.ray_cluster; print('ray' in sys.modules)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
     assert said.stdout == b"False\n"

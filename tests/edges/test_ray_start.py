@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from anubis import config
+from anubis.config import configs
 from anubis.core.errors import ConfigError, UsageError
-from anubis.executors import errands, ray_link, ray_node, ray_start, sending
-from anubis.executors.errands import CommandErrand, Errand
-from anubis.executors.starting import RayStart
+from anubis.reach.executors import dispatch, ray_link, ray_node, ray_start, remote_commands
+from anubis.reach.executors.remote_commands import CommandErrand, Errand
+from anubis.reach.executors.start_settings import RayStart
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk
 from tests.edges.slurm_bed import SlurmBed, SlurmHost
@@ -261,16 +261,16 @@ BY_SLURM = RayStart(
 
 
 def test_ssh_asks_nobody_takes_the_node_for_no_option_and_its_shell_gets_quoted_words() -> None:
-    *words, end, node, command = errands.argv_to(BY_SSH, "-oProxyCommand=reboot")
+    *words, end, node, command = remote_commands.argv_to(BY_SSH, "-oProxyCommand=reboot")
     assert words[0] == "ssh"
     assert "BatchMode=yes" in words
     assert words[-2:] == ["-F", "/etc/ours"]
     assert (end, node) == ("--", "-oProxyCommand=reboot")
-    assert shlex.split(command) == ["/a b/python", "-I", "-S", "-c", errands.TAKE_IN]
+    assert shlex.split(command) == ["/a b/python", "-I", "-S", "-c", remote_commands.TAKE_IN]
 
 
 def test_slurm_gives_the_whole_node_to_nobody_else() -> None:
-    words = errands.argv_to(BY_SLURM, "gpu7")
+    words = remote_commands.argv_to(BY_SLURM, "gpu7")
     assert {"--exclusive", "--nodes=1", "--mem=0", "--gres=gpu:8", "--nodelist=gpu7"} <= {*words}
     assert words[-7:-4] == ["apptainer", "exec", "python3"]
 
@@ -278,12 +278,17 @@ def test_slurm_gives_the_whole_node_to_nobody_else() -> None:
 def test_a_driver_in_a_job_of_slurm_asks_for_nodes_outside_of_it() -> None:
     inside = {"SLURM_JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
     outside = {"SLURM_CONF": "/etc/slurm.conf", "PATH": "/bin"}
-    assert errands.outside_of_slurm(inside) == outside
+    assert remote_commands.outside_of_slurm(inside) == outside
 
 
 def errand_of(tmp_path: Path, code: str, *, greeting: str = "", **order: object) -> Errand:
     """A command beside us, by a way that greets on stdout as a login shell may."""
-    start = ["sh", "-c", f'echo "{greeting}"; exec "$0" "$@"', *errands.argv_here(sys.executable)]
+    start = [
+        "sh",
+        "-c",
+        f'echo "{greeting}"; exec "$0" "$@"',
+        *remote_commands.argv_here(sys.executable),
+    ]
     argv = [sys.executable, "-I", "-S", "-c", code]
     return CommandErrand(start, {"argv": argv, "timeout_s": 30, **order}, tmp_path / "errand")
 
@@ -325,7 +330,7 @@ def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -
 
 
 def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
-    old = errands.TAKE_IN.replace("(3, 11)", "(4, 0)")
+    old = remote_commands.TAKE_IN.replace("(3, 11)", "(4, 0)")
     errand = CommandErrand([sys.executable, "-I", "-S", "-c", old], {}, tmp_path / "errand")
     assert eventually(lambda: errand.has_ended)
     assert re.search(r"is Python 3\.\S+, expected 3.11 or newer$", errand.last_words())
@@ -344,7 +349,7 @@ def test_a_node_with_other_versions_says_so_and_does_not_join(
 ) -> None:
     request = {"task": "start", "is_head": False, "head": "127.0.0.1:1", **versions}
     order = ray_start.order_for(sys.executable, request, ports="", timeout_s=30)
-    errand = CommandErrand(errands.argv_here(sys.executable), order, tmp_path / "errand")
+    errand = CommandErrand(remote_commands.argv_here(sys.executable), order, tmp_path / "errand")
     assert eventually(lambda: errand.has_ended)
     assert re.search(words, errand.last_words())
     end(errand)
@@ -352,11 +357,11 @@ def test_a_node_with_other_versions_says_so_and_does_not_join(
 
 def test_the_address_is_that_towards_the_first_node_whose_name_tells() -> None:
     by_slurm = RayStart(by="slurm", python="python3")
-    assert sending.address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
+    assert dispatch.address_for(by_slurm, ["no.such.host.invalid", "127.0.0.1"]) == "127.0.0.1"
     stated = replace(by_slurm, driver_address="10.1.2.3")
-    assert sending.address_for(stated, ["no.such.host.invalid"]) == "10.1.2.3"
+    assert dispatch.address_for(stated, ["no.such.host.invalid"]) == "10.1.2.3"
     with pytest.raises(UsageError, match="write `driver_address:`"):
-        sending.address_for(by_slurm, ["no.such.host.invalid"])
+        dispatch.address_for(by_slurm, ["no.such.host.invalid"])
 
 
 def test_an_errand_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
@@ -397,7 +402,7 @@ def test_a_file_that_contradicts_itself_is_refused(
     file = tmp_path / "way.yaml"
     file.write_text(json.dumps({"executor": "ray", **more}))
     with pytest.raises(ConfigError, match=re.escape(words)):
-        config.cluster(str(file))
+        configs.cluster(str(file))
 
 
 def test_ray_finds_all_its_ports_in_the_range_and_each_once() -> None:

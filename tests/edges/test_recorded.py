@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import TelemetryError, UsageError
-from anubis.core.watching.telemetry import Telemetry
-from anubis.telemetry.config import shipped_settings
-from anubis.telemetry.recorded import read_recording, write_recording
+from anubis.core.watch.telemetry import Telemetry
+from anubis.readers.telemetry.config import shipped_settings
+from anubis.readers.telemetry.recorded import read_recording, write_recording
 
 SETTINGS = shipped_settings()
 NAMES = ("gpu_duty", "pfc_tx")

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from anubis.core.clock import ClockReading, tell_time
-from anubis.core.past.events import (
+from anubis.core.history.events import (
     IncidentReported,
     JobAllocated,
     JobEnded,
@@ -18,12 +18,12 @@ from anubis.core.past.events import (
     Notice,
     SuspicionRaised,
 )
-from anubis.core.past.status import Incident, Repair, Watch
-from anubis.core.past.traits import NodeTraits
+from anubis.core.history.status import Incident, Repair, Watch
+from anubis.core.history.traits import NodeTraits
 from anubis.core.records import UNNAMED, SelectionPolicy
-from anubis.operations.glancing import glance_at
-from anubis.selector import LOOKED_BACK_S, Selector, read_past
-from anubis.service.asker import OpenHistory
+from anubis.operations.fleet import glance_at
+from anubis.operations.selector import LOOKED_BACK_S, Selector, read_past
+from anubis.service.requester import OpenHistory
 from anubis.store.database import upsert
 from anubis.store.history import History
 from anubis.store.holds import HOLDS, Hold

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anubis.core.judging.judgement import assess
-from anubis.core.judging.learning import learn_criteria
-from anubis.core.judging.units import units
+from anubis.core.judge.judgement import assess
+from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.units import units
 from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
@@ -48,7 +48,7 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
-from anubis.operations.viewing import view_of
+from anubis.operations.report import view_of
 from anubis.report import html, jsonl, terminal
 from anubis.report.circumstances import facts, omissions
 from anubis.report.distributions import steps

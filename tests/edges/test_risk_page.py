@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Instants
+from anubis.core.history.logbook import Logbook
+from anubis.core.history.status import Instants
+from anubis.models.risk.choice import ModelChoice
+from anubis.models.risk.evaluation import Evaluation
+from anubis.models.risk.forecast import HOURS, Forecast
+from anubis.models.risk.splits import SplitKind
+from anubis.models.risk.summary import Accuracy, RiskGroup, Score
 from anubis.report.chart import Axis
 from anubis.report.risk import show_evaluation
 from anubis.report.risk_page import evaluation_page, nodes_page
-from anubis.risk.choice import ModelChoice
-from anubis.risk.evaluation import Evaluation
-from anubis.risk.figures import Accuracy, RiskGroup, Score
-from anubis.risk.forecast import HOURS, Forecast
-from anubis.risk.splits import SplitKind
 
 CHOICE = ModelChoice(model="cox", beats_base_rate=True, reason="cox <b>wins</b>")
 

@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from anubis.core.past.status import Incident, Watch
-from anubis.risk.learning import spells_of
-from anubis.risk.splits import TESTED
+from anubis.core.history.status import Incident, Watch
+from anubis.models.risk.learning import spells_of
+from anubis.models.risk.splits import TESTED
 from anubis.store.history import History
 from tests.edges.desk import NO_VERDICT, Done
 

@@ -11,9 +11,9 @@ import pytest
 
 from anubis.core.errors import TopologyError
 from anubis.core.routes import Routes
-from anubis.simulation.fabric import FatTree
+from anubis.lab.simulation.fabric import FatTree
+from anubis.readers.topology import forwarding, sources
 from anubis.store.codec import dump, load
-from anubis.topology import forwarding, sources
 from tests.edges.fabric_text import (
     dump_fts_n_of,
     dump_fts_of,

@@ -9,8 +9,8 @@ import pytest
 
 from anubis.core.errors import ExecutorError, StoreError
 from anubis.core.records import Campaign, CampaignKind, Plan, Policy
-from anubis.executors.guardian import without_secrets
-from anubis.executors.ray_cluster import newly_staged
+from anubis.reach.executors.guardian import without_secrets
+from anubis.reach.executors.ray_cluster import newly_staged
 from anubis.store.history import History
 from tests.edges.desk import Desk
 from tests.edges.test_guardian import outcome_of, start
@@ -127,7 +127,7 @@ def test_no_room_for_the_programs_of_a_ray_cluster_is_one_sentence(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("anubis.executors.ray_cluster.stage", full)
+    monkeypatch.setattr("anubis.reach.executors.ray_cluster.stage", full)
     with pytest.raises(ExecutorError, match="No space left on device; free some space there"):
         newly_staged([])
     assert not list(tmp_path.iterdir())

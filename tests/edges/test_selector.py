@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from anubis.core.campaign import planning
-from anubis.core.choosing.decision import Action
-from anubis.core.choosing.selection import Budget
-from anubis.core.judging.faulty_paths import faulty_paths
-from anubis.core.past.events import IncidentReported, JobAllocated, Notice, Tick
-from anubis.core.past.status import Incident, Instants, Repair, Watch
+from anubis.core.history.events import IncidentReported, JobAllocated, Notice, Tick
+from anubis.core.history.status import Incident, Instants, Repair, Watch
+from anubis.core.judge.faulty_paths import faulty_paths
 from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
@@ -34,7 +32,9 @@ from anubis.core.records import (
     SuiteEntry,
     Verdict,
 )
-from anubis.selector import Offer, Selector, base_rate, offers, read_past
+from anubis.core.select.decision import Action
+from anubis.core.select.selection import Budget
+from anubis.operations.selector import Offer, Selector, base_rate, offers, read_past
 from anubis.store.history import History
 
 DAY_S = 86_400.0

@@ -16,31 +16,31 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from anubis.core.errors import AnubisError, StoreError, StoreUnreachableError, UsageError
-from anubis.core.lifecycle.actions import LifeAction, Stage
-from anubis.core.lifecycle.breaker import Breaker
-from anubis.core.lifecycle.chores import Chore
-from anubis.core.lifecycle.commands import Cordon, Mode, OpenTicket, Release, Swap
-from anubis.core.lifecycle.life import Debt, Life
-from anubis.core.past.events import KEPT, IncidentReported
-from anubis.core.past.status import Incident, Repair
-from anubis.core.past.traits import NodeTraits
-from anubis.operations import telling
-from anubis.operations.admitting import make_token, revoke_token
+from anubis.core.history.events import KEPT, IncidentReported
+from anubis.core.history.status import Incident, Repair
+from anubis.core.history.traits import NodeTraits
+from anubis.core.keep.actions import LifeAction, Stage
+from anubis.core.keep.breaker import Breaker
+from anubis.core.keep.chores import Chore
+from anubis.core.keep.commands import Cordon, Mode, OpenTicket, Release, Swap
+from anubis.core.keep.life import Debt, Life
+from anubis.operations import tell as telling
 from anubis.operations.caller import Caller
-from anubis.operations.deciding import Terms
-from anubis.operations.keeping import KeptFleet
-from anubis.operations.telling import Telling
-from anubis.operations.upkeep import Upkeep
-from anubis.service import door, gates, letterbox, pages
-from anubis.service.acting import Actor
-from anubis.service.asker import Asker, OpenHistory
+from anubis.operations.decide import Terms
+from anubis.operations.keep import KeptFleet
+from anubis.operations.keeper_health import Upkeep
+from anubis.operations.tell import Telling
+from anubis.operations.tokens import make_token, revoke_token
+from anubis.service import admission, event_queue, gate, pages
 from anubis.service.audit import AuditTrail
-from anubis.service.board import Board, Snapshot
-from anubis.service.gates import GateQuestion, Gates, reply
-from anubis.service.gauges import Gauges
-from anubis.service.settings import ServiceSettings
-from anubis.service.starting import StartedTests
-from anubis.service.turns import LONGEST_TURN_S, Turns
+from anubis.service.child_processes import StartedTests
+from anubis.service.fleet_cache import Board, Snapshot
+from anubis.service.gate import GateQuestion, Gates, reply
+from anubis.service.keeper_turns import LONGEST_TURN_S, Turns
+from anubis.service.leader import Actor
+from anubis.service.metrics import Gauges
+from anubis.service.requester import Asker, OpenHistory
+from anubis.service.service_settings import ServiceSettings
 from anubis.store import claims, database
 from anubis.store.keeping import LastTurn
 from anubis.store.tokens import AuditEntry
@@ -430,7 +430,7 @@ def test_events_that_come_together_are_kept_together_and_a_bad_one_spoils_no_oth
         batches.append(len(tellings))
         return telling.tell_all(tellings, history, caller)
 
-    monkeypatch.setattr(letterbox, "tell_all", tell_all)
+    monkeypatch.setattr(event_queue, "tell_all", tell_all)
     box, asker = visitor.house.letterbox, Asker(visitor.house.history, "", ())
     refused = []
 
@@ -504,7 +504,7 @@ def test_a_gate_that_nobody_waits_for_any_more_keeps_no_other_waiting(monkeypatc
         began.append(question)
         may_end.wait(LIMIT_S)
 
-    monkeypatch.setattr(gates, "reply", slow)
+    monkeypatch.setattr(gate, "reply", slow)
     waiting = Gates(in_process=True, patience_s=0.05)
 
     async def ask_all():
@@ -670,7 +670,7 @@ def test_a_bug_is_logged_and_its_caller_gets_no_traceback(empty, monkeypatch, ca
 def test_every_answer_has_the_headers_that_keep_a_browser_from_harm(empty):
     for path in ("/v1/nodes", "/healthz", "/nowhere"):
         headers = empty.ask(path).headers
-        for name, value in door.ALWAYS.items():
+        for name, value in admission.ALWAYS.items():
             assert headers[name] == value
         assert headers["content-security-policy"].startswith("default-src 'none'")
 

@@ -11,30 +11,30 @@ from dataclasses import replace
 
 import pytest
 
-from anubis import places
-from anubis.core.diagnosing.cures import CurePolicy, PastDiagnosis
-from anubis.core.diagnosing.diagnostician import diagnose
-from anubis.core.diagnosing.evidence import Collector, Gravity, JobEvidence, LogEvent
-from anubis.core.lifecycle.commands import CloseTicket, EndSuspicion, Mode, OpenTicket, Outcome
-from anubis.core.lifecycle.keeper import Keeper
-from anubis.core.lifecycle.life import Debt, DefectFound, Life, OpenIncident
-from anubis.core.lifecycle.policy import KeepingPolicy
-from anubis.core.past.events import Notice, SuspicionRaised
-from anubis.core.past.status import Incident, Watch
-from anubis.core.watching.rounds import KeptLook
-from anubis.operations.diagnosing import details_of, kept_of, rules
-from anubis.operations.foreseeing import train_risk
-from anubis.operations.telling import note
-from anubis.operations.watching import look_at_job, view_of
-from anubis.report.diagnosis import DiagnosisView
+from anubis.core.diagnose.cures import CurePolicy, PastDiagnosis
+from anubis.core.diagnose.diagnostician import diagnose
+from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent
+from anubis.core.history.events import Notice, SuspicionRaised
+from anubis.core.history.status import Incident, Watch
+from anubis.core.keep.commands import CloseTicket, EndSuspicion, Mode, OpenTicket, Outcome
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.life import Debt, DefectFound, Life, OpenIncident
+from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.watch.rounds import KeptLook
+from anubis.operations.diagnose import details_of, kept_of, rules
+from anubis.operations.risk import train_risk
+from anubis.operations.tell import note
+from anubis.operations.watch_rounds import look_at_job, view_of
+from anubis.report.diagnose import DiagnosisView
 from anubis.report.diagnosis_page import shown_again
 from anubis.report.watch import lines
 from anubis.report.watch_page import render
-from anubis.service.overviews import Overview, Overviews, Question
 from anubis.service.problems import Refused
-from anubis.service.settings import ServiceSettings
+from anubis.service.service_settings import ServiceSettings
+from anubis.service.slow_pages import Overview, Overviews, Question
 from anubis.store.keeping import KeptBy, News
 from anubis.store.looks import LookDetails
+from anubis.text import places
 from tests.core.watched import START
 from tests.edges.test_watching import falling, watching
 from tests.edges.visitor import Visitor, house_of, items, page, problem
@@ -368,7 +368,7 @@ def test_who_asks_at_once_waits_for_one_answer_and_it_is_kept_for_a_while():
 
 
 def test_what_takes_too_long_is_said_or_shown_as_it_was(monkeypatch):
-    from anubis.service import overviews as module
+    from anubis.service import slow_pages as module
 
     gate = threading.Event()
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from anubis.core.past.status import Incident
+from anubis.core.history.status import Incident
 from anubis.store.history import History
 from tests.edges.desk import NO_VERDICT, Desk
 

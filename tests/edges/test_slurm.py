@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.lifecycle.events import SeenJob, SeenWindow
-from anubis.core.lifecycle.reasons import reason
-from anubis.orchestrators.settings import SlurmSettings
-from anubis.orchestrators.slurm import (
+from anubis.core.keep.events import SeenJob, SeenWindow
+from anubis.core.keep.reasons import reason
+from anubis.reach.orchestrators.orchestrator_settings import SlurmSettings
+from anubis.reach.orchestrators.slurm import (
     COLUMNS,
     SlurmOrchestrator,
     fleet_seen,
@@ -25,7 +25,7 @@ from anubis.orchestrators.slurm import (
     parse_nodes,
     parse_windows,
 )
-from anubis.orchestrators.slurm_states import read_state
+from anubis.reach.orchestrators.slurm_states import read_state
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk
 from tests.edges.slurm_bed import SlurmBed

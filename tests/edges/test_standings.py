@@ -9,11 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from anubis import places
 from anubis.core.campaign import planning
 from anubis.core.errors import StoreError
-from anubis.core.past.events import FleetUpgraded, JobEnded, Notice, SuspicionRaised
-from anubis.core.past.status import Incident, Repair
+from anubis.core.history.events import FleetUpgraded, JobEnded, Notice, SuspicionRaised
+from anubis.core.history.status import Incident, Repair
 from anubis.core.records import (
     Assessment,
     BenchmarkSpec,
@@ -31,9 +30,10 @@ from anubis.core.records import (
     SuiteEntry,
     Verdict,
 )
+from anubis.operations.selector import LOOKED_BACK_S, read_present
 from anubis.operations.standings import present_of
-from anubis.selector import LOOKED_BACK_S, read_present
 from anubis.store.history import History
+from anubis.text import places
 
 NODES = ("n1", "n2", "n3")
 HOUR_S = 3600.0

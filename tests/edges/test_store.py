@@ -32,19 +32,17 @@ from alembic.migration import MigrationContext
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from anubis.core.choosing.decision import Outlook, decide
-from anubis.core.choosing.selection import learn_detection
 from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
-from anubis.core.past.defects import Defect
-from anubis.core.past.events import (
+from anubis.core.history.defects import Defect
+from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
     NodeAdded,
     Notice,
 )
-from anubis.core.past.status import Incident, Instants, Job, Repair, Validation, Watch
+from anubis.core.history.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
     UNNAMED,
     Assessment,
@@ -71,7 +69,9 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
-from anubis.selector import read_past
+from anubis.core.select.decision import Outlook, decide
+from anubis.core.select.selection import learn_detection
+from anubis.operations.selector import read_past
 from anubis.store import codec, database, mapping, trouble
 from anubis.store.campaigns import CampaignRow
 from anubis.store.database import HEAD

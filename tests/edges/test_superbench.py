@@ -35,13 +35,13 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.superbench.adoption import adopt
-from anubis.superbench.aliases import alias
-from anubis.superbench.names import direction, place
-from anubis.superbench.results import NodeResults, parse_results, shown
-from anubis.superbench.rules import apply_rules, parse_rules
-from anubis.superbench.summary import summarize
-from anubis.validator import judge
+from anubis.operations.validator import judge
+from anubis.readers.superbench.adoption import adopt
+from anubis.readers.superbench.aliases import alias
+from anubis.readers.superbench.names import direction, place
+from anubis.readers.superbench.results import NodeResults, parse_results, shown
+from anubis.readers.superbench.rules import apply_rules, parse_rules
+from anubis.readers.superbench.summary import summarize
 from tests.edges.desk import NO_VERDICT
 
 SLOWER = 1.25  # 20 % less of what should be more

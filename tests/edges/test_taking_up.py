@@ -9,15 +9,15 @@ import time
 import pytest
 
 from anubis.core.errors import CampaignTakenError, ExecutorError, Stopped
-from anubis.core.lifecycle.actions import Stage
-from anubis.core.lifecycle.life import State
-from anubis.core.past.events import NodeAdded
+from anubis.core.history.events import NodeAdded
+from anubis.core.keep.actions import Stage
+from anubis.core.keep.life import State
 from anubis.core.records import CampaignKind
-from anubis.operations import campaigns, testing
+from anubis.operations import campaigns, decided_tests
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import resume_campaign
-from anubis.operations.keeping import keep, keeping_of
-from anubis.operations.telling import tell
+from anubis.operations.keep import keep, keeping_of
+from anubis.operations.tell import tell
 from anubis.store.campaigns import Campaigns
 from anubis.store.database import own_name
 from anubis.store.history import History
@@ -129,15 +129,15 @@ def test_a_test_that_cannot_go_on_says_why_and_its_node_is_free(near):
 
 def test_a_test_whose_driver_stands_still_is_taken_up_by_nobody_else(near, monkeypatch):
     bench = Bench(near)
-    carry_out = testing.carried_out_tests
+    carry_out = decided_tests.carried_out_tests
 
     def stand_still(*words):
-        monkeypatch.setattr(testing, "carried_out_tests", carry_out)
+        monkeypatch.setattr(decided_tests, "carried_out_tests", carry_out)
         bench.ahead_s = LASTS_S
         assert bench.keep() is State.TESTING  # the other
         return carry_out(*words)
 
-    monkeypatch.setattr(testing, "carried_out_tests", stand_still)
+    monkeypatch.setattr(decided_tests, "carried_out_tests", stand_still)
     assert bench.keep() is State.IN_SERVICE
     assert near.began() == RUNS
     assert len(bench.campaigns()) == 1

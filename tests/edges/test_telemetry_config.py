@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from anubis import config
+from anubis.config import configs
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.watching.telemetry import Side
-from anubis.telemetry.config import ORDER, shipped_settings
+from anubis.core.watch.telemetry import Side
+from anubis.readers.telemetry.config import ORDER, shipped_settings
 
 OWN = """summary: ours
 based_on: default
@@ -22,7 +22,7 @@ def read(tmp_path):
     def settings(metrics, head=OWN):
         file = tmp_path / "own.yaml"
         file.write_text(head + metrics)
-        return config.telemetry(str(file))
+        return configs.telemetry(str(file))
 
     return settings
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from watched import StandIn, healthy
 
 from anubis.core.errors import TelemetryError, UsageError
-from anubis.core.watching.detector import look
-from anubis.core.watching.settings import WatchSettings
-from anubis.telemetry.config import PrometheusSettings, shipped_settings
-from anubis.telemetry.prometheus import Prometheus
-from anubis.telemetry.prometheus_answers import _slow, matrix
-from anubis.telemetry.recorded import read_recording, write_recording
+from anubis.core.watch.detector import look
+from anubis.core.watch.watch_settings import WatchSettings
+from anubis.readers.telemetry.config import PrometheusSettings, shipped_settings
+from anubis.readers.telemetry.prometheus import Prometheus
+from anubis.readers.telemetry.prometheus_answers import _slow, matrix
+from anubis.readers.telemetry.recorded import read_recording, write_recording
 from tests.edges.exporters import exported, free_port, needs_prometheus, prometheus
 from tests.patience import LIMIT_S
 
@@ -499,7 +499,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=8)
     )
 )
 def test_the_fast_reading_of_an_answer_is_the_plain_one(series):
-    from anubis.telemetry.fetching import HttpAnswer
+    from anubis.readers.telemetry.fetching import HttpAnswer
 
     _, kind, body = ranged({name: [list(pair) for pair in pairs] for name, pairs in series.items()})
     fast = matrix(HttpAnswer(status=200, kind=kind, body=body), "instance")
@@ -512,7 +512,7 @@ def test_the_fast_reading_of_an_answer_is_the_plain_one(series):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_spoilt_answer_is_read_or_refused_in_a_sentence(data):
-    from anubis.telemetry.fetching import HttpAnswer
+    from anubis.readers.telemetry.fetching import HttpAnswer
 
     values = [[1000 + i, "5.5"] for i in range(3)]
     _, kind, body = ranged({"n1": values, "n2": values})

@@ -19,14 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.errors import TelemetryError, UsageError
-from anubis.core.lifecycle.events import FleetSeen, SeenJob
-from anubis.core.watching.telemetry import Telemetry
-from anubis.operations.running import nodes_of, running_jobs
-from anubis.telemetry.agents import Agents
-from anubis.telemetry.config import AgentSettings, shipped_settings
-from anubis.telemetry.pulled import PulledTelemetry
-from anubis.telemetry.recorded import read_recording
-from anubis.telemetry.ring import TelemetryRing
+from anubis.core.keep.events import FleetSeen, SeenJob
+from anubis.core.watch.telemetry import Telemetry
+from anubis.operations.running_jobs import nodes_of, running_jobs
+from anubis.readers.telemetry.agents import Agents
+from anubis.readers.telemetry.config import AgentSettings, shipped_settings
+from anubis.readers.telemetry.pulled import PulledTelemetry
+from anubis.readers.telemetry.recorded import read_recording
+from anubis.readers.telemetry.ring import TelemetryRing
 from tests.edges.exporters import free_port
 from tests.patience import LIMIT_S, eventually
 

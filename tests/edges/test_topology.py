@@ -18,13 +18,13 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.wiring import audit
 from anubis.core.records import Judgement
+from anubis.lab.simulation.fabric import FatTree
+from anubis.readers.topology import ibnetdiscover, sources
+from anubis.readers.topology.draft import Draft
+from anubis.readers.topology.sources import load, parse
+from anubis.readers.topology.text import decode
+from anubis.readers.topology.tool import ask
 from anubis.report.topology import text
-from anubis.simulation.fabric import FatTree
-from anubis.topology import ibnetdiscover, sources
-from anubis.topology.draft import Draft
-from anubis.topology.sources import load, parse
-from anubis.topology.text import decode
-from anubis.topology.tool import ask
 
 ROOT = Path(__file__).parents[2]
 

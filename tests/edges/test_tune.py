@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from anubis import config
+from anubis.config import configs
 from anubis.operations.suite_text import retuned
 from tests.edges.desk import Desk
 
@@ -117,7 +117,7 @@ def test_a_suite_that_is_there_is_changed_in_place(near):
     train(near)
     path = measured(near)
     assert near.run("tune", "train", "--write", path).code == 0
-    assert config.suite(path).benchmarks[1].parameters == {"steps": 91, "warmup": 12}
+    assert configs.suite(path).benchmarks[1].parameters == {"steps": 91, "warmup": 12}
     assert not list(near.folder.glob(".*"))
 
 
@@ -207,10 +207,10 @@ def test_only_what_was_asked_for_changes(tmp_path, layout, position):
     new = retuned(text, position, {"warmup": 12, "steps": 80})
     (tmp_path / "new.yaml").write_text(new)
 
-    old_entries = list(config.suite(str(tmp_path / "old.yaml")).benchmarks)
+    old_entries = list(configs.suite(str(tmp_path / "old.yaml")).benchmarks)
     entry = old_entries[position]
     parameters = {**entry.parameters, "warmup": 12, "steps": 80}
     old_entries[position] = dataclasses.replace(entry, parameters=parameters)
-    assert list(config.suite(str(tmp_path / "new.yaml")).benchmarks) == old_entries
+    assert list(configs.suite(str(tmp_path / "new.yaml")).benchmarks) == old_entries
     comments = [part for line in text.splitlines() for part in line.split("#")[1:]]
     assert comments == [part for line in new.splitlines() for part in line.split("#")[1:]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sqlalchemy as sa
 from jinja2 import Environment
 
-from anubis.core.past.events import JobAllocated, JobEnded, Notice, RepairBegun, RepairDone
-from anubis.operations.telling import note
-from anubis.report.service import campaigns
-from anubis.service.board import Snapshot
-from anubis.service.gauges import Gauges
+from anubis.core.history.events import JobAllocated, JobEnded, Notice, RepairBegun, RepairDone
+from anubis.operations.tell import note
+from anubis.report.service_pages import campaigns
+from anubis.service.fleet_cache import Snapshot
+from anubis.service.metrics import Gauges
 from anubis.store.history import History
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from anubis.core.lifecycle.actions import Stage
-from anubis.core.lifecycle.chores import Chore, ChoreEnd, ChoreRecord
-from anubis.core.lifecycle.commands import Cordon, Mode
-from anubis.core.lifecycle.policy import KeepingPolicy, RiskChore, SweepChore
-from anubis.core.past.events import JobStalled, Notice
-from anubis.core.past.status import Job
-from anubis.operations.upkeep import Upkeep, upkeep_of
+from anubis.core.history.events import JobStalled, Notice
+from anubis.core.history.status import Job
+from anubis.core.keep.actions import Stage
+from anubis.core.keep.chores import Chore, ChoreEnd, ChoreRecord
+from anubis.core.keep.commands import Cordon, Mode
+from anubis.core.keep.policy import KeepingPolicy, RiskChore, SweepChore
+from anubis.operations.keeper_health import Upkeep, upkeep_of
 from anubis.store.history import History
 from anubis.store.keeping import KeptBy
 

@@ -10,11 +10,11 @@ from anubis.cli.terminal import Terminal
 from anubis.core.errors import Stopped, UsageError
 from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
-from anubis.operations.foreseeing import foresee, train_risk
-from anubis.operations.importing import import_incidents
-from anubis.operations.past import forget_import, imports, recall, timeline
-from anubis.operations.simulating import simulate
-from anubis.operations.surveying import inspect_fabric
+from anubis.operations.history import forget_import, imports, recall, timeline
+from anubis.operations.import_ import import_incidents
+from anubis.operations.risk import foresee, train_risk
+from anubis.operations.simulate import simulate
+from anubis.operations.topology import inspect_fabric
 from tests.edges.test_simulate import SCENARIO
 
 DAY_S = 86_400

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.lifecycle.events import SeenNode
-from anubis.executors.doorbell import Doorbell
-from anubis.executors.errands import CommandErrand
-from anubis.executors.ray_node import ring
-from anubis.executors.starting import RayStart
-from anubis.operations import reaching, visiting
-from anubis.operations.visiting import NodeFacts
+from anubis.core.keep.events import SeenNode
+from anubis.operations import doctor_nodes, node_access
+from anubis.operations.doctor_nodes import NodeFacts
+from anubis.reach.executors.callback import Doorbell
+from anubis.reach.executors.ray_node import ring
+from anubis.reach.executors.remote_commands import CommandErrand
+from anubis.reach.executors.start_settings import RayStart
 from tests.edges.desk import Desk, Done
 from tests.edges.ssh_hosts import SshBed, why_no_ssh
 from tests.patience import eventually
@@ -67,8 +67,8 @@ BETWEEN = (999.0, 1001.0)
     ],
 )
 def test_each_lack_has_a_sentence_and_a_cure(change, what, found, advice):
-    assert not [*visiting.lacks(GOOD, BY_SSH, BETWEEN)]
-    (lack,) = visiting.lacks(replace(GOOD, **change), BY_SSH, BETWEEN)
+    assert not [*doctor_nodes.lacks(GOOD, BY_SSH, BETWEEN)]
+    (lack,) = doctor_nodes.lacks(replace(GOOD, **change), BY_SSH, BETWEEN)
     assert lack.what == what
     assert found in lack.found
     assert advice in lack.advice
@@ -83,7 +83,7 @@ def test_each_lack_has_a_sentence_and_a_cure(change, what, found, advice):
     ],
 )
 def test_what_stands_in_nobodys_way_is_no_lack(change):
-    assert not [*visiting.lacks(replace(GOOD, **change), BY_SSH, BETWEEN)]
+    assert not [*doctor_nodes.lacks(replace(GOOD, **change), BY_SSH, BETWEEN)]
 
 
 def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
@@ -97,7 +97,7 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
         tell = ["sh", "-c", 'printf %s "$0" >&2; exit 1', words]
         errand = CommandErrand(tell, {}, tmp_path / str(number))
         assert eventually(lambda errand=errand: errand.has_ended)
-        (lack,) = visiting.check(by_slurm, "n1", errand, BETWEEN).lacks
+        (lack,) = doctor_nodes.check(by_slurm, "n1", errand, BETWEEN).lacks
         assert lack.found == f'"{words}"'
         assert advice in lack.advice
         errand.close(0)
@@ -115,12 +115,12 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
     ],
 )
 def test_ssh_goes_past_slurm_only_where_slurm_lets_nobody_work(node, is_nobodys):
-    assert reaching.is_drained(node) == is_nobodys
+    assert node_access.is_drained(node) == is_nobodys
 
 
 def test_without_a_range_no_ports_are_counted():
     without = replace(BY_SSH, ports="")
-    assert not [*visiting.lacks(replace(GOOD, free_ports=0), without, BETWEEN)]
+    assert not [*doctor_nodes.lacks(replace(GOOD, free_ports=0), without, BETWEEN)]
 
 
 def test_who_rings_is_called_back_and_who_has_no_password_is_not(monkeypatch):

@@ -10,10 +10,10 @@ import pytest
 import anubis
 from anubis.cli import main
 from anubis.core.errors import UsageError, WatchError
-from anubis.core.watching.telemetry import Side, Telemetry, WatchedMetric
-from anubis.telemetry.config import ORDER
-from anubis.telemetry.recorded import write_recording
-from anubis.watch import files, training
+from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
+from anubis.models.watch import files, training
+from anubis.readers.telemetry.config import ORDER
+from anubis.readers.telemetry.recorded import write_recording
 
 CPU = WatchedMetric(name="cpu_use", unit="%", low=0, high=100, fault=Side.LOW)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anubis.core.watching.denoiser import Denoiser, Lstm
-from anubis.core.watching.model import Thresholds, WatchModel, WatchOrigin
-from anubis.telemetry.recorded import write_recording
-from anubis.watch import files
+from anubis.core.watch.denoiser import Denoiser, Lstm
+from anubis.core.watch.model import Thresholds, WatchModel, WatchOrigin
+from anubis.models.watch import files
+from anubis.readers.telemetry.recorded import write_recording
 from tests.core.watched import healthy
 from tests.edges.desk import NO_VERDICT, Desk
 

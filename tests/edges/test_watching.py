@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from anubis import config
-from anubis.core.watching.rounds import KeptLook
-from anubis.operations.watching import JobMemory, Watching, look_at, look_at_job
-from anubis.service import gauges
-from anubis.telemetry.pulled import PulledTelemetry
+from anubis.config import configs
+from anubis.core.watch.rounds import KeptLook
+from anubis.operations.watch_rounds import JobMemory, Watching, look_at, look_at_job
+from anubis.readers.telemetry.pulled import PulledTelemetry
+from anubis.service import metrics
 from tests.core.watched import CPU, PFC, START, StandIn, healthy
 
-CATEGORIES = config.watching("default").categories
+CATEGORIES = configs.watching("default").categories
 
 
 class Planted:
@@ -100,15 +100,15 @@ def test_where_more_than_an_hour_is_known_the_rule_of_ten_minutes_looks_as_well(
 def test_a_pull_that_is_too_short_for_the_interval_is_refused_when_the_file_is_read(tmp_path):
     file = tmp_path / "site.yaml"
     file.write_text("pull_s: 600\ninterval_s: 480\n")
-    with pytest.raises(config.ConfigError, match="pull at least 720 s"):
-        config.watching(str(file))
+    with pytest.raises(configs.ConfigError, match="pull at least 720 s"):
+        configs.watching(str(file))
 
 
 def test_a_kind_of_fault_that_does_not_exist_is_refused(tmp_path):
     file = tmp_path / "site.yaml"
     file.write_text("categories: {ecx: gpu}\n")
-    with pytest.raises(config.ConfigError, match='has "ecx", expected kinds of faults: ecc'):
-        config.watching(str(file))
+    with pytest.raises(configs.ConfigError, match='has "ecx", expected kinds of faults: ecc'):
+        configs.watching(str(file))
 
 
 def test_figures_tell_how_many_running_jobs_are_watched_and_how_old_the_oldest_look_is():
@@ -120,7 +120,7 @@ def test_figures_tell_how_many_running_jobs_are_watched_and_how_old_the_oldest_l
     clusters = {"prod": SimpleNamespace(looks=looks), "unwatched": SimpleNamespace(looks=())}
     figures = {
         family.name: {sample.labels["cluster"]: sample.value for sample in family.samples}
-        for family in gauges._looks(SimpleNamespace(clusters=clusters))
+        for family in metrics._looks(SimpleNamespace(clusters=clusters))
     }
     assert figures == {
         "anubis_watched_jobs": {"prod": 2},

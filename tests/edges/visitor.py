@@ -7,16 +7,16 @@ import asyncio
 import httpx
 
 from anubis.service.app import application
-from anubis.service.asker import Asker, OpenHistory
 from anubis.service.audit import AuditTrail
-from anubis.service.board import Board
-from anubis.service.gates import Gates
-from anubis.service.gauges import Gauges
-from anubis.service.house import House
-from anubis.service.overviews import Overviews, Question
-from anubis.service.settings import ServiceSettings
-from anubis.service.starting import StartedTests
-from anubis.service.turns import Turns
+from anubis.service.child_processes import StartedTests
+from anubis.service.fleet_cache import Board
+from anubis.service.gate import Gates
+from anubis.service.keeper_turns import Turns
+from anubis.service.metrics import Gauges
+from anubis.service.requester import Asker, OpenHistory
+from anubis.service.service_settings import ServiceSettings
+from anubis.service.shared import House
+from anubis.service.slow_pages import Overviews, Question
 from tests.edges.desk import check_line
 
 

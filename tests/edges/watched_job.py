@@ -22,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from urllib.request import ProxyHandler, build_opener
 
-from anubis.telemetry.agents import Agents
-from anubis.telemetry.config import AgentSettings, shipped_settings
-from anubis.telemetry.pulled import PulledTelemetry
+from anubis.readers.telemetry.agents import Agents
+from anubis.readers.telemetry.config import AgentSettings, shipped_settings
+from anubis.readers.telemetry.pulled import PulledTelemetry
 from tests.edges.bed import REPOSITORY, Bed
 from tests.patience import LIMIT_S
 

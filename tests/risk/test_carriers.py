@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from anubis.core.past.status import Statuses
-from anubis.risk.carriers import carriers, things_of
+from anubis.core.history.status import Statuses
+from anubis.models.risk.contributions import carriers, things_of
 
 COVARIATES = ("up_h", "total_up_h", "incidents", "incidents:gpu", "mtbi_h:gpu", "rack_rate")
 

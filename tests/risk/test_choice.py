@@ -5,22 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.past.logbook import OF_TRAITS, Logbook
-from anubis.core.past.status import Incident, Spells, Statuses, Watch
-from anubis.core.past.traits import NodeTraits
-from anubis.risk import evidence
-from anubis.risk.baselines import Exponential
-from anubis.risk.choice import best
-from anubis.risk.cox import Cox
-from anubis.risk.evaluation import Evaluation, evaluate
-from anubis.risk.evidence import EDGES_H, log_likelihood, spoken_for
-from anubis.risk.learning import choose, spells_of
-from anubis.risk.misplaced import misplaced
-from anubis.risk.model import forecast
-from anubis.risk.models import MODELS
-from anubis.risk.splits import DECIDING, split
-from anubis.risk.worth import worth_learning
-from anubis.study.spells import KnownHazard, spells
+from anubis.core.history.logbook import OF_TRAITS, Logbook
+from anubis.core.history.status import Incident, Spells, Statuses, Watch
+from anubis.core.history.traits import NodeTraits
+from anubis.lab.study.spells import KnownHazard, spells
+from anubis.models.risk import evidence
+from anubis.models.risk.baselines import Exponential
+from anubis.models.risk.choice import best
+from anubis.models.risk.covariates import worth_learning
+from anubis.models.risk.cox import Cox
+from anubis.models.risk.evaluation import Evaluation, evaluate
+from anubis.models.risk.evidence import EDGES_H, log_likelihood, spoken_for
+from anubis.models.risk.learning import choose, spells_of
+from anubis.models.risk.model import forecast
+from anubis.models.risk.models import MODELS
+from anubis.models.risk.ranking_check import misplaced
+from anubis.models.risk.splits import DECIDING, split
 
 DAY_S = 86_400.0
 DAYS = 700

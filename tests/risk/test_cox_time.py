@@ -13,15 +13,15 @@ from pycox.models import CoxTime as Pycox
 from pycox.models.cox_time import MLPVanillaCoxTime
 
 from anubis.core.errors import RiskError
-from anubis.core.past.status import Spells, Statuses
-from anubis.risk import training
-from anubis.risk.cox_time import CoxTime
-from anubis.risk.determinism import alone
-from anubis.risk.evaluation import score
-from anubis.risk.model import learnable
-from anubis.risk.scale import Scale
-from anubis.risk.splits import apart, take
-from anubis.study.spells import NO_SIGNAL, KnownHazard, spells
+from anubis.core.history.status import Spells, Statuses
+from anubis.lab.study.spells import NO_SIGNAL, KnownHazard, spells
+from anubis.models.risk import training
+from anubis.models.risk.cox_time import CoxTime
+from anubis.models.risk.determinism import alone
+from anubis.models.risk.evaluation import score
+from anubis.models.risk.model import learnable
+from anubis.models.risk.scale import Scale
+from anubis.models.risk.splits import apart, take
 
 
 def published(file: Path) -> Spells:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.risk import evaluation, splits
-from anubis.risk.choice import best
-from anubis.risk.cox import Cox
-from anubis.risk.evaluation import Evaluation, evaluate
-from anubis.risk.models import MODELS
-from anubis.risk.splits import at_time, split, take
-from anubis.study.spells import NO_SIGNAL, KnownHazard, spells
+from anubis.lab.study.spells import NO_SIGNAL, KnownHazard, spells
+from anubis.models.risk import evaluation, splits
+from anubis.models.risk.choice import best
+from anubis.models.risk.cox import Cox
+from anubis.models.risk.evaluation import Evaluation, evaluate
+from anubis.models.risk.models import MODELS
+from anubis.models.risk.splits import at_time, split, take
 
 QUICK = MODELS[:-1]  # all but the network
 

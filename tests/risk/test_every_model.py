@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.core.past.status import Spells, Statuses
-from anubis.risk.baselines import Constant
-from anubis.risk.forecast import HOURS
-from anubis.risk.model import forecast
-from anubis.risk.models import MODELS
-from anubis.risk.splits import take
-from anubis.study.spells import KnownHazard, spells
+from anubis.core.history.status import Spells, Statuses
+from anubis.lab.study.spells import KnownHazard, spells
+from anubis.models.risk.baselines import Constant
+from anubis.models.risk.forecast import HOURS
+from anubis.models.risk.model import forecast
+from anubis.models.risk.models import MODELS
+from anubis.models.risk.splits import take
 
 SPELLS = spells(KnownHazard(), nodes=60, seed=3, watched_h=4000)
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from anubis.risk.forecast import HOURS, Forecast
+from anubis.models.risk.forecast import HOURS, Forecast
 
 
 def constant(rate):

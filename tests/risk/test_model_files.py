@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.risk import files, trained
-from anubis.risk.evaluation import evaluate
-from anubis.risk.forecast import HOURS
-from anubis.risk.models import MODELS
-from anubis.study.spells import KnownHazard, spells
+from anubis.lab.study.spells import KnownHazard, spells
+from anubis.models.risk import files, trained
+from anubis.models.risk.evaluation import evaluate
+from anubis.models.risk.forecast import HOURS
+from anubis.models.risk.models import MODELS
 
 SPELLS = spells(KnownHazard(), nodes=60, seed=3, watched_h=4000)
 ORIGIN = files.provenance(SPELLS, seed=5, choice="because")
@@ -68,10 +68,10 @@ def test_scores_are_kept_with_the_model(tmp_path):
 
 def test_loading_and_asking_a_network_needs_neither_torch_nor_what_compared_it(network):
     script = (
-        "import sys, numpy as np; from pathlib import Path; from anubis.risk import files;"
-        "from anubis.risk.model import forecast; model, _ = files.load(Path(sys.argv[1]));"
+        "import sys, numpy as np; from pathlib import Path; from anubis.models.risk import files;"
+        "from anubis.models.risk.model import forecast; model, _ = files.load(Path(sys.argv[1]));"
         "forecast(model, files._nothing(model.covariates)).expected_h();"
-        "heavy = {'torch', 'pycox', 'pandas', 'numba', 'scipy', 'anubis.risk.evaluation'};"
+        "heavy = {'torch', 'pycox', 'pandas', 'numba', 'scipy', 'anubis.models.risk.evaluation'};"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script, str(network)], check=True)

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 import scipy.integrate
 
-from anubis.risk import scores
-from anubis.risk.forecast import HOURS, Forecast
-from anubis.risk.survival import kaplan_meier, life_table
+from anubis.models.risk import scores
+from anubis.models.risk.forecast import HOURS, Forecast
+from anubis.models.risk.survival import kaplan_meier, life_table
 
 
 def drawn(rows, seed=0):

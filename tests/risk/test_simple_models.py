@@ -8,15 +8,15 @@ from scipy.stats import weibull_min
 from statsmodels.duration.hazard_regression import PHReg
 from statsmodels.duration.survfunc import SurvfuncRight
 
-from anubis.core.past.status import Spells, Statuses
-from anubis.risk.baselines import (
+from anubis.core.history.status import Spells, Statuses
+from anubis.models.risk.baselines import (
     Exponential,
     ExponentialPerCount,
     ExponentialPerHour,
     KaplanMeier,
     Weibull,
 )
-from anubis.risk.cox import Cox
+from anubis.models.risk.cox import Cox
 
 
 def made(duration_h, observed, values=None, covariates=("incidents",)) -> Spells:

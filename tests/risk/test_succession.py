@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from anubis.core.past.logbook import Logbook
-from anubis.core.past.status import Incident, Watch
-from anubis.risk.baselines import Exponential
-from anubis.risk.cox import Cox
-from anubis.risk.learning import spells_of
-from anubis.risk.splits import at_time
-from anubis.risk.succession import judge_successor
+from anubis.core.history.logbook import Logbook
+from anubis.core.history.status import Incident, Watch
+from anubis.models.risk.baselines import Exponential
+from anubis.models.risk.cox import Cox
+from anubis.models.risk.learning import spells_of
+from anubis.models.risk.replacement import judge_successor
+from anubis.models.risk.splits import at_time
 
 DAY_S = 86_400.0
 NOW = 500 * DAY_S

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import WatchError
-from anubis.core.watching.model import Thresholds
-from anubis.core.watching.settings import WatchSettings
-from anubis.core.watching.telemetry import Side, Telemetry, WatchedMetric
-from anubis.watch import files, training
-from anubis.watch.learning import FaultyJob, completed, learn, windows_of
-from anubis.watch.lessons import FIRST_FAULTY, MadeLessons, RecordedLessons
+from anubis.core.watch.model import Thresholds
+from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
+from anubis.core.watch.watch_settings import WatchSettings
+from anubis.models.watch import files, training
+from anubis.models.watch.learning import FaultyJob, completed, learn, windows_of
+from anubis.models.watch.lessons import FIRST_FAULTY, MadeLessons, RecordedLessons
 
 FACTS = {
     name: WatchedMetric(name=name, unit="%", low=0, high=100, fault=Side.LOW)

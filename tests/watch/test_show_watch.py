@@ -6,7 +6,7 @@ import runpy
 
 import pytest
 
-from anubis.simulation.jobs import HEALTHY, generate
+from anubis.lab.simulation.jobs import HEALTHY, generate
 from tests.conftest import ROOT
 
 

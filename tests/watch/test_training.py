@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from anubis.core.errors import WatchError
-from anubis.core.watching.denoiser import BLOCK
-from anubis.risk.determinism import alone
-from anubis.watch import training
-from anubis.watch.training import LstmVae, denoiser_of, train
+from anubis.core.watch.denoiser import BLOCK
+from anubis.models.risk.determinism import alone
+from anubis.models.watch import training
+from anubis.models.watch.training import LstmVae, denoiser_of, train
 
 
 def windows_of_steps(count=600, seed=0):

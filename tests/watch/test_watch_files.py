@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis import criteria_files
+from anubis.config import criteria_files
 from anubis.core.errors import WatchError
-from anubis.core.watching.denoiser import Denoiser, Lstm
-from anubis.core.watching.model import Fit, Thresholds, WatchModel, WatchOrigin
-from anubis.watch import files
+from anubis.core.watch.denoiser import Denoiser, Lstm
+from anubis.core.watch.model import Fit, Thresholds, WatchModel, WatchOrigin
+from anubis.models.watch import files
 
 
 def random_denoiser(seed=0, units=4):

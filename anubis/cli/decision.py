@@ -1,0 +1,42 @@
+"""A decision on stdout: at a glance, or with all its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from anubis.cli import answer
+from anubis.core.select.decision import Decision
+from anubis.report import decision as reports
+from anubis.text.wording import called
+
+if TYPE_CHECKING:
+    from anubis.report.view import CampaignView
+
+
+def show(decision: Decision, *, as_json: bool, why: bool) -> None:
+    if as_json:
+        print(reports.line(decision))
+    elif why:
+        print(next(reports.brief(decision)))
+        show_reasons(decision)
+    else:
+        answer.write_brief(reports.brief(decision))
+
+
+def show_owing(owing: Mapping[str, str]) -> None:
+    """Nodes that no test of this suite and budget lets answer."""
+    node, why = next(iter(owing.items()))
+    more = f"; also {called([*owing][1:])}" if len(owing) > 1 else ""
+    answer.write_paragraph(f"unknown still: {node}: {why}{more}")
+
+
+def show_reasons(decision: Decision, view: CampaignView | None = None) -> None:
+    """And what the campaign measured that carried it out."""
+    print()
+    answer.write_paragraph(reports.paragraph(decision))
+    if view:
+        from anubis.cli import showing
+
+        print()
+        showing.campaign(view, as_json=False)

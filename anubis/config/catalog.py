@@ -1,0 +1,459 @@
+"""The benchmark programs of a folder, as they describe themselves, and the documents they write.
+
+A benchmark is any `*.py` or executable file in the folder that does not begin with an underscore.
+`anubis` never imports one: it asks `--describe`, and a JSON document is the only bond.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from errno import ENOEXEC
+from pathlib import Path
+
+import numpy as np
+
+from anubis.config import descriptions
+from anubis.core.errors import CatalogError, ContractError, UsageError, did_you_mean
+from anubis.core.records import BenchmarkSpec, ParameterValue, Readings, Result, Series
+from anubis.core.text import one_line, storable
+from anubis.reach.executors.guardian import with_library
+from anubis.reach.executors.start_settings import LEFT_NOTHING, Program
+from anubis.text import places
+from anubis.text.files import json_value
+from anubis.text.reading import read
+
+DESCRIBE_SCHEMA = "anubis.describe/1"
+RESULT_SCHEMA = "anubis.result/1"
+DESCRIBE_LIMIT_S = 30
+MOST_SERIES = 10_000
+MOST_FACTS = 40_000  # in an environment: of eight GPUs, their state during each of 100 metrics
+DEEPEST_FACT = 8
+LONGEST_TEXT = 1000
+LONGEST_FACT = 16_384  # characters of a text in an environment, of which nothing is judged
+MOST_TEXT = 4 << 20  # characters of all of them
+MOST_SAMPLES = 1_000_000  # of all series
+MOST_BITS = 64
+LATEST_S = 1e11  # since 1970
+LONGEST_S = 1e9
+QUOTED = 60  # characters of what was found
+NOT_PROGRAMS = {"contract.py", "__init__.py"}
+
+DESCRIBE_EACH = """
+import contextlib, io, json, os, runpy, sys
+
+files, texts = sys.argv[1:], []
+sys.path[0] = os.path.dirname(files[0])
+for file in files:
+    sys.argv, failed = [file, "--describe"], None
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        try:
+            runpy.run_path(file, run_name="__main__")
+        except SystemExit as end:
+            failed = end.code
+        except Exception as error:
+            failed = error
+    texts.append("" if failed else text.getvalue())
+print(json.dumps(texts))
+"""
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """What can be run: each benchmark's description and its program."""
+
+    specs: Mapping[str, BenchmarkSpec]
+    programs: Mapping[tuple[str, str], Program]
+    folders: tuple[Path, ...]
+
+
+def load(folders: Iterable[Path], required: Collection[str] | None = None) -> Catalog:
+    """Ask every program to describe itself; a broken one is an error that names it.
+
+    If a file is there for each required benchmark, only those are asked: a program has the name of
+    its file.
+    """
+    catalog, broken = load_what_works(folders, required)
+    if broken:
+        raise broken[0]
+    return catalog
+
+
+def load_what_works(
+    folders: Iterable[Path], required: Collection[str] | None = None
+) -> tuple[Catalog, list[CatalogError]]:
+    """The same, and what is wrong with each program that is left out."""
+    folders = tuple(folder.absolute() for folder in folders)
+    files = [file for folder in folders for file in programs_in(folder)]
+    if required is not None and set(required) <= {file.stem for file in files}:
+        files = [file for file in files if file.stem in required]
+    shipped = _shipped()
+    specs: dict[str, BenchmarkSpec] = {}
+    programs: dict[tuple[str, str], Program] = {}
+    broken: list[CatalogError] = []
+    for file, spec in zip(files, describe_all(files), strict=True):
+        if isinstance(spec, CatalogError):
+            broken.append(spec)
+            continue
+        if spec.name in specs:
+            first = programs[spec.name, specs[spec.name].version].file
+            same_name = (
+                f'benchmark "{spec.name}" exists twice, as "{first}" and as "{file}": rename one'
+            )
+            broken.append(CatalogError(same_name))
+            continue
+        specs[spec.name] = spec
+        library = shipped if file.parent != shipped else None
+        programs[spec.name, spec.version] = Program(file=file, spec=spec, library=library)
+    return Catalog(specs, programs, folders), broken
+
+
+def _shipped() -> Path:
+    return places.shipped("benchmarks").absolute()
+
+
+def folders(more: Iterable[Path] = ()) -> tuple[Path, ...]:
+    """The shipped benchmarks, and the user's."""
+    return (places.shipped("benchmarks"), *more)
+
+
+def find(name: str, catalog: Catalog) -> Program:
+    if name not in catalog.specs:
+        raise UsageError(f'no benchmark "{name}"; {did_you_mean(name, catalog.specs)}')
+    return catalog.programs[name, catalog.specs[name].version]
+
+
+def programs_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise CatalogError(f'benchmark folder "{folder}" does not exist')
+    return [
+        file
+        for file in sorted(folder.iterdir())
+        if file.is_file()
+        and not file.name.startswith(("_", "."))
+        and file.name not in NOT_PROGRAMS
+        and (file.suffix == ".py" or os.access(file, os.X_OK))
+    ]
+
+
+def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
+    """The shipped programs answer from one process, in a tenth of the time, and are not asked again
+    until one of their files changes.
+
+    Any other program, and one that does not answer there, runs alone, so that errors stay its own.
+    """
+    shipped = _shipped()
+    texts = _described([f for f in files if f.parent == shipped and f.suffix == ".py"], shipped)
+
+    def spec(file: Path) -> BenchmarkSpec | CatalogError:
+        try:
+            return parse_description(texts[file], file) if texts.get(file) else describe(file)
+        except CatalogError as error:
+            return error
+
+    if len(texts) == len(files):  # nobody is asked
+        return list(map(spec, files))
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return list(pool.map(spec, files))
+
+
+def _described(files: Sequence[Path], folder: Path) -> dict[Path, str]:
+    """What is known of these programs of the folder, or what they print when they are asked."""
+    digest = descriptions.digest_of(folder)  # before they are asked: they may change meanwhile
+    texts = descriptions.kept(digest)
+    unknown = [file for file in files if file.name not in texts]
+    if len(unknown) > 1:
+        answers = zip(unknown, _describe_together(unknown), strict=False)
+        texts |= {file.name: text for file, text in answers if text}
+        descriptions.keep(digest, texts)
+    return {file: texts[file.name] for file in files if file.name in texts}
+
+
+def _describe_together(files: Sequence[Path]) -> list[str]:
+    """What programs of one folder print, run one after the other by one interpreter."""
+    command = [sys.executable, "-c", DESCRIBE_EACH, *map(str, files)]
+    try:
+        process = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DESCRIBE_LIMIT_S
+        )
+        texts: list[str] = json.loads(process.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return []
+    return texts
+
+
+def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:
+    command = [sys.executable, str(file)] if file.suffix == ".py" else [str(file)]
+    try:
+        program = subprocess.Popen(
+            [*command, "--describe"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            env=with_library(os.environ, str(_shipped())),
+            start_new_session=True,  # so that what it starts can be ended with it
+        )
+    except OSError as error:
+        hint = "; its first line must name its interpreter" if error.errno == ENOEXEC else ""
+        raise CatalogError(
+            f'"{file}" --describe could not be run: {error.strerror}{hint}'
+        ) from None
+    with program:
+        try:
+            stdout, stderr = program.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGKILL)
+            raise CatalogError(
+                f'"{file}" --describe gave no answer within {limit_s:g} s: '
+                "it must answer before it loads or measures anything"
+            ) from None
+    if program.returncode != 0:
+        last = stderr.strip().splitlines()[-1:] or ["nothing on stderr"]
+        raise CatalogError(f'"{file}" --describe ended with {program.returncode}: {last[0]}')
+    return parse_description(stdout, file)
+
+
+def parse_description(text: str, file: Path) -> BenchmarkSpec:
+    where = f'"{file}" --describe'
+    try:
+        document = json_value(text)
+    except ValueError as error:
+        raise CatalogError(f"{where}: not a JSON document: {error}") from None
+    if not isinstance(document, dict) or document.pop("schema", None) != DESCRIBE_SCHEMA:
+        raise CatalogError(f'{where}: expected a table with "schema": "{DESCRIBE_SCHEMA}"')
+    spec = read(document, BenchmarkSpec, where, CatalogError)
+    if spec.name != file.stem:
+        raise CatalogError(f'{where}: its name is "{spec.name}", its file "{file.name}"')
+    return spec
+
+
+def parse_result(
+    text: str, spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None = None
+) -> Result:
+    """The document of one execution; an error names what breaks the contract. `ordered`: the
+    parameters that the program was given, where they are known: the others have their defaults."""
+    try:
+        document = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_table_of_unique_keys
+        )
+    except (ValueError, RecursionError) as error:
+        end = text.strip()[-40:]
+        raise ContractError(f'not one JSON document ({error}); it ends "{end}"') from None
+    if not isinstance(document, dict):
+        raise ContractError(f"expected a JSON table, found {type(document).__name__}")
+    return _result(document, spec, ordered)
+
+
+def _table_of_unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Of a key written twice one reader takes the first value, and another the last."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ContractError(f"the key {_quoted(twice)} is written twice in one table")
+    return table
+
+
+def _result(
+    document: dict[str, object], spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None
+) -> Result:
+    _expect(document, "schema", RESULT_SCHEMA)
+    _expect(document, "benchmark", spec.name)
+    _expect(document, "version", spec.version)
+    _check_parameters(document.get("parameters", {}), spec, ordered)
+    _check_seconds(document, "started_at", LATEST_S)
+    _check_seconds(document, "duration_s", LONGEST_S)
+    environment = _environment(document)
+    if spec.settings:
+        _check_settings(environment.get("settings", {}), spec)
+    series = document.get("series")
+    if document.get("not_applicable"):
+        if series:
+            raise ContractError('it has "series" and is "not_applicable": expected one of them')
+        return Result(environment=environment, not_applicable=_text(document, "not_applicable"))
+    if not isinstance(series, list) or not series:
+        raise ContractError('"series" is empty: nothing was measured')
+    if len(series) > MOST_SERIES:
+        raise ContractError(
+            f'"series" has {len(series):,} entries, expected at most {MOST_SERIES:,}'
+        )
+    series_read = tuple(_series(entry, spec) for entry in series)
+    names = [(one_series.metric, one_series.device) for one_series in series_read]
+    if len(set(names)) < len(names):
+        raise ContractError("a metric is listed twice for one device")
+    samples = sum(len(one_series.samples) for one_series in series_read)
+    if samples > MOST_SAMPLES:
+        raise ContractError(f"it has {samples:,} samples, expected at most {MOST_SAMPLES:,}")
+    return Result(series=Readings.of(series_read), environment=environment)
+
+
+def _check_parameters(
+    stated: object, spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None
+) -> None:
+    """They decide by which criteria its numbers are judged."""
+    if not isinstance(stated, dict):
+        raise ContractError('"parameters" is not a table')
+    defaults = {parameter.name: parameter.default for parameter in spec.parameters}
+    for name, value in stated.items():
+        if name not in defaults:
+            raise ContractError(f"parameter {_quoted(name)} is not one that {spec.name} declares")
+        if ordered is not None and not _is_same(value, meant := {**defaults, **ordered}[name]):
+            raise ContractError(
+                f"it was measured with {name} {_spelled(value)}, ordered was {_spelled(meant)}"
+            )
+
+
+def _spelled(value: object) -> str:
+    """As JSON, which tells a number from its digits."""
+    return one_line(json.dumps(value, ensure_ascii=False, default=str))[:QUOTED]
+
+
+def _is_same(stated: object, ordered: ParameterValue) -> bool:
+    """An order of 1 is 1.0 for a program that takes a float, and no truth value."""
+    is_truth = isinstance(stated, bool), isinstance(ordered, bool)
+    return is_truth[0] == is_truth[1] and stated == ordered
+
+
+def _check_seconds(document: dict[str, object], key: str, highest: float) -> None:
+    value = document.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= highest:
+        raise ContractError(
+            f'"{key}" is {_quoted(value)}: expected seconds, at least 0 and at most {highest:g}'
+        )
+
+
+def _environment(document: dict[str, object]) -> dict[str, object]:
+    environment = document.get("environment", {})
+    if not isinstance(environment, dict):
+        raise ContractError('"environment" is not a table')
+    room, letters = MOST_FACTS, 0
+    pending: list[tuple[object, int]] = [(environment, 0)]
+    while pending:
+        value, depth = pending.pop()
+        room -= 1
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ContractError('"environment" has a number that is too large: expected finite')
+        if isinstance(value, dict | list):
+            inside = value.values() if isinstance(value, dict) else value
+            pending += [(item, depth + 1) for item in inside]
+        letters += _letters_in(value)
+        if depth > DEEPEST_FACT or len(pending) > room or letters > MOST_TEXT:
+            raise ContractError(
+                f'"environment" is too large: expected at most {MOST_FACTS:,} facts'
+                f" of {MOST_TEXT:,} characters, nested no deeper than {DEEPEST_FACT}"
+            )
+    for name in LEFT_NOTHING & environment.keys():
+        _check_reasons(environment[name], name)
+    facts: dict[str, object] = json.loads(storable(json.dumps(environment, ensure_ascii=False)))
+    return facts
+
+
+def _letters_in(value: object) -> int:
+    """Of a text, of a table's keys, or of a whole number."""
+    texts = value if isinstance(value, dict) else [value] if isinstance(value, str) else []
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise ContractError(f'"environment" has a number of more than {MOST_BITS} bits')
+    for text in texts:
+        if len(text) > LONGEST_FACT:
+            raise ContractError(
+                f'"environment" has a text of {len(text):,} characters, expected at most'
+                f" {LONGEST_FACT:,}"
+            )
+    return sum(map(len, texts))
+
+
+def _check_reasons(reasons: object, name: str) -> None:
+    """Of devices, in text that may go where reasons go."""
+    if not isinstance(reasons, dict) or not reasons:
+        raise ContractError(f'"{name}" must be a table of devices, each with its reason')
+    for device, reason in reasons.items():
+        if not (isinstance(reason, str) and reason.isprintable() and device.isprintable()):
+            raise ContractError(f'"{name}" has {reason!a:.80} of {device!a:.40}: expected text')
+
+
+def _check_settings(settings: object, spec: BenchmarkSpec) -> None:
+    """Facts as text, by their declared names and by device."""
+    if not isinstance(settings, dict):
+        raise ContractError('"settings" must be a table of names, each with a table of devices')
+    declared = {setting.name for setting in spec.settings}
+    for name, of_devices in settings.items():
+        if name not in declared:
+            raise ContractError(f"setting {name!a:.60} is not one that {spec.name} declares")
+        if not isinstance(of_devices, dict):
+            raise ContractError(f'"settings" has {name} without a table of devices')
+        for device, text in of_devices.items():
+            if not (isinstance(text, str) and text and text.isprintable() and device.isprintable()):
+                raise ContractError(
+                    f"setting {name} of {device!a:.40} is {_quoted(text)}: expected printable text"
+                )
+            if len(text) > LONGEST_TEXT:
+                raise ContractError(
+                    f"setting {name} of {device!a:.40} is longer than {LONGEST_TEXT:,} characters"
+                )
+
+
+def _series(document: object, spec: BenchmarkSpec) -> Series:
+    if not isinstance(document, dict):
+        raise ContractError('every entry of "series" must be a table')
+    metric, device = _text(document, "metric"), _text(document, "device")
+    declared = spec.metric(metric)
+    if declared is None:
+        raise ContractError(f'metric "{metric}" is not one that {spec.name} declares')
+    for key in ("unit", "direction"):
+        if document.get(key, getattr(declared, key)) != getattr(declared, key):
+            raise ContractError(
+                f'"{metric}" has the {key} {_quoted(document[key])}, {spec.name} declares'
+                f' "{getattr(declared, key)}"'
+            )
+    if spec.needs.gpu and device.partition(":")[0] == "cpu":
+        raise ContractError(f'"{metric}" is of {device}, and {spec.name} measures GPUs')
+    values = document.get("samples")
+    if not device or not isinstance(values, list) or not values:
+        raise ContractError(f'"{metric}" needs a device and at least one sample')
+    may_be_0 = declared.judged_by == "limit"
+    for value in values:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not (0 < value <= sys.float_info.max or (may_be_0 and value == 0)):
+            expected = "a number of 0 or more" if may_be_0 else "a positive number"
+            raise ContractError(
+                f'"{metric}" of {device} has the sample {_quoted(value)}: expected {expected}'
+            )
+    return Series(metric=metric, device=device, samples=np.array(values, dtype=np.float64))
+
+
+def _text(document: dict[str, object], key: str) -> str:
+    """Printable, because it goes into tables, databases and the reasons of a scheduler."""
+    value = document.get(key, "")
+    if not isinstance(value, str) or not value.isprintable() or len(value) > LONGEST_TEXT:
+        raise ContractError(
+            f'"{key}" is {_quoted(value)}: expected printable text of at most'
+            f" {LONGEST_TEXT:,} characters"
+        )
+    return value
+
+
+def _expect(document: dict[str, object], key: str, value: str) -> None:
+    if document.get(key) != value:
+        raise ContractError(f'"{key}" is {_quoted(document.get(key))}, expected "{value}"')
+
+
+def _quoted(value: object) -> str:
+    """What was found, as much of it as a sentence bears."""
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    text = f'"{value}"' if isinstance(value, str | int | float) else json.dumps(value)
+    return one_line(text if len(text) <= QUOTED else f"{text[:QUOTED]}…")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ContractError(f"{name} is not JSON: expected finite numbers only")

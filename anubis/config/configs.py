@@ -1,0 +1,578 @@
+"""configs/*.yaml into records: clusters, orchestrators, suites, policies, mappings, simulations.
+
+A name stands for the file of that name under configs/ (first the user's, then the shipped ones);
+anything with a slash or a suffix is a path. An unknown key is an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from anubis.core.errors import ConfigError, HostlistError, UnknownNameError, did_you_mean
+from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.records import (
+    ClusterIdentity,
+    Expectation,
+    Limit,
+    MetricAlpha,
+    Policy,
+    Remedy,
+    SelectionPolicy,
+    Suite,
+    SuiteEntry,
+    check_variables,
+)
+from anubis.core.text import one_line
+from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.reach.executors.machine import port_range
+from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart, StartSettings
+from anubis.reach.orchestrators.orchestrator_settings import (
+    ORCHESTRATORS,
+    KubernetesSettings,
+    OrchestratorSettings,
+)
+from anubis.text import hostlist, places
+from anubis.text.reading import Shape, kind_of, load_yaml, read
+
+if TYPE_CHECKING:  # what a gate need not load
+    from anubis.core.diagnose.classes import ErrorClasses
+    from anubis.core.diagnose.policy import DiagnosisPolicy
+    from anubis.core.watch.policy import WatchPolicy
+    from anubis.lab.study.scenario import Scenario
+    from anubis.readers.incidents.mapping import IncidentMapping
+    from anubis.readers.telemetry.config import TelemetrySettings
+
+SHOWN = 60  # letters of what was found
+PORTS_AT_LEAST = 50  # of a range that Ray shares with programs, on the driver's machine twice
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Nodes:
+    """What all clusters of real nodes may say of how programs are started there."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that every program finds in its environment, such as NCCL_IB_HCA. They come before
+    what the nodes themselves have."""
+    prefix: tuple[str, ...] = ()
+    """Words before each program's command, such as those that run it in a container. It must see
+    the folder of the programs there, and pass variables on."""
+    python: str = ""
+    """The Python that runs the programs, with torch. Default: the one that runs Anubis there."""
+    ports: str = ""
+    """Ports at which programs may meet and serve, as `20000-20999`. Default: any that are free."""
+    shared_gpus: bool = False
+    """Whether to measure although other processes are on a node's GPUs. Without it such a node is
+    left alone, and is unknown."""
+    orchestrator: OrchestratorSettings | None = None
+    """Who owns the nodes, so that nobody's work is disturbed: a name under configs/orchestrators/,
+    or what such a file says, as a table. Default: nobody but Anubis."""
+    keeping: str = ""
+    """By which policy the keeper keeps this cluster: a name under configs/keeping/, or a file
+    beside this one. Default: the one by which it was kept last, at first `default`."""
+
+    def __post_init__(self) -> None:
+        check_variables(self.env)
+        if self.ports:
+            port_range(self.ports)
+
+    @property
+    def settings(self) -> StartSettings:
+        return StartSettings(**{key.name: getattr(self, key.name) for key in fields(StartSettings)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCluster(_Nodes):
+    """This machine."""
+
+    executor: Literal["local"]
+    name: str = ""
+    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
+    are never taken for those of another. Default: the name of this machine."""
+    site: str = ""
+    """Where it stands, for the cover of reports."""
+    sku: str = ""
+    """A name for the kind of hardware: only nodes of the same kind are compared. Default: the name
+    of the GPU, or else of the processor."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_name(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayCluster(_Nodes):
+    """Every node of a Ray cluster, or those named."""
+
+    executor: Literal["ray"]
+    name: str = ""
+    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
+    are never taken for those of another. Default: the name of this file."""
+    site: str = ""
+    """Where it stands, for the cover of reports."""
+    address: str = ""
+    """`host:port` of the head, or `local`: Ray is started on this machine alone. Default:
+    `$RAY_ADDRESS`."""
+    start: Literal["ssh", "slurm", "kubernetes"] | None = None
+    """Where no Ray runs: `ssh`, `slurm` or `kubernetes` brings one up on just the nodes under test,
+    and takes it down again. It replaces `address` and `token`. Default: Ray runs already."""
+    start_options: tuple[str, ...] = ()
+    """More words for ssh (`[-F, /etc/anubis/ssh_config]`) or for srun (`[--partition=gpu,
+    --gres=gpu:8]`)."""
+    start_pod: PodSettings | None = None
+    """With `start: kubernetes`: the pod that runs on each node under test, as `{image: NAME}`."""
+    drained_by: tuple[str, ...] = ()
+    """With `start: slurm`, which starts no job on a drained node: what reaches those that have no
+    job any more, as `[ssh]` or `[ssh, -F, /etc/anubis/ssh_config]`. Default: they are absent."""
+    ray_python: str = ""
+    """The Python that has Ray on the nodes. Default: the path of the one that runs Anubis here; in
+    a pod `python3`."""
+    ray_prefix: tuple[str, ...] = ()
+    """Words before that Python, such as those that load a module or run a container."""
+    driver_address: str = ""
+    """The address at which the nodes reach this machine. Default: the one by which packets leave
+    for the first of them."""
+    token: str = ""
+    """The file with the token of a closed Ray, readable by its owner only. Default: the token that
+    Ray itself finds, in `$RAY_AUTH_TOKEN`, `$RAY_AUTH_TOKEN_PATH` or `~/.ray/auth_token`."""
+    nodes: str = ""
+    """Which nodes to use: a node list, or @file, beside this file. Default: all that Ray has; with
+    `start:`, all that the orchestrator shows and nobody keeps."""
+    sku: str = ""
+    """The kind of hardware, if all nodes are alike and their own names do not say enough."""
+    skus: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of hardware that nodes do not tell by themselves: a sku, and the list of its nodes."""
+    parallel_nodes: int | None = None
+    """How many nodes may work at once. Without it, all of them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_name(self.name)
+        _at_least("parallel_nodes", self.parallel_nodes, 1)
+        if self.nodes:
+            hostlist.expand(self.nodes)
+        hostlist.labels(self.skus)
+        self._check_start()
+
+    def _check_start(self) -> None:
+        if self.start:
+            for name in ("address", "token"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f'"{name}" is of a Ray that runs already, and "start" brings one up: leave'
+                        " one of them out"
+                    )
+            if self.drained_by and (self.start, self.drained_by[0]) != ("slurm", "ssh"):
+                raise ValueError('"drained_by" is for "start: slurm" and begins with "ssh"')
+            if (self.start == "kubernetes") != (self.start_pod is not None):
+                raise ValueError('"start: kubernetes" and "start_pod" with an image go together')
+            if self.start == "kubernetes" and self.start_options:
+                raise ValueError('"start_options" is for ssh and srun: "start_pod" says of a pod')
+            if self.ports and len(port_range(self.ports)) < PORTS_AT_LEAST:
+                raise ValueError(f"ports: {self.ports} has fewer than {PORTS_AT_LEAST}")
+        else:
+            for name in (
+                "start_options",
+                "start_pod",
+                "drained_by",
+                "ray_python",
+                "ray_prefix",
+                "driver_address",
+            ):
+                if getattr(self, name):
+                    raise ValueError(f'"{name}" is for a Ray that is brought up: add "start"')
+
+    @property
+    def way(self) -> RayStart | None:
+        """How Ray is brought up there; None where it runs already."""
+        if self.start is None:
+            return None
+        return RayStart(
+            by=self.start,
+            pods=self._pods,
+            options=self.start_options,
+            drained_by=self.drained_by,
+            prefix=self.ray_prefix,
+            python=self.ray_python or ("python3" if self.start_pod else sys.executable),
+            env=self.env,
+            ports=self.ports,
+            driver_address=self.driver_address,
+        )
+
+    @property
+    def _pods(self) -> PodStart | None:
+        if self.start_pod is None:
+            return None
+        if not isinstance(self.orchestrator, KubernetesSettings):
+            raise ConfigError(
+                "`start: kubernetes` asks the Kubernetes that owns the nodes: add"
+                " `orchestrator: kubernetes` to the cluster's file"
+            )
+        return PodStart(settings=self.start_pod, kubernetes=self.orchestrator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedCluster:
+    """A fleet that exists in memory only, with planted defects."""
+
+    executor: Literal["simulated"]
+    name: str = ""
+    """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
+    are never taken for those of another. Default: the name of this file."""
+    site: str = ""
+    """Where it stands, for the cover of reports."""
+    fleet: SimulatedFleet = field(default_factory=SimulatedFleet)
+    """How large, how even and how troubled it is."""
+    parallel_nodes: int | None = None
+    """How many nodes may work at once. Without it, all of them."""
+    keeping: str = ""
+    """By which policy the keeper keeps this cluster: a name under configs/keeping/, or a file
+    beside this one. Default: the one by which it was kept last, at first `default`."""
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        _at_least("parallel_nodes", self.parallel_nodes, 1)
+        hostlist.expand(self.fleet.nodes)
+
+
+Cluster = LocalCluster | RayCluster | SimulatedCluster
+CLUSTERS: dict[str, type[Cluster]] = {
+    "local": LocalCluster,
+    "ray": RayCluster,
+    "simulated": SimulatedCluster,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SuiteFile:
+    summary: str
+    """What it is for, in one line."""
+    benchmarks: tuple[SuiteEntry, ...]
+    """What is run, in this order."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that all of its programs find in their environment; an entry's own come first."""
+
+    def __post_init__(self) -> None:
+        check_variables(self.env)
+        if not self.benchmarks:
+            raise ValueError("names no benchmark")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Distance:
+    tail: float = Policy.tail
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Bound:
+    """A limit as written in the table of its benchmark."""
+
+    metric: str
+    at_most: float | None = None
+    at_least: float | None = None
+    equals: float | None = None
+    source: str
+    action: str = ""
+
+    def __post_init__(self) -> None:
+        self.of("", "")
+
+    def of(self, benchmark: str, table: str) -> Limit:
+        return Limit(benchmark=benchmark, table=table, **vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LimitsFile:
+    version: int
+    """Raise it with every change: it is stored with each campaign."""
+    benchmark: str
+    """The program that measures all of them; "*": whatever program measures them."""
+    limits: tuple[_Bound, ...]
+    """The limits."""
+
+    def __post_init__(self) -> None:
+        _each_once([bound.metric for bound in self.limits])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RemediesFile:
+    remedies: tuple[Remedy, ...]
+    """The remedies. Of several that fit a code the last counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ExpectationsFile:
+    expectations: tuple[Expectation, ...]
+    """The expectations. Of several that fit a setting the last counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _PolicyFile:
+    """The policy as grouped in the file; core keeps it flat."""
+
+    summary: str = ""
+    """How strict it is, in one line."""
+    alpha: float = Policy.alpha
+    alphas: tuple[MetricAlpha, ...] = Policy.alphas
+    distance: _Distance = _Distance()
+    """How two samples are compared."""
+    calibrated: bool = Policy.calibrated
+    own_alpha: bool = Policy.own_alpha
+    false_alarm_rate: float = Policy.false_alarm_rate
+    confirm: bool = Policy.confirm
+    min_units: int = Policy.min_units
+    retries: int = Policy.retries
+    stop_early: bool = Policy.stop_early
+    limits: tuple[str, ...] = ("node_health", "dcgm_diag", "answers")
+    """Tables of limits, by their names under configs/policies/limits/. They apply whatever the
+    fleet shows."""
+    overrides: tuple[Limit, ...] = ()
+    """Single limits that replace those of the tables on this site, each given in full."""
+    expectations: tuple[str, ...] = ("node_config",)
+    """Tables of what settings of nodes are to be, by their names under
+    configs/policies/expectations/. Any other setting is to be that of most nodes of its sku."""
+    remedies: tuple[str, ...] = ("default",)
+    """Tables of what to do about a verdict, by their names under configs/policies/remedies/."""
+    selection: SelectionPolicy = Policy.selection
+    """When a test is worth its time: `anubis select`, `gate` and `sweep`."""
+
+    def __post_init__(self) -> None:
+        self.record((), (), ())
+
+    def record(
+        self,
+        limits: tuple[Limit, ...],
+        expectations: tuple[Expectation, ...],
+        remedies: tuple[Remedy, ...],
+    ) -> Policy:
+        ungrouped = {
+            setting.name: getattr(self, setting.name)
+            for setting in fields(Policy)
+            if setting.name not in ("tail", "limits", "expectations", "remedies")
+        }
+        return Policy(
+            tail=self.distance.tail,
+            limits=limits,
+            expectations=expectations,
+            remedies=remedies,
+            **ungrouped,
+        )
+
+
+def cluster(name: str) -> Cluster:
+    """Files of nodes that it names are read here: what is kept of a campaign names the nodes."""
+    path = find("clusters", name)
+    document = load_yaml(path, ConfigError)
+    for table in (document, document.get("fleet"), document.get("orchestrator")):
+        _read_nodes_beside(table, path)
+    written = document.get("keeping")
+    if isinstance(written, str) and is_path(written):
+        document["keeping"] = str(path.parent / written)
+    is_real = document.get("executor") != "simulated"  # which nobody else owns
+    owner = document.pop("orchestrator", None) if is_real else None
+    described = _by_kind(document, f'"{path}"', "executor", CLUSTERS)
+    if owner is None or isinstance(described, SimulatedCluster):
+        return described
+    return replace(described, orchestrator=_orchestrator_in(owner, f'"{path}"'))
+
+
+def orchestrator(name: str) -> OrchestratorSettings:
+    path = find("orchestrators", name)
+    document = load_yaml(path, ConfigError)
+    _read_nodes_beside(document, path)
+    return _by_kind(document, f'"{path}"', "kind", ORCHESTRATORS)
+
+
+def _read_nodes_beside(table: object, path: Path) -> None:
+    """What `nodes: @file` names, beside the file in which that stands."""
+    if isinstance(table, dict) and str(table.get("nodes")).startswith("@"):
+        try:
+            table["nodes"] = hostlist.compress(hostlist.read(str(table["nodes"]), path.parent))
+        except HostlistError as error:
+            raise ConfigError(f'"{path}": {error}') from None
+
+
+def _orchestrator_in(written: object, where: str) -> OrchestratorSettings:
+    """Of a cluster's file: the name of a file, or a table."""
+    match written:
+        case str():
+            return orchestrator(written)
+        case dict():
+            return _by_kind(written, f'{where}, "orchestrator"', "kind", ORCHESTRATORS)
+    raise ConfigError(f'{where}: "orchestrator" is {kind_of(written)}, expected a name or a table')
+
+
+def suite(name: str) -> Suite:
+    path = find("suites", name)
+    file = read(load_yaml(path, ConfigError), _SuiteFile, f'"{path}"', ConfigError)
+    entries = (replace(entry, env={**file.env, **entry.env}) for entry in file.benchmarks)
+    return Suite(name=path.stem, summary=file.summary, benchmarks=tuple(entries))
+
+
+def policy(name: str) -> Policy:
+    path = find("policies", name)
+    file = read(load_yaml(path, ConfigError), _PolicyFile, f'"{path}"', ConfigError)
+    tables = [limit for table in file.limits for limit in limits(table)]
+    expected = [rule for table in file.expectations for rule in expectations(table)]
+    actions = [remedy for table in file.remedies for remedy in remedies(table)]
+    bounds = _overridden(tables, file.overrides, f'"{path}"')
+    return file.record(bounds, tuple(expected), tuple(actions))
+
+
+def simulation(name: str) -> Scenario:
+    from anubis.lab.study.scenario import Scenario
+
+    path = find("simulations", name)
+    return read(load_yaml(path, ConfigError), Scenario, f'"{path}"', ConfigError)
+
+
+def keeping(name: str) -> KeepingPolicy:
+    path = find("keeping", name)
+    return read(load_yaml(path, ConfigError), KeepingPolicy, f'"{path}"', ConfigError)
+
+
+def limits(name: str) -> tuple[Limit, ...]:
+    """A table of limits, by its name under configs/policies/limits/."""
+    path = find("policies/limits", name)
+    file = read(load_yaml(path, ConfigError), _LimitsFile, f'"{path}"', ConfigError)
+    return tuple(bound.of(file.benchmark, f"{path.stem}@{file.version}") for bound in file.limits)
+
+
+def expectations(name: str) -> tuple[Expectation, ...]:
+    """A table of settings, by its name under configs/policies/expectations/."""
+    path = find("policies/expectations", name)
+    file = read(load_yaml(path, ConfigError), _ExpectationsFile, f'"{path}"', ConfigError)
+    return file.expectations
+
+
+def remedies(name: str) -> tuple[Remedy, ...]:
+    """A table of remedies, by its name under configs/policies/remedies/."""
+    path = find("policies/remedies", name)
+    return read(load_yaml(path, ConfigError), _RemediesFile, f'"{path}"', ConfigError).remedies
+
+
+def _overridden(
+    tables: Iterable[Limit], overrides: Iterable[Limit], where: str
+) -> tuple[Limit, ...]:
+    """The tables with single limits replaced; one that replaces nothing must be a typing error."""
+    kept = {f"{limit.benchmark} {limit.metric}": limit for limit in tables}
+    for limit in overrides:
+        name = f"{limit.benchmark} {limit.metric}"
+        if name not in kept:
+            raise ConfigError(
+                f'{where}: "overrides" has "{name}", which is in none of its tables of limits; '
+                + did_you_mean(name, kept)
+            )
+        kept[name] = limit
+    return tuple(kept.values())
+
+
+def incident_mapping(name: str) -> IncidentMapping:
+    from anubis.readers.incidents.mapping import KINDS
+
+    path = find("incidents", name)
+    return _by_kind(load_yaml(path, ConfigError), f'"{path}"', "records", KINDS)
+
+
+def telemetry(name: str) -> TelemetrySettings:
+    """What running jobs are watched by, and where it comes from."""
+    from anubis.readers.telemetry.config import telemetry_settings
+
+    return telemetry_settings(find("telemetry", name))
+
+
+def diagnosis(name: str) -> DiagnosisPolicy:
+    """How jobs are diagnosed."""
+    from anubis.core.diagnose.policy import DiagnosisPolicy
+
+    path = find("diagnosis", name)
+    return read(load_yaml(path, ConfigError), DiagnosisPolicy, f'"{path}"', ConfigError)
+
+
+def watching(name: str) -> WatchPolicy:
+    """How running jobs are watched."""
+    from anubis.core.watch.policy import WatchPolicy
+
+    path = find("watching", name)
+    return read(load_yaml(path, ConfigError), WatchPolicy, f'"{path}"', ConfigError)
+
+
+def error_classes(name: str = "default") -> ErrorClasses:
+    """What lines of logs mean: a table under configs/classes/, over the shipped one it changes."""
+    from anubis.core.diagnose.classes import ErrorClasses
+
+    path = find("classes", name)
+    table = read(load_yaml(path, ConfigError), ErrorClasses, f'"{path}"', ConfigError)
+    if not table.based_on:
+        return table
+    shipped = places.shipped("configs") / "classes"
+    basis = shipped / f"{table.based_on}.yaml"
+    names = [file.stem for file in shipped.glob("*.yaml")]
+    if table.based_on not in names or basis.resolve() == path.resolve():
+        hint = did_you_mean(table.based_on, names)
+        raise ConfigError(f'"{path}": no shipped table "{table.based_on}" to be based on; {hint}')
+    shipped_rows = read(load_yaml(basis, ConfigError), ErrorClasses, f'"{basis}"', ConfigError)
+    return table.over(shipped_rows.classes)
+
+
+def _by_kind(
+    document: Mapping[str, object], where: str, key: str, kinds: Mapping[str, type[Shape]]
+) -> Shape:
+    """A file in which one key decides which other keys are allowed."""
+    kind = document.get(key)
+    if isinstance(kind, str) and kind in kinds:
+        return read(document, kinds[kind], where, ConfigError)
+    if kind is None:
+        problem = f'the key "{key}" is missing'
+    elif isinstance(kind, str):
+        problem = f'"{key}" is "{one_line(kind)[:SHOWN]}"'
+    else:
+        problem = f'"{key}" is {kind_of(kind)}, expected a name'
+    raise ConfigError(f"{where}: {problem}; {did_you_mean(str(kind)[:SHOWN], kinds)}")
+
+
+def find(kind: str, name: str) -> Path:
+    """The file that a name or a path on the command line means."""
+    if is_path(name):
+        path = Path(name)
+        if not path.is_file():
+            raise UnknownNameError(
+                f'there is no file "{path}"; '
+                f"a name without slash and suffix means one under configs/{kind}/"
+            )
+        return path
+    files = files_of(kind)
+    if name not in files:
+        shown = one_line(name)[:SHOWN]
+        raise UnknownNameError(f"no configs/{kind}/{shown}.yaml; {did_you_mean(shown, files)}")
+    return files[name]
+
+
+def files_of(kind: str) -> dict[str, Path]:
+    """By the names that mean them; a site's own go before the shipped ones."""
+    folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
+    return {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
+
+
+def is_path(name: str) -> bool:
+    return "/" in name or name.endswith((".yaml", ".yml"))
+
+
+def _check_name(name: str) -> None:
+    if name:
+        ClusterIdentity(name=name)
+
+
+def _each_once(names: Iterable[str]) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f'"{name}" is listed {times} times, expected once')
+
+
+def _at_least(name: str, value: float | None, least: float) -> None:
+    if value is not None and value < least:
+        raise ValueError(f'"{name}" is {value:g}, expected at least {least:g}')

@@ -1,0 +1,44 @@
+"""What the programs of a folder said of themselves, kept until any file of that folder changes.
+
+A program of a folder may import its neighbours, so they all count. Only programs that read nothing
+else when they describe themselves belong here: the shipped ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from anubis.text import places
+
+
+def kept(digest: str) -> dict[str, str]:
+    """By the name of the file. Whatever cannot be read, or is about other files, is nothing."""
+    try:
+        document = json.loads(places.descriptions().read_text(encoding="utf-8"))
+        return dict(document["texts"]) if document["by"] == digest else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def keep(digest: str, texts: Mapping[str, str]) -> None:
+    """The whole file or nothing. A home that cannot be written costs time, and no answer."""
+    place = places.descriptions()
+    beside = place.with_name(f".{place.name}.{os.getpid()}")
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps({"by": digest, "texts": texts}), encoding="utf-8")
+        beside.replace(place)
+
+
+def digest_of(folder: Path) -> str:
+    checksum = sha256(sys.version.encode())
+    for file in sorted(folder.glob("*.py")):
+        content = file.read_bytes()
+        checksum.update(f"\n{file.name} {len(content)}\n".encode() + content)
+    return checksum.hexdigest()

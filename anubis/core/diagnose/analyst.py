@@ -1,0 +1,179 @@
+"""What is wrong with a job, and who: never why, and never what to do.
+
+All facts are there when the analyst is asked. Which outweighs which is the order of `TIERS`: what
+is seen on one host goes before what hosts say of each other, and that before what only looks
+unusual. A collective that ranks called differently, or an error that all have in common, blames
+nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from anubis.core.diagnose.chain import Reasoning
+from anubis.core.diagnose.evidence import Gravity, JobEvidence
+from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
+from anubis.core.diagnose.moving import proof
+
+SURE_S = 5.0  # before it moved last, by clocks that may differ
+PAIR = 2  # hosts that may be named because they name each other
+
+
+class JobTrouble(StrEnum):
+    FAILED = "failed"
+    HUNG = "hung"
+    SLOW = "slow"
+    UNEVEN = "uneven"  # it works, and a node is unlike its peers
+    NOTHING = "nothing"  # that could be seen, and it moves
+    UNKNOWN = "unknown"  # nothing was seen, neither trouble nor that it moves
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    kinds: tuple[FactKind, ...]
+    trouble: JobTrouble
+    blames: bool = True
+    firsts: bool = False  # only those that came first in time: the others followed from them
+
+
+TIERS = (
+    Tier(kinds=(FactKind.CRITICAL_ERROR,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.UNREACHABLE,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.MISMATCH,), trouble=JobTrouble.HUNG, blames=False),
+    Tier(kinds=(FactKind.SAME_ERROR, FactKind.BAD_LOSS), trouble=JobTrouble.FAILED, blames=False),
+    Tier(kinds=(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED), trouble=JobTrouble.HUNG),
+    Tier(kinds=(FactKind.OUT_OF_MEMORY,), trouble=JobTrouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.APPLICATION_ERROR, FactKind.DIED), trouble=JobTrouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.GONE,), trouble=JobTrouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.COMMON_PART,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.SILENT,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.DISTRIBUTED_ERROR,), trouble=JobTrouble.FAILED),
+    Tier(kinds=(FactKind.SLOW_NETWORK,), trouble=JobTrouble.SLOW),
+    Tier(kinds=(FactKind.SLOW_COMPUTE,), trouble=JobTrouble.SLOW),
+    Tier(kinds=(FactKind.UNLIKE_PEERS,), trouble=JobTrouble.UNEVEN),
+    Tier(kinds=(FactKind.OUTLIER,), trouble=JobTrouble.UNEVEN),
+    Tier(kinds=(FactKind.SETTINGS_DIFFER,), trouble=JobTrouble.UNEVEN),
+    Tier(kinds=(FactKind.NETWORK_FAULT,), trouble=JobTrouble.UNEVEN),
+)
+
+
+HANGS = {
+    *(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED),
+    *(FactKind.STANDSTILL, FactKind.MISMATCH, FactKind.MISSING),
+}
+LASTING = {
+    *(FactKind.CRITICAL_ERROR, FactKind.UNREACHABLE, FactKind.SLOW_COMPUTE, FactKind.SLOW_NETWORK),
+    *(FactKind.UNLIKE_PEERS, FactKind.OUTLIER, FactKind.SETTINGS_DIFFER, FactKind.NETWORK_FAULT),
+    FactKind.BAD_LOSS,
+}  # of a job that moves
+HARMLESS = {FactKind.SETTINGS_DIFFER}  # nobody's trouble, unless it names a node
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    trouble: JobTrouble
+    culprits: tuple[Whom, ...] = ()
+    decisive: tuple[JobFact, ...] = ()  # that say so
+    is_nobodys: bool = False  # the whole job is at fault: its code, its data or its settings
+    is_either: bool = False  # one of the culprits, and nobody knows which
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(whom.node for whom in self.culprits if whom.node))
+
+
+def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
+    until = min((rise.until for rise in proof(evidence)), default=-math.inf)
+    current = [fact for fact in reasoning.facts if not _is_survived(fact, until)]
+    for tier in TIERS:
+        facts = [fact for fact in current if fact.kind in tier.kinds]
+        if tier.firsts:
+            facts = _first(facts)
+        culprits = _culprits(facts)
+        if tier.firsts and _are_most(culprits, evidence):
+            continue
+        if FactKind.GONE in tier.kinds and _may_be_over(current, evidence):
+            continue
+        if not facts or (tier.blames and not culprits):
+            continue
+        trouble = _trouble(tier.trouble, current, evidence)
+        if not tier.blames:
+            return Analysis(trouble=trouble, decisive=tuple(facts), is_nobodys=True)
+        is_either = len(culprits) > 1 and FactKind.DISTRIBUTED_ERROR in tier.kinds
+        return Analysis(
+            trouble=trouble, culprits=culprits, decisive=tuple(facts), is_either=is_either
+        )
+    is_well = proof(evidence) and all(fact.kind in HARMLESS for fact in reasoning.facts)
+    likely = JobTrouble.NOTHING if is_well else JobTrouble.UNKNOWN
+    kinds = (FactKind.STANDSTILL, FactKind.MISSING)
+    return Analysis(
+        trouble=_trouble(likely, current, evidence),
+        decisive=tuple(fact for fact in current if fact.kind in kinds),
+    )
+
+
+def _is_survived(fact: JobFact, until: float) -> bool:
+    """The job has moved since, until then: the fact explains nothing that is so now. Hardware that
+    is broken stays so."""
+    return fact.kind not in LASTING and fact.at is not None and fact.at < until - SURE_S
+
+
+def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence) -> JobTrouble:
+    """What processes do outweighs what facts are usually about: a job whose processes are gone has
+    failed, one that runs while a rank is waited for hangs, and one that moves has not failed."""
+    kinds = {fact.kind for fact in facts}
+    if _may_be_over(facts, evidence):
+        return likely
+    moves = bool(proof(evidence)) and kinds <= LASTING
+    has_ended = any(end.code or end.signal for end in evidence.exits) and not moves
+    if evidence.alive is False or has_ended:
+        return JobTrouble.FAILED
+    if evidence.stall:
+        return JobTrouble.HUNG
+    if FactKind.MISMATCH in kinds and kinds & {FactKind.DIED, FactKind.GONE}:
+        return JobTrouble.FAILED
+    if kinds & HANGS:
+        return JobTrouble.HUNG
+    if FactKind.UNREACHABLE in kinds and evidence.alive and not moves:
+        return JobTrouble.HUNG
+    if kinds & {FactKind.DISTRIBUTED_ERROR, FactKind.APPLICATION_ERROR} and not evidence.alive:
+        return JobTrouble.FAILED
+    is_uneven = moves and FactKind.BAD_LOSS not in kinds
+    return JobTrouble.UNEVEN if is_uneven and likely is JobTrouble.FAILED else likely
+
+
+def _may_be_over(facts: Iterable[JobFact], evidence: JobEvidence) -> bool:
+    """All processes have ended, and nothing says that they did not end well."""
+    is_told = evidence.stall or any(event.gravity is not Gravity.NOTE for event in evidence.log)
+    is_told = is_told or any(end.code or end.signal for end in evidence.exits)
+    only_gone = all(fact.kind in {FactKind.GONE, *HARMLESS} for fact in facts)
+    return evidence.alive is False and only_gone and not is_told
+
+
+def _first(facts: Sequence[JobFact]) -> list[JobFact]:
+    """If no time is known, all of them: then a launcher's word tells. A node's earliest word is its
+    own."""
+    start = min((fact.at for fact in facts if fact.at is not None), default=math.inf)
+    first = [fact for fact in facts if fact.at in (None, start)] or list(facts)
+    ranks = {fact.whom.rank for fact in facts if fact.code == FAILED_FIRST}
+    return [fact for fact in first if fact.whom.rank in ranks] or first
+
+
+def _culprits(facts: Sequence[JobFact]) -> tuple[Whom, ...]:
+    """Whom facts name, each once. Of reports on each other both ends, if they are one pair."""
+    if any(fact.kind is FactKind.DISTRIBUTED_ERROR for fact in facts):
+        ends = dict.fromkeys(end for fact in facts for end in _ends(fact))
+        return tuple(ends) if len(ends) <= PAIR else ()
+    return tuple(dict.fromkeys(fact.whom for fact in facts if fact.whom != Whom()))
+
+
+def _are_most(culprits: Sequence[Whom], evidence: JobEvidence) -> bool:
+    """What most ranks say at once has a cause that is none of them."""
+    return len(culprits) > 1 and 2 * len(culprits) >= len(evidence.ranks.nodes)
+
+
+def _ends(report: JobFact) -> Iterable[Whom]:
+    return (Whom(node=end.node) for end in (report.whom, report.peer) if end and end.node)

@@ -1,0 +1,67 @@
+"""What others see of a node that itself says nothing: it answers nobody, or its telemetry is unlike
+that of its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anubis.core.diagnose.chain import Hearing, InferenceRule
+from anubis.core.diagnose.evidence import Collector
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.watch.findings import Sign, Suspicion
+
+
+def _unreachable(hearing: Hearing) -> Iterable[JobFact]:
+    evidence = hearing.evidence
+    for node, since in evidence.unreachable.items():
+        side = "before" if since < evidence.at else "after"
+        apart = f"{abs(evidence.at - since):.0f} s {side} the job was in trouble"
+        yield JobFact(
+            kind=FactKind.UNREACHABLE,
+            whom=Whom(node=node),
+            evidence=f"{node} answers nobody, since {apart}",
+            at=since,
+            code="unreachable",
+        )
+
+
+def _unlike(hearing: Hearing) -> Iterable[JobFact]:
+    for suspicion in hearing.evidence.look.suspicions if hearing.evidence.look else ():
+        first = suspicion.deviations[0]
+        kind = FactKind.OUTLIER if first.sign is Sign.OUTLIER else FactKind.UNLIKE_PEERS
+        yield JobFact(
+            kind=kind,
+            whom=Whom(node=suspicion.node),
+            evidence=_sentence(suspicion),
+            confidence=suspicion.confidence,
+            at=suspicion.since,
+            code=first.metric,
+        )
+
+
+def _sentence(suspicion: Suspicion) -> str:
+    first = suspicion.deviations[0]
+    more = len(suspicion.deviations) - 1
+    also = f", and {more} metrics more" if more > 1 else ", and 1 metric more" if more else ""
+    if first.sign is Sign.VANISHED:
+        return f"{suspicion.node} reports no {first.metric} any more{also}"
+    return (
+        f"{suspicion.node}'s {first.metric} is {first.value:.4g}, that of its peers"
+        f" {first.peers:.4g}{also}"
+    )
+
+
+RULES = (
+    InferenceRule(
+        name="who answers nobody",
+        needs=frozenset({Collector.REACH}),
+        gives=frozenset({FactKind.UNREACHABLE}),
+        infer=_unreachable,
+    ),
+    InferenceRule(
+        name="who is unlike its peers",
+        needs=frozenset({Collector.TELEMETRY}),
+        gives=frozenset({FactKind.UNLIKE_PEERS, FactKind.OUTLIER}),
+        infer=_unlike,
+    ),
+)

@@ -1,0 +1,155 @@
+"""What lines of logs mean: the table of classes, and which of them a line belongs to.
+
+A table is data with sources, so that a site can change it. Nothing here reads files or concludes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from anubis.core.diagnose.evidence import Gravity
+
+LONGEST = 2000  # characters of a line that are compared with patterns
+PARTS = frozenset({"peer", "device", "rank"})  # groups of a pattern that mean something
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorClass:
+    """A kind of line: how it is recognised, and what it allows to be thought."""
+
+    code: str
+    """Its name, as facts and policies have it."""
+    log: Literal["kernel", "training"] = "kernel"
+    """In which log it stands."""
+    xid: int | None = None
+    """The number of an XID of NVIDIA's driver; then `mark` is not needed."""
+    mark: str = ""
+    """Letters that the line contains, capitals as they are."""
+    pattern: str = ""
+    """A regular expression that it matches as well. The groups peer, device and rank are told."""
+    gravity: Literal["critical", "distributed", "application", "mismatch", "memory", "loss", "note"]
+    """Critical: broken hardware, here. Distributed: between two. Application: the program or the
+    hardware, a repeat tells. Mismatch: ranks called different collectives, nobody is blamed.
+    Memory: too little of it. Loss: not a number. Note: no cause."""
+    means: str
+    """In a few words."""
+    source: str
+    """Who says so."""
+    level: int | None = None
+    """The lightest cure that helps: 1 try again, 2 restart the process, 3 replace the node, 4 fail
+    the job. Without it, that of its kind of fact."""
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", self.code):
+            raise ValueError(f'code is "{self.code}", expected letters, digits and -')
+        if (self.xid is None) == (not self.mark):
+            raise ValueError(f'"{self.code}" needs either a "mark" or a "xid"')
+        try:
+            groups = re.compile(self.pattern).groupindex
+        except (re.error, OverflowError, RecursionError) as cause:
+            raise ValueError(f'the pattern of "{self.code}" is none: {cause}') from None
+        if unknown := sorted(groups.keys() - PARTS):
+            raise ValueError(
+                f'the pattern of "{self.code}" has a group "{unknown[0]}", expected peer, device'
+                " or rank"
+            )
+        if self.level not in (None, 1, 2, 3, 4):
+            raise ValueError(f'"{self.code}" has level {self.level}, expected 1 to 4')
+
+    @cached_property
+    def compiled(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recognised:
+    """A line, and what the pattern of its class took out of it."""
+
+    kind: ErrorClass
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gravity(self) -> Gravity:
+        return Gravity(self.kind.gravity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorClasses:
+    summary: str = ""
+    """What the table is, in one line."""
+    based_on: str = ""
+    """The table that this one changes. Without it, this table says everything."""
+    classes: tuple[ErrorClass, ...]
+    """Rows. Of several that match a line the first counts; with `based_on`, rows of the same code
+    are replaced, and new ones come first."""
+
+    def __post_init__(self) -> None:
+        codes = [row.code for row in self.classes]
+        if twice := [code for code in codes if codes.count(code) > 1]:
+            raise ValueError(f'"classes" has "{twice[0]}" twice')
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """The cures of those classes that differ from others of their gravity."""
+        return {row.code: row.level for row in self.classes if row.level is not None}
+
+    def over(self, basis: Iterable[ErrorClass]) -> ErrorClasses:
+        """This table's rows in place of those of the same code; new ones before all."""
+        own = {row.code: row for row in self.classes}
+        kept = [own.pop(row.code, row) for row in basis]
+        return ErrorClasses(summary=self.summary, classes=(*own.values(), *kept))
+
+    def in_kernel(self, line: str) -> Recognised | None:
+        return _first(self._marked["kernel"], line)
+
+    def in_training(self, line: str) -> Recognised | None:
+        return _first(self._marked["training"], line)
+
+    def of_xid(self, number: int, text: str) -> Recognised:
+        """A number without a row is new to us: a note."""
+        for row in self._by_xid.get(number, ()):
+            if match := row.compiled.search(text[:LONGEST]):
+                return Recognised(kind=row, parts=_parts(match))
+        return Recognised(
+            kind=ErrorClass(
+                code=f"xid-{number}",
+                xid=number,
+                gravity="note",
+                means="an XID that the table of classes does not have",
+                source="none",
+            )
+        )
+
+    @cached_property
+    def _by_xid(self) -> dict[int, list[ErrorClass]]:
+        rows: dict[int, list[ErrorClass]] = {}
+        for row in self.classes:
+            if row.xid is not None:
+                rows.setdefault(row.xid, []).append(row)
+        return rows
+
+    @cached_property
+    def _marked(self) -> dict[str, dict[str, list[tuple[int, ErrorClass]]]]:
+        """Of each log: marks, and their rows with their places in the table."""
+        marked: dict[str, dict[str, list[tuple[int, ErrorClass]]]] = {"kernel": {}, "training": {}}
+        for place, row in enumerate(self.classes):
+            if row.mark:
+                marked[row.log].setdefault(row.mark, []).append((place, row))
+        return marked
+
+
+def _first(marked: Mapping[str, list[tuple[int, ErrorClass]]], line: str) -> Recognised | None:
+    """Nearly all lines have no mark at all: this is what makes millions of them cheap."""
+    candidates = [entry for mark, rows in marked.items() if mark in line for entry in rows]
+    for _, row in sorted(candidates, key=lambda entry: entry[0]):
+        if match := row.compiled.search(line[:LONGEST]):
+            return Recognised(kind=row, parts=_parts(match))
+    return None
+
+
+def _parts(match: re.Match[str]) -> dict[str, str]:
+    return {name: text for name, text in match.groupdict().items() if text}

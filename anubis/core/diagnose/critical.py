@@ -1,0 +1,90 @@
+"""Sure signs of broken hardware in the minutes around the crash: they go before all else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from anubis.core.diagnose.chain import Hearing, InferenceRule
+from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+
+AROUND_S = 300.0  # of the crash, before and after
+WAITED_S = 1800.0  # gloo's time-out, the longest that is usual
+UNTIMED = 0.5  # confidence in what may be weeks old
+OURS = frozenset({9, 11, 7, 4, 8})  # signals that a process gets for its own sake
+
+
+@dataclass(frozen=True)
+class CrashWindow:
+    start: float
+    end: float
+
+    def has(self, at: float | None) -> bool:
+        """What nobody dated may belong to it."""
+        return at is None or self.start <= at <= self.end
+
+
+def crash_window(evidence: JobEvidence) -> CrashWindow:
+    """The last signs of trouble, and five minutes around. A time-out speaks of when it began to
+    wait. Without a dated sign: the moment of the question, and as long as time-outs wait."""
+    signs = [
+        (event.at, event.lasted_s)
+        for event in evidence.log
+        if event.collector is Collector.TRAINING_LOG
+        and event.gravity is not Gravity.NOTE
+        and event.at is not None
+    ]
+    signs += [(ended.at, 0.0) for ended in evidence.exits if ended.at is not None]
+    if not signs:
+        return CrashWindow(evidence.at - WAITED_S - AROUND_S, evidence.at + AROUND_S)
+    last = max(at for at, _ in signs)
+    start = min(at - lasted_s for at, lasted_s in signs if at >= last - AROUND_S)
+    end = max(last, evidence.at) if evidence.alive or evidence.stall else last
+    return CrashWindow(start - AROUND_S, end + AROUND_S)
+
+
+def node_of(evidence: JobEvidence, event: LogEvent) -> str:
+    if event.node or event.rank is None:
+        return event.node
+    return evidence.ranks.node_of(event.rank)
+
+
+def by_time(events: Iterable[LogEvent]) -> list[LogEvent]:
+    """The earliest first; where no time is known, in the order of the log, and last."""
+    return sorted(events, key=lambda event: math.inf if event.at is None else event.at)
+
+
+def _critical(hearing: Hearing) -> Iterable[JobFact]:
+    """Of each device and code the first event that is dated."""
+    evidence = hearing.evidence
+    window = crash_window(evidence)
+    seen = set()
+    for event in by_time(evidence.log):
+        node = node_of(evidence, event)
+        key = node, event.device, event.code
+        is_sign = event.gravity is Gravity.CRITICAL and window.has(event.at)
+        if not is_sign or not node or key in seen:
+            continue
+        seen.add(key)
+        undated = "" if event.at is not None else " (at a time that the log does not tell)"
+        yield JobFact(
+            kind=FactKind.CRITICAL_ERROR,
+            whom=Whom(node=node, device=event.device),
+            evidence=f"{node}{undated}: {event.text}",
+            confidence=UNTIMED if event.at is None else 1.0,
+            code=event.code,
+            at=event.at,
+        )
+
+
+RULES = tuple(
+    InferenceRule(
+        name=f"broken hardware, by the {collector.value.replace('-', ' ')}",
+        needs=frozenset({collector}),
+        gives=frozenset({FactKind.CRITICAL_ERROR}),
+        infer=_critical,
+    )
+    for collector in (Collector.KERNEL_LOG, Collector.TRAINING_LOG)
+)

@@ -1,0 +1,165 @@
+"""What can be done about a job, from light to heavy, and how much of it.
+
+The four levels are DLRover's; when which is right is in the policy. What was tried already and did
+not help is not tried for ever: the same trouble on the same node within a day asks for one level
+more, and a job has a budget of each. Nothing is replaced because a program is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from anubis.core.diagnose.facts import FactKind
+
+DAY_S = 86_400.0
+FEWEST_REPLACED = 2  # at once, however small the job is: two broken hosts are two broken hosts
+
+
+class CureLevel(IntEnum):
+    NONE = -1  # nobody can say how it is: look again
+    LEAVE = 0  # it runs: have it tested when it is free
+    RETRY = 1
+    RESTART = 2  # its processes, where they are
+    REPLACE = 3  # nodes
+    FAIL = 4  # the job: only its owner can mend it
+
+
+WORDS: Mapping[CureLevel, str] = {
+    CureLevel.NONE: "none: look again",
+    CureLevel.LEAVE: "leave the job running",
+    CureLevel.RETRY: "try again",
+    CureLevel.RESTART: "restart the processes",
+    CureLevel.REPLACE: "replace the node",
+    CureLevel.FAIL: "fail the job, and tell its owner",
+}
+
+
+# how much a suspicion weighs that comes with a cure: what is tried again is hardly one
+WEIGHTS: Mapping[CureLevel, float] = {
+    CureLevel.NONE: 0.0,
+    CureLevel.LEAVE: 0.5,
+    CureLevel.RETRY: 0.1,
+    CureLevel.RESTART: 0.3,
+    CureLevel.REPLACE: 1.0,
+    CureLevel.FAIL: 1.0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastDiagnosis:
+    """Whom an earlier diagnosis named, and which cure it advised."""
+
+    job: str
+    at: float
+    level: int
+    code: str  # of the cause
+    nodes: tuple[str, ...] = ()
+    headline: str = ""
+
+
+def _levels() -> dict[str, int]:
+    return {
+        FactKind.CRITICAL_ERROR: 3,
+        FactKind.UNREACHABLE: 3,
+        FactKind.APPLICATION_ERROR: 2,
+        FactKind.OUT_OF_MEMORY: 2,
+        FactKind.DIED: 2,
+        FactKind.GONE: 2,
+        FactKind.STOPPED: 2,
+        FactKind.ABSENT: 2,
+        FactKind.UNFINISHED: 2,
+        FactKind.MISSING: 1,
+        FactKind.COMMON_PART: 3,
+        FactKind.SILENT: 3,
+        FactKind.DISTRIBUTED_ERROR: 3,
+        FactKind.SLOW_COMPUTE: 0,
+        FactKind.SLOW_NETWORK: 0,
+        FactKind.UNLIKE_PEERS: 0,
+        FactKind.OUTLIER: 0,
+        FactKind.SETTINGS_DIFFER: 3,
+        FactKind.NETWORK_FAULT: 3,
+        FactKind.STANDSTILL: 1,
+        FactKind.SAME_ERROR: 4,
+        FactKind.MISMATCH: 4,
+        FactKind.BAD_LOSS: 4,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurePolicy:
+    levels: Mapping[str, int] = field(default_factory=_levels)
+    """The level for each kind of fact, from 0 (leave it running) to 4 (fail the job)."""
+    codes: Mapping[str, int] = field(default_factory=dict)
+    """The same for single codes such as xid-94. They go before kinds."""
+    repeat_s: float = DAY_S
+    """The same code on the same node within so long asks for one level more."""
+    retries: int = 2
+    """How often a job is tried again (level 1)."""
+    restarts: int = 3
+    """How often its processes are restarted (level 2)."""
+    most_of_job: float = 0.05
+    """The largest share of a job's nodes that may be replaced at once; two always may be."""
+
+    def __post_init__(self) -> None:
+        for name, level in (*self.levels.items(), *self.codes.items()):
+            if level not in set(CureLevel) - {CureLevel.NONE}:
+                raise ValueError(f"{name} has level {level}, expected one from 0 to 4")
+        if unknown := sorted(self.levels.keys() - set(FactKind)):
+            raise ValueError(f'levels has "{unknown[0]}", expected one of {", ".join(FactKind)}')
+        if self.retries < 0 or self.restarts < 0:
+            raise ValueError("retries and restarts must not be below 0")
+        if not 0 <= self.most_of_job <= 1:
+            raise ValueError(f"most_of_job is {self.most_of_job:g}, expected a share from 0 to 1")
+
+    def level_of(self, kind: FactKind, code: str) -> CureLevel:
+        default = _levels()[kind]
+        return CureLevel(self.codes.get(code, self.levels.get(kind, default)))
+
+    def replaced_at_once(self, nodes: int, *, is_either: bool = False) -> int:
+        """Of so many. `is_either`: of those that are named some are sound."""
+        return max(1 if is_either else FEWEST_REPLACED, int(self.most_of_job * nodes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    level: CureLevel
+    why: str = ""  # it is not the level that the facts alone ask for
+
+
+def escalated(
+    level: CureLevel,
+    *,
+    job: str,
+    nodes: Sequence[str],
+    code: str,
+    past: Iterable[PastDiagnosis],
+    at: float,
+    policy: CurePolicy,
+) -> Advice:
+    """One level more than what did not help. Only a program's own error fails a job at once; a
+    job fails by its history where its restarts are spent and nobody is left to be replaced."""
+    if level is CureLevel.FAIL:
+        return Advice(level=level)
+    lately = [cure for cure in past if 0 <= at - cure.at <= policy.repeat_s]
+    again = [cure.level for cure in lately if cure.code == code and {*cure.nodes} & {*nodes}]
+    why = ""
+    if again and level < CureLevel.REPLACE:
+        level = _above(CureLevel(max(*again, level)), named=bool(nodes))
+        why = f"the same happened on {'it' if len(nodes) == 1 else 'them'} within a day"
+    spent = [cure.level for cure in lately if cure.job == job]
+    if level is CureLevel.RETRY and spent.count(CureLevel.RETRY) >= policy.retries:
+        level, why = CureLevel.RESTART, f"it was tried again {policy.retries} times"
+    if level is CureLevel.RESTART and spent.count(CureLevel.RESTART) >= policy.restarts:
+        level = _above(CureLevel.RESTART, named=bool(nodes))
+        why = f"its processes were restarted {policy.restarts} times"
+    return Advice(level=level, why=why)
+
+
+def _above(level: CureLevel, *, named: bool) -> CureLevel:
+    """What helps where this did not. Who is slow is replaced when it is seen a second time: there
+    is nothing to be tried again."""
+    if level in (CureLevel.LEAVE, CureLevel.RESTART):
+        return CureLevel.REPLACE if named else CureLevel.FAIL
+    return CureLevel(min(level + 1, CureLevel.REPLACE))

@@ -1,0 +1,252 @@
+"""Why, how sure, and the lightest cure: for what the analyst found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from anubis.core.diagnose.analyst import Analysis, JobTrouble, analyse
+from anubis.core.diagnose.chain import InferenceRule, Reasoning, reason
+from anubis.core.diagnose.cures import Advice, CureLevel, CurePolicy, PastDiagnosis, escalated
+from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.moving import proof
+
+# of what is known of a culprit, what comes first is the reason for what comes later
+CAUSES = (
+    FactKind.CRITICAL_ERROR,
+    FactKind.OUT_OF_MEMORY,
+    FactKind.UNREACHABLE,
+    FactKind.APPLICATION_ERROR,
+    FactKind.DIED,
+    FactKind.STOPPED,
+    FactKind.GONE,
+    FactKind.COMMON_PART,
+    FactKind.SILENT,
+    FactKind.SETTINGS_DIFFER,
+    FactKind.NETWORK_FAULT,
+    FactKind.SLOW_NETWORK,
+    FactKind.SLOW_COMPUTE,
+    FactKind.UNLIKE_PEERS,
+    FactKind.OUTLIER,
+    FactKind.UNFINISHED,
+    FactKind.ABSENT,
+    FactKind.DISTRIBUTED_ERROR,
+    FactKind.MISSING,
+    FactKind.STANDSTILL,
+    FactKind.MISMATCH,
+    FactKind.SAME_ERROR,
+    FactKind.BAD_LOSS,
+)
+
+
+UNSEEN = {
+    Collector.KERNEL_LOG: "kernel logs",
+    Collector.TRAINING_LOG: "training logs",
+    Collector.EXITS: "exit codes",
+    Collector.REACH: "word of whether its nodes answer",
+    Collector.PROCESSES: "processes to ask",
+    Collector.PROGRESS: "counts of collectives",
+    Collector.CALLS: "records of collectives",
+    Collector.STACKS: "stacks",
+    Collector.STEPS: "traces of steps",
+    Collector.TIMERS: "timers of kernels",
+    Collector.TELEMETRY: "telemetry",
+    Collector.SETTINGS: "settings of its nodes",
+    Collector.CONNECTIONS: "connections between its ranks",
+}
+
+
+# of each trouble the lightest and the heaviest cure that fit it: what hangs is not left running,
+# and what runs is not failed
+FITTING: Mapping[JobTrouble, tuple[CureLevel, CureLevel]] = {
+    JobTrouble.FAILED: (CureLevel.RETRY, CureLevel.FAIL),
+    JobTrouble.HUNG: (CureLevel.RETRY, CureLevel.FAIL),
+    JobTrouble.SLOW: (CureLevel.LEAVE, CureLevel.REPLACE),
+    JobTrouble.UNEVEN: (CureLevel.LEAVE, CureLevel.REPLACE),
+    JobTrouble.NOTHING: (CureLevel.LEAVE, CureLevel.LEAVE),
+    JobTrouble.UNKNOWN: (CureLevel.NONE, CureLevel.NONE),
+}
+
+
+class DiagnosisAnswer(StrEnum):
+    NAMED = "named"  # somebody, or the job itself
+    NOTHING = "nothing"  # wrong, as far as could be seen, and the job moves
+    UNKNOWN = "unknown"  # something is wrong, and nobody can be named; or nobody can say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cure:
+    level: CureLevel
+    why: str = ""  # heavier than the facts alone ask for
+    replaced: tuple[str, ...] = ()  # nodes
+    tested: tuple[str, ...] = ()  # nodes that are suspected, and proven or cleared by a test
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    job: str
+    at: float
+    trouble: JobTrouble
+    culprits: tuple[Whom, ...]
+    cause: JobFact | None  # None: why is not known
+    confidence: float
+    cure: Cure
+    facts: tuple[JobFact, ...]  # all, in the order in which they were concluded
+    decisive: tuple[JobFact, ...]
+    is_nobodys: bool
+    collectors: frozenset[Collector]  # that had their say
+    gaps: Mapping[Collector, str]  # what could not be asked, and why
+    unmet: Mapping[str, tuple[str, ...]]  # rules that could not be asked, and what they lacked
+    progress: tuple[Rise, ...] = ()  # what shows that it moves
+
+    @property
+    def answer(self) -> DiagnosisAnswer:
+        if self.culprits or self.is_nobodys:
+            return DiagnosisAnswer.NAMED
+        is_well = self.trouble is JobTrouble.NOTHING
+        return DiagnosisAnswer.NOTHING if is_well else DiagnosisAnswer.UNKNOWN
+
+    @property
+    def code(self) -> str:
+        """By which the same trouble is recognised; empty: the cause is not known."""
+        return (self.cause.code or self.cause.kind) if self.cause else ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Who is suspected."""
+        return tuple(dict.fromkeys(whom.node for whom in self.culprits if whom.node))
+
+
+def diagnose(
+    evidence: JobEvidence,
+    rules: Sequence[InferenceRule],
+    policy: CurePolicy,
+    *,
+    past: Iterable[PastDiagnosis] = (),
+    spares: int | None = None,
+) -> Diagnosis:
+    """`spares`: nodes that could take a place; None: nobody counts them."""
+    reasoning = reason(evidence, rules)
+    analysis = analyse(reasoning, evidence)
+    about = _about(analysis, reasoning)
+    cause = min(about, key=_depth, default=None)
+    return Diagnosis(
+        job=evidence.job,
+        at=evidence.at,
+        trouble=analysis.trouble,
+        culprits=analysis.culprits,
+        cause=cause,
+        confidence=_confidence(analysis.decisive, about),
+        cure=_cure(analysis, cause, evidence, policy, tuple(past), spares),
+        facts=reasoning.facts,
+        decisive=analysis.decisive,
+        is_nobodys=analysis.is_nobodys,
+        collectors=evidence.collectors,
+        gaps={**untold(evidence), **evidence.gaps},
+        unmet=reasoning.unmet,
+        progress=proof(evidence),
+    )
+
+
+def untold(evidence: JobEvidence) -> dict[Collector, str]:
+    """What nobody brought, and nobody said why."""
+    missing = [name for name in Collector if name not in evidence.collectors]
+    return {name: f"no {UNSEEN[name]}" for name in missing if name not in evidence.gaps}
+
+
+def _about(analysis: Analysis, reasoning: Reasoning) -> list[JobFact]:
+    """All that is known of the culprits. Of a node: whatever is known of its ranks and devices, but
+    of a rank only what is known of it, of its node, or of a device that it shares with others."""
+    if not analysis.culprits:
+        return list(analysis.decisive)
+    return [
+        fact for fact in reasoning.facts if any(_concerns(fact, whom) for whom in analysis.culprits)
+    ]
+
+
+def _concerns(fact: JobFact, culprit: Whom) -> bool:
+    whom = fact.whom
+    if fact.kind is FactKind.DISTRIBUTED_ERROR and fact.peer:
+        return culprit.node in (whom.node, fact.peer.node)
+    if culprit.part or whom.part:
+        return culprit.part == whom.part
+    if culprit.rank is not None and whom.rank is not None:
+        return culprit.rank == whom.rank
+    return bool(culprit.node) and culprit.node == whom.node
+
+
+def _depth(fact: JobFact) -> tuple[int, float]:
+    return CAUSES.index(fact.kind), -fact.confidence
+
+
+def _confidence(decisive: Sequence[JobFact], about: Sequence[JobFact]) -> float:
+    """That not all are wrong that name the culprits; of one kind the surest counts, because its
+    facts rest on the same evidence."""
+    surest: dict[FactKind, float] = {}
+    for fact in (*decisive, *about):
+        surest[fact.kind] = max(surest.get(fact.kind, 0.0), fact.confidence)
+    wrong = 1.0
+    for confidence in surest.values():
+        wrong *= 1 - confidence
+    return 1 - wrong if surest else 0.0
+
+
+def _cure(
+    analysis: Analysis,
+    cause: JobFact | None,
+    evidence: JobEvidence,
+    policy: CurePolicy,
+    past: Sequence[PastDiagnosis],
+    spares: int | None,
+) -> Cure:
+    if cause is None:
+        return Cure(level=_fitting(CureLevel.RETRY, analysis))
+    nodes = analysis.nodes
+    advice = escalated(
+        policy.level_of(cause.kind, cause.code),
+        job=evidence.job,
+        nodes=nodes,
+        code=cause.code or cause.kind,
+        past=past,
+        at=evidence.at,
+        policy=policy,
+    )
+    advice = replace(advice, level=_fitting(advice.level, analysis))
+    if advice.level is CureLevel.REPLACE and nodes:
+        return _replacement(analysis, cause, advice, evidence, policy, spares)
+    tested = nodes if advice.level in (CureLevel.LEAVE, CureLevel.REPLACE) or advice.why else ()
+    return Cure(level=advice.level, why=advice.why, tested=tested)
+
+
+def _fitting(level: CureLevel, analysis: Analysis) -> CureLevel:
+    """The one that is next to it among those that fit the trouble."""
+    lightest, heaviest = FITTING[analysis.trouble]
+    return CureLevel(min(max(level, lightest), heaviest))
+
+
+def _replacement(
+    analysis: Analysis,
+    cause: JobFact,
+    advice: Advice,
+    evidence: JobEvidence,
+    policy: CurePolicy,
+    spares: int | None,
+) -> Cure:
+    """No more than the policy allows, and none without a spare: then a test has to tell first. On
+    hardware that its kernel calls broken nothing is started again."""
+    nodes = analysis.nodes
+    count = len(set(evidence.ranks.nodes.values()))
+    limit = policy.replaced_at_once(count, is_either=analysis.is_either)
+    if len(nodes) > limit:
+        is_broken = cause.kind is FactKind.CRITICAL_ERROR
+        level = CureLevel.FAIL if is_broken else CureLevel.RESTART
+        sure = "broken" if is_broken else "suspected"
+        why = f"{len(nodes)} nodes are {sure} and {limit} may be replaced: test them first"
+        return Cure(level=_fitting(level, analysis), why=why, tested=nodes)
+    if spares is not None and spares < len(nodes):
+        why = f"{len(nodes)} must be replaced and there are {spares} spares"
+        runs = analysis.trouble in (JobTrouble.SLOW, JobTrouble.UNEVEN)
+        return Cure(level=CureLevel.LEAVE if runs else CureLevel.FAIL, why=why, tested=nodes)
+    return Cure(level=CureLevel.REPLACE, why=advice.why, replaced=nodes, tested=nodes)

@@ -1,0 +1,172 @@
+"""A hang: who did not come (ABSENT), who came and did not finish (UNFINISHED), and whose process
+does not answer (STOPPED) or is gone (GONE). And that all wait, if no more is known (STANDSTILL), or
+wait for a rank whose record is missing (MISSING): a lost record accuses nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from anubis.core.diagnose.chain import Hearing, InferenceRule
+from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, Pulse
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.waiting import Root, Wait, Waiting
+
+RECORDED = 0.9  # how sure one may be of who is known not to have come
+UNRECORDED = 0.7  # it was asked and had none, or nobody recorded messages
+LOST = 0.5  # of a record, that whoever should have left it is at fault
+ALL_HANG, SOME_HANG = 0.9, 0.7  # how sure one may be that a job hangs, by its kernels
+SHOWN = 3  # ranks that a sentence names
+HEARSAY = 0.8  # who is not heard of may be stopped, gone or out of reach
+
+
+def whom_of(evidence: JobEvidence, rank: int) -> Whom:
+    return Whom(node=evidence.ranks.node_of(rank), rank=rank)
+
+
+def _who_holds_up(hearing: Hearing) -> Iterator[JobFact]:
+    """Counts alone do not show who waits for a message: of several that are behind, some may wait
+    for another of them."""
+    evidence = hearing.evidence
+    waiting = Waiting(evidence.advances, evidence.calls)
+    if not evidence.calls and len(waiting.roots) > 1:
+        return
+    for root in waiting.roots:
+        if not root.has_record and root.rank not in evidence.mute:
+            yield _missing(root, waiting, evidence)
+            continue
+        sure = RECORDED if root.has_record and evidence.calls else UNRECORDED
+        yield JobFact(
+            kind=FactKind.UNFINISHED if root.is_stuck else FactKind.ABSENT,
+            whom=whom_of(evidence, root.rank),
+            evidence=_sentence(root, waiting) + _doing(evidence, root.rank),
+            confidence=sure,
+            code="collectives",
+            at=_since(root.wait, evidence),
+        )
+
+
+def _missing(root: Root, waiting: Waiting, evidence: JobEvidence) -> JobFact:
+    return JobFact(
+        kind=FactKind.MISSING,
+        whom=whom_of(evidence, root.rank),
+        evidence=f"{_sentence(root, waiting)} (a lost record accuses nobody)",
+        confidence=LOST,
+        code="no-record",
+        at=_since(root.wait, evidence),
+    )
+
+
+def _sentence(root: Root, waiting: Waiting) -> str:
+    wait = root.wait
+    operation = named(wait.operation, wait.communicator, wait.sequence)
+    if wait.peer is not None and not root.is_stuck:
+        return f"rank {wait.rank} waits for rank {root.rank} in {operation}"
+    if root.is_stuck:
+        through = wait.group - len(wait.late)
+        return (
+            f"rank {root.rank} came to {operation} and did not finish it; {through} of"
+            f" {wait.group} ranks did"
+        )
+    count = sum(root.rank in waiter.on for waiter in waiting.waiters(wait))
+    reason = "did not come to it" if root.has_record else "left no record"
+    return f"{count} of {wait.group} ranks wait in {operation}; rank {root.rank} {reason}"
+
+
+def named(operation: str, communicator: str, sequence: int) -> str:
+    return f"{operation or 'collective'} {sequence} of {communicator or 'the job'}"
+
+
+def ranks_named(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(ranks)[:SHOWN]))
+    more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+
+
+def _doing(evidence: JobEvidence, rank: int) -> str:
+    stacks = (stack.frames for stack in evidence.stacks if stack.rank == rank)
+    frames = next(stacks, ())
+    return f": it is in {frames[-1]}" if frames else ""
+
+
+def _since(wait: Wait, evidence: JobEvidence) -> float | None:
+    launches = (
+        call.launched
+        for call in evidence.calls
+        if (call.communicator, call.sequence) == (wait.communicator, wait.sequence)
+        and call.launched is not None
+    )
+    return min(launches, default=None)
+
+
+STATES = {
+    Pulse.GONE: "is gone",
+    Pulse.STOPPED: "is there, and does not answer",
+    Pulse.UNHEARD: "is not heard of by the others: it is stopped, gone or out of reach",
+}
+
+
+def _processes(hearing: Hearing) -> Iterable[JobFact]:
+    evidence = hearing.evidence
+    followers = _followers(evidence)
+    for process in evidence.processes:
+        if process.pulse is not Pulse.ANSWERS and process.rank not in followers:
+            yield JobFact(
+                kind=FactKind.GONE if process.pulse is Pulse.GONE else FactKind.STOPPED,
+                whom=whom_of(evidence, process.rank),
+                evidence=f"the process of rank {process.rank} {STATES[process.pulse]}",
+                confidence=HEARSAY if process.pulse is Pulse.UNHEARD else 1.0,
+                code=process.pulse,
+                at=process.at,
+            )
+
+
+def _followers(evidence: JobEvidence) -> frozenset[int]:
+    """Processes that are gone, and whose last words were of somebody else: they followed one that
+    went without. Where all have such words, those of which nobody saw when they ended."""
+    accusers = {event.rank for event in evidence.log if event.gravity is Gravity.DISTRIBUTED}
+    gone = [process for process in evidence.processes if process.pulse is Pulse.GONE]
+    is_one_quiet = any(process.rank not in accusers for process in gone)
+    return frozenset(
+        process.rank
+        for process in gone
+        if process.rank in accusers and (is_one_quiet or process.at is None)
+    )
+
+
+def _standstill(hearing: Hearing) -> Iterable[JobFact]:
+    """Whose kernels end may be the one that the others wait for, or its timer is only late: nobody
+    is named for it."""
+    timers = {timer.rank: timer.is_hung for timer in hearing.evidence.timers}
+    ended = sorted(rank for rank, is_hung in timers.items() if not is_hung)
+    hung = len(timers) - len(ended)
+    if 2 * hung > len(timers):
+        rest = f", and none of {ranks_named(ended)} hangs" if ended else ""
+        yield JobFact(
+            kind=FactKind.STANDSTILL,
+            whom=Whom(),
+            evidence=f"a kernel of {hung} of {len(timers)} ranks has not ended for minutes{rest}",
+            confidence=SOME_HANG if ended else ALL_HANG,
+            code="kernel-timer",
+        )
+
+
+RULES = (
+    InferenceRule(
+        name="who holds up a collective",
+        needs=frozenset({Collector.PROGRESS}),
+        gives=frozenset({FactKind.ABSENT, FactKind.UNFINISHED, FactKind.MISSING}),
+        infer=_who_holds_up,
+    ),
+    InferenceRule(
+        name="whose process is stopped or gone",
+        needs=frozenset({Collector.PROCESSES}),
+        gives=frozenset({FactKind.STOPPED, FactKind.GONE}),
+        infer=_processes,
+    ),
+    InferenceRule(
+        name="whose kernels do not end",
+        needs=frozenset({Collector.TIMERS}),
+        gives=frozenset({FactKind.STANDSTILL}),
+        infer=_standstill,
+    ),
+)

@@ -1,0 +1,84 @@
+"""Nodes of a job that are set up otherwise than most of their sku, by what they told last.
+
+Most settings explain no failure, so they are asked when nothing else says more. What bears on how
+ranks reach each other is likelier than the rest. Where many of a job's nodes have another value,
+that is how somebody set the job's nodes up, and no node is to blame.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from anubis.core.diagnose.chain import Hearing, InferenceRule
+from anubis.core.diagnose.evidence import Collector, OddSetting
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+
+HOUR_S = 3600.0
+SEVERAL = 0.25  # of a job's nodes: if more have another value, none of them is odd
+NAMED = 3  # nodes, in a sentence about several
+LIKELY, UNLIKELY = 0.6, 0.3  # that a setting is behind a job's trouble
+# what ranks of one job have to have in common, and what their traffic goes by
+BETWEEN_RANKS = frozenset(
+    (
+        *("driver", "driver_kind", "cuda_of_driver", "nccl", "nccl_of_system", "cuda_runtime"),
+        *("torch", "ofed", "peer_memory", "firmware", "model", "adapters", "nics", "slot", "mtu"),
+        *("pfc", "ecn", "roce_mode", "roce_tos", "traffic_class", "link_layer", "acs", "iommu"),
+        *("max_read_request", "nearest_adapter", "ulimit", "mounts", "mig_mode", "compute_mode"),
+    )
+)
+
+
+def _infer(hearing: Hearing) -> Iterator[JobFact]:
+    alike: defaultdict[tuple[str, str], list[OddSetting]] = defaultdict(list)
+    for odd in hearing.evidence.settings:
+        alike[odd.setting, odd.device].append(odd)
+    nodes = len(set(hearing.evidence.ranks.nodes.values()))
+    for (setting, _), all_odd in alike.items():
+        if len(all_odd) > max(1, SEVERAL * nodes):
+            yield _of_the_job(setting, all_odd, nodes)
+        else:
+            yield from (_of_a_node(odd, hearing.evidence.at) for odd in all_odd)
+
+
+def _of_a_node(odd: OddSetting, now: float) -> JobFact:
+    hours = max(0.0, now - odd.at) / HOUR_S
+    return JobFact(
+        kind=FactKind.SETTINGS_DIFFER,
+        whom=Whom(node=odd.node),
+        evidence=f"{odd.sentence} (told {hours:.0f} h ago)",
+        confidence=_confidence(odd.setting),
+        code=_code(odd.setting, odd.device),
+    )
+
+
+def _of_the_job(setting: str, all_odd: Sequence[OddSetting], nodes: int) -> JobFact:
+    named = ", ".join(odd.node for odd in all_odd[:NAMED])
+    more = f" and {len(all_odd) - NAMED} more" if len(all_odd) > NAMED else ""
+    return JobFact(
+        kind=FactKind.SETTINGS_DIFFER,
+        whom=Whom(),
+        evidence=f"{len(all_odd)} of {nodes} nodes of the job ({named}{more}) have another "
+        f"{setting} than most of their sku: {all_odd[0].sentence}",
+        confidence=_confidence(setting),
+        code=_code(setting, all_odd[0].device),
+    )
+
+
+def _confidence(setting: str) -> float:
+    return LIKELY if setting in BETWEEN_RANKS else UNLIKELY
+
+
+def _code(setting: str, device: str) -> str:
+    """A node may differ in several devices; each is a fact of its own."""
+    return f"setting-{setting}" + (f" {device}" if device != "node" else "")
+
+
+RULES = (
+    InferenceRule(
+        name="settings",
+        needs=frozenset({Collector.SETTINGS}),
+        gives=frozenset({FactKind.SETTINGS_DIFFER}),
+        infer=_infer,
+    ),
+)

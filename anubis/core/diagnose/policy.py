@@ -1,0 +1,55 @@
+"""How a site diagnoses its jobs: where they leave their traces, and what may be done about them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from anubis.core.diagnose.cures import CurePolicy
+from anubis.core.watch.likelihood import FAULTS
+
+PLACES = (
+    *("logs", "kernel", "dumps", "ras", "xpu-timer", "traces", "inspector", "live", "telemetry"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisPolicy(CurePolicy):
+    summary: str = ""
+    """What it is for, in one line."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where jobs leave logs, kernel, dumps, ras, xpu-timer, traces, inspector, live and telemetry:
+    a path in which {job} stands for the job's id. The command line goes before it."""
+    classes: str = "default"
+    """What lines of logs mean: a table under configs/classes/."""
+    categories: Mapping[str, str] = field(default_factory=dict)
+    """What each kind of fault is called in this site's incidents, as in configs/watching/."""
+    topology: str = ""
+    """The fabric between its nodes: a file, or an example under configs/topologies/. Default: that
+    of the last campaign that measured it, where the history is asked."""
+    silent_s: float = 600.0
+    """A running job whose logs (of {job}) say nothing for so long stands still, and is diagnosed;
+    of one that wrote on after all, twice as long. 0: silence says nothing."""
+    zone: str = "UTC"
+    """Of times in logs that name none, such as Europe/Berlin. A zone that a line names is believed.
+    """
+    ranks_per_node: int = 8
+    """How many processes of a job run on each node."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := sorted(self.places.keys() - set(PLACES)):
+            raise ValueError(f'places has "{unknown[0]}", expected one of {", ".join(PLACES)}')
+        if unknown := sorted(self.categories.keys() - FAULTS.keys()):
+            kinds = ", ".join(FAULTS)
+            raise ValueError(f'categories has "{unknown[0]}", expected kinds of faults: {kinds}')
+        if not 0 <= self.silent_s < math.inf:
+            raise ValueError(f"silent_s is {self.silent_s:g}, expected seconds from 0")
+        if self.ranks_per_node < 1:
+            raise ValueError(f"ranks_per_node is {self.ranks_per_node}, expected 1 or more")
+
+    def place_of(self, trace: str, job: str) -> str:
+        """Empty: the site does not say, or it takes a job to say it."""
+        place = self.places.get(trace, "")
+        return "" if "{job}" in place and not job else place.replace("{job}", job)

@@ -1,0 +1,237 @@
+"""A slow job: who computes slowly, or communicates slowly, by the times of steps (Aegis' phase 2);
+and whose program is kept from running.
+
+Collectives end on all ranks at once, so who comes last waits least: a rank whose time in the
+collectives of its group stays below `ALPHA` of the group's mean holds the group up. That alone
+blames a whole pipeline for one slow stage. So the time that it worked must also be `OWN_RATIO`
+times that of ranks that do the same work: at the median, in `MOST` of its steps, and by `NOISE`
+times what a median of so many steps differs by chance. Ranks of which nobody recorded how long
+they worked are not named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from anubis.core.diagnose.chain import Hearing, InferenceRule
+from anubis.core.diagnose.evidence import Collector, JobEvidence, StepTime
+from anubis.core.diagnose.facts import FactKind, JobFact
+from anubis.core.diagnose.hang import whom_of
+
+ALPHA = 0.8
+BETA = 1.5
+OWN_RATIO = 1.2
+MOST = 0.8  # of its steps
+NOISE = 4.0
+MEDIAN_ERROR = 1.2533  # of a median, by that of a mean
+DEVIATION = 1.4826  # of normal values, by their median absolute deviation
+FEWEST_STEPS = 3
+WAITS = 0.25  # of the time, that a program waits for a processor longer than its peers do
+WAITS_TIMES = 2.0  # that, and so many times as long
+LEAST_EFFECT = 0.05  # of the step, that its own time is longer than that of its peers
+ALPHA_CONFIDENCE = 0.85
+WAITS_CONFIDENCE = 0.8
+BETA_CONFIDENCE = 0.75
+
+
+@dataclass(frozen=True)
+class StepPace:
+    """A rank's medians over its steps, and how long it worked in each."""
+
+    rank: int
+    duration_s: float
+    own_s: float | None
+    share: float | None  # its time in collectives, by the mean of its group
+    network_s: float | None
+    steps: int
+    work: Mapping[int, float]
+
+
+def paces(steps: Iterable[StepTime]) -> Mapping[int, StepPace]:
+    """Of ranks with enough steps. A step that a rank recorded in several communicators counts with
+    the one in which it waited least by its group."""
+    of_rank: dict[int, dict[int, list[StepTime]]] = {}
+    for step in steps:
+        of_rank.setdefault(step.rank, {}).setdefault(step.step, []).append(step)
+    return {
+        rank: _pace(rank, [min(at_once, key=_least) for at_once in by_step.values()])
+        for rank, by_step in of_rank.items()
+        if len(by_step) >= FEWEST_STEPS
+    }
+
+
+def _least(step: StepTime) -> float:
+    share = _share(step)
+    return float("inf") if share is None else share
+
+
+def _share(step: StepTime) -> float | None:
+    if step.collective_s is None or not step.group_s:
+        return None
+    return step.collective_s / step.group_s
+
+
+def _pace(rank: int, steps: list[StepTime]) -> StepPace:
+    shares = [share for step in steps if (share := _share(step)) is not None]
+    network = [step.network_s for step in steps if step.network_s is not None]
+    work = {step.step: step.own_s for step in steps if step.own_s is not None}
+    return StepPace(
+        rank=rank,
+        duration_s=median(step.duration_s for step in steps),
+        own_s=median(work.values()) if len(work) >= FEWEST_STEPS else None,
+        share=median(shares) if len(shares) >= FEWEST_STEPS else None,
+        network_s=median(network) if len(network) >= FEWEST_STEPS else None,
+        steps=len(steps),
+        work=work,
+    )
+
+
+def _peers(
+    pace: StepPace, measured: Mapping[int, StepPace], evidence: JobEvidence
+) -> list[StepPace]:
+    """Who does the same work: all, or all of its stage of the pipeline."""
+    stages = evidence.ranks.stages
+    stage = stages.get(pace.rank)
+    return [
+        peer for rank, peer in measured.items() if rank != pace.rank and stages.get(rank) == stage
+    ]
+
+
+def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
+    evidence = hearing.evidence
+    if _all_starve(evidence):
+        return
+    measured = paces(evidence.steps)
+    excesses = {rank: _excesses(pace, measured, evidence) for rank, pace in measured.items()}
+    noise = _noise(excesses.values())
+    for rank, pace in measured.items():
+        peers = [peer.own_s for peer in _peers(pace, measured, evidence) if peer.own_s is not None]
+        if not peers or pace.own_s is None or pace.share is None or pace.share >= ALPHA:
+            continue
+        typical = median(peers)
+        is_much = pace.own_s - typical > LEAST_EFFECT * pace.duration_s
+        if is_much and pace.own_s >= OWN_RATIO * typical and _lasts(excesses[rank], noise):
+            yield JobFact(
+                kind=FactKind.SLOW_COMPUTE,
+                whom=whom_of(evidence, pace.rank),
+                evidence=(
+                    f"rank {pace.rank} works {pace.own_s:.3g} s of a step, its"
+                    f" {len(peers)} peers {typical:.3g} s, and waits {pace.share:.2f} times as"
+                    f" long as its group (median of {pace.steps} steps)"
+                ),
+                confidence=ALPHA_CONFIDENCE,
+                code="alpha",
+            )
+
+
+def _excesses(
+    pace: StepPace, measured: Mapping[int, StepPace], evidence: JobEvidence
+) -> list[float]:
+    """Of each step in order: by how much longer it worked than its peers then, as a logarithm."""
+    peers = [peer.work for peer in _peers(pace, measured, evidence)]
+    excesses = []
+    for step, own_s in sorted(pace.work.items()):
+        typical = median(times) if (times := [work[step] for work in peers if step in work]) else 0
+        if own_s > 0 and typical > 0:
+            excesses.append(math.log(own_s / typical))
+    return excesses
+
+
+def _noise(excesses: Iterable[Sequence[float]]) -> float:
+    """By which the excess of a rank differs from step to step: a slow rank is slow in both."""
+    changes = [abs(after - before) for own in excesses for before, after in pairwise(own)]
+    return DEVIATION * median(changes) / math.sqrt(2) if changes else math.inf
+
+
+def _lasts(excesses: Sequence[float], noise: float) -> bool:
+    """Whether it is there in most steps, and more than chance."""
+    if len(excesses) < FEWEST_STEPS:
+        return False
+    often = sum(excess >= math.log(OWN_RATIO) for excess in excesses) >= MOST * len(excesses)
+    by_chance = MEDIAN_ERROR * noise / math.sqrt(len(excesses))
+    return often and median(excesses) >= NOISE * by_chance
+
+
+def _all_starve(evidence: JobEvidence) -> bool:
+    """The programs of most ranks wait for a processor: who is late by that is not slow."""
+    waits = [state.waits for state in evidence.processes if state.waits is not None]
+    return bool(waits) and median(waits) >= WAITS
+
+
+def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
+    evidence = hearing.evidence
+    stages = evidence.ranks.stages
+    waits = {state.rank: state.waits for state in evidence.processes if state.waits is not None}
+    for rank, share in waits.items():
+        peers = [
+            of_peer
+            for peer, of_peer in waits.items()
+            if peer != rank and stages.get(peer) == stages.get(rank)
+        ]
+        typical = median(peers) if peers else share
+        if typical < WAITS <= share - typical and share >= WAITS_TIMES * typical:
+            yield JobFact(
+                kind=FactKind.SLOW_COMPUTE,
+                whom=whom_of(evidence, rank),
+                evidence=(
+                    f"the program of rank {rank} waits for a processor {share:.0%} of the time,"
+                    f" those of its {len(peers)} peers {typical:.0%}"
+                ),
+                confidence=WAITS_CONFIDENCE,
+                code="waits-for-processor",
+            )
+
+
+def _slow_network(hearing: Hearing) -> Iterator[JobFact]:
+    evidence = hearing.evidence
+    measured = paces(evidence.steps)
+    slow = dict(_slow_wires(measured, evidence))
+    if 2 * len(slow) >= max(len(measured), 3):
+        return  # what most suffer from has its cause elsewhere
+    for rank, typical in slow.items():
+        network_s = measured[rank].network_s or 0.0
+        yield JobFact(
+            kind=FactKind.SLOW_NETWORK,
+            whom=whom_of(evidence, rank),
+            evidence=(
+                f"rank {rank} spends {network_s:.3g} s of a step on the wire, its peers"
+                f" {typical:.3g} s (median of {measured[rank].steps} steps)"
+            ),
+            confidence=BETA_CONFIDENCE,
+            code="beta",
+        )
+
+
+def _slow_wires(
+    measured: Mapping[int, StepPace], evidence: JobEvidence
+) -> Iterator[tuple[int, float]]:
+    for pace in measured.values():
+        times = [peer.network_s for peer in _peers(pace, measured, evidence) if peer.network_s]
+        if pace.network_s and times and pace.network_s > BETA * (typical := median(times)):
+            yield pace.rank, typical
+
+
+RULES = (
+    InferenceRule(
+        name="who computes slowly",
+        needs=frozenset({Collector.STEPS}),
+        gives=frozenset({FactKind.SLOW_COMPUTE}),
+        infer=_slow_compute,
+    ),
+    InferenceRule(
+        name="whose program waits for a processor",
+        needs=frozenset({Collector.PROCESSES}),
+        gives=frozenset({FactKind.SLOW_COMPUTE}),
+        infer=_kept_waiting,
+    ),
+    InferenceRule(
+        name="who communicates slowly",
+        needs=frozenset({Collector.STEPS}),
+        gives=frozenset({FactKind.SLOW_NETWORK}),
+        infer=_slow_network,
+    ),
+)

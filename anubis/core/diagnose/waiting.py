@@ -1,0 +1,255 @@
+"""Who waits for whom: from what ranks recorded of their collectives to the ranks that nobody holds
+up, and that hold up the others.
+
+A rank waits in the first operation that it launched and did not finish; without records of single
+operations, in each communicator in which it is not through. It waits for whoever has not launched
+the same one. Who is absent because it waits elsewhere is a victim: the way goes on from there, to
+its end. Where all came and some are through, the rest are stuck by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from anubis.core.diagnose.evidence import Advance, Call, CallState
+
+Ranks = frozenset[int]
+NOBODY: Ranks = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    """A rank in an operation that it did not finish: whom it waits for, and who is stuck in it."""
+
+    rank: int
+    communicator: str
+    sequence: int
+    operation: str
+    group: int  # how many take part
+    peer: int | None = None  # of a send or receive
+    absent: Ranks = NOBODY  # launched less
+    unrecorded: Ranks = NOBODY  # left no record
+    elsewhere: Ranks = NOBODY  # came, and wait in an earlier one
+    late: Ranks = NOBODY  # came, and did not finish, or not begin, what the rest did
+
+    @property
+    def on(self) -> Ranks:
+        """Where to go on. Nobody is suspected for want of a record where somebody is known not to
+        have come."""
+        return self.absent or self.unrecorded or self.elsewhere
+
+    @property
+    def is_own(self) -> bool:
+        return not self.on and self.rank in self.late
+
+
+@dataclass(frozen=True)
+class Root:
+    """A rank that holds up others and is held up by nobody, and a wait that shows it."""
+
+    rank: int
+    wait: Wait
+    is_stuck: bool  # it came, and did not finish
+    has_record: bool = True
+
+
+@dataclass(frozen=True)
+class Waiting:
+    advances: tuple[Advance, ...]
+    calls: tuple[Call, ...]
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        return self.recorded.union(*self.members.values())
+
+    @cached_property
+    def recorded(self) -> Ranks:
+        return frozenset(
+            (*(advance.rank for advance in self.advances), *(call.rank for call in self.calls))
+        )
+
+    @cached_property
+    def members(self) -> Mapping[str, Ranks]:
+        groups: dict[str, Ranks] = {}
+        for advance in self.advances:
+            before = groups.get(advance.communicator, NOBODY)
+            groups[advance.communicator] = before | {*advance.members, advance.rank}
+        return groups
+
+    @cached_property
+    def progress(self) -> Mapping[str, Mapping[int, Advance]]:
+        """Of each communicator: how far its ranks have come."""
+        progress: dict[str, dict[int, Advance]] = {}
+        for advance in self.advances:
+            progress.setdefault(advance.communicator, {})[advance.rank] = advance
+        return progress
+
+    @cached_property
+    def begun(self) -> frozenset[tuple[str, int, int]]:
+        """Communicators, operations and ranks whose device began it, where recorders tell."""
+        return frozenset(
+            (call.communicator, call.sequence, call.rank)
+            for call in self.calls
+            if call.state is CallState.STARTED
+        )
+
+    @cached_property
+    def under_way(self) -> Mapping[int, Call]:
+        """The first operation of each rank that it did not finish, by the order of launches."""
+        first: dict[int, Call] = {}
+        for call in self.calls:
+            if self._is_open(call):
+                earlier = first.setdefault(call.rank, call)
+                if _order(call) < _order(earlier):
+                    first[call.rank] = call
+        return first
+
+    def _is_open(self, call: Call) -> bool:
+        if call.state is CallState.FINISHED:
+            return False
+        advance = self.progress.get(call.communicator, {}).get(call.rank)
+        return call.point_to_point or advance is None or call.sequence > advance.completed
+
+    @cached_property
+    def waits(self) -> Mapping[int, tuple[Wait, ...]]:
+        return {rank: tuple(self._waits(rank)) for rank in self.ranks}
+
+    def _waits(self, rank: int) -> Iterator[Wait]:
+        if (call := self.under_way.get(rank)) is not None:
+            if call.point_to_point:
+                yield self._between_two(call)
+            else:
+                yield self._in_group(rank, call.communicator, call.sequence, call.operation)
+            return
+        for advance in self._own.get(rank, ()):
+            if advance.enqueued > advance.completed:
+                sequence = advance.completed + 1
+                yield self._in_group(rank, advance.communicator, sequence, advance.operation)
+
+    @cached_property
+    def _own(self) -> Mapping[int, list[Advance]]:
+        own: dict[int, list[Advance]] = {}
+        for advance in self.advances:
+            own.setdefault(advance.rank, []).append(advance)
+        return own
+
+    def _between_two(self, call: Call) -> Wait:
+        peer = frozenset(() if call.peer is None else (call.peer,))
+        met = None if call.peer is None else self.under_way.get(call.peer)
+        has_come = met is not None and met.point_to_point and met.peer == call.rank
+        return Wait(
+            rank=call.rank,
+            communicator=call.communicator,
+            sequence=call.sequence,
+            operation=call.operation,
+            group=2,
+            peer=call.peer,
+            absent=NOBODY if has_come else peer & self.recorded,
+            unrecorded=peer - self.recorded,
+            elsewhere=peer if has_come else NOBODY,
+        )
+
+    def _in_group(self, rank: int, communicator: str, sequence: int, operation: str) -> Wait:
+        progress = self.progress.get(communicator, {})
+        members = self.members.get(communicator, NOBODY) | {rank}
+        absent = frozenset(member for member in progress if progress[member].enqueued < sequence)
+        unrecorded = members - progress.keys() - {rank}
+        ended = frozenset(member for member in progress if progress[member].completed >= sequence)
+        late = elsewhere = NOBODY
+        if not absent and not unrecorded:
+            if ended:
+                late = members - ended
+            elif elsewhere := self._elsewhere(members - {rank}, communicator, sequence):
+                pass
+            elif begun := self._begun(members, communicator, sequence):
+                late = members - begun
+                elsewhere = late if rank in begun else NOBODY
+        return Wait(
+            rank=rank,
+            communicator=communicator,
+            sequence=sequence,
+            operation=operation,
+            group=len(members),
+            absent=absent,
+            unrecorded=unrecorded,
+            elsewhere=elsewhere,
+            late=late,
+        )
+
+    def _elsewhere(self, members: Ranks, communicator: str, sequence: int) -> Ranks:
+        met = {member: self.under_way.get(member) for member in members}
+        return frozenset(
+            member
+            for member, call in met.items()
+            if call and (call.communicator, call.sequence) != (communicator, sequence)
+        )
+
+    def _begun(self, members: Ranks, communicator: str, sequence: int) -> Ranks:
+        progress = self.progress.get(communicator, {})
+        counted = {member for member, seen in progress.items() if (seen.started or 0) >= sequence}
+        return frozenset(
+            member
+            for member in members
+            if member in counted or (communicator, sequence, member) in self.begun
+        )
+
+    @cached_property
+    def roots(self) -> tuple[Root, ...]:
+        """None where they are no minority: then it is not they who are at fault. And none for want
+        of a record, where others are known to hold up the job."""
+        stuck = {root.rank: root for root in self._stuck()}
+        idle = {root.rank: root for root in self._idle() if root.rank not in stuck}
+        recorded = {rank: root for rank, root in idle.items() if root.has_record}
+        roots = {**recorded, **stuck} or idle
+        few = len(roots) == 1 or 2 * len(roots) < len(self.ranks)
+        return tuple(roots[rank] for rank in sorted(roots)) if few else ()
+
+    def _idle(self) -> Iterator[Root]:
+        """Who is waited for, and waits for nothing, by the wait in which most take part."""
+        waits = (wait for rank in self.ranks for wait in self.waits[rank])
+        for wait in sorted(waits, key=lambda wait: (wait.group, -wait.rank)):
+            idle = [member for member in wait.on if not self.waits[member]]
+            if 2 * len(idle) <= wait.group:
+                for member in idle:
+                    has_record = member in self.recorded
+                    yield Root(member, wait, member in wait.late, has_record)
+
+    def _stuck(self) -> Iterator[Root]:
+        for rank, waits in self.waits.items():
+            if waits and all(wait.is_own for wait in waits):
+                wait = min(waits, key=lambda wait: len(wait.late))
+                if 2 * len(wait.late) <= wait.group:
+                    yield Root(rank, wait, is_stuck=True)
+
+    @cached_property
+    def rings(self) -> tuple[tuple[int, ...], ...]:
+        """Ranks that wait for each other in a circle, each circle once."""
+        return tuple(self._rings())
+
+    def _rings(self) -> Iterable[tuple[int, ...]]:
+        passed: set[int] = set()
+        for start in sorted(self.ranks):
+            path: list[int] = []
+            rank: int | None = start
+            while rank is not None and rank not in passed:
+                passed.add(rank)
+                path.append(rank)
+                onward = (member for wait in self.waits[rank] for member in wait.on)
+                rank = min(onward, default=None)
+            if rank in path:
+                yield tuple(path[path.index(rank) :])
+
+    def waiters(self, wait: Wait) -> tuple[Wait, ...]:
+        """Who waits in the same operation."""
+        return tuple(
+            waiter
+            for waits in self.waits.values()
+            for waiter in waits
+            if (waiter.communicator, waiter.sequence) == (wait.communicator, wait.sequence)
+        )
+
+
+def _order(call: Call) -> tuple[float, int]:
+    return (float("inf") if call.launched is None else call.launched, call.sequence)

@@ -1,0 +1,161 @@
+"""Connections between hosts on which nothing passes, or on which bytes wait: whoever is an end of
+all of them is cut off, or on a slow link. It is seen from outside, before anything times out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+from anubis.core.diagnose.chain import Hearing, InferenceRule
+from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+
+RESENT = 4  # in vain: by the shortest times between two tries, for 3 s
+FEWEST_SAMPLES = 12
+SENDING = 0.4  # of the samples: so often bytes wait on a slow wire
+TIMES = 2.0  # that, and so many times as often as between hosts beside it
+CUT_CONFIDENCE = 0.95
+SLOW_CONFIDENCE = 0.8
+
+HostPair = frozenset[Whom]
+
+
+@dataclass(frozen=True)
+class Wires:
+    """Connections by the two hosts that they are between."""
+
+    evidence: JobEvidence
+
+    @cached_property
+    def _hosts(self) -> Mapping[str, Whom]:
+        """By the addresses of ranks: they themselves on other machines, or others beside them."""
+        return {
+            connection.own: self._of_rank(connection.rank)
+            for connection in self.evidence.connections
+        }
+
+    def _of_rank(self, rank: int) -> Whom:
+        node = self.evidence.ranks.node_of(rank)
+        return Whom(node=node) if node else Whom(rank=rank)
+
+    def _peer(self, connection: Connection) -> Whom:
+        if connection.peer_rank is not None:
+            return self._of_rank(connection.peer_rank)
+        address = connection.peer
+        name = self.evidence.ranks.node_named(address)
+        return Whom(node=name) if name else self._hosts.get(address, Whom(node=address))
+
+    @cached_property
+    def between(self) -> Mapping[HostPair, tuple[Connection, ...]]:
+        pairs: dict[HostPair, tuple[Connection, ...]] = {}
+        for connection in self.evidence.connections:
+            pair = frozenset((self._of_rank(connection.rank), self._peer(connection)))
+            if len(pair) == 2:
+                pairs[pair] = (*pairs.get(pair, ()), connection)
+        return pairs
+
+    def busy(self, pair: HostPair) -> Mapping[Whom, float]:
+        """How much of the time bytes wait that an end sends to the other one, by its busiest rank;
+        of the ends that were asked."""
+        shares: dict[Whom, float] = {}
+        for connection in self.between[pair]:
+            sender = self._of_rank(connection.rank)
+            shares[sender] = max(shares.get(sender, 0.0), _share(connection))
+        return shares
+
+    def those(self, holds: Callable[[Connection], bool]) -> dict[HostPair, tuple[Connection, ...]]:
+        kept = {pair: tuple(filter(holds, wires)) for pair, wires in self.between.items()}
+        return {pair: wires for pair, wires in kept.items() if wires}
+
+
+def _share(connection: Connection) -> float:
+    few = connection.samples < FEWEST_SAMPLES
+    return 0.0 if few else connection.sending / connection.samples
+
+
+def _name(host: Whom) -> str:
+    return host.node or f"rank {host.rank}"
+
+
+def _order(host: Whom) -> tuple[str, int]:
+    return host.node, host.rank or 0
+
+
+def _ends_of(pair: HostPair) -> tuple[Whom, Whom]:
+    first, second = sorted(pair, key=_order)
+    return first, second
+
+
+def _cut_off(hearing: Hearing) -> Iterator[JobFact]:
+    evidence = hearing.evidence
+    dead = Wires(evidence).those(lambda connection: connection.resent >= RESENT)
+    times = [connection.resent for wires in dead.values() for connection in wires]
+    in_vain = f"the same bytes were sent again {min(times)} times and more" if times else ""
+    shared = frozenset[Whom].intersection(*dead) if dead else frozenset()
+    if len(dead) >= 2 and shared:
+        (host,) = shared
+        yield JobFact(
+            kind=FactKind.UNREACHABLE,
+            whom=host,
+            evidence=f"nothing passes between {_name(host)} and {len(dead)} hosts: {in_vain}",
+            confidence=CUT_CONFIDENCE,
+            code="no-acknowledgement",
+        )
+        return
+    for pair in sorted(dead, key=lambda pair: list(map(_order, _ends_of(pair)))):
+        first, second = _ends_of(pair)
+        yield JobFact(
+            kind=FactKind.DISTRIBUTED_ERROR,
+            whom=first,
+            peer=second,
+            evidence=f"nothing passes between {_name(first)} and {_name(second)}: {in_vain}",
+            confidence=CUT_CONFIDENCE,
+            code="no-acknowledgement",
+        )
+
+
+def _slow_link(hearing: Hearing) -> Iterator[JobFact]:
+    """All pairs that wait have an end in common; of one pair alone it may be either. A slow wire
+    holds up both ways, what is sent and what acknowledges it; in a ring of sound hosts bytes wait
+    one way."""
+    wires = Wires(hearing.evidence)
+    shares = {pair: fmean(wires.busy(pair).values()) for pair in wires.between}
+    waiting = {pair: share for pair, share in shares.items() if share >= SENDING}
+    least = min(waiting.values(), default=0.0)
+    beside = max((share for pair, share in shares.items() if pair not in waiting), default=None)
+    if not waiting or beside is None or least < TIMES * beside:
+        return
+    ends = frozenset[Whom].intersection(*waiting)
+    for host in sorted(ends, key=_order):
+        yield JobFact(
+            kind=FactKind.SLOW_NETWORK,
+            whom=host,
+            evidence=(
+                f"bytes between {_name(host)} and {_counted_hosts(len(waiting))} wait on the wire"
+                f" {least:.0%} of the time and more, between hosts beside it at most {beside:.0%}"
+            ),
+            confidence=SLOW_CONFIDENCE / len(ends),
+            code="bytes-wait",
+        )
+
+
+def _counted_hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
+
+
+RULES = (
+    InferenceRule(
+        name="between whom nothing passes",
+        needs=frozenset({Collector.CONNECTIONS}),
+        gives=frozenset({FactKind.UNREACHABLE, FactKind.DISTRIBUTED_ERROR}),
+        infer=_cut_off,
+    ),
+    InferenceRule(
+        name="whose link is slow",
+        needs=frozenset({Collector.CONNECTIONS}),
+        gives=frozenset({FactKind.SLOW_NETWORK}),
+        infer=_slow_link,
+    ),
+)

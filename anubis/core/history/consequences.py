@@ -1,0 +1,92 @@
+"""What events say of jobs and repairs, one event after the other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from operator import attrgetter
+
+from anubis.core.history.events import (
+    JobAllocated,
+    JobEnded,
+    JobStalled,
+    KeptEvent,
+    RepairBegun,
+    RepairDone,
+)
+from anubis.core.history.status import Job, Repair
+
+
+class UnknownJob(Exception):
+    """It ended or stands still, and nobody knows where it ran."""
+
+
+def jobs_in(events: Iterable[KeptEvent]) -> set[str]:
+    """Those of which events say anything."""
+    kinds = (JobAllocated, JobStalled, JobEnded)
+    return {event.job for event in events if isinstance(event, kinds) and event.job}
+
+
+def repaired_in(events: Iterable[KeptEvent]) -> set[str]:
+    """Nodes of whose repairs events say anything."""
+    kinds = (RepairBegun, RepairDone)
+    return {node for event in events if isinstance(event, kinds) for node in event.nodes}
+
+
+class Consequences:
+    """`jobs` and `repairs`: what was known before of those that events are about."""
+
+    def __init__(self, jobs: Iterable[Job], repairs: Iterable[Repair]) -> None:
+        self._known = {job.id: job for job in jobs}
+        self._repairs = defaultdict[str, dict[float, Repair]](dict)
+        for repair in repairs:
+            self._repairs[repair.node][repair.start] = repair
+        self.jobs: list[Job] = []  # that began or ended
+        self.repairs: list[Repair] = []
+
+    def follow(self, event: KeptEvent, at: float) -> KeptEvent:
+        """The event, with the nodes of a job that ended or stands still: whoever tells it need not
+        name them."""
+        match event:
+            case JobAllocated() if event.job:
+                self._allocate(event, at)
+            case JobEnded():
+                return self._end(event, at)
+            case JobStalled():
+                return replace(event, nodes=self._nodes_of(event))
+            case RepairBegun():
+                self.repairs += [self._begin(node, at) for node in event.nodes]
+            case RepairDone():
+                self.repairs += [self._done(event, node, at) for node in event.nodes]
+        return event
+
+    def _allocate(self, event: JobAllocated, at: float) -> None:
+        job = Job(id=event.job, nodes=event.nodes, start=at, planned_s=event.duration_s)
+        self.jobs.append(self._known.setdefault(job.id, job))
+
+    def _end(self, event: JobEnded, at: float) -> JobEnded:
+        nodes = self._nodes_of(event)
+        job = self._known.get(event.job) or Job(id=event.job, nodes=nodes, start=at)
+        self._known[job.id] = replace(job, end=max(at, job.start))
+        self.jobs.append(self._known[job.id])
+        return replace(event, nodes=nodes)
+
+    def _nodes_of(self, event: JobStalled | JobEnded) -> tuple[str, ...]:
+        job = self._known.get(event.job)
+        nodes = event.nodes or (job.nodes if job else ())
+        if not nodes:
+            raise UnknownJob(event.job)
+        return nodes
+
+    def _begin(self, node: str, at: float) -> Repair:
+        return self._repairs[node].setdefault(at, Repair(node=node, start=at))
+
+    def _done(self, event: RepairDone, node: str, at: float) -> Repair:
+        """The latest that is open; one that nobody told of began as it ended."""
+        open_ = [repair for repair in self._repairs[node].values() if repair.end is None]
+        begun = max(open_, key=attrgetter("start"), default=Repair(node=node, start=at))
+        action = event.action or begun.action
+        repair = replace(begun, end=max(at, begun.start), action=action)
+        self._repairs[node][repair.start] = repair
+        return repair

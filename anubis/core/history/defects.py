@@ -1,0 +1,144 @@
+"""From the conclusions of campaigns and from incidents to defects: which benchmark found which."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anubis.core.history.status import Incident, Validation
+from anubis.core.history.tracks import IncidentColumns
+from anubis.core.records import Judgement
+
+UNKNOWN = ""  # the category of a defect that belongs to no incident
+LINK_S = 24 * 3600.0  # a finding at most this long before or after an incident belongs to it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defect:
+    """The cause behind an incident, and the benchmarks that found it, if any."""
+
+    node: str = ""
+    category: str = UNKNOWN
+    found_by: frozenset[str] = frozenset()
+    tried: frozenset[str] = frozenset()  # measured on the node at that time without finding it
+
+
+@dataclass
+class _Case:
+    """One defect while its evidence is gathered."""
+
+    first: float
+    last: float
+    found_by: set[str] = field(default_factory=set)
+    measured: set[str] = field(default_factory=set)
+
+
+def defects(
+    validations: Iterable[Validation],
+    findings: Mapping[tuple[str, str], Collection[str]],
+    incidents: Iterable[Incident],
+) -> list[Defect]:
+    """All findings on a node until it was healthy again are one defect. `findings` are the
+    benchmarks in which a node was defective, by campaign and node.
+
+    Its category is that of the node's latest incident within a day of it, and all findings that
+    belong to one incident are one defect. An incident during which the node was measured without
+    any finding is a defect that those benchmarks do not find.
+    """
+    of_node: defaultdict[str, list[Validation]] = defaultdict(list)
+    for validation in validations:
+        of_node[validation.node].append(validation)
+    incidents_of: defaultdict[str, list[Incident]] = defaultdict(list)
+    for incident in _near_results(IncidentColumns.of(incidents), of_node):
+        incidents_of[incident.node].append(incident)
+    gathered: list[Defect] = []
+    for node, node_validations in of_node.items():
+        node_validations.sort(key=lambda validation: validation.at)
+        incidents_of[node].sort(key=lambda incident: (incident.start, incident.category))
+        gathered += _of_node(
+            node, _cases(node_validations, findings), node_validations, incidents_of[node]
+        )
+    return gathered
+
+
+def _near_results(
+    incidents: IncidentColumns, results: Mapping[str, Sequence[Validation]]
+) -> IncidentColumns:
+    """Without those that were long over before their node was first measured, or came long after it
+    was measured last: most of a long history."""
+    candidates = incidents.about(results)
+    spans = {
+        node: (min(r.at for r in of_node) - LINK_S, max(r.at for r in of_node) + LINK_S)
+        for node, of_node in results.items()
+    }
+    first, last = np.array([spans[node] for node in candidates.node]).reshape(-1, 2).T
+    over = np.where(np.isinf(candidates.end), candidates.start + LINK_S, candidates.end)
+    return candidates.take((candidates.start <= last) & (over >= first))
+
+
+def _cases(
+    validations: Sequence[Validation], findings: Mapping[tuple[str, str], Collection[str]]
+) -> list[_Case]:
+    cases: list[_Case] = []
+    open_ = False
+    for validation in validations:
+        if validation.judgement is Judgement.HEALTHY:
+            open_ = False
+        elif validation.judgement is Judgement.DEFECTIVE:
+            if not open_:
+                cases.append(_Case(first=validation.at, last=validation.at))
+            open_ = True
+            cases[-1].last = validation.at
+            found_by = findings.get((validation.campaign, validation.node), ())
+            cases[-1].found_by.update(found_by)
+            cases[-1].measured |= set(validation.benchmarks)
+    return cases
+
+
+def _of_node(
+    node: str,
+    cases: Sequence[_Case],
+    validations: Sequence[Validation],
+    incidents: Sequence[Incident],
+) -> Iterable[Defect]:
+    """Validations and incidents by time."""
+    explained: dict[int, _Case] = {}
+    for case in cases:
+        near = [i for i, incident in enumerate(incidents) if _near(incident, case)]
+        if not near:
+            yield _defect(node, UNKNOWN, case)
+        elif near[-1] in explained:
+            explained[near[-1]].found_by |= case.found_by
+            explained[near[-1]].measured |= case.measured
+        else:
+            explained[near[-1]] = case
+    for i, case in explained.items():
+        yield _defect(node, incidents[i].category, case)
+    healthy = [
+        validation for validation in validations if validation.judgement is Judgement.HEALTHY
+    ]
+    times = [validation.at for validation in healthy]
+    for i, incident in enumerate(incidents):
+        over = incident.start + LINK_S if incident.end is None else incident.end
+        in_vain = healthy[bisect_left(times, incident.start) : bisect_right(times, over)]
+        if in_vain and i not in explained:
+            tried = frozenset(name for validation in in_vain for name in validation.benchmarks)
+            yield Defect(node=node, category=incident.category, tried=tried)
+
+
+def _near(incident: Incident, case: _Case) -> bool:
+    over = incident.start if incident.end is None else incident.end
+    return incident.start - LINK_S <= case.last and case.first <= over + LINK_S
+
+
+def _defect(node: str, category: str, case: _Case) -> Defect:
+    return Defect(
+        node=node,
+        category=category,
+        found_by=frozenset(case.found_by),
+        tried=frozenset(case.measured - case.found_by),
+    )

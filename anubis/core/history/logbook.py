@@ -1,0 +1,480 @@
+"""What happened to which node, in an order that makes any status at any instant a look-up.
+
+Nothing that starts at or after an instant changes the status at it, and of anything that is not
+over by then only the beginning is known.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from typing import Self
+
+import numpy as np
+
+from anubis.core.arrays import Flags
+from anubis.core.history.status import (
+    Incident,
+    Instants,
+    Repair,
+    Spells,
+    Statuses,
+    Times,
+    Validation,
+    Watch,
+)
+from anubis.core.history.tracks import (
+    IncidentColumns,
+    Rows,
+    Track,
+    by_node,
+    ends,
+    extreme,
+    numbered,
+)
+from anubis.core.history.traits import GROUPINGS, Grouping, NodeTraits, Peers
+
+HOUR_S = 3600.0
+
+TOTALS = ("up_h", "total_up_h", "since_incident_h", "incidents", "mtbi_h")
+VALIDATED = "validated_h"
+LONG_AGO_H = 2400.0  # an incident of a category that is longer ago tells a model nothing more
+AGE = "age_h"
+RATES: Mapping[str, Grouping] = {f"{grouping}_rate": grouping for grouping in GROUPINGS}
+OF_TRAITS = (AGE, *RATES)
+TOLD = (
+    0.95  # of the nodes, at least: who is left out may be who never failed, which tells what came
+)
+BY_CATEGORY = ("since_incident_h", "incidents", "mtbi_h")  # `incidents:network`: of one category
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logbook:
+    """Build it with `of`; an unknown node has the status of one that was just added."""
+
+    nodes: tuple[str, ...]
+    categories: tuple[str, ...]
+    _number: Mapping[str, int]
+    _watches: Track
+    _watched_before: Times  # seconds of a node's earlier watches, for each of its watches
+    _incidents: Mapping[str, Track]  # by category; "" has all of them
+    _validations: Track
+    _repairs: Track
+    _downs: Track  # incidents and repairs
+    _back: Times  # for each of these, when it and all the node's earlier ones are over
+    _traits: Mapping[str, NodeTraits]
+
+    @classmethod
+    def of(
+        cls,
+        incidents: Iterable[Incident],
+        watches: Iterable[Watch] = (),
+        validations: Iterable[Validation] = (),
+        repairs: Iterable[Repair] = (),
+        traits: Iterable[NodeTraits] = (),
+    ) -> Self:
+        """Overlapping watches are joined. The first begins no later than the first record of its
+        node, since somebody must have looked; a node without a watch is watched from there on."""
+        of_node = {record.node: record for record in traits}
+        incidents = IncidentColumns.of(incidents)
+        validations, repairs = tuple(validations), tuple(repairs)
+        columns = {
+            "incidents": (incidents.node, incidents.start, incidents.end),
+            "repairs": _columns([(record.node, record.start) for record in repairs], ends(repairs)),
+            "validations": _columns([(record.node, record.at) for record in validations]),
+        }
+        watched = _merged(watches, _first_seen(columns.values()))
+        nodes = tuple(sorted(watched))
+        number = {node: place for place, node in enumerate(nodes)}
+        # then a number for unknown nodes, and those of nodes of which only traits are known
+        places = len(nodes) + 1
+        for stranger in sorted(of_node.keys() - number.keys()):
+            number[stranger] = places
+            places += 1
+        spans = [(node, since) for node in nodes for since, _ in watched[node]]
+        until = np.array([until for node in nodes for _, until in watched[node]])
+        columns["watches"] = _columns(spans, until)
+        rows = {
+            kind: (numbered(names, number), start, end)
+            for kind, (names, start, end) in columns.items()
+        }
+
+        def track(node: Rows, start: Times, end: Times) -> Track:
+            return Track.of(node, start, end, places)
+
+        categories = tuple(sorted(set(incidents.category)))
+        category = numbered(incidents.category, {c: place for place, c in enumerate(categories)})
+        node, start, end = rows["incidents"]
+        order = by_node(node, start, end)
+        node, start, end, category = node[order], start[order], end[order], category[order]
+        in_category = {name: category == place for place, name in enumerate(categories)}
+        pairs = zip((node, start, end), rows["repairs"], strict=True)
+        all_incidents = Track.in_order(node, start, end, places)
+        downs = track(*(np.concatenate(pair) for pair in pairs)) if repairs else all_incidents
+        return cls(
+            nodes=nodes,
+            categories=categories,
+            _number=number,
+            _watches=track(*rows["watches"]),
+            _watched_before=np.array([s for node in nodes for s in _before_each(watched[node])]),
+            _incidents={
+                "": all_incidents,
+                **{
+                    name: Track.in_order(node[chosen], start[chosen], end[chosen], places)
+                    for name, chosen in in_category.items()
+                },
+            },
+            _validations=track(*rows["validations"]),
+            _repairs=track(*rows["repairs"]),
+            _downs=downs,
+            _back=_running_maximum(downs),
+            _traits=of_node,
+        )
+
+    # --- questions -------------------------------------------------------------------------
+
+    def covariates(self) -> tuple[str, ...]:
+        """The columns for which this logbook has data. A model keeps to the columns it was trained
+        with; for a model that must not know what came after some instant, build a logbook of what
+        was known then."""
+        validated = (VALIDATED,) if len(self._validations.start) else ()
+        single = (
+            f"{quantity}:{category}" for category in self.categories for quantity in BY_CATEGORY
+        )
+        return (*TOTALS, *validated, *filter(self._is_told, OF_TRAITS), *single)
+
+    def traits(self, node: str) -> NodeTraits:
+        return self._traits.get(node) or NodeTraits(node=node)
+
+    def strangers_in_group(
+        self, nodes: Sequence[str], covariates: Iterable[str]
+    ) -> dict[Grouping, list[str]]:
+        """Nodes of whose rack, cage or sku nothing is known: none is told, or no other node of it
+        was ever watched. To a model their group is as all are."""
+        row = self._rows(nodes)
+        return {
+            grouping: [node for node, alone in zip(nodes, is_alone, strict=True) if alone]
+            for grouping in (RATES[name] for name in covariates if name in RATES)
+            if (is_alone := self._peers[grouping].is_alone(row, len(self.nodes))).any()
+        }
+
+    def seldom_told(self) -> dict[str, int]:
+        """Traits that are no covariates because too few of the nodes have them, and how many do."""
+        names = {AGE: "installed", **RATES}
+        return {
+            name: len(values)
+            for covariate, name in names.items()
+            if (values := self._told(covariate)) and len(values) < TOLD * len(self.nodes)
+        }
+
+    def _is_told(self, covariate: str) -> bool:
+        """Where all nodes are of one group, it tells nothing."""
+        values = self._told(covariate)
+        differs = covariate == AGE or len({*values}) > 1
+        return bool(values) and differs and len(values) >= TOLD * len(self.nodes)
+
+    def _told(self, covariate: str) -> list[float | str]:
+        """Of the nodes of which anything is told."""
+        name = RATES.get(covariate, "installed")
+        traits = (self._traits[node] for node in self.nodes if node in self._traits)
+        return [value for record in traits if (value := getattr(record, name)) not in (None, "")]
+
+    def unforeseen(self, covariates: Iterable[str]) -> tuple[str, ...]:
+        """Categories with no column of their own among these: they count in the totals only."""
+        covered = {name.partition(":")[2] for name in covariates}
+        return tuple(category for category in self.categories if category not in covered)
+
+    def watched(self, instants: Instants) -> Flags:
+        node, at = self._rows(instants.nodes), instants.at
+        count = self._watches.begun(node, _just_after(at))
+        return at < self._watches.pick(self._watches.end, node, count - 1, -np.inf)
+
+    def down(self, instants: Instants) -> Flags:
+        """Whether an incident or a repair has begun by then and is not over."""
+        node, at = self._rows(instants.nodes), instants.at
+        count = self._downs.begun(node, _just_after(at))
+        return at < self._downs.pick(self._back, node, count - 1, -np.inf)
+
+    def statuses(self, instants: Instants, covariates: Sequence[str] | None = None) -> Statuses:
+        """Hours, all of them, and counts:
+
+        up_h              since the node last came back or was added; 0 while it is down
+        total_up_h        how long it was watched and not down, since its first watch
+        since_incident_h  since the last incident began; of a category, LONG_AGO_H at most: else it
+                          is the age of most nodes, and chances at later times get worse
+        incidents         how many have begun
+        mtbi_h            mean time between incidents while watched: from one beginning to the
+                          next, and from the node's first watch to the first of them
+        validated_h       since the last validation
+        age_h             since the node was installed; since its first watch, where that is not
+                          told, and before it: then it was another one under that name
+        rack_rate         how often the other nodes of its rack had incidents, beside all nodes;
+                          cage_rate and sku_rate likewise (core/history/traits.py)
+
+        Where there was none so far, since_incident_h, mtbi_h and validated_h are the hours for
+        which the node was watched: it went at least that long without one.
+        """
+        names = self.covariates() if covariates is None else tuple(covariates)
+        node = self._rows(instants.nodes)
+        columns = [self._column(name, node, instants.at) for name in names]
+        values = np.column_stack(columns) if columns else np.empty((len(instants), 0))
+        return Statuses(covariates=names, nodes=instants.nodes, at=instants.at, values=values)
+
+    # --- the training table ----------------------------------------------------------------
+
+    def returns(self) -> Instants:
+        """When nodes came into service: as they were added, and after each incident or repair.
+
+        Their up time is 0, so add snapshots for a model that is asked in the middle of a spell.
+        Stretches that overlap or touch are joined. For a stretch of no length the instant is the
+        first one after it, because a status does not count what begins at its own instant.
+        """
+        node = self._node_of(self._downs)
+        last = np.ones(len(node), dtype=bool)
+        last[:-1] = (node[1:] != node[:-1]) | (self._downs.start[1:] > self._back[:-1])
+        last &= np.isfinite(self._back)
+        sudden = self._downs.start == self._back
+        back = np.where(sudden, _just_after(self._back), self._back)
+        return self._instants(
+            np.concatenate([node[last], self._node_of(self._watches)]),
+            np.concatenate([back[last], self._watches.start]),
+        )
+
+    def snapshots(self, every_h: float, until: float, rng: np.random.Generator) -> Instants:
+        """Regular instants over all watches; each watch begins at a random one of its own, so
+        that fleets do not march in step. Long spells are sampled more often than short ones."""
+        step = every_h * HOUR_S
+        first = self._watches.start + rng.uniform(0, step, len(self._watches.start))
+        end = np.minimum(self._watches.end, until)
+        counts = np.maximum(np.ceil((end - first) / step), 0).astype(np.int64)
+        turn = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return self._instants(
+            np.repeat(self._node_of(self._watches), counts), np.repeat(first, counts) + turn * step
+        )
+
+    def spells(
+        self, instants: Instants, until: float, covariates: Sequence[str] | None = None
+    ) -> Spells:
+        """The status of nodes in service, and how long each went on without an incident.
+
+        As known at `until`. A spell that a repair, the end of the watch or `until` cuts short
+        counts as not observed; a node that is down or not watched has no row.
+        """
+        node, at = self._rows(instants.nodes), instants.at
+        watch = self._watches.begun(node, _just_after(at)) - 1
+        ends = self._watches.pick(self._watches.end, node, watch, -np.inf)
+        cut = np.minimum(ends, self._next(self._repairs, node, at))
+        incident = self._next(self._incidents[""], node, at)
+        observed = (incident < until) & (incident <= cut)
+        duration_s = np.where(observed, incident, np.minimum(cut, until)) - at
+        kept = self.watched(instants) & ~self.down(instants) & (duration_s > 0)
+        rows = Instants(nodes=tuple(compress(instants.nodes, kept)), at=at[kept])
+        return Spells(
+            statuses=self.statuses(rows, covariates),
+            duration_h=duration_s[kept] / HOUR_S,
+            observed=observed[kept],
+        )
+
+    # --- the columns -----------------------------------------------------------------------
+
+    def _column(self, name: str, node: Rows, at: Times) -> Times:
+        quantity, colon, category = name.partition(":")
+        if bool(colon) == bool(category) and (not colon or quantity in BY_CATEGORY):
+            incidents = self._of_category(category)
+            match quantity:
+                case "up_h":
+                    return self._up(node, at)
+                case "total_up_h":
+                    return self._total_up(node, at)
+                case "since_incident_h":
+                    since_h = self._since_last(incidents, node, at)
+                    return np.minimum(since_h, LONG_AGO_H) if category else since_h
+                case "incidents":
+                    return incidents.begun(node, at).astype(np.float64)
+                case "mtbi_h":
+                    return self._mean_time(incidents, node, at)
+                case "validated_h":
+                    return self._since_last(self._validations, node, at)
+                case "age_h":
+                    return self._age(node, at)
+                case _ if name in RATES:
+                    return self._peers[RATES[name]].rate(
+                        node,
+                        at,
+                        incidents.begun(node, at).astype(np.float64),
+                        self._watched_s(node, at),
+                    )
+        valid = ", ".join(
+            [*TOTALS, VALIDATED, *OF_TRAITS, *(f"{quantity}:CATEGORY" for quantity in BY_CATEGORY)]
+        )
+        raise ValueError(f'no status has the covariate "{name}"; known: {valid}')
+
+    def _up(self, node: Rows, at: Times) -> Times:
+        downs = self._downs.begun(node, at)
+        back = self._downs.pick(self._back, node, downs - 1, -np.inf)
+        watches = self._watches.begun(node, _just_after(at))
+        added = self._watches.pick(self._watches.start, node, watches - 1, -np.inf)
+        since = np.maximum(back, added)
+        return np.where(np.isneginf(since), 0.0, np.maximum(at - since, 0.0)) / HOUR_S
+
+    def _total_up(self, node: Rows, at: Times) -> Times:
+        down = self._downs.begun(node, at) - 1
+        back = self._downs.pick(self._back, node, down, -np.inf)
+        since_s = np.maximum(self._watched_s(node, at) - self._watched_s(node, back), 0.0)
+        return (self._downs.pick(self._up_before, node, down, 0.0) + since_s) / HOUR_S
+
+    @cached_property
+    def _up_before(self) -> Times:
+        """For how many seconds the node had been up when each of its downs began."""
+        downs, node = self._downs, self._node_of(self._downs)
+        first = downs.bounds[node]
+        back_s = np.roll(self._watched_s(node, self._back), 1)
+        back_s[first] = 0.0
+        up_s = np.maximum(self._watched_s(node, downs.start) - back_s, 0.0)
+        passed_s: Times = np.cumsum(up_s)
+        return passed_s - (passed_s - up_s)[first]
+
+    def _age(self, node: Rows, at: Times) -> Times:
+        first = self._watches.pick(self._watches.start, node, np.zeros_like(node), np.inf)
+        installed = self._installed[node]
+        since = np.where(installed <= at, installed, np.minimum(first, at))
+        return (at - since) / HOUR_S
+
+    @cached_property
+    def _installed(self) -> Times:
+        """Of each number of a node; not a number where nobody told."""
+        installed = np.full(len(self._watches.bounds) - 1, np.nan)
+        for node, traits in self._traits.items():
+            if traits.installed is not None:
+                installed[self._number[node]] = traits.installed
+        return installed
+
+    @cached_property
+    def _peers(self) -> dict[Grouping, Peers]:
+        incidents, watches = self._incidents[""], self._watches
+        return {
+            grouping: Peers.of(
+                {
+                    self._number[node]: name
+                    for node, traits in self._traits.items()
+                    if (name := getattr(traits, grouping))
+                },
+                len(watches.bounds) - 1,
+                incidents,
+                watches,
+            )
+            for grouping in GROUPINGS
+        }
+
+    def _since_last(self, track: Track, node: Rows, at: Times) -> Times:
+        last = track.pick(track.start, node, track.begun(node, at) - 1, np.nan)
+        return np.where(np.isnan(last), self._watched_s(node, at), at - last) / HOUR_S
+
+    def _mean_time(self, track: Track, node: Rows, at: Times) -> Times:
+        count = track.begun(node, at)
+        last = track.pick(track.start, node, count - 1, np.nan)
+        to = np.where(np.isnan(last), at, last)
+        return self._watched_s(node, to) / np.maximum(count, 1) / HOUR_S
+
+    def _watched_s(self, node: Rows, at: Times) -> Times:
+        """For how long the node had been watched by then."""
+        watch = self._watches.begun(node, at) - 1
+        start = self._watches.pick(self._watches.start, node, watch, np.inf)
+        end = self._watches.pick(self._watches.end, node, watch, np.inf)
+        before = self._watches.pick(self._watched_before, node, watch, 0.0)
+        return before + np.maximum(np.minimum(at, end) - start, 0.0)
+
+    # --- rows ------------------------------------------------------------------------------
+
+    def _of_category(self, category: str) -> Track:
+        """The incidents of a category; none of one that nobody has met."""
+        if category in self._incidents:
+            return self._incidents[category]
+        nobody, never = np.empty(0, dtype=np.int64), np.empty(0)
+        return Track.of(nobody, never, never, len(self._watches.bounds) - 1)
+
+    def _rows(self, nodes: Sequence[str]) -> Rows:
+        unknown = len(self.nodes)
+        return np.array([self._number.get(node, unknown) for node in nodes], dtype=np.int64)
+
+    def _instants(self, node: Rows, at: Times) -> Instants:
+        """In the order of nodes and time, without duplicates."""
+        order = np.lexsort((at, node))
+        node, at = node[order], at[order]
+        new = np.ones(len(node), dtype=bool)
+        new[1:] = (node[1:] != node[:-1]) | (at[1:] != at[:-1])
+        return Instants(nodes=tuple(self.nodes[place] for place in node[new]), at=at[new])
+
+    def _node_of(self, track: Track) -> Rows:
+        return np.repeat(np.arange(len(track.bounds) - 1), np.diff(track.bounds))
+
+    def _next(self, track: Track, node: Rows, at: Times) -> Times:
+        """When the next stretch begins, at the instant itself or later."""
+        return track.pick(track.start, node, track.begun(node, at), np.inf)
+
+
+def _just_after(at: Times) -> Times:
+    later: Times = np.nextafter(at, np.inf)
+    return later
+
+
+def _end(end: float | None) -> float:
+    return np.inf if end is None else end
+
+
+Columns = tuple[Sequence[str], Times, Times]  # nodes, starts, ends
+Spans = list[tuple[float, float]]
+
+
+def _columns(begun: Sequence[tuple[str, float]], end: Times | None = None) -> Columns:
+    """Without ends, of instants."""
+    start = np.array([at for _, at in begun], dtype=np.float64)
+    return [node for node, _ in begun], start, start if end is None else end
+
+
+def _first_seen(columns: Iterable[Columns]) -> dict[str, float]:
+    """When each node was in a record for the first time."""
+    first: dict[str, float] = {}
+    for nodes, start, _ in columns:
+        for node, at in extreme(np.minimum, nodes, start).items():
+            first[node] = min(at, first.get(node, at))
+    return first
+
+
+def _merged(watches: Iterable[Watch], first: Mapping[str, float]) -> dict[str, Spans]:
+    """The stretches in which each node was watched, in order and apart."""
+    declared = defaultdict[str, Spans](list)
+    for watch in watches:
+        declared[watch.node].append((watch.since, _end(watch.until)))
+    watched: dict[str, Spans] = {node: [(at, np.inf)] for node, at in first.items()}
+    for node, spans in declared.items():
+        apart: Spans = []
+        for since, until in sorted(spans):
+            if apart and since <= apart[-1][1]:
+                apart[-1] = (apart[-1][0], max(until, apart[-1][1]))
+            else:
+                apart.append((since, until))
+        since, until = apart[0]
+        watched[node] = [(min(since, first.get(node, since)), until), *apart[1:]]
+    return watched
+
+
+def _before_each(spans: Spans) -> list[float]:
+    """Seconds watched before each of the stretches."""
+    passed, seconds = 0.0, []
+    for since, until in spans:
+        seconds.append(passed)
+        passed += until - since
+    return seconds
+
+
+def _running_maximum(track: Track) -> Times:
+    """The latest end among each stretch and those of its node before it."""
+    latest = track.end.copy()
+    for node in np.flatnonzero(np.diff(track.bounds) > 1):
+        rows = slice(track.bounds[node], track.bounds[node + 1])
+        latest[rows] = np.maximum.accumulate(track.end[rows])
+    return latest

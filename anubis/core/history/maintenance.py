@@ -1,0 +1,72 @@
+"""Maintenance windows: of which nodes, from when to when, and why.
+
+A window that is told again under its name replaces what was told of it before; of several on one
+node each counts. What was told last is what holds, in whatever order it comes to be known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from anubis.core.history.events import MaintenanceEnded, MaintenancePlanned, Notice
+
+ALL = ""  # the name under which all windows of a node are ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Of one node. Its end is infinite until its owner takes it back."""
+
+    name: str
+    begin: float
+    end: float
+    reason: str = ""
+    source: str = ""  # who told it
+
+    def is_open(self, at: float) -> bool:
+        return self.begin <= at < self.end
+
+
+Windows = Mapping[str, tuple[Window, ...]]  # by node
+
+
+def windows_told(notices: Iterable[Notice]) -> Windows:
+    plans: dict[str, Notice] = {}  # by name, the last that was told
+    ends: defaultdict[tuple[str, str], float] = defaultdict(lambda: -math.inf)  # node and name
+    for notice in notices:
+        event = notice.event
+        if isinstance(event, MaintenanceEnded):
+            for node in event.nodes:
+                key = (node, event.name)
+                ends[key] = max(ends[key], notice.at)
+        elif isinstance(event, MaintenancePlanned):
+            name = event.name or notice.id
+            before = plans.get(name)
+            if before is None or (before.at, before.id) <= (notice.at, notice.id):
+                plans[name] = notice
+    windows: defaultdict[str, list[Window]] = defaultdict(list)
+    for name, notice in sorted(plans.items()):
+        plan = notice.event
+        assert isinstance(plan, MaintenancePlanned)
+        window = Window(
+            name=name, begin=plan.begin, end=plan.end, reason=plan.reason, source=plan.source
+        )
+        for node in plan.nodes:
+            ended = max(ends[node, name], ends[node, ALL])
+            is_ended = notice.at <= ended < plan.end
+            windows[node].append(replace(window, end=ended) if is_ended else window)
+    return {node: tuple(of_node) for node, of_node in windows.items()}
+
+
+def open_windows(windows: Windows, at: float, until: float | None = None) -> dict[str, Window]:
+    """By node, the window that is open then, or opens before `until`: the one that ends last."""
+    latest = at if until is None else max(at, until)
+    chosen = {}
+    for node, of_node in windows.items():
+        there = [window for window in of_node if window.begin <= latest and at < window.end]
+        if there:
+            chosen[node] = max(there, key=lambda window: (window.is_open(at), window.end))
+    return chosen

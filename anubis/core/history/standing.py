@@ -1,0 +1,410 @@
+"""What the history vouches for: which passes of a node still count, who is out of service, and who
+owes an answer.
+
+A pass counts as long as nothing happened to its node since: no incident, no repair, no defect, no
+event that presumes one. It proves nothing while an incident or a repair goes on, and a result that
+is dated in the future proves nothing before that time has come.
+
+What a node left unanswered in a campaign (`core.judging.unanswered` says what that is) it owes
+until it passes it in a later one that asks for no less, or the program says that it does not apply.
+Until then nothing is known of it, whatever else it passes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import IntEnum
+from itertools import compress
+from operator import itemgetter
+from typing import Self, TypeVar
+
+import numpy as np
+
+from anubis.core.arrays import Flags
+from anubis.core.history.events import (
+    FleetUpgraded,
+    IncidentReported,
+    KeptEvent,
+    Notice,
+    RepairDone,
+    SuspicionRaised,
+)
+from anubis.core.history.status import Incident, Repair, Times, Validation
+from anubis.core.history.strength import Strength
+from anubis.core.history.tracks import IncidentColumns, Track, ends, extreme, numbered
+from anubis.core.records import Judgement
+
+T = TypeVar("T")
+
+ANY = Strength()  # each pass counts by its name
+ANSWERS = (Judgement.HEALTHY, Judgement.NOT_APPLICABLE)
+MOST_OWED = 3  # benchmarks that a reason names
+
+
+class _Kind(IntEnum):
+    """Of a result; at one instant a pass comes first: in doubt, it is void."""
+
+    PASSED = 0
+    OWED = 1
+    FAILED = 2
+
+
+_Result = tuple[float, _Kind, Validation]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unanswered:
+    """Benchmarks that a node did not answer in one campaign, nor passed since."""
+
+    benchmarks: tuple[str, ...]  # by name
+    campaign: str
+    code: str  # of the verdict on the node there
+    since: float
+
+    def naming(self, benchmarks: Sequence[str]) -> str:
+        """In words, some of them."""
+        day = datetime.fromtimestamp(self.since, UTC)
+        return (
+            f"{_named(benchmarks)} since {day:%Y-%m-%d %H:%M} UTC (campaign {self.campaign}:"
+            f" {self.code})"
+        )
+
+
+Debts = Mapping[str, tuple[Unanswered, ...]]  # by node, the oldest first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Of all nodes, at one instant."""
+
+    passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
+    counted: Mapping[str, Mapping[str, float]]  # and when with all that is required of it
+    unfit: Mapping[str, str]  # nodes that are out of service, and why
+    owes: Debts
+    down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
+    early: frozenset[str]  # nodes with a pass that is dated in the future
+    happened: Mapping[str, float] = field(default_factory=dict, compare=False)  # by node: when it
+    # last was in an incident or a repair, or an event presumed a defect; what goes on, as of now
+    presumed: Mapping[str, str] = field(default_factory=dict, compare=False)  # by node: where that
+    # was an event, what it told
+    doubted: Mapping[str, str] = field(default_factory=dict)  # nodes whose passes do not count
+    # while nobody knows how old they are, and why that is so
+
+    def renewed(self, nodes: AbstractSet[str], fresh: Standing) -> Standing:
+        """The same, but for these nodes, of which another one says all."""
+
+        def merged(before: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
+            return {node: kept for node, kept in before.items() if node not in nodes} | {**now}
+
+        return Standing(
+            passed=merged(self.passed, fresh.passed),
+            counted=merged(self.counted, fresh.counted),
+            unfit=merged(self.unfit, fresh.unfit),
+            owes=merged(self.owes, fresh.owes),
+            down=self.down - nodes | fresh.down,
+            early=self.early - nodes | fresh.early,
+            happened=merged(self.happened, fresh.happened),
+            presumed=merged(self.presumed, fresh.presumed),
+            doubted=merged(self.doubted, fresh.doubted),
+        )
+
+    def doubting(self, why: str) -> Standing:
+        """The same while nobody knows how old a pass is: none counts. Without a reason, as it
+        is."""
+        if not why:
+            return self
+        return replace(self, passed={}, counted={}, doubted=dict.fromkeys(self.passed, why))
+
+    def objected(self, out: Mapping[str, str], unproven: Collection[str]) -> Standing:
+        """The same for whoever knows of nodes that must be out, and why, and of some that have
+        something to prove: none of their passes counts."""
+        denied = {*out, *unproven}
+        if not denied:
+            return self
+        return replace(
+            self,
+            unfit={**out, **self.unfit},
+            passed={node: at for node, at in self.passed.items() if node not in denied},
+            counted={node: at for node, at in self.counted.items() if node not in denied},
+            doubted={node: why for node, why in self.doubted.items() if node not in denied},
+        )
+
+    def judgement(self, node: str) -> Judgement:
+        """Without any further test."""
+        if node in self.unfit:
+            return Judgement.DEFECTIVE
+        return Judgement.HEALTHY if self.is_proven(node) else Judgement.UNKNOWN
+
+    def is_proven(self, node: str) -> bool:
+        """Whether it passed something that counts, and owes nothing."""
+        return bool(self.passed.get(node)) and node not in self.owes
+
+    def owed_by(self, node: str) -> tuple[str, ...]:
+        """Benchmarks, by name."""
+        return tuple(sorted({name for owed in self.owes.get(node, ()) for name in owed.benchmarks}))
+
+    def why_owing(self, node: str) -> str:
+        """What it owes and since when; empty if it owes nothing."""
+        return _in_words(self.owes.get(node, ()))
+
+    def why_unproven(self, node: str) -> str:
+        """What was told of it that it has to disprove; empty if it is proven, or out of service, or
+        was never proven and nothing was told."""
+        if self.judgement(node) is not Judgement.UNKNOWN or node not in self.presumed:
+            return ""
+        return f"{self.presumed[node]}, and it has passed nothing since"
+
+    def why_unknown(self, node: str) -> str:
+        """What it owes, or why its passes do not count; empty: it passed nothing that could."""
+        return self.why_owing(node) or self.doubted.get(node, "")
+
+    def why(self, node: str) -> str:
+        """The reason why it is not healthy; empty if there is none to tell."""
+        return self.unfit.get(node) or self.why_unknown(node) or self.why_unproven(node)
+
+
+def tell_debts(nodes: Iterable[str], owes: Debts) -> dict[str, str]:
+    """Of these nodes those that owe an answer, with what and since when."""
+    return {node: _in_words(owes[node]) for node in nodes if node in owes}
+
+
+def _in_words(debts: Iterable[Unanswered]) -> str:
+    """Each benchmark once, by when it was first left unanswered."""
+    named, parts = set[str](), []
+    for debt in debts:
+        if new := [name for name in debt.benchmarks if name not in named]:
+            parts.append(debt.naming(new))
+            named.update(new)
+    return f"it owes an answer: {'; '.join(parts)}" if parts else ""
+
+
+def standing(
+    validations: Iterable[Validation],
+    findings: Mapping[tuple[str, str], Collection[str]],
+    incidents: Iterable[Incident],
+    repairs: Iterable[Repair],
+    notices: Iterable[Notice],
+    now: float,
+    strength: Strength = ANY,
+) -> Standing:
+    """`findings`: the benchmarks in which a node was defective, by campaign and node. It stays out
+    of service until it has passed each of them, with parameters that ask for no less."""
+    validations = list(validations)
+    outs = _Outs.of(IncidentColumns.of(incidents), list(repairs), now)
+    results = sorted(_results(validations, now), key=itemgetter(0, 1))
+    trails: defaultdict[str, _Trail] = defaultdict(lambda: _Trail(strength))
+    happened, presumed = outs.last_change(), dict[str, str]()
+    for at, node, sentence in _presumed(notices, now):
+        if at >= happened.get(node, at):
+            happened[node], presumed[node] = at, sentence
+    cleared = dict(happened)
+    for at, kind, result in results:
+        if kind == _Kind.FAILED:
+            cleared[result.node] = max(at, cleared.get(result.node, at))
+    during = outs.going_on([result.node for *_, result in results], [at for at, *_ in results])
+    for (at, kind, result), is_out in zip(results, during.tolist(), strict=True):
+        trail = trails[result.node]
+        match kind:
+            case _Kind.FAILED:
+                trail.fail(result, findings)
+            case _Kind.OWED:
+                trail.owe(at, result)
+            case _Kind.PASSED if not is_out:
+                trail.succeed(result, counts=at > cleared.get(result.node, -math.inf))
+    still = outs.still
+    return Standing(
+        passed={node: trail.passed for node, trail in trails.items() if trail.passed},
+        counted={node: trail.counted for node, trail in trails.items() if trail.counted},
+        unfit={node: f"its {out} is not over" for node, out in still.items()}
+        | {
+            node: why
+            for node, trail in trails.items()
+            if node not in still and (why := trail.why_unfit())
+        },
+        owes={node: owed for node, trail in trails.items() if (owed := trail.still_owed)},
+        down=frozenset(still),
+        early=frozenset(result.node for result in validations if _is_early(result, now)),
+        happened=happened,
+        presumed=presumed,
+    )
+
+
+def _named(benchmarks: Sequence[str]) -> str:
+    more = len(benchmarks) - MOST_OWED
+    return ", ".join(benchmarks[:MOST_OWED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_early(result: Validation, now: float) -> bool:
+    return result.at > now and result.judgement is Judgement.HEALTHY
+
+
+def _results(validations: Iterable[Validation], now: float) -> Iterator[_Result]:
+    """What is dated in the future was found, or left unanswered, all the same: a clock was wrong;
+    but nothing was passed by then."""
+    for result in validations:
+        if result.judgement is Judgement.DEFECTIVE:
+            yield min(result.at, now), _Kind.FAILED, result
+        if result.owes:
+            yield min(result.at, now), _Kind.OWED, result
+        elif result.judgement in ANSWERS and result.at <= now:
+            yield result.at, _Kind.PASSED, result
+
+
+def _presumed(notices: Iterable[Notice], now: float) -> Iterator[tuple[float, str, str]]:
+    """When an event presumed a defect on a node, and what it told."""
+    for notice in notices:
+        if notice.presumes_defect:
+            sentence = _told_by(notice.event)
+            for node in notice.event.nodes:
+                yield min(notice.at, now), node, sentence
+
+
+def _told_by(event: KeptEvent) -> str:
+    match event:
+        case IncidentReported(category=category):
+            return f'incident "{category}" was reported'
+        case SuspicionRaised(category=category):
+            return f'it is suspected of "{category}"'
+        case FleetUpgraded():
+            return "it was upgraded"
+        case RepairDone():
+            return "it was repaired"
+    return "it was added"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outs:
+    """Incidents and repairs that have begun, in columns."""
+
+    nodes: Sequence[str]
+    categories: Sequence[str]  # of incidents; empty for a repair
+    start: Times
+    end: Times  # infinite where it has not come yet
+
+    @classmethod
+    def of(cls, incidents: IncidentColumns, repairs: Sequence[Repair], now: float) -> Self:
+        of_repairs = IncidentColumns(
+            node=[repair.node for repair in repairs],
+            category=[""] * len(repairs),
+            start=np.array([repair.start for repair in repairs], dtype=np.float64),
+            end=ends(repairs),
+        )
+        begun = (incidents + of_repairs).begun(now)
+        return cls(
+            nodes=begun.node,
+            categories=begun.category,
+            start=begun.start,
+            end=np.where(begun.end <= now, begun.end, np.inf),
+        )
+
+    def last_change(self) -> dict[str, float]:
+        """By node: when its last one began or was over."""
+        changed = np.where(np.isinf(self.end), self.start, self.end)
+        return extreme(np.maximum, self.nodes, changed)
+
+    @property
+    def still(self) -> dict[str, str]:
+        """The nodes that are out now, and why: by what began first."""
+        still: dict[str, str] = {}
+        rows = np.flatnonzero(np.isinf(self.end))
+        for row in rows[np.argsort(self.start[rows], kind="stable")].tolist():
+            category = self.categories[row]
+            still.setdefault(self.nodes[row], f'incident "{category}"' if category else "repair")
+        return still
+
+    def going_on(self, nodes: Sequence[str], at: Sequence[float]) -> Flags:
+        """Whether a node was out at an instant: begun before it, and not over before it."""
+        instants = np.array(at, dtype=np.float64)
+        later = self.end >= instants.min(initial=np.inf)  # most of a long history was over before
+        out = list(compress(self.nodes, later))
+        number = {node: place for place, node in enumerate(dict.fromkeys([*out, *nodes]))}
+        of_out, of_result = numbered(out, number), numbered(nodes, number)
+        begun, over = (
+            Track.of(of_out, edge, edge, len(number)).begun(of_result, instants)
+            for edge in (self.start[later], self.end[later])
+        )
+        going_on: Flags = begun > over
+        return going_on
+
+
+@dataclass
+class _Trail:
+    """The results of one node, by time."""
+
+    strength: Strength
+    passed: dict[str, float] = field(default_factory=dict)
+    counted: dict[str, float] = field(default_factory=dict)
+    # those that are not disproved, and what has to be passed for that
+    defects: list[tuple[Validation, set[str]]] = field(default_factory=list)
+    owed: dict[tuple[str, str], Validation] = field(default_factory=dict)  # campaign, benchmark
+    owed_since: dict[str, float] = field(default_factory=dict)  # by campaign
+
+    def fail(self, result: Validation, findings: Mapping[tuple[str, str], Collection[str]]) -> None:
+        """However little this one asks for, an earlier one stays."""
+        found_by = findings.get((result.campaign, result.node)) or result.benchmarks
+        self.defects.append((result, set(found_by)))
+
+    def owe(self, at: float, result: Validation) -> None:
+        """Earlier passes say nothing of what was left unanswered since."""
+        self.owed_since[result.campaign] = at
+        for name in result.owes:
+            self.owed[result.campaign, name] = result
+            self.passed.pop(name, None)
+            self.counted.pop(name, None)
+
+    def succeed(self, result: Validation, *, counts: bool) -> None:
+        """A pass that something has shaken since disproves an older defect, and answers what was
+        owed, all the same."""
+        passed = result.benchmarks if result.judgement is Judgement.HEALTHY else ()
+        if self.defects and result.judgement is Judgement.HEALTHY:
+            for defect, found_by in self.defects:
+                found_by -= {
+                    name
+                    for name in found_by.intersection(passed)
+                    if self.strength.is_enough(result.campaign, defect.campaign, name)
+                }
+            self.defects = [(defect, left) for defect, left in self.defects if left]
+        for campaign, name in list(self.owed):
+            if name in result.inapplicable or (
+                name in passed and self.strength.is_enough(result.campaign, campaign, name)
+            ):
+                del self.owed[campaign, name]
+        if counts:
+            self.passed.update(dict.fromkeys(passed, result.at))
+            counting = self.strength.counting(result) if passed else ()
+            self.counted.update(dict.fromkeys(counting, result.at))
+
+    @property
+    def still_owed(self) -> tuple[Unanswered, ...]:
+        """By campaign, the oldest first."""
+        if not self.owed:
+            return ()
+        names = defaultdict[str, list[str]](list)
+        for campaign, name in sorted(self.owed):
+            names[campaign].append(name)
+        return tuple(
+            Unanswered(
+                benchmarks=tuple(names[campaign]),
+                campaign=campaign,
+                code=self.owed[campaign, names[campaign][0]].code,
+                since=since,
+            )
+            for campaign, since in self.owed_since.items()
+            if campaign in names
+        )
+
+    def why_unfit(self) -> str:
+        """Empty where it is not."""
+        if not self.defects:
+            return ""
+        last, _ = self.defects[-1]
+        why = f"it was defective in campaign {last.campaign} ({last.code})"
+        found_by = set[str]().union(*(names for _, names in self.defects))
+        if 0 < len(found_by) <= MOST_OWED:
+            why += f" and has not passed {', '.join(sorted(found_by))} since"
+        return why

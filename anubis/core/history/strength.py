@@ -1,0 +1,53 @@
+"""Which passes are strong enough: a pass with other parameters counts where the program says that
+these ask for at least as much, and never otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anubis.core.history.status import Validation
+from anubis.core.records import Demand, Workload
+
+CampaignDemands = Mapping[str, Mapping[str, tuple[Demand, ...]]]  # by campaign and benchmark
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strength:
+    """Of a campaign of which nobody knows the parameters, each pass counts by its name."""
+
+    demands: CampaignDemands = field(default_factory=dict)
+    required: Mapping[str, Iterable[Workload]] = field(default_factory=dict)  # by benchmark
+    offered: Mapping[str, Sequence[Demand]] = field(default_factory=dict)  # what can be chosen now
+    _counting: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = field(default_factory=dict)
+
+    def is_enough(self, later: str, earlier: str, benchmark: str) -> bool:
+        """Whether a pass in the later campaign disproves a defect that the earlier one found."""
+        found_by = self.demands.get(earlier, {}).get(benchmark, ())
+        return self._covers(later, benchmark, (demand.workload for demand in found_by))
+
+    def would_answer(self, benchmark: str, earlier: str) -> bool:
+        """Whether a pass of what can be chosen now answers what the earlier campaign asked."""
+        demands = self.demands.get(earlier, {}).get(benchmark, ())
+        offered = self.offered.get(benchmark, ())
+        return bool(offered) and _cover(offered, (demand.workload for demand in demands))
+
+    def counting(self, validation: Validation) -> tuple[str, ...]:
+        """The benchmarks of a validation that ask for no less than what is required of them."""
+        ran = validation.campaign, validation.benchmarks
+        if ran not in self._counting:  # a campaign validates many nodes
+            self._counting[ran] = tuple(
+                name
+                for name in validation.benchmarks
+                if self._covers(validation.campaign, name, self.required.get(name, ()))
+            )
+        return self._counting[ran]
+
+    def _covers(self, campaign: str, benchmark: str, required: Iterable[Workload]) -> bool:
+        if campaign not in self.demands:
+            return True
+        return _cover(self.demands[campaign].get(benchmark, ()), required)
+
+
+def _cover(passed: Collection[Demand], required: Iterable[Workload]) -> bool:
+    return all(any(demand.covers(workload) for demand in passed) for workload in required)

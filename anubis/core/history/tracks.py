@@ -1,0 +1,139 @@
+"""Stretches of time in columns: there are tens of thousands, and few are looked at alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis.core.arrays import Flags
+from anubis.core.history.status import Incident, Repair, Times
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class IncidentColumns:
+    """What `Incident` says of one, of all; an end is infinite where it is not over yet."""
+
+    node: Sequence[str]
+    category: Sequence[str]
+    start: Times
+    end: Times
+
+    @classmethod
+    def of(cls, incidents: Iterable[Incident]) -> IncidentColumns:
+        if isinstance(incidents, IncidentColumns):
+            return incidents
+        listed = tuple(incidents)
+        return cls(
+            node=[incident.node for incident in listed],
+            category=[incident.category for incident in listed],
+            start=np.array([incident.start for incident in listed], dtype=np.float64),
+            end=ends(listed),
+        )
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+    def __iter__(self) -> Iterator[Incident]:
+        columns = (self.node, self.category, self.start.tolist(), self.end.tolist())
+        for node, category, start, end in zip(*columns, strict=True):
+            yield Incident(
+                node=node, category=category, start=start, end=None if end == np.inf else end
+            )
+
+    def __add__(self, more: IncidentColumns) -> IncidentColumns:
+        return IncidentColumns(
+            node=[*self.node, *more.node],
+            category=[*self.category, *more.category],
+            start=np.concatenate([self.start, more.start]),
+            end=np.concatenate([self.end, more.end]),
+        )
+
+    def begun(self, now: float) -> IncidentColumns:
+        """Those that have begun; the same object where all have. One without an end has, whatever
+        its date: a clock was wrong."""
+        if (self.start <= now).all():
+            return self
+        some = self.take((self.start <= now) | np.isinf(self.end))
+        return replace(some, start=np.minimum(some.start, now))
+
+    def take(self, rows: Flags) -> IncidentColumns:
+        return IncidentColumns(
+            node=list(compress(self.node, rows)),
+            category=list(compress(self.category, rows)),
+            start=self.start[rows],
+            end=self.end[rows],
+        )
+
+    def about(self, nodes: Collection[str]) -> IncidentColumns:
+        return self.take(np.array([node in nodes for node in self.node], dtype=bool))
+
+
+def ends(stretches: Iterable[Incident | Repair]) -> Times:
+    return np.array(
+        [np.inf if stretch.end is None else stretch.end for stretch in stretches], dtype=np.float64
+    )
+
+
+def numbered(nodes: Iterable[str], number: Mapping[str, int]) -> Rows:
+    return np.array([number[node] for node in nodes], dtype=np.int64)
+
+
+def extreme(choose: np.ufunc, nodes: Sequence[str], at: Times) -> dict[str, float]:
+    """By node, the first (np.minimum) or the last (np.maximum) of these instants."""
+    number = {node: place for place, node in enumerate(dict.fromkeys(nodes))}
+    rows = numbered(nodes, number)
+    extremes = np.empty(len(number))
+    extremes[rows] = at  # any of them, to begin with
+    choose.at(extremes, rows, at)
+    return dict(zip(number, extremes.tolist(), strict=True))
+
+
+def by_node(node: Rows, start: Times, end: Times) -> Rows:
+    """The order of stretches in a track."""
+    order: Rows = np.lexsort((end, start, node))
+    return order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """Stretches by node; those of a node stand together, by their start."""
+
+    start: Times
+    end: Times
+    bounds: Rows  # node number n has the rows from bounds[n] up to bounds[n + 1]
+
+    @classmethod
+    def of(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
+        order = by_node(node, start, end)
+        return cls.in_order(node[order], start[order], end[order], nodes)
+
+    @classmethod
+    def in_order(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
+        """Of stretches that stand as `by_node` has them: sorting is most of the work."""
+        return cls(start=start, end=end, bounds=np.searchsorted(node, np.arange(nodes + 1)))
+
+    def begun(self, node: Rows, at: Times) -> Rows:
+        """How many of the node's stretches begin before each instant: bisection in all rows."""
+        first, high = self.bounds[node], self.bounds[node + 1]
+        low = first
+        while (open_ := low < high).any():
+            middle = (low + high) // 2
+            before = open_ & (self.start[np.where(open_, middle, 0)] < at)
+            low = np.where(before, middle + 1, low)
+            high = np.where(before, high, np.where(open_, middle, high))
+        return low - first
+
+    def pick(self, values: Times, node: Rows, place: Rows, default: float) -> Times:
+        """The value of the node's stretch in that place; the default where it has none there."""
+        row = self.bounds[node] + place
+        there = (place >= 0) & (row < self.bounds[node + 1])
+        picked = np.full(len(node), default)
+        picked[there] = values[row[there]]
+        return picked

@@ -1,0 +1,384 @@
+"""What a metric can show: how far off a healthy unit may be, by how much the units of this very
+metric differ, and from which loss on a unit is sure to be beyond that.
+
+By how much a unit is worse than the reference, less by how much it is better, is its balance: it
+scatters evenly around a middle. Units that no such scatter explains are left out; of the others the
+worst are not looked at, an eighth to half of them, so that defects too small to be odd cannot widen
+the limit. A line through the normal quantiles of the rest gives the scatter of all, and Student's t
+says how far off one more healthy unit may be.
+
+Of fewer than 20 units, each number of bad ones is tried by itself: the worst unit against all
+others, the worst two against the rest, and so on. Those that chance does not put so far off are
+left out, and Student's t is that of the rest.
+
+In the slowest steps units differ unevenly: many a little, few a lot. There a Pearson III
+distribution (a gamma that is shifted) with the mean, the variance and the skewness of the usual
+units says how far off one more may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from anubis.core.arrays import Flags, Ints
+from anubis.core.records import Samples
+
+if TYPE_CHECKING:
+    from anubis.core.judge import medoid
+
+FEWEST = 8  # units; fewer say next to nothing of how much the next one may differ
+SMALL = 20  # units; of fewer, each number of bad ones is tried by itself
+ONE_MORE = 0.15  # as much of the rate as for so many bad ones has one more of them
+MANY = 64  # the better units, which say enough of the scatter
+OF_TAIL = 0.1  # share of the rate of false alarms for the slowest steps, where defects are large
+TIGHTEST = 0.999  # an alpha: where all are equal, the next may still differ in a digit
+LEAST_SPREAD = 1e-6
+LEAST_SKEWNESS = 0.01  # below it a scatter is normal
+ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as odd
+TWO_GROUPS = 0.8  # 1 for units that lie on two levels only, about a half for an even scatter
+FOUND = 0.9  # a loss shows if so many healthy units would be called defective with it
+TRIED = 128  # healthy units that are slowed down to see that
+LARGEST_LOSS = 0.95
+PRECISE = 1e-3
+MOST_REPEATS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strictness:
+    """What a limit is for: a loss to be seen, and how often a healthy unit may be beyond it."""
+
+    alpha: float
+    rate: float
+    two_sided: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The distances that a healthy unit exceeds no more often than the rate, by all together."""
+
+    tail: float
+    limit: float  # of the distance with this tail resolution
+    typical: float | None = None  # of the typical loss
+    fine: float | None = None  # of the distance with the finest tail resolution
+    usual: Ints  # the units that it was learned from
+    in_two_groups: bool  # what lies between these is no scatter
+
+    @property
+    def alpha(self) -> float:
+        return alpha_of(self.limit)
+
+
+def alpha_of(limit: float) -> float:
+    return min(TIGHTEST, max(0.0, 1 - limit))
+
+
+def calibrate_tail(
+    fleet: medoid.Bundle, votes: Ints, reference: Samples, tail: float, strictness: Strictness
+) -> Calibration | None:
+    """For one tail resolution, from all units, in goodness; None if they are too few."""
+    if len(fleet) < FEWEST:
+        return None
+    balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
+    if strictness.two_sided:
+        usual = usual_units(balance, votes)
+        reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
+        limit = max(_beyond(scatter[usual], reach) for scatter in (balance, distance))
+    else:  # who is worse and better at once shows in the distance only
+        usual = usual_units(balance, votes)
+        limit, usual = _limit_and_usual(balance, usual, votes, strictness.rate)
+        reach = _reach(usual.size - 1, usual.size, strictness.rate)
+        limit = max(limit, _beyond(distance[usual], reach))
+    return Calibration(
+        tail=tail, limit=limit, usual=usual, in_two_groups=in_two_groups(balance[usual])
+    )
+
+
+def calibrate_together(
+    fleet: medoid.Bundle, votes: Ints, reference: Samples, finest: float, strictness: Strictness
+) -> Calibration | None:
+    """For the mean, the typical loss and the slowest steps, which share the rate."""
+    from anubis.core.judge import medoid
+
+    if len(fleet) < FEWEST:
+        return None
+    balance, _ = _balance_and_distance(fleet, reference, 1.0, False)
+    typical = medoid.typical_losses(fleet, reference)
+    rate = strictness.rate
+    (of_mean, usual), (of_typical, _) = _common_limits(
+        (balance, typical), votes, rate * (1 - OF_TAIL)
+    )
+    fine_balance, distance = _balance_and_distance(fleet, reference, finest, False)
+    return Calibration(
+        tail=1.0,
+        limit=of_mean,
+        typical=of_typical,
+        fine=_limit_of_tail(fine_balance, distance, votes, rate * OF_TAIL),
+        usual=usual,
+        in_two_groups=in_two_groups(balance[usual]),
+    )
+
+
+def _common_limits(
+    losses: tuple[Samples, Samples], votes: Ints, rate: float
+) -> list[tuple[float, Ints]]:
+    """Of two kinds of loss, each with its usual units: a healthy unit is beyond any of them no more
+    often than the rate. Two that go together cost little more than one."""
+    usual_of = [usual_units(loss, votes) for loss in losses]
+    of_both = np.intersect1d(usual_of[0], usual_of[1])
+    rate /= _as_many_as(_correlation(*(loss[of_both] for loss in losses)), rate)
+    return [
+        _limit_and_usual(loss, usual, votes, rate)
+        for loss, usual in zip(losses, usual_of, strict=True)
+    ]
+
+
+def _limit_and_usual(losses: Samples, usual: Ints, votes: Ints, rate: float) -> tuple[float, Ints]:
+    """How far off one more healthy unit may be, and of whom this was learned. Where nodes vote for
+    groups, half of few groups may be bad, and only the votes tell which."""
+    if losses.size < SMALL and np.array_equal(votes, np.arange(losses.size)):
+        usual = _left_of_few(losses, usual, rate)
+        return _beyond(losses[usual], _reach(usual.size - 1, usual.size, rate)), usual
+    middle, spread, degrees = _scatter(losses, usual)
+    return middle + _reach(degrees, usual.size, rate) * spread, usual
+
+
+def _left_of_few(losses: Samples, usual: Ints, rate: float) -> Ints:
+    """The units without the bad ones: as many of the worst as chance puts so far off less often
+    than their share of the rate. What is odd because it is better is left out before."""
+    order = np.argsort(losses, kind="stable")
+    order = order[losses[order] >= losses[usual].min()]
+    for bad in range(order.size - losses.size // 2 - 1, 0, -1):
+        rest = losses[order[:-bad]]
+        spread = max(LEAST_SPREAD, float(rest.std(ddof=1))) * math.sqrt(1 + 1 / rest.size)
+        deviation = (float(losses[order[-bad]]) - float(rest.mean())) / spread
+        share = (1 - ONE_MORE) * ONE_MORE ** (bad - 1)
+        if called_by_chance(deviation, bad, rest.size) <= share * rate:
+            return np.sort(order[:-bad])
+    return np.sort(order)
+
+
+def called_by_chance(deviation: float, bad: int, rest: int) -> float:
+    """Of how many healthy units one is among the worst `bad`, all of which deviate so far from the
+    mean of the rest, in deviations of the rest: at most, and exactly if `bad` is 1.
+
+    Given mean and deviation of the rest the others are independent; both are integrated over.
+    """
+    from scipy.special import ndtr
+
+    means, spreads = np.linspace(-5, 5, 25), np.linspace(0, 3, 61)[1:]
+    far = deviation * spreads * math.sqrt(1 + 1 / rest) + means[:, None] / math.sqrt(rest)
+    by_mean = np.exp(-(means**2) / 2)
+    by_spread = np.exp((rest - 1) * (np.log(spreads) - spreads**2 / 2)) / spreads
+    all_so_far = by_mean @ ndtr(-far) ** bad @ by_spread / (by_mean.sum() * by_spread.sum())
+    return math.comb(rest + bad - 1, bad - 1) * float(all_so_far)
+
+
+def _correlation(first: Samples, second: Samples) -> float:
+    """0 where one of them does not scatter."""
+    of_both = np.cov(first, second)
+    scatters = math.sqrt(of_both[0, 0] * of_both[1, 1])
+    return float(of_both[0, 1]) / scatters if scatters else 0.0
+
+
+def _as_many_as(correlation: float, rate: float) -> float:
+    """How many independent losses two are as many as: how often one of two normal deviates is
+    beyond the limit of one (Owen 1956), from 1 where they are the same to 2."""
+    from scipy.special import ndtri, owens_t
+
+    together = min(1.0, max(0.0, correlation))
+    apart = math.sqrt((1 - together) / (1 + together))
+    return 1 + 2 * float(owens_t(ndtri(1 - rate), apart)) / rate
+
+
+def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
+    """Mean and standard deviation of all usual units, and with how many degrees of freedom: by a
+    straight line through all but the worst in a normal quantile plot (positions by Blom 1958).
+
+    That the degrees are these was found by simulation, for 8 units as for 1,024.
+    """
+    from scipy.special import ndtri
+
+    n, ordered = usual.size, np.sort(losses[usual])
+    odd_ones = int(np.sum(losses > ordered[-1]))
+    better = ordered[: n - max(0, _left_out(losses.size) - odd_ones)]
+    expected = ndtri((np.arange(1, better.size + 1) - 0.375) / (n + 0.25))
+    centred = expected - expected.mean()
+    spread = max(LEAST_SPREAD, float(better @ centred / (centred @ centred)))
+    degrees = (better.size - 1) ** 2 / (n - 1)
+    return float(better.mean() - spread * expected.mean()), spread, degrees
+
+
+def _left_out(units: int) -> int:
+    """How many of the worst, where small defects may be, are not looked at."""
+    return max(units // 8, min(units // 2, units - MANY))
+
+
+def _limit_of_tail(balance: Samples, distance: Samples, votes: Ints, rate: float) -> float:
+    usual = usual_units(balance, votes)
+    if balance.size < SMALL:
+        return _limit_and_usual(balance, usual, votes, rate)[0]
+    return _pearson_3(distance[usual], rate)
+
+
+def _pearson_3(scatter: Samples, rate: float) -> float:
+    """How far off one more may be where most are a little off and few a lot."""
+    from scipy.special import gammaincinv, ndtri
+
+    mean, deviation = float(scatter.mean()), max(LEAST_SPREAD, float(scatter.std(ddof=1)))
+    skewness = float(np.mean(((scatter - mean) / deviation) ** 3))
+    skewness += 2 * math.sqrt(6 / scatter.size)  # two standard errors: few units seldom show it
+    shape = 4 / max(LEAST_SKEWNESS, skewness) ** 2
+    quantile = (float(gammaincinv(shape, 1 - rate)) - shape) / math.sqrt(shape)
+    of_normal = float(ndtri(1 - rate))
+    few = _reach(scatter.size - 1, scatter.size, rate) / of_normal  # not to know the deviation
+    return mean + few * quantile * deviation
+
+
+def _beyond(scatter: Samples, reach: float) -> float:
+    return float(scatter.mean() + reach * scatter.std(ddof=1))
+
+
+def _reach(degrees: float, units: int, rate: float) -> float:
+    """How many standard deviations off one more unit may be: Student's prediction interval."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 1 - rate)) * math.sqrt(1 + 1 / units)
+
+
+def _balance_and_distance(
+    units: medoid.Bundle, reference: Samples, tail: float, two_sided: bool
+) -> tuple[Samples, Samples]:
+    """The one-sided distances to both sides add up to the two-sided one, so one gives the other."""
+    from anubis.core.judge import medoid
+
+    worse = medoid.distances_to(units, reference, tail, worse=True)
+    both = medoid.distances_to(units, reference, tail, worse=False)
+    return 2 * worse - both, both if two_sided else worse
+
+
+def usual_units(balance: Samples, votes: Ints) -> Ints:
+    """The units without those that are odd: further out than the scatter of all nearer ones lets
+    the outermost of a healthy fleet be, in all but one fleet of a hundred.
+
+    Generalised extreme studentised deviates (Rosner 1983), from the middle of the votes outwards:
+    of several gaps the innermost counts that leaves most votes inside, so that odd units do not
+    hide each other.
+    """
+    from scipy.special import ndtri, stdtrit
+
+    n = balance.size
+    middle = float(np.median(balance[votes]))
+    order = np.argsort(np.abs(balance - middle), kind="stable")
+    voices = np.cumsum(np.bincount(votes, minlength=n)[order])
+    nearest = max(3, int(np.searchsorted(2 * voices, votes.size, side="right")) + 1)
+    inside = np.arange(nearest, n)  # so many are nearer than the one that is looked at
+    if inside.size == 0:
+        return np.arange(n)
+    x = balance[order] - middle
+    mean = np.cumsum(x)[inside - 1] / inside
+    square = np.cumsum(x**2)[inside - 1] - inside * mean**2
+    spread = np.sqrt(np.maximum(0.0, square) / (inside - 1) * (1 + 1 / inside))
+    deviation, likely = (
+        np.abs(x[inside] - mean) - 1e-9,
+        1 - ODD_FLEETS / 2 / n,
+    )
+    far = np.flatnonzero(deviation > ndtri(likely) * spread)  # Student's t is never nearer
+    odd = far[deviation[far] > stdtrit(inside[far] - 1, likely) * spread[far]]
+    return np.sort(order[: inside[odd[0]]]) if odd.size else np.arange(n)
+
+
+def in_two_groups(scatter: Samples) -> bool:
+    """(skewness² + 1) / kurtosis is 1 only for two levels (Pearson 1916), and less for all else."""
+    x = scatter - scatter.mean()
+    second, third, fourth = (float(np.mean(x**power)) for power in (2, 3, 4))
+    if second <= 1e-18:
+        return False
+    return (third**2 / second**3 + 1) * second**2 / fourth > TWO_GROUPS
+
+
+def repeats_needed(
+    fleet: medoid.Bundle,
+    halves: tuple[medoid.Bundle, medoid.Bundle],
+    reference: Samples,
+    calibration: Calibration,
+    strictness: Strictness,
+) -> int:
+    """How many times as many measurements let the limit be as strict as wanted; 0: no number does.
+
+    What the earlier and the later half of a unit differ by is noise of measuring, which more of it
+    averages out: four times the variance of all steps. The rest is between units, and stays.
+    """
+    usual, tail = calibration.usual, calibration.tail
+    all_steps, earlier, later = (
+        _balance_and_distance(part.subset(usual), reference, tail, False)[0]
+        for part in (fleet, *halves)
+    )
+    noise = float((earlier - later).var(ddof=1)) / 4
+    stays = max(0.0, float(all_steps.var(ddof=1)) - noise)
+    room = 1 - strictness.alpha - float(all_steps.mean())
+    allowed = max(0.0, room / _reach(usual.size - 1, usual.size, strictness.rate)) ** 2
+    if allowed <= stays:
+        return 0
+    repeats = math.ceil(noise / (allowed - stays))
+    return repeats if repeats <= MOST_REPEATS else 0
+
+
+def some_of(units: medoid.Bundle, usual: Ints) -> medoid.Bundle:
+    """Healthy units enough to try on them what shows."""
+    return units.subset(usual[:: -(-usual.size // TRIED)])
+
+
+def smallest_loss(healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flags]) -> float:
+    """By how much all samples of a unit must be worse, for nine units of ten to be called; 1 if
+    nothing suffices."""
+    from anubis.core.judge import medoid
+
+    def shown(loss: float) -> bool:
+        slowed = medoid.Bundle(healthy.values * (1 - loss), healthy.lengths)
+        return float(np.mean(called(slowed))) >= FOUND
+
+    if not shown(LARGEST_LOSS):
+        return 1.0
+    low, high = 0.0, LARGEST_LOSS
+    while high - low > PRECISE:
+        loss = (low + high) / 2
+        low, high = (low, loss) if shown(loss) else (loss, high)
+    return round(high, 3)
+
+
+def smallest_stalls(
+    healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flags]
+) -> float | None:
+    """Which share of the samples must be half as good, for nine units of ten to be called; 1 if
+    half of them do not suffice, None for single values."""
+    fewest = int(healthy.lengths.min())
+    if fewest < 2:
+        return None
+
+    def shown(stalls: int) -> bool:
+        return float(np.mean(called(_stalling(healthy, stalls / fewest)))) >= FOUND
+
+    low, high = 0, fewest // 2
+    if not shown(high):
+        return 1.0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if shown(middle) else (middle, high)
+    return round(high / fewest, 3)
+
+
+def _stalling(units: medoid.Bundle, share: float) -> medoid.Bundle:
+    """With that share of the samples of each half as good, the slow as well as the fast."""
+    from anubis.core.judge import medoid
+
+    values = units.values.copy()
+    for start, length in zip(units.starts[:-1], units.lengths, strict=True):
+        stalled = np.linspace(0, length - 1, round(share * length)).astype(int)
+        values[start + stalled] /= 2
+        values[start : start + length].sort()
+    return medoid.Bundle(values, units.lengths)

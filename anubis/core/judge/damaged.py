@@ -1,0 +1,106 @@
+"""What can no longer be read of a campaign that was judged: taken out of its verdicts, and said.
+
+What was found to be bad stays bad. What was healthy by a measurement that is damaged is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from anubis.core.judge.faulty_paths import unmeasured_paths
+from anubis.core.records import (
+    WORST_FIRST,
+    Assessment,
+    Judgement,
+    NodeVerdict,
+    Ruling,
+    Step,
+    Verdict,
+)
+
+CODE = "DAMAGED"
+REASON = "what it measured is damaged in the history, and was left out"
+
+StepPlace = tuple[str, str, tuple[str, ...]]  # benchmark, parameters, participants
+
+
+def without_damaged(assessment: Assessment, damaged: Collection[Step]) -> Assessment:
+    """Units of these steps are unknown, and so are nodes that were measured alone in one of them.
+    A group leaves the path between its nodes unknown."""
+    if not damaged:
+        return assessment
+    steps = {(s.workload.benchmark, s.workload.parameters, s.participants) for s in damaged}
+    unknown = [
+        Verdict(
+            participants=participants,
+            benchmark=benchmark,
+            parameters=parameters,
+            judgement=Judgement.UNKNOWN,
+            code=CODE,
+            reason=REASON,
+        )
+        for benchmark, parameters, participants in sorted(steps)
+    ]
+    alone = [verdict for verdict in assessment.alone if not _is_moot(verdict, steps)] + unknown
+    rulings = (_trimmed(ruling, steps) for ruling in assessment.rulings)
+    nodes = _nodes(assessment, unknown)
+    return replace(
+        assessment,
+        alone=tuple(sorted(alone, key=lambda verdict: WORST_FIRST.index(verdict.judgement))),
+        rulings=tuple(ruling for ruling in rulings if len(ruling)),
+        nodes=nodes,
+        parts=(*assessment.parts, *unmeasured_paths(unknown, nodes)),
+    )
+
+
+def _is_moot(verdict: Verdict, steps: Collection[StepPlace]) -> bool:
+    is_of_them = (verdict.benchmark, verdict.parameters, verdict.participants) in steps
+    return is_of_them and verdict.judgement is not Judgement.DEFECTIVE
+
+
+def _trimmed(ruling: Ruling, steps: Collection[StepPlace]) -> Ruling:
+    """Without the units of these steps."""
+    if ruling.judgement is Judgement.DEFECTIVE:
+        return ruling
+    stays = [
+        (ruling.benchmark, ruling.parameters, participants) not in steps
+        for participants in ruling.participants
+    ]
+    if all(stays):
+        return ruling
+    kept = np.flatnonzero(stays)
+    return replace(
+        ruling,
+        participants=tuple(ruling.participants[i] for i in kept),
+        devices=tuple(ruling.devices[i] for i in kept),
+        similarities=None if ruling.similarities is None else ruling.similarities[kept],
+    )
+
+
+def _nodes(assessment: Assessment, unknown: Collection[Verdict]) -> tuple[NodeVerdict, ...]:
+    programs: dict[str, dict[str, None]] = {}
+    for verdict in unknown:
+        if len(verdict.participants) == 1:
+            programs.setdefault(verdict.participants[0], {})[verdict.benchmark] = None
+    return tuple(
+        NodeVerdict(
+            node=node.node,
+            judgement=Judgement.UNKNOWN,
+            code=CODE,
+            reason=f"{', '.join(programs[node.node])}: {REASON}",
+            owes=_owed(node, programs[node.node]),
+        )
+        if node.node in programs and node.judgement is not Judgement.DEFECTIVE
+        else node
+        for node in assessment.nodes
+    )
+
+
+def _owed(node: NodeVerdict, damaged: Collection[str]) -> tuple[str, ...] | None:
+    """None: nobody noted which, so that it is all."""
+    if node.judgement is Judgement.UNKNOWN and node.owes is None:
+        return None
+    return tuple(sorted({*damaged, *(node.owes or ())}))

@@ -1,0 +1,271 @@
+"""Settings of nodes, facts as text: each is to be that of most nodes of its sku, or one that the
+policy states.
+
+Every node has one vote: its own value in this campaign or, of nodes that are not in it, the last
+that the history has. Where fewer than `FEWEST` nodes tell a setting there is nothing to compare
+with, which is no doubt about the node; where no value has more than half of the votes nobody can
+tell which is right, which is one. A setting of a device is compared with the device of that name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
+
+from anubis.core.judge.verdicts import spelled_code
+from anubis.core.records import (
+    Ended,
+    Execution,
+    Expectation,
+    Judgement,
+    Plan,
+    Ruling,
+    Verdict,
+    Workload,
+)
+
+FEWEST = 3  # nodes that tell a setting; of two nobody knows which is right
+LIKE_MOST = "as most nodes of its sku"
+EXPECTED = "as the policy expects"
+NO_PEERS = f"fewer than {FEWEST} nodes of its sku tell it"
+MAY_DIFFER = "the policy lets it differ"
+NODE = "node"  # the device of what belongs to no part of it
+SHOWN = 80  # characters of a text in a sentence
+
+Texts = Mapping[str, Mapping[str, str]]  # by setting and device
+
+
+class SettingKey(NamedTuple):
+    """What is compared with each other; a fleet has millions of them."""
+
+    sku: str
+    benchmark: str
+    setting: str
+    device: str
+
+    @property
+    def named(self) -> str:
+        return self.setting if self.device == NODE else f"{self.setting} of {self.device}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """What one run vote of a node."""
+
+    node: str
+    sku: str
+    workload: Workload
+    texts: Texts
+    unread: Mapping[str, str] = field(default_factory=dict)  # why: by setting, or `NAME of DEVICE`
+    at: float = 0.0
+
+    @classmethod
+    def of(cls, run: Execution, sku: str, names: Collection[str]) -> Self:
+        """Of those settings that its program declares."""
+        vote = run.result.environment.get("settings")
+        unread = run.result.environment.get("unread")
+        return cls(
+            node=run.step.participants[0],
+            sku=sku,
+            workload=run.step.workload,
+            texts={name: v for name, v in vote.items() if name in names}
+            if isinstance(vote, dict)
+            else {},
+            unread={
+                name: str(why) for name, why in unread.items() if name.split(" of ")[0] in names
+            }
+            if isinstance(unread, dict)
+            else {},
+            at=run.started_at or 0.0,
+        )
+
+    def key(self, setting: str, device: str) -> SettingKey:
+        return SettingKey(self.sku, self.workload.benchmark, setting, device)
+
+    def entries(self) -> Iterator[tuple[SettingKey, str]]:
+        for setting, of_devices in self.texts.items():
+            for device, text in of_devices.items():
+                yield self.key(setting, device), text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usual:
+    """What most nodes have, of all that tell it."""
+
+    text: str | None  # None: no value has a majority
+    votes: int
+    voters: int
+    counts: tuple[tuple[str, int], ...]  # the most frequent first
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self:
+        counts = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
+        voters = sum(count for _, count in counts)
+        text, votes = counts[0]
+        return cls(
+            text=text if 2 * votes > voters else None,
+            votes=votes,
+            voters=voters,
+            counts=tuple(counts),
+        )
+
+    def __str__(self) -> str:
+        """`"550.54" on 7 of 8 nodes of its sku`."""
+        if self.text is None:
+            first = ", ".join(f"{_quoted(text)} on {count}" for text, count in self.counts[:3])
+            more = f" and {len(self.counts) - 3} more" if len(self.counts) > 3 else ""
+            return f"{first}{more} of {self.voters} nodes of its sku"
+        return f"{_quoted(self.text)} on {self.votes} of {self.voters} nodes of its sku"
+
+
+def settings_of(executions: Iterable[Execution], plan: Plan) -> list[NodeSettings]:
+    """Of each node the last that it told in a campaign, by programs that tell settings."""
+    last: dict[tuple[str, str], NodeSettings] = {}
+    for run in executions:
+        workload = run.step.workload
+        names = {setting.name for setting in plan.spec(workload).settings}
+        if names and run.ended is Ended.MEASURED and len(run.step.participants) == 1:
+            vote = NodeSettings.of(run, plan.sku(run.step.participants[0]), names)
+            last[workload.benchmark, vote.node] = vote
+    return list(last.values())
+
+
+def usual_settings(votes: Iterable[NodeSettings]) -> dict[SettingKey, Usual]:
+    """Where at least `FEWEST` nodes tell something."""
+    of_key: defaultdict[SettingKey, list[str]] = defaultdict(list)
+    for vote in votes:
+        for key, text in vote.entries():
+            of_key[key].append(text)
+    return {key: Usual.of(texts) for key, texts in of_key.items() if len(texts) >= FEWEST}
+
+
+def voters(own: Sequence[NodeSettings], before: Iterable[NodeSettings]) -> list[NodeSettings]:
+    """Those of a campaign, and nodes of the same skus that are not in it."""
+    skus = {(vote.workload.benchmark, vote.sku) for vote in own}
+    present = {(vote.workload.benchmark, vote.node) for vote in own}
+    return [
+        *own,
+        *(
+            vote
+            for vote in before
+            if (vote.workload.benchmark, vote.sku) in skus
+            and (vote.workload.benchmark, vote.node) not in present
+        ),
+    ]
+
+
+def judge_settings(
+    own: Sequence[NodeSettings],
+    expectations: Sequence[Expectation] = (),
+    before: Iterable[NodeSettings] = (),
+) -> tuple[list[Ruling], list[Verdict]]:
+    """Rulings on what is as it should be or cannot be compared, and a verdict on anything else."""
+    usual = usual_settings(voters(own, before))
+    answers: dict[tuple[SettingKey, str], _Answer] = {}  # most nodes tell the same
+    alone: list[Verdict] = []
+    alike: defaultdict[tuple[Workload, str, _Answer], list[tuple[str, str]]] = defaultdict(list)
+    for vote in own:
+        for key, text in vote.entries():
+            answer = answers.get((key, text))
+            if answer is None:
+                answer = answers[key, text] = _answer(key, text, expectations, usual.get(key))
+            if answer.judgement in (Judgement.HEALTHY, Judgement.NOT_APPLICABLE):
+                alike[vote.workload, key.setting, answer].append((vote.node, key.device))
+            else:
+                claim = f"{key.named} of {vote.node} is {_quoted(text)}"
+                alone.append(_verdict(vote, key, replace(answer, reason=claim + answer.reason)))
+        alone += _unread(vote, expectations, usual)
+    return [_ruling(*kind, units) for kind, units in alike.items()], alone
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """To all nodes that tell the same. What is bad is named: its reason follows the claim."""
+
+    judgement: Judgement
+    code: str
+    reason: str
+
+
+def _answer(
+    key: SettingKey, text: str, expectations: Sequence[Expectation], norm: Usual | None
+) -> _Answer:
+    rule = expectation_of(expectations, key)
+    bad = spelled_code(key.benchmark, key.setting)
+    if rule and rule.may_differ:
+        return _Answer(Judgement.NOT_APPLICABLE, "NOT-JUDGED", MAY_DIFFER)
+    if rule and rule.allows(text):
+        return _Answer(Judgement.HEALTHY, "OK", EXPECTED)
+    if rule:
+        right = " or ".join(map(_quoted, rule.equals))
+        beside = f"; it is {norm}" if norm else ""
+        return _Answer(Judgement.DEFECTIVE, bad, f", expected {right} ({rule.source}){beside}")
+    if norm is None:
+        return _Answer(Judgement.NOT_APPLICABLE, "NO-PEERS", NO_PEERS)
+    if norm.text is None:
+        return _Answer(Judgement.UNKNOWN, "NO-MAJORITY", f", and no value has a majority: {norm}")
+    if text == norm.text:
+        return _Answer(Judgement.HEALTHY, "OK", LIKE_MOST)
+    return _Answer(Judgement.DEFECTIVE, bad, f", and {norm}")
+
+
+def _unread(
+    vote: NodeSettings, expectations: Sequence[Expectation], usual: Mapping[SettingKey, Usual]
+) -> Iterator[Verdict]:
+    """What others tell, and this node could not read."""
+    for subject, why in vote.unread.items():
+        setting, _, device = subject.partition(" of ")
+        key = vote.key(setting, device or NODE)
+        norm = usual.get(key)
+        if norm is None and not device:  # of no device of this node
+            same = (place for place in usual if place[:3] == key[:3])
+            norm = next((usual[place] for place in same), None)
+        rule = expectation_of(expectations, key)
+        if (norm or rule) and not (rule and rule.may_differ):
+            reason = f"{key.named} of {vote.node} could not be read: {why}"
+            reason += f"; it is {norm}" if norm else ""
+            yield _verdict(vote, key, _Answer(Judgement.UNKNOWN, "UNREAD", reason))
+
+
+def expectation_of(expectations: Sequence[Expectation], key: SettingKey) -> Expectation | None:
+    """Of several that fit the last counts."""
+    fitting = (
+        rule for rule in reversed(expectations) if rule.fits(key.sku, key.setting, key.device)
+    )
+    return next(fitting, None)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if len(text) <= SHOWN else f'"{text[:SHOWN]}…"'
+
+
+def _verdict(vote: NodeSettings, key: SettingKey, answer: _Answer) -> Verdict:
+    return Verdict(
+        participants=(vote.node,),
+        benchmark=key.benchmark,
+        parameters=vote.workload.parameters,
+        metric=key.setting,
+        device=key.device,
+        judgement=answer.judgement,
+        code=answer.code,
+        reason=answer.reason,
+    )
+
+
+def _ruling(
+    workload: Workload, setting: str, answer: _Answer, units: Sequence[tuple[str, str]]
+) -> Ruling:
+    return Ruling(
+        benchmark=workload.benchmark,
+        parameters=workload.parameters,
+        metric=setting,
+        judgement=answer.judgement,
+        code=answer.code,
+        reason=answer.reason,
+        alpha=None,
+        participants=tuple((node,) for node, _ in units),
+        devices=tuple(device for _, device in units),
+        similarities=None,
+    )

@@ -1,0 +1,248 @@
+"""From the units of a campaign to its assessment: by limits and criteria, a verdict on each unit,
+part and node.
+
+The unit that is judged is the finest one measured: a device of a node, or a group. A node is
+defective if any of its devices is. What was not measured is unknown; what cannot run here is not
+applicable; neither ever becomes healthy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from anubis.core.judge.bad_leaves import with_leaves
+from anubis.core.judge.criteria import similarities
+from anubis.core.judge.crossed import Crossed
+from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
+from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
+from anubis.core.judge.groups import judge_members
+from anubis.core.judge.kinds import by_kind, by_likeness, kinds_of
+from anubis.core.judge.limits import by_metric, limit_of, outside, sentence
+from anubis.core.judge.roll_up import roll_up
+from anubis.core.judge.twice import SharedCables, judge_by_both_times
+from anubis.core.judge.units import Units, parted
+from anubis.core.judge.unmeasured import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
+from anubis.core.judge.verdicts import (
+    EXCUSED,
+    WITHIN,
+    code_of,
+    judge_shortfall,
+    ruling_on,
+    verdict_on,
+    why_no_criterion,
+)
+from anubis.core.network.attribution import blamed_nodes
+from anubis.core.records import (
+    WORST_FIRST,
+    Assessment,
+    CriteriaSet,
+    Criterion,
+    Execution,
+    Expectation,
+    Judgement,
+    Limit,
+    PartVerdict,
+    Plan,
+    Ruling,
+    Verdict,
+    Workload,
+    by_key,
+)
+
+
+def assess(
+    measured: Iterable[Units],
+    executions: Collection[Execution],
+    plan: Plan,
+    criteria: Iterable[CriteriaSet],
+    lost: Mapping[str, str],
+    *,
+    limits: Iterable[Limit] = (),
+    expectations: Sequence[Expectation] = (),
+    before: Iterable[NodeSettings] = (),
+    taught_here: Collection[Workload] = (),
+) -> Assessment:
+    """All verdicts on what was run, and the verdict on each node.
+
+    A limit comes first; what is within it is then compared with the fleet, unless its metric is a
+    fact that only limits judge. The criteria of `taught_here` come from these very measurements.
+    `lost` gives the reason for each lost node, even if no step was lost with it. `before` is what
+    other nodes told of their settings last.
+    """
+    measured, executions = list(measured), list(executions)
+    shared = _shared_cables(plan, measured)
+    alone: list[Verdict] = []
+    rulings: list[Ruling] = []
+    for ruled, verdicts in _judge_each_key(
+        measured, plan, tuple(criteria), limits, taught_here, shared
+    ):
+        rulings += ruled
+        alone += verdicts
+    ruled, verdicts = judge_settings(settings_of(executions, plan), expectations, before)
+    rulings += ruled
+    alone += verdicts
+    alone += judge_unmeasured(executions, plan, lost)
+    alone += judge_silent_rails(executions, plan)
+    alone += judge_unusable(executions, plan)
+    in_suite = [v for v in (*alone, *_group_verdicts(rulings)) if not plan.crosses(v)]
+    members = judge_members(in_suite)
+    passed_over: list[Verdict] = []
+    unmeasured: tuple[PartVerdict, ...] = ()
+    crossed = Crossed.of(plan, plan.fabric, alone, rulings, executions) if plan.fabric else None
+    if crossed:
+        attributed = [*crossed.nodes, *crossed.weigh(members, in_suite)]
+    else:
+        attributed = [*members, *blamed_nodes(plan.wiring)]
+    if crossed and not all(phase.crosses_fabric for phase in plan.phases):
+        unmeasured = tuple(crossed.unmeasured(executions))
+        passed_over += crossed.passed_over({v.participants[0] for v in alone if v.code == LOST})
+    nodes = roll_up(plan, [*alone, *passed_over], rulings, attributed, executions)
+    alone += [verdict for verdict in attributed if verdict.judgement is Judgement.DEFECTIVE]
+    alone.sort(
+        key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)
+    )
+    paths = faulty_paths((verdict for verdict in alone if not plan.crosses(verdict)), nodes)
+    paths = tuple(with_leaves(paths, (*alone, *_group_verdicts(rulings)), plan))
+    return Assessment(
+        alone=tuple(alone),
+        rulings=tuple(rulings),
+        nodes=nodes,
+        parts=(
+            *plan.wiring,
+            *unmeasured,
+            *(crossed.settle(paths) if crossed else paths),
+            *unmeasured_paths(in_suite, nodes),
+        ),
+    )
+
+
+def _shared_cables(plan: Plan, measured: Iterable[Units]) -> SharedCables | None:
+    if plan.fabric is None:
+        return None
+    return SharedCables.of(plan.fabric, parted(measured, plan.crossing)[0])
+
+
+def _judge_each_key(
+    measured: Iterable[Units],
+    plan: Plan,
+    criteria: Sequence[CriteriaSet],
+    limits: Iterable[Limit],
+    taught_here: Collection[Workload],
+    shared: SharedCables | None,
+) -> Iterator[tuple[list[Ruling], Iterable[Verdict]]]:
+    """Of comparable units at a time: rulings on many, and verdicts of their own on the others."""
+    criterion_of, bounds, kinds = by_key(criteria), by_metric(limits), kinds_of(criteria)
+    for alike in by_likeness(by_kind(measured, kinds), kinds, criterion_of):
+        limit = limit_of(alike.key.workload.benchmark, alike.key.metric, bounds)
+        if limit:
+            alike, defective = _apply_limit(alike, limit)
+            yield [], defective
+        if alike.metric.judged_by == "limit":
+            if limit and len(alike):
+                yield [ruling_on(alike, Judgement.HEALTHY, "OK", WITHIN)], []
+            continue
+        if not len(alike):
+            continue
+        criterion = criterion_of.get(alike.key)
+        if criterion is None:
+            reason = why_no_criterion(alike.key, criterion_of)
+            yield [ruling_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)], []
+        elif criterion.refusal and not _compares_itself(alike, plan):
+            yield [_refused(alike, criterion)], []
+        else:
+            against_itself = criterion.from_repeats and alike.key.workload in taught_here
+            runs = plan.runs(alike.key.workload)
+            yield _judge(alike, criterion, against_itself, runs, shared)
+
+
+def _compares_itself(alike: Units, plan: Plan) -> bool:
+    """Groups that a search makes differ in few nodes, so that they need no majority: whoever is
+    blamed is bad with others again, and these are good elsewhere."""
+    return alike.key.workload in plan.reproducing and len(alike) > 1
+
+
+def _refused(alike: Units, criterion: Criterion) -> Ruling:
+    return ruling_on(
+        alike,
+        Judgement.UNKNOWN,
+        "CRITERION-REFUSED",
+        f"no trusted criterion: {criterion.refusal}",
+        similarities(alike.samples, criterion),
+        criterion.alpha,
+    )
+
+
+def _apply_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
+    """The units within the limit, and a verdict on each of the others."""
+    excess = outside(alike, limit)
+    if not excess.size:
+        return alike, []
+    within = np.delete(np.arange(len(alike)), excess)
+    return alike.subset(within), [
+        verdict_on(
+            unit,
+            Judgement.DEFECTIVE,
+            code_of(unit.key),
+            sentence(unit.series, unit.metric.unit, limit),
+        )
+        for unit in (alike[int(i)] for i in excess)
+    ]
+
+
+def _judge(
+    alike: Units,
+    criterion: Criterion,
+    against_itself: bool,
+    planned_runs: int,
+    shared: SharedCables | None,
+) -> tuple[list[Ruling], Iterable[Verdict]]:
+    """Rulings for the healthy units, and a verdict of its own for each of the others."""
+    similarity = similarities(alike.samples, criterion)
+    doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
+    passed = similarity > criterion.alpha
+    whom = "the one node that taught them" if criterion.from_repeats else "the fleet"
+    whom = "its own repeats" if against_itself else whom
+    reasons = {f"as {whom}": passed & ~excused, f"as {whom}{EXCUSED}": passed & excused}
+    healthy = [
+        ruling_on(
+            alike,
+            Judgement.HEALTHY,
+            "OK",
+            reason,
+            similarity,
+            criterion.alpha,
+            np.flatnonzero(chosen),
+        )
+        for reason, chosen in reasons.items()
+        if chosen.any()
+    ]
+    if against_itself:
+        doubts = dict.fromkeys(range(len(alike)), "its own repeats disagree")
+    fallen_short = (
+        judge_shortfall(alike[i], criterion, float(similarity[i]), doubts.get(i, ""))
+        for i in np.flatnonzero(~passed).tolist()
+    )
+    return healthy, fallen_short
+
+
+def _group_verdicts(rulings: Iterable[Ruling]) -> Iterable[Verdict]:
+    return (v for ruling in rulings if len(ruling.participants[0]) > 1 for v in ruling)
+
+
+def not_finished(assessment: Assessment) -> Assessment:
+    """Of a campaign that was cut short: what was not yet measured might still show a defect."""
+    nodes = tuple(
+        replace(
+            node,
+            judgement=Judgement.UNKNOWN,
+            code="NOT-FINISHED",
+            reason=f"not all was measured; so far {node.reason}",
+        )
+        if node.judgement is Judgement.HEALTHY
+        else node
+        for node in assessment.nodes
+    )
+    return replace(assessment, nodes=nodes)

@@ -1,0 +1,187 @@
+"""From the units that a campaign measured to criteria: a set for each kind of node."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import chain
+from types import MappingProxyType
+
+import numpy as np
+
+from anubis.core.arrays import Ints
+from anubis.core.judge.criteria import learn
+from anubis.core.judge.groups import cast_votes
+from anubis.core.judge.kinds import by_kind, find_kinds, is_of_no_kind, kinds_of
+from anubis.core.judge.software import Versions
+from anubis.core.judge.units import Units, without_distance
+from anubis.core.records import (
+    CriteriaSet,
+    Criterion,
+    CriterionKey,
+    Policy,
+    Provenance,
+    Workload,
+    by_key,
+)
+
+FAST = 0.9  # quantile of what pairs reach
+STALLED = 20.0  # times worse than fast pairs at any distance: nothing arrives there
+
+
+def learn_criteria(
+    measured: Iterable[Units],
+    policy: Policy,
+    *,
+    suite: str,
+    anubis: str,
+    created_at: str,
+    versions: Mapping[str, Versions] = MappingProxyType({}),
+    learned: Iterable[CriteriaSet] = (),
+    start: Iterable[CriteriaSet] = (),
+) -> tuple[CriteriaSet, ...]:
+    """One set of criteria per SKU, or per kind of nodes where one SKU has several, from all units
+    measured; those already `learned` are kept.
+
+    Metrics that only limits judge are left out. `versions` are kept, by SKU. Learning starts from
+    the earlier criteria in `start`.
+    """
+    learned, measured = tuple(learned), tuple(measured)
+    kinds = kinds_of(learned)
+    kinds += find_kinds(measured, policy, {kind.sku for kind in kinds})
+    kind_of = {kind.label: kind for kind in kinds}
+    measured = list(by_kind(measured, kinds))
+    together = _judged_together(measured)
+    before = by_key(start)
+    criterion_of = by_key(learned)
+    by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
+    digests: defaultdict[str, list[bytes]] = defaultdict(list)
+    orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}
+    fastest: dict[CriterionKey, float] = {}
+    for alike in measured:
+        if alike.metric.judged_by == "limit" or is_of_no_kind(alike, kinds):
+            continue
+        _note_fastest(alike, fastest)
+        sku = alike.key.sku
+        criterion = criterion_of.get(alike.key) or _learn(
+            alike, policy, before.get(alike.key), together[sku, alike.key.workload]
+        )
+        by_sku[sku].append(criterion)
+        parts = alike.participants, alike.devices
+        if parts not in orders:  # many metrics were measured on the same parts
+            orders[parts] = _order_of(alike)
+        digests[sku].append(_digest(alike, *orders[parts]))
+    return tuple(
+        CriteriaSet(
+            sku=sku,
+            criteria=tuple(
+                sorted((_unless_stalled(c, fastest) for c in by_sku[sku]), key=in_order)
+            ),
+            provenance=Provenance(
+                suite=suite,
+                anubis=anubis,
+                digest=hashlib.sha256(b"".join(sorted(digests[sku]))).hexdigest()[:16],
+                created_at=created_at,
+                versions=versions.get(kind_of[sku].sku if sku in kind_of else sku, {}),
+            ),
+            node_kind=kind_of.get(sku),
+        )
+        for sku in sorted(by_sku)
+    )
+
+
+def _judged_together(measured: Iterable[Units]) -> Mapping[tuple[str, Workload], float]:
+    """How many units of each program judge one node, or one group, on average."""
+    together: defaultdict[tuple[str, Workload], float] = defaultdict(float)
+    for alike in measured:
+        if alike.metric.judged_by == "fleet":
+            on_each = len(alike) / len(set(alike.participants))
+            together[alike.key.sku, alike.key.workload] += on_each
+    return together
+
+
+def _learn(alike: Units, policy: Policy, start: Criterion | None, together: float) -> Criterion:
+    alone = len(set(alike.participants)) == 1
+    from_repeats = alone and len(alike) < policy.min_units
+    grouped = not from_repeats and max(map(len, alike.participants)) > 1
+    key = alike.key
+    policy = policy.for_metric(key.workload.benchmark, key.metric)
+    return learn(
+        alike.repeats if from_repeats else alike.samples,
+        key=key,
+        metric=alike.metric,
+        nodes=len(set(chain.from_iterable(alike.participants))),
+        policy=policy,
+        votes=_votes(alike) if grouped else None,
+        from_repeats=from_repeats,
+        start=start,
+        together=together,
+    )
+
+
+def _at_any_distance(key: CriterionKey) -> CriterionKey:
+    return replace(key, sku=without_distance(key.sku))
+
+
+def _note_fastest(pairs: Units, fastest: dict[CriterionKey, float]) -> None:
+    """What the fast pairs reach, at whatever distance that is most."""
+    key = _at_any_distance(pairs.key)
+    if key == pairs.key:
+        return
+    lower = pairs.metric.direction == "lower"
+    fast = float(np.quantile(pairs.medians, 1 - FAST if lower else FAST))
+    fastest[key] = (min if lower else max)(fastest.get(key, fast), fast)
+
+
+def _unless_stalled(criterion: Criterion, fastest: Mapping[CriterionKey, float]) -> Criterion:
+    """Where most pairs at a distance get nothing through, that is not what is normal there."""
+    fast = fastest.get(_at_any_distance(criterion.key))
+    if fast is None:
+        return criterion
+    median = float(np.median(criterion.reference))
+    worse = {"higher": fast / median, "lower": median / fast, "either": 1.0}
+    if worse[criterion.direction] < STALLED:
+        return criterion
+    return replace(
+        criterion,
+        refusal=f"what most pairs reach here, {median:,.4g} {criterion.unit}, is "
+        f"{worse[criterion.direction]:,.0f} times worse than what fast pairs reach, {fast:,.4g}",
+    )
+
+
+def _votes(groups: Units) -> list[int]:
+    """Each node votes for one of its best groups; a group may speak for several nodes or none."""
+    sign = -1 if groups.metric.direction == "lower" else 1
+    return cast_votes(groups.participants, (sign * groups.medians).tolist())
+
+
+def _order_of(alike: Units) -> tuple[Ints, bytes]:
+    """The units by name, and a digest of the names in that order."""
+    names = list(zip(alike.participants, alike.devices, strict=True))
+    order = sorted(range(len(names)), key=names.__getitem__)
+    digest = hashlib.sha256(repr([names[i] for i in order]).encode()).digest()
+    return np.array(order), digest
+
+
+def _digest(alike: Units, order: Ints, names: bytes) -> bytes:
+    """A digest of what was measured, independent of the order of arrival."""
+    samples = alike.samples
+    if isinstance(samples, np.ndarray):
+        sizes, values = [samples.shape[1]], samples[order].tobytes()
+    else:
+        sizes = [samples[i].size for i in order]
+        values = b"".join(samples[i].tobytes() for i in order)
+    return hashlib.sha256(repr((alike.key, sizes)).encode() + names + values).digest()
+
+
+def in_order(criterion: Criterion) -> tuple[str, ...]:
+    workload = criterion.key.workload
+    return (
+        workload.benchmark,
+        workload.version,
+        workload.parameters,
+        criterion.key.metric,
+        criterion.key.device_kind,
+    )

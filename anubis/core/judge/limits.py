@@ -1,0 +1,59 @@
+"""Facts with a fixed meaning against their limits: an error is an error, on however many nodes.
+
+Nothing here is learned from the fleet, and no criterion is needed. A metric that only a limit
+judges stays a fact without a verdict where the policy sets no limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+
+import numpy as np
+
+from anubis.core.arrays import Ints
+from anubis.core.judge.units import Units
+from anubis.core.records import BenchmarkSpec, Limit, Result, Series
+
+EVERY_PROGRAM = "*"  # instead of a benchmark
+
+Limits = Mapping[tuple[str, str], Limit]
+
+
+def by_metric(limits: Iterable[Limit]) -> Limits:
+    return {(limit.benchmark, limit.metric): limit for limit in limits}
+
+
+def limit_of(benchmark: str, metric: str, limits: Limits) -> Limit | None:
+    """The limit for this very metric, else the one for its family; the program's own before one
+    that is for all."""
+    family = metric.partition(":")[0]
+    places = product((benchmark, EVERY_PROGRAM), (metric, family))
+    return next((limits[place] for place in places if place in limits), None)
+
+
+def outside(alike: Units, limit: Limit) -> Ints:
+    """The positions of the units with any sample outside the limit."""
+    worst = np.maximum.reduceat(limit.excess(alike.values), alike.edges[alike.firsts[:-1]])
+    return np.flatnonzero(worst > 0)
+
+
+def sentence(series: Series, unit: str, limit: Limit) -> str:
+    """What an operator looks into: the value, the limit, and where it comes from."""
+    value = float(series.samples[np.argmax(limit.excess(series.samples))])
+    measure = "" if unit == "1" else f" {unit}"
+    return (
+        f"{series.metric} on {series.device} is {value:.4g}{measure}, limit {limit} "
+        f"({limit.source})"
+    )
+
+
+def sentences_outside(
+    result: Result, spec: BenchmarkSpec, limits: Iterable[Limit]
+) -> Iterator[str]:
+    """Of one run that nobody else judges, about each device that is outside a limit."""
+    bounds = by_metric(limits)
+    for series in result.series:
+        metric, limit = spec.metric(series.metric), limit_of(spec.name, series.metric, bounds)
+        if metric and limit and (limit.excess(series.samples) > 0).any():
+            yield sentence(series, metric.unit, limit)

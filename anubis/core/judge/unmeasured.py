@@ -1,0 +1,178 @@
+"""What left no samples: programs that failed, hung, could not be run or do not apply; lost nodes;
+rails on which a pair brought no result; numbers that are no measurement.
+
+A program that fails twice on a node, and runs on most nodes of its kind, is a defect of that node.
+If it fails on most of them nobody is blamed, and neither if the infrastructure failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from anubis.core.fabric import Fabric, rail_of
+from anubis.core.judge.units import SAMPLED, are_usable
+from anubis.core.network.pairing import joined_nics, meeting_of
+from anubis.core.network.rails import Rails, across
+from anubis.core.records import (
+    FAILED_ONCE,
+    Ended,
+    Execution,
+    Judgement,
+    Plan,
+    Verdict,
+    Workload,
+)
+
+CODES = {
+    Ended.FAILED: "NOT-MEASURED",
+    Ended.NOT_RUN: "NOT-MEASURED",
+    Ended.TIMED_OUT: "TIMED-OUT",
+    Ended.NOT_APPLICABLE: "NOT-APPLICABLE",
+}
+DEFECTS = {Ended.FAILED: "CRASH", Ended.TIMED_OUT: "HANG"}  # after the name of the benchmark
+TRIED = {Ended.MEASURED, *DEFECTS}  # the program itself ran, and shows what the node can do
+LOST = "NODE-LOST"
+ENOUGH = 2  # failures of one program on one node
+
+RAILS_CHOSEN = "hcas"  # the parameter of a pair program that chooses among the rails
+
+Runs = Mapping[tuple[Workload, str], Sequence[Execution]]  # by program and node
+
+
+def judge_unmeasured(
+    executions: Iterable[Execution], plan: Plan, lost: Mapping[str, str]
+) -> Iterator[Verdict]:
+    """One verdict for each lost node, one for each node on which a program fails that runs on its
+    peers, and one for each other step."""
+    reasons = dict(lost)
+    runs: defaultdict[tuple[Workload, str], list[Execution]] = defaultdict(list)
+    executions = list(executions)
+    reproduced = {  # where some groups fail and others do not, those that fail do so for a reason
+        execution.step.workload
+        for execution in executions
+        if execution.ended is Ended.MEASURED and execution.step.workload in plan.reproducing
+    }
+    for execution in executions:
+        for name in execution.lost:
+            reasons.setdefault(name, execution.reason)
+        step, ended = execution.step, execution.ended
+        if execution.final and ended in TRIED and len(step.participants) == 1:
+            runs[step.workload, step.participants[0]].append(execution)
+        elif execution.final and ended in DEFECTS and step.workload in reproduced:
+            code = f"{step.workload.benchmark.upper()}.{DEFECTS[ended]}"
+            yield _verdict(execution, Judgement.DEFECTIVE, code, execution.reason)
+        elif execution.final and ended in CODES:
+            yield _as_it_ended(execution)
+    yield from _compare(runs, plan)
+    for name in sorted(reasons):
+        yield Verdict(
+            participants=(name,),
+            benchmark="",
+            judgement=Judgement.UNKNOWN,
+            code=LOST,
+            reason=reasons[name],
+        )
+
+
+def judge_silent_rails(executions: Iterable[Execution], plan: Plan) -> Iterator[Verdict]:
+    """One verdict for each rail on which two nodes were to measure and brought no result, while
+    they brought one on another: a program measures what is up, and says nothing of the rest."""
+    fabric = plan.fabric
+    if fabric is None or len(fabric.rails) < 2:
+        return
+    crossed = [run for run in executions if run.step.workload in plan.crossing]
+    devices = {device for run in crossed for _, device, _ in run.result.series.layout.series}
+    rails = Rails.of(fabric, devices)
+    for run in crossed:
+        if run.ended is not Ended.MEASURED or not (meeting := meeting_of(run.step)):
+            continue
+        names = run.step.participants
+        layout = run.result.series.layout
+        measured = {rails.between(names, device) for _, device, _ in layout.series} - {None}
+        chosen = _rails_chosen(run.step.workload, fabric)
+        for a, b in joined_nics(fabric, meeting) if measured else ():
+            if a.rail in chosen and (a.seat, b.seat) not in measured:
+                device = f"{a.device}-{b.device}"
+                reason = f"brought no result on {device}, while it did on {len(measured)} others"
+                yield _verdict(run, Judgement.UNKNOWN, "NOT-MEASURED", reason, device)
+
+
+def judge_unusable(executions: Iterable[Execution], plan: Plan) -> Iterator[Verdict]:
+    """One verdict for each series with a number that is no measurement, which `units` leaves out:
+    it says nothing of any other."""
+    for run in executions:
+        if run.ended not in SAMPLED or are_usable(run.result.series.values, may_be_0=False).all():
+            continue
+        for series in run.result.series:
+            spec = plan.spec(run.step.workload).metric(series.metric)
+            may_be_0 = spec is not None and spec.judged_by == "limit"
+            odd = series.samples[~are_usable(series.samples, may_be_0=may_be_0)]
+            if odd.size:
+                expected = "0 or a positive" if may_be_0 else "a positive"
+                reason = (
+                    f'measured {series.metric} on {series.device} as "{odd[0]:g}": expected'
+                    f" {expected} finite number"
+                )
+                verdict = _verdict(run, Judgement.UNKNOWN, "NOT-MEASURED", reason, series.device)
+                yield replace(verdict, metric=series.metric)
+
+
+def _rails_chosen(workload: Workload, fabric: Fabric) -> Collection[str]:
+    """All, unless the parameters name some."""
+    named = str(json.loads(workload.parameters or "{}").get(RAILS_CHOSEN) or "")
+    return {rail_of(name.strip()) for name in named.split(",")} if named else set(fabric.rails)
+
+
+def _compare(runs: Runs, plan: Plan) -> Iterator[Verdict]:
+    """Each node with the nodes of its kind that tried the same program."""
+    failures = {
+        place: [run for run in tries if run.ended is not Ended.MEASURED]
+        for place, tries in runs.items()
+    }
+    tried = Counter((workload, plan.sku(node)) for workload, node in runs)
+    passed = Counter(
+        (workload, plan.sku(node)) for (workload, node), failed in failures.items() if not failed
+    )
+    for (workload, node), failed in failures.items():
+        kind = workload, plan.sku(node)
+        if 2 * passed[kind] <= tried[kind]:
+            yield from map(_as_it_ended, failed)
+        elif failed:
+            peers = f"it runs on {passed[kind]} of {tried[kind]} nodes"
+            yield _unlike_peers(runs[workload, node], failed, peers)
+
+
+def _unlike_peers(tries: Sequence[Execution], failed: Sequence[Execution], peers: str) -> Verdict:
+    last = failed[-1]
+    if len(failed) >= ENOUGH:
+        code = f"{last.step.workload.benchmark.upper()}.{DEFECTS[last.ended]}"
+        reason = f"failed {len(failed)} times here, {peers}: {last.reason}"
+        return _verdict(last, Judgement.DEFECTIVE, code, reason)
+    if any(run.step.turn for run in tries):
+        reason = f"failed once, and ran when it was tried again: {last.reason}"
+        return _verdict(last, Judgement.UNKNOWN, "UNSTABLE", reason)
+    return _verdict(last, Judgement.UNKNOWN, FAILED_ONCE, last.reason)
+
+
+def _as_it_ended(execution: Execution) -> Verdict:
+    absent = execution.ended is Ended.NOT_APPLICABLE
+    judgement = Judgement.NOT_APPLICABLE if absent else Judgement.UNKNOWN
+    return _verdict(execution, judgement, CODES[execution.ended], execution.reason)
+
+
+def _verdict(
+    execution: Execution, judgement: Judgement, code: str, reason: str, device: str = ""
+) -> Verdict:
+    step = execution.step
+    return Verdict(
+        participants=step.participants,
+        benchmark=step.workload.benchmark,
+        device=device or across(step.shift),
+        parameters=step.workload.parameters,
+        judgement=judgement,
+        code=code,
+        reason=reason,
+    )

@@ -1,0 +1,143 @@
+"""Verdicts on units, alone or many at once, and the sentences that operators act on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from anubis.core.arrays import Ints
+from anubis.core.judge.criteria import is_slow_at_times
+from anubis.core.judge.units import Unit, Units
+from anubis.core.records import (
+    Criterion,
+    CriterionKey,
+    Judgement,
+    Ruling,
+    Samples,
+    Verdict,
+)
+
+WITHIN = "within its limit"
+EXCUSED = " when measured again; before, it may have shared a cable with another pair"
+ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to differ is named
+    "version": lambda key: key.workload.version,
+    "sku": lambda key: key.sku,
+    "parameters": lambda key: key.workload.parameters,
+    "device": lambda key: key.device_kind,
+    "metric": lambda key: key.metric,
+}
+
+
+def judge_shortfall(unit: Unit, criterion: Criterion, similarity: float, doubt: str) -> Verdict:
+    reason = _shortcoming(unit, criterion, similarity)
+    judgement, code = Judgement.DEFECTIVE, code_of(unit.key)
+    if doubt:
+        judgement, code = Judgement.UNKNOWN, "UNSTABLE"
+        reason = f"{doubt}: {reason}"
+    return verdict_on(unit, judgement, code, reason, similarity, criterion.alpha)
+
+
+def verdict_on(
+    unit: Unit,
+    judgement: Judgement,
+    code: str,
+    reason: str,
+    similarity: float | None = None,
+    alpha: float | None = None,
+) -> Verdict:
+    return Verdict(
+        participants=unit.participants,
+        benchmark=unit.key.workload.benchmark,
+        parameters=unit.key.workload.parameters,
+        metric=unit.key.metric,
+        device=unit.device,
+        judgement=judgement,
+        code=code,
+        reason=reason,
+        similarity=similarity,
+        alpha=alpha,
+    )
+
+
+def ruling_on(
+    alike: Units,
+    judgement: Judgement,
+    code: str,
+    reason: str,
+    similarities: Samples | None = None,
+    alpha: float | None = None,
+    chosen: Ints | None = None,
+) -> Ruling:
+    participants, devices = alike.participants, alike.devices
+    if chosen is not None and chosen.size < len(alike):
+        participants = tuple(participants[i] for i in chosen)
+        devices = tuple(devices[i] for i in chosen)
+        similarities = None if similarities is None else similarities[chosen]
+    return Ruling(
+        benchmark=alike.key.workload.benchmark,
+        parameters=alike.key.workload.parameters,
+        metric=alike.key.metric,
+        judgement=judgement,
+        code=code,
+        reason=reason,
+        alpha=alpha,
+        participants=participants,
+        devices=devices,
+        similarities=similarities,
+    )
+
+
+def code_of(key: CriterionKey) -> str:
+    """One stable code per (benchmark, metric), for machines that act on it."""
+    return spelled_code(key.workload.benchmark, key.metric)
+
+
+def spelled_code(benchmark: str, metric: str) -> str:
+    return f"{benchmark}.{metric}".upper().replace(":", ".")
+
+
+def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
+    """The sentence an operator acts on: how far off, in the metric's own unit."""
+    limit = f"(similarity {similarity:.3f}, limit {criterion.alpha:g})"
+    if is_slow_at_times(unit.samples, criterion):
+        return f"{unit.key.metric} on {unit.device} {_worst_samples(unit, criterion)} {limit}"
+    measured, normal = float(np.median(unit.samples)), float(np.median(criterion.reference))
+    change = abs(measured / normal - 1)
+    word = "below" if measured < normal else "above"
+    amount = f"{change:.0%} {word} normal" if change >= 0.005 else "slow in its tail"
+    measure = "" if criterion.unit == "1" else f" {criterion.unit}"
+    return (
+        f"{unit.key.metric} on {unit.device} {amount}: median {measured:.4g}{measure}, "
+        f"normal {normal:.4g} {limit}"
+    )
+
+
+def _worst_samples(unit: Unit, criterion: Criterion) -> str:
+    samples = unit.samples.size
+    number = max(1, round((criterion.fine_tail or 0.0) * samples))
+    share = number / samples
+    lower = criterion.direction == "lower"
+    measured, normal = (
+        float(np.sort(values)[:: -1 if lower else 1][: max(1, round(share * values.size))].mean())
+        for values in (unit.samples, criterion.reference)
+    )
+    measure = "" if criterion.unit == "1" else f" {criterion.unit}"
+    return (
+        f"slow at times: its worst {number} of {samples} samples at {measured:.4g}{measure}, "
+        f"normal {normal:.4g}"
+    )
+
+
+def why_no_criterion(key: CriterionKey, keys: Iterable[CriterionKey]) -> str:
+    """Why no criterion applies: the nearest one, and how it differs."""
+    nearest = [k for k in keys if k.workload.benchmark == key.workload.benchmark]
+    if not nearest:
+        return f"the criteria do not cover {key.workload.benchmark}"
+    for aspect, of in ASPECTS.items():
+        alike = [k for k in nearest if of(k) == of(key)]
+        if not alike:
+            covered = '", "'.join(sorted({of(k) for k in nearest}))
+            return f'the criteria are for {aspect} "{covered}", this is "{of(key)}"'
+        nearest = alike
+    raise AssertionError(f"{key} is known")

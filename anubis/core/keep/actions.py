@@ -1,0 +1,134 @@
+"""What became of a keeper's commands: kept before they are sent, followed to their effect."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from operator import attrgetter
+
+from anubis.core.keep.commands import (
+    CloseTicket,
+    Cordon,
+    DoChore,
+    EndSuspicion,
+    LifeCommand,
+    Mode,
+    ModedCommand,
+    OpenTicket,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.keep.life import Life
+
+
+class Stage(StrEnum):
+    PROPOSED = "proposed"  # a person may have it done
+    KEPT = "kept"  # to be sent
+    SENT = "sent"  # and its effect not seen yet
+    DONE = "done"
+    FAILED = "failed"  # the keeper asks again, where it still wants it
+    WITHDRAWN = "withdrawn"  # a proposal that something newer took the place of
+
+
+OPEN = (Stage.PROPOSED, Stage.KEPT, Stage.SENT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LifeAction:
+    id: int
+    at: float
+    command: LifeCommand
+    stage: Stage
+    changed_at: float
+    campaign: str = ""  # that carries a test out
+    note: str = ""  # what went wrong, or what came of it
+    ordered_by: str = ""  # empty: nobody had it done so far
+
+
+def first_stage(command: LifeCommand) -> Stage:
+    """Only cordons, releases, tests and periodic work reach beyond the history."""
+    if isinstance(command, ModedCommand) and command.mode is Mode.PROPOSE:
+        return Stage.PROPOSED
+    return Stage.KEPT if isinstance(command, Cordon | Release | Prove | DoChore) else Stage.DONE
+
+
+def subjects(command: LifeCommand) -> tuple[str, ...]:
+    """The nodes that it is about, the scope of a breaker, or the periodic work."""
+    match command:
+        case Cordon() | Release() | Swap() | OpenTicket() | CloseTicket() | EndSuspicion():
+            return (command.node,)
+        case Prove():
+            return tuple(command.owed)
+        case DoChore():
+            return (command.chore.value,)
+    return (command.subject,)
+
+
+def nodes_of(command: LifeCommand) -> tuple[str, ...]:
+    """Whose life it belongs to; of what is about no node, names of other things."""
+    return (command.node, command.spare) if isinstance(command, Swap) else subjects(command)
+
+
+def has_shown(command: LifeCommand, life: Life) -> bool:
+    """Whether the orchestrator shows the effect of a command."""
+    match command:
+        case Cordon(code=code):
+            return life.is_out_as(code)
+        case Release():
+            return not life.cordon
+    return False
+
+
+def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
+    """Whether a proposal has nothing to do any more."""
+    match command:
+        case Cordon(node=node, code=code):
+            life = lives[node]
+            return life.is_out_as(code) or not life.is_kept_out
+        case Release(node=node):
+            return not lives[node].cordon
+        case Prove():
+            return not any(lives[node].owed for node in command.owed)
+    return False
+
+
+class Docket:
+    """The actions that are open or failed, by what they are about."""
+
+    def __init__(self, actions: Iterable[LifeAction]) -> None:
+        self._about: defaultdict[str, list[LifeAction]] = defaultdict(list)
+        for action in actions:
+            for subject in subjects(action.command):
+                self._about[subject].append(action)
+
+    def asked_before(self, command: LifeCommand) -> LifeAction | None:
+        """The last action that means the same, whoever asked for it."""
+        meaning = _meaning(command)
+        same = [a for a in self._of_kin(command) if _meaning(a.command) == meaning]
+        return max(same, key=attrgetter("id"), default=None)
+
+    def outdated_by(self, command: LifeCommand) -> list[LifeAction]:
+        """Proposals that say something else of the same nodes, or the opposite."""
+        proposed = [a for a in self._of_kin(command) if a.stage is Stage.PROPOSED]
+        meaning = _meaning(command)
+        return [action for action in proposed if _meaning(action.command) != meaning]
+
+    def _of_kin(self, command: LifeCommand) -> list[LifeAction]:
+        about = {a.id: a for name in subjects(command) for a in self._about.get(name, ())}
+        return [action for action in about.values() if _is_kin(command, action.command)]
+
+
+def _is_kin(newer: LifeCommand, older: LifeCommand) -> bool:
+    return newer.kind == older.kind or {newer.kind, older.kind} == {Cordon.kind, Release.kind}
+
+
+def _meaning(command: LifeCommand) -> tuple[object, ...]:
+    """What it asks for, in whatever order, of whoever and under whatever name."""
+    if isinstance(command, Prove):
+        owed = {node: frozenset(of_node) for node, of_node in command.owed.items()}
+        return command.kind, command.proof, command.about, owed
+    cells = (getattr(command, field.name) for field in fields(command) if field.name != "mode")
+    return command.kind, *cells

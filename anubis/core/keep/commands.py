@@ -1,0 +1,122 @@
+"""What the keeper of a fleet wants done. Each may be sent twice; what came of it is seen later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, get_args
+
+from anubis.core.keep.chores import Chore
+from anubis.core.keep.life import Owed, Proof
+
+
+class Mode(StrEnum):
+    PROPOSE = "propose"  # say what would be done
+    ACT = "act"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfMode:
+    mode: Mode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cordon(_OfMode):
+    """Let no further job begin there; whatever runs may end."""
+
+    kind: ClassVar[str] = "cordon"
+    node: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release(_OfMode):
+    """Take back a cordon of ours."""
+
+    kind: ClassVar[str] = "release"
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prove(_OfMode):
+    """Measure what these nodes have to prove, and answer with `VerdictReached` or `TestRefused`."""
+
+    kind: ClassVar[str] = "prove"
+    id: str
+    proof: Proof
+    about: str  # the category of the incident
+    owed: Mapping[str, tuple[Owed, ...]]  # by node
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap(_OfMode):
+    """A spare goes into service for a node that is taken out."""
+
+    kind: ClassVar[str] = "swap"
+    node: str
+    spare: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenTicket(_OfMode):
+    kind: ClassVar[str] = "open-ticket"
+    ticket: str
+    node: str
+    code: str
+    reason: str
+    campaign: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseTicket(_OfMode):
+    """The repair was proven."""
+
+    kind: ClassVar[str] = "close-ticket"
+    ticket: str
+    node: str
+    campaign: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoChore(_OfMode):
+    """Do periodic work, or put in use what came of it."""
+
+    kind: ClassVar[str] = "chore"
+    chore: Chore
+    due: float
+    reason: str
+    proposal: str = ""  # what is to be put in use; empty: the work itself
+
+
+class Outcome(StrEnum):
+    CONFIRMED = "confirmed"
+    REFUTED = "refuted"
+    GIVEN_UP = "given-up"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndSuspicion:
+    """Its source learns from it how far to be trusted."""
+
+    kind: ClassVar[str] = "end-suspicion"
+    id: str
+    node: str
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notify:
+    """A person should know."""
+
+    kind: ClassVar[str] = "notify"
+    subject: str
+    sentence: str
+
+
+ModedCommand = Cordon | Release | Prove | Swap | OpenTicket | CloseTicket | DoChore
+LifeCommand = ModedCommand | EndSuspicion | Notify
+COMMANDS: dict[str, type[LifeCommand]] = {kind.kind: kind for kind in get_args(LifeCommand)}

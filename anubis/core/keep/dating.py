@@ -1,0 +1,126 @@
+"""No fact of a life is dated later than now, whoever dated it.
+
+What is told with such a date counts as of now if it is bad news; a pass counts for nothing. What
+was kept by a clock that turned out to be wrong is dated anew; what is later than now still is taken
+back to when it was kept at the latest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar, cast, get_args, get_type_hints
+
+from anubis.core.clock import TOLERANCE_S, Correction
+from anubis.core.keep.events import Concluded, LifeEvent, VerdictReached
+from anubis.core.records import Judgement
+
+R = TypeVar("R")
+
+STAMPED = ("jobs", "ended")  # fields that hold times by name
+EARLY = "its test is dated later than now: a clock was wrong"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dating:
+    """Between which instants a turn may date anything."""
+
+    now: float = math.inf
+    before: float = math.inf  # by when all was kept that earlier turns left
+    correction: Correction | None = None  # of what they dated
+
+    def stamp(self, at: float) -> float:
+        """Of what was kept before."""
+        if self.correction:
+            at = self.correction.date(at)
+        return at if at <= self.now else min(self.before, self.now)
+
+    def healed(self, record: R) -> R:
+        """A record with no stamp later than now. Most are as they were."""
+        sound_until = min(self.now, self.correction.after) if self.correction else self.now
+        is_sound = all(at <= sound_until for at in _stamps(record))
+        return record if is_sound else cast(R, self._healed(record))
+
+    def _healed(self, record: Any) -> Any:
+        shape = _shape_of(record.__class__)
+        changes: dict[str, Any] = {name: self.stamp(getattr(record, name)) for name in shape.stamps}
+        for name in shape.maps:
+            changes[name] = {k: self.stamp(at) for k, at in getattr(record, name).items()}
+        for name in shape.records:
+            changes[name] = self._healed_cell(getattr(record, name))
+        return replace(record, **changes)
+
+    def _healed_cell(self, cell: Any) -> Any:
+        match cell:
+            case None:
+                return None
+            case tuple():
+                return tuple(map(self._healed, cell))
+            case Mapping():
+                return {key: self._healed(value) for key, value in cell.items()}
+        return self._healed(cell)
+
+    def dated(self, event: LifeEvent) -> LifeEvent:
+        """As of now, if it is dated later."""
+        if event.at <= self.now:
+            return event
+        if isinstance(event, VerdictReached):
+            began = min(event.began, self.now)
+            verdicts = event.verdicts
+            if event.at > self.now + TOLERANCE_S:
+                verdicts = {node: _void(verdict) for node, verdict in verdicts.items()}
+            return replace(event, at=self.now, began=began, verdicts=verdicts)
+        return replace(event, at=self.now)
+
+
+ANY_TIME = Dating()
+
+
+def _void(verdict: Concluded) -> Concluded:
+    """A pass that cannot have happened yet proves nothing, and settles nothing."""
+    if verdict.judgement is not Judgement.HEALTHY:
+        return verdict
+    return Concluded(judgement=Judgement.UNKNOWN, reason=EARLY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shape:
+    """Which fields of a record say when something was."""
+
+    stamps: tuple[str, ...]
+    maps: tuple[str, ...]  # of times, by name
+    records: tuple[str, ...]  # or tuples or mappings of them
+    read: attrgetter[Any]  # all stamps and one more, so that there are several
+
+
+@cache
+def _shape_of(kind: Any) -> _Shape:
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind)]
+    stamps = tuple(name for name in names if name == "at" or name.endswith("_at"))
+    first = names[0]
+    return _Shape(
+        stamps=stamps,
+        maps=tuple(name for name in names if name in STAMPED),
+        records=tuple(name for name in names if _holds_records(hints[name])),
+        read=attrgetter(first, first, *stamps),
+    )
+
+
+def _holds_records(hint: Any) -> bool:
+    return is_dataclass(hint) or any(map(_holds_records, get_args(hint)))
+
+
+def _stamps(record: Any) -> Iterator[float]:
+    shape = _shape_of(record.__class__)
+    yield from shape.read(record)[2:]
+    for name in shape.maps:
+        yield from getattr(record, name).values()
+    for name in shape.records:
+        if cell := getattr(record, name):
+            cells = cell.values() if isinstance(cell, Mapping) else cell
+            for entry in cells if not is_dataclass(cell) else (cell,):
+                yield from _stamps(entry)

@@ -1,0 +1,687 @@
+"""The keeper of a fleet, as a state machine: what became true in, what is to be done out.
+
+What holds at all times, whatever order events come in, and is tested with saboteurs:
+no node is in service or a spare whose last conclusive verdict is defective, whose repair was not
+proven since, which has an incident that is not over or was not followed by a proof, or which left a
+test unanswered; nothing is tested that somebody holds; nodes under maintenance are left alone; only
+a cordon of ours is released; no more than the policy's share is out at once, until a person says
+so; every suspicion ends.
+Commands are sent again until the fleet shows their effect. The keeper is its lives and breakers:
+built again from them, it goes on alike.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Concatenate, ParamSpec
+
+from anubis.core.history.events import (
+    FleetUpgraded,
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    NodeAdded,
+    NodeRemoved,
+    Notice,
+    OperatorSaid,
+    Order,
+    RepairBegun,
+    RepairDone,
+    SuspicionRaised,
+)
+from anubis.core.keep.breaker import FLEET, OF_JOB, Allowance, Breaker, room, scopes
+from anubis.core.keep.commands import (
+    CloseTicket,
+    Cordon,
+    EndSuspicion,
+    LifeCommand,
+    Mode,
+    ModedCommand,
+    Notify,
+    OpenTicket,
+    Outcome,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.keep.dating import ANY_TIME, Dating
+from anubis.core.keep.events import (
+    Concluded,
+    FleetSeen,
+    LifeEvent,
+    SeenNode,
+    TestRefused,
+    VerdictReached,
+    Waited,
+)
+from anubis.core.keep.life import AFTER_JOBS, Debt, DefectFound, Life, OpenTest, Owed, Proof
+from anubis.core.keep.lives import Lives
+from anubis.core.keep.policy import DAY_S, KeepingPolicy, allowed
+from anubis.core.keep.reasons import SPARE, UNPROVEN
+from anubis.core.keep.reserve import next_in_line, reserve_of
+from anubis.core.keep.suspicions import owed_for
+from anubis.core.records import Judgement
+
+NOT_PROVEN = "new, not yet proven"
+UNANSWERED = Concluded(judgement=Judgement.UNKNOWN, reason="the test gave no answer")
+URGENCY = (
+    *(Debt.REPAIR, Debt.RESERVE, Debt.SUSPICION, Debt.INCIDENT, Debt.ANSWER, Debt.UPGRADE),
+    *(Debt.NEW, Debt.FAILURE, Debt.DOUBT, Debt.WORK),
+)
+
+
+Learnt = tuple[Life, list[LifeCommand]]
+P = ParamSpec("P")
+
+
+class Keeper:
+    """Feed it every event; carry out what it returns, in order.
+
+    Whatever is told at once is taken note of first, and then it is decided what follows: so no node
+    goes into service by what the next event takes back.
+    """
+
+    def __init__(
+        self,
+        policy: KeepingPolicy,
+        lives: Iterable[Life] = (),
+        breakers: Mapping[str, Breaker] | None = None,
+        seen_at: float = float("-inf"),
+        waited_at: float = float("-inf"),
+        dating: Dating = ANY_TIME,
+    ) -> None:
+        self._policy = policy
+        self._dating = dating
+        self.lives = Lives(map(dating.healed, lives))
+        self.breakers = dict(breakers or {})
+        self._unreachable: frozenset[str] = frozenset()  # where somebody measures
+        self.seen_at = dating.stamp(seen_at)  # when the orchestrator last showed the fleet
+        self.waited_at = dating.stamp(waited_at)  # when it was last looked who measures where
+
+    def handle(self, *events: LifeEvent) -> list[LifeCommand]:
+        """`events`: all that is new, by time."""
+        events = tuple(map(self._dating.dated, events))
+        commands: list[LifeCommand] = []
+        touched: dict[str, float] = {}  # nodes, and when they were last
+        turn: Waited | None = None
+        for event in events:
+            if isinstance(event, Waited) and event.at > self.waited_at:
+                turn = event
+            for node, more in self._hear(event):
+                commands += more
+                touched[node] = max(event.at, touched.get(node, event.at))
+        for scope, breaker in self.breakers.items():
+            self.breakers[scope] = breaker.after(self.lives.count(scope).out)
+        commands += self._settle(touched)
+        if turn is not None:
+            commands += self._turn(turn)
+        return _last_orders(commands)
+
+    # --- what became true ------------------------------------------------------------------
+
+    def _hear(self, event: LifeEvent) -> Iterator[tuple[str, list[LifeCommand]]]:
+        """Take note of it; and of which nodes, and what is to be said of that."""
+        match event:
+            case Notice(event=OperatorSaid(order=Order.CLOSE, scope=scope)):
+                self.breakers[scope] = Breaker(accepted=self.lives.count(scope).out)
+                yield from self._all(list(self.lives))
+            case Notice():
+                for node in event.event.nodes:
+                    yield node, self._learn(node, self._noted, event)
+            case VerdictReached():
+                silent = self.lives.under_test(event.test) - event.verdicts.keys()
+                for node, verdict in {
+                    **event.verdicts,
+                    **dict.fromkeys(silent, UNANSWERED),
+                }.items():
+                    yield node, self._learn(node, self._judged, verdict, event)
+            case TestRefused():
+                for node in sorted(self.lives.under_test(event.test)):
+                    yield node, self._learn(node, self._refused, event)
+            case FleetSeen() if event.at >= self.seen_at:
+                yield from self._all(self._shown(event))
+            case Waited() if event.at > self.waited_at:
+                self.waited_at, self._unreachable = event.at, event.unreachable
+                for node in [*self.lives, *(event.watched - self.lives.keys())]:
+                    yield node, self._learn(node, self._aged, event)
+
+    def _learn(
+        self, node: str, fact: Callable[Concatenate[Life, P], Learnt], *of: P.args, **by: P.kwargs
+    ) -> list[LifeCommand]:
+        commands: list[LifeCommand] = []
+
+        def learnt(life: Life) -> Life:
+            life, more = fact(life, *of, **by)
+            commands.extend(more)
+            return life
+
+        self.lives.change(node, learnt)
+        return commands
+
+    @staticmethod
+    def _all(nodes: Iterable[str]) -> Iterator[tuple[str, list[LifeCommand]]]:
+        for node in nodes:
+            yield node, []
+
+    def _noted(self, life: Life, notice: Notice) -> Learnt:
+        at, life = notice.at, life.shown_since(self.seen_at)
+        match notice.event:
+            case NodeAdded():  # told late, its orchestrator may have shown since that it is away
+                life = _arrived(life, at) if life.present or at > self.seen_at else life
+            case NodeRemoved():
+                life = _left(life, at)
+            case JobAllocated(job=job):
+                life = life.beginning(job, at)
+            case JobEnded(job=job, failed=failed):
+                life = life.ending(job, at)
+                if self._policy.checks_after_jobs:
+                    life = life.owing(Debt.FAILURE if failed else Debt.WORK, at)
+            case FleetUpgraded():
+                life = life.owing(Debt.UPGRADE, at)
+            case IncidentReported(category=category):
+                life = life.owing(Debt.INCIDENT, at, category)
+            case SuspicionRaised() as suspicion:
+                return _suspected(life, notice.id, at, suspicion)
+            case RepairBegun():
+                life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
+            case RepairDone():
+                life = replace(life, repair_done_at=max(at, life.repair_done_at), tried=0)
+                life = life.owing(Debt.REPAIR, at)
+            case OperatorSaid(order=order):
+                return _ordered(life, order, at)
+        return life, []
+
+    def _shown(self, event: FleetSeen) -> list[str]:
+        """An orchestrator shows what is; one that shows it late shows what was."""
+        before, self.seen_at = self.seen_at, event.at
+        is_first = before == float("-inf")
+        up = {node: seen for node, seen in event.nodes.items() if seen.is_up}
+        gone = self.lives.keys() - up.keys()
+        for node in gone:
+            self.lives.change(node, _gone, before, event.at)
+            if node in event.nodes:  # down, and shown all the same
+                self.lives.change(node, _shown_down, event.nodes[node])
+        for node, seen in up.items():
+            life = self.lives.get(node)
+            if life is not None and self.shows_nothing_new(life, seen):
+                continue
+            if life is None:
+                self.lives.change(node, _serving if is_first else _arrived, event.at)
+            self.lives.change(node, self._as_shown, seen, event.at)
+        return [*gone, *up]
+
+    def _as_shown(self, life: Life, seen: SeenNode, at: float) -> Life:
+        return replace(
+            (life if life.present else self._back(life, at)).showing(seen.jobs, at),
+            **_facts_shown(life, seen),
+        )
+
+    @staticmethod
+    def shows_nothing_new(life: Life, seen: SeenNode) -> bool:
+        """Most looks at most nodes: then the life stays as it is, and need not be written."""
+        return (
+            life.is_shown
+            and life.present
+            and life.jobs.keys() == {*seen.jobs}
+            and all(shown == life.shown_at for shown in life.jobs.values())
+            and all(getattr(life, name) == fact for name, fact in _facts_shown(life, seen).items())
+        )
+
+    def _back(self, life: Life, at: float) -> Life:
+        """Who was away for a moment only is what it was before. Whoever was away in a maintenance
+        may have other parts, however short it was."""
+        if life.maintained or at - life.present_at > self._policy.away_s:
+            return _arrived(life, at)
+        return replace(life, present=True, present_at=at) if at >= life.present_at else life
+
+    def _aged(self, life: Life, event: Waited) -> Learnt:
+        """Time has passed there."""
+        commands: list[LifeCommand] = []
+        life = _as_owed(_as_reported(life, event), event)
+        if life.maintained != (window := event.maintained.get(life.node)):
+            life = replace(life, maintained=window)
+        if life.node in event.unproven:
+            life = _doubted(life, event.at)
+        elif life.node in event.proven:
+            life = _vouched(life)
+        if life.trial and event.at - life.trial.at > self._policy.answered_s:
+            life = replace(life, trial=None)
+            life, commands = self._came_to_nothing(life, event.at, UNANSWERED.reason)
+        too_old = {
+            owed
+            for owed in life.owed
+            if owed.debt is Debt.SUSPICION and event.at - owed.at > self._policy.unsettled_s
+        }
+        if too_old:
+            days = self._policy.unsettled_s / DAY_S
+            why = f"the node could not be tested within {days:g} days"
+            life, ended = _given_up(life, too_old, why)
+            commands += ended
+        return life, commands
+
+    # --- what a test came to ---------------------------------------------------------------
+
+    def _judged(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+        before = life.tried
+        life, commands = self._concluded(life, verdict, event)
+        if not verdict.owes:
+            return life, commands
+        if event.test and verdict.judgement is Judgement.HEALTHY:  # of the rest
+            life = replace(life, tried=before)
+            life, more = self._came_to_nothing(life, event.at, "not every test gave an answer")
+            commands = [*commands, *more]
+        owing = life.owing(Debt.ANSWER, event.at)
+        if event.test:
+            owing = replace(owing, tried=life.tried, tried_at=life.tried_at)
+        return owing, commands
+
+    def _concluded(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+        if life.trial and life.trial.id == event.test:
+            life = replace(life, trial=None)
+        match verdict.judgement:
+            case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
+                return self._condemned(life, verdict, event)
+            case Judgement.HEALTHY if event.at >= life.condemned_at and verdict.counts:
+                return self._cleared(life, verdict, event)
+            case _ if not event.test:
+                return life, []
+        return self._came_to_nothing(life, event.at, verdict.reason)
+
+    def _condemned(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+        ticket = life.ticket or f"{life.node}/{event.campaign}"
+        commands: list[LifeCommand] = [
+            _ended(owed.id, life.node, Outcome.CONFIRMED, verdict.reason)
+            for owed in life.owed
+            if owed.debt is Debt.SUSPICION
+        ]
+        if not life.ticket:
+            commands.append(
+                OpenTicket(
+                    mode=self._policy.ticket,
+                    ticket=ticket,
+                    node=life.node,
+                    code=verdict.code,
+                    reason=verdict.reason,
+                    campaign=event.campaign,
+                )
+            )
+        defect = DefectFound(
+            code=verdict.code, reason=verdict.reason, campaign=event.campaign, at=event.at
+        )
+        owed = tuple(o for o in life.owed if o.debt is not Debt.SUSPICION)
+        life = replace(life, defect=defect, ticket=ticket, owed=owed, judged_at=event.at, tried=0)
+        return life, commands
+
+    def _cleared(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+        before = life.owed
+        if verdict.proof:
+            life = life.having_proven(verdict.proof, verdict.about, event.began)
+        if verdict.is_fit:
+            life = replace(life, judged_at=max(event.at, life.judged_at))
+        outcome, reason = Outcome.REFUTED, f"the node passed campaign {event.campaign}"
+        if not event.campaign:  # nothing was measured, so nobody was right or wrong
+            outcome, reason = Outcome.GIVEN_UP, verdict.reason
+        commands: list[LifeCommand] = [
+            _ended(owed.id, life.node, outcome, reason)
+            for owed in before
+            if owed.debt is Debt.SUSPICION and owed not in life.owed
+        ]
+        if verdict.is_fit and life.defect and life.defect.at <= event.began:
+            life = replace(life, defect=None)
+        if life.ticket and not life.is_broken:
+            commands.append(
+                CloseTicket(
+                    mode=self._policy.ticket,
+                    ticket=life.ticket,
+                    node=life.node,
+                    campaign=event.campaign,
+                )
+            )
+            life = replace(life, ticket="")
+        return life, commands
+
+    def _came_to_nothing(self, life: Life, at: float, reason: str) -> Learnt:
+        life = replace(life, tried=life.tried + 1, tried_at=at)
+        if life.tried < self._policy.tries:
+            return life, []
+        why = f"{life.tried} tests in a row came to nothing: {reason}"
+        life, ended = _given_up(life, life.owed, why)
+        return life, [Notify(subject=life.node, sentence=why), *ended]
+
+    def _refused(self, life: Life, event: TestRefused) -> Learnt:
+        life = replace(life, trial=None, tried=life.tried + 1, tried_at=event.at)
+        return life, [Notify(subject=life.node, sentence=event.reason)]
+
+    # --- what a person agrees to -----------------------------------------------------------
+
+    def approve(self, command: ModedCommand, at: float) -> tuple[ModedCommand, list[LifeCommand]]:
+        """What was proposed is to be done, and what follows from it."""
+        approved = replace(command, mode=Mode.ACT)
+        match approved:
+            case Prove():
+                self.begin(approved, at)
+            case Cordon(node=node, code=code):
+                self._set(node, out_code=code, sent_at=at)
+            case Swap(spare=spare):
+                return approved, self._into_service(spare, at)
+        return approved, []
+
+    def was_obeyed(self, cordon: Cordon) -> None:
+        """The owner of the nodes took this order, so that it may be taken back."""
+        if cordon.node in self.lives:
+            self._set(cordon.node, has_been_cordoned=True)
+
+    # --- a turn ----------------------------------------------------------------------------
+
+    def _turn(self, event: Waited) -> list[LifeCommand]:
+        """What waits for time to pass may begin."""
+        gone = [scope for scope in self.breakers if self._is_over(scope)]
+        for scope in gone:
+            del self.breakers[scope]
+        commands = [*self._fill_reserve(event), *self._keep_new_out(event.at)]
+        return [*commands, *self._tests(event.at)]
+
+    def _is_over(self, scope: str) -> bool:
+        """The breaker of a job ends with the job."""
+        return scope.startswith(f"{OF_JOB} ") and not self.lives.count(scope).among
+
+    def _fill_reserve(self, event: Waited) -> Iterator[LifeCommand]:
+        for sku, count in sorted(self._policy.spares.items()):
+            reserve = reserve_of(sku, self.lives.values())
+            for life in reserve[count:]:
+                yield from self._into_service(life.node, event.at)
+            lacking = count - len(reserve)
+            free = next_in_line(sku, self.lives.values(), event.risk) if lacking > 0 else []
+            for life in free[: max(0, lacking)]:
+                self.lives.change(life.node, _as_reserve, event.at)
+                yield from self._settle({life.node: event.at})
+
+    def _tests(self, at: float) -> list[LifeCommand]:
+        """All that may be tested now, the most urgent first: a test for each kind of proof."""
+        waiting = [life for life in self.lives.values() if self._may_be_tested(life, at)]
+        waiting.sort(key=lambda life: (_urgency(life), life.node))
+        there = self.lives.count(FLEET).among
+        under_test = sum(life.trial is not None for life in self.lives.values())
+        places = allowed(self._policy.tested_at_once, there) - under_test
+        groups: defaultdict[tuple[Proof, str], list[Life]] = defaultdict(list)
+        for life in waiting[: max(0, places)]:
+            groups[life.needs].append(life)
+        return [self._test(needs, lives, at) for needs, lives in groups.items()]
+
+    def _test(self, needs: tuple[Proof, str], lives: Sequence[Life], at: float) -> Prove:
+        proof, about = needs
+        id = f"{proof.value} {about} {lives[0].node}@{at:.0f}"
+        owed = {life.node: life.owed for life in lives}
+        test = Prove(mode=self._policy.test, id=id, proof=proof, about=about, owed=owed)
+        if test.mode is Mode.ACT:
+            self.begin(test, at)
+        return test
+
+    def begin(self, test: Prove, at: float) -> None:
+        """Its nodes are under test, until it is answered."""
+        for node in test.owed:
+            self._set(node, trial=OpenTest(id=test.id, at=at), tried_at=at)
+
+    def _may_be_tested(self, life: Life, at: float) -> bool:
+        rested = at - life.tried_at >= self._policy.pause_after(life.tried)
+        is_out_of_reach = life.node in self._unreachable
+        is_free = (
+            life.is_there
+            and life.is_idle
+            and not is_out_of_reach
+            and not life.is_cordoned_by_others
+        )
+        is_asked_for = bool(life.owed) and not life.is_in_repair and not life.incidents
+        awaits_repair = life.defect is not None and not life.owes(Debt.REPAIR)
+        return is_free and is_asked_for and rested and not awaits_repair
+
+    # --- in and out of service -------------------------------------------------------------
+
+    def _settle(self, nodes: Mapping[str, float]) -> list[LifeCommand]:
+        """What follows for their service from what is known now. By node: as of when. What goes out
+        comes first: a spare that takes its place is not told to stay as well."""
+        in_order = sorted(nodes, key=lambda node: not self.lives[node].must_be_out)
+        return [command for node in in_order for command in self._settled(node, nodes[node])]
+
+    def _settled(self, node: str, at: float) -> list[LifeCommand]:
+        life = self.lives[node]
+        if life.is_reserve and (life.must_be_out or life.retired):
+            life = self.lives.change(node, _not_reserve)
+        if not life.is_there or life.is_cordoned_by_others:
+            return []
+        if life.must_be_out:
+            return self._take_out(life, at)
+        if life.is_reserve:
+            return self._send_cordon(life, SPARE, "kept ready as a spare", at)
+        if life.is_new and self._may_stay_out(life):
+            return self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
+        return self._let_in(life, at)
+
+    def _keep_new_out(self, at: float) -> Iterator[LifeCommand]:
+        """Until they are proven, as far as the share of each scope leaves room: the others serve
+        meanwhile, and no breaker opens for them."""
+        new = [life for life in self.lives.values() if _is_let_in_unproven(life)]
+        for life in sorted(new, key=attrgetter("node")):
+            if all(self._has_room_for_new(scope) for scope in scopes(life)):
+                yield from self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
+
+    def _may_stay_out(self, life: Life) -> bool:
+        """A new node that is kept from jobs already, whatever for."""
+        if life.out_code not in ("", SPARE):
+            return True
+        is_out = life.out_code == SPARE or (bool(life.cordon) and life.cordoned_by_anubis)
+        return is_out and all(self._has_room_for_new(scope) for scope in scopes(life))
+
+    def _has_room_for_new(self, scope: str) -> bool:
+        return not self._breaker(scope).is_open and self._room(scope).left_for_new > 0
+
+    def _take_out(self, life: Life, at: float) -> list[LifeCommand]:
+        code, reason = life.why_out
+        is_first = not life.is_taken_out
+        if is_first and (blocked := self._blocked(life)) is not None:
+            return blocked
+        commands = self._send_cordon(life, code, reason, at)
+        return [*commands, *(self._swap(life, at) if is_first and not life.cordon else [])]
+
+    def _blocked(self, life: Life) -> list[LifeCommand] | None:
+        """Where as many are out as may be, the breaker opens and stays open."""
+        commands: list[LifeCommand] = []
+        is_blocked = False
+        for scope in scopes(life):
+            if self._breaker(scope).is_open:
+                is_blocked = True
+                continue
+            space = self._room(scope)
+            if space.is_full:
+                is_blocked = True
+                self.breakers[scope] = replace(self._breaker(scope), is_open=True)
+                sentence = (
+                    f"{space.count.out} of {space.count.among} nodes are out, as many as may be: no"
+                    f" more are taken out until somebody closes the breaker; {life.node} would be"
+                    " next"
+                )
+                commands.append(Notify(subject=scope, sentence=sentence))
+        return commands if is_blocked else None
+
+    def _breaker(self, scope: str) -> Breaker:
+        return self.breakers.get(scope, Breaker())
+
+    def _room(self, scope: str) -> Allowance:
+        return room(scope, self.lives.count(scope), self._policy, self._breaker(scope))
+
+    def _send_cordon(self, life: Life, code: str, reason: str, at: float) -> list[LifeCommand]:
+        mode = self._policy.cordon
+        is_same = life.out_code == code
+        is_shown = life.is_out_as(code) and (life.has_been_cordoned or life.is_cordoned_by_others)
+        if is_same and (is_shown or mode is Mode.PROPOSE or not self._is_overdue(life, at)):
+            return []
+        self._set(life.node, out_code=code, sent_at=at)
+        return [Cordon(mode=mode, node=life.node, code=code, reason=reason)]
+
+    def _let_in(self, life: Life, at: float) -> list[LifeCommand]:
+        if not life.cordon:
+            if life.out_code and at - life.sent_at >= self._policy.resent_s:
+                self._set(life.node, out_code="")
+            return []
+        is_ours = life.has_been_cordoned and life.cordoned_by_anubis
+        is_sent = life.out_code == ""
+        mode = self._policy.release
+        if not is_ours or (is_sent and (mode is Mode.PROPOSE or not self._is_overdue(life, at))):
+            return []
+        self._set(life.node, out_code="", sent_at=at)
+        return [Release(mode=mode, node=life.node, reason="nothing is held against it any more")]
+
+    def _is_overdue(self, life: Life, at: float) -> bool:
+        return at - life.sent_at >= self._policy.resent_s
+
+    def _swap(self, life: Life, at: float) -> list[LifeCommand]:
+        ready = self.lives.ready_spares(life.sku)
+        if not ready:
+            return []
+        swap = Swap(mode=self._policy.swap, node=life.node, spare=min(ready))
+        if swap.mode is Mode.PROPOSE:
+            return [swap]
+        return [swap, *self._into_service(swap.spare, at)]
+
+    def _into_service(self, spare: str, at: float) -> list[LifeCommand]:
+        self.lives.change(spare, _not_reserve)
+        return self._settled(spare, at)
+
+    def _set(self, node: str, **facts: Any) -> None:
+        self.lives.change(node, lambda life: replace(life, **facts))
+
+
+def _facts_shown(life: Life, seen: SeenNode) -> dict[str, Any]:
+    """Beside its jobs."""
+    return {
+        "sku": seen.sku or life.sku,
+        "cordon": seen.cordon,
+        "cordoned_by_anubis": seen.by_anubis,
+        "kept_for": "" if seen.is_free else seen.meaning or "others",
+    }
+
+
+def _gone(life: Life, before: float, at: float) -> Life:
+    """A look does not show it; the one before that did, perhaps."""
+    life = life.shown_since(before)
+    return _left(replace(life, is_shown=False) if life.is_shown else life, at)
+
+
+def _last_orders(commands: Sequence[LifeCommand]) -> list[LifeCommand]:
+    """One order for each node: the last follows from all that is known now."""
+    last = {c.node: place for place, c in enumerate(commands) if isinstance(c, Cordon | Release)}
+    return [
+        command
+        for place, command in enumerate(commands)
+        if not isinstance(command, Cordon | Release) or last[command.node] == place
+    ]
+
+
+def _shown_down(life: Life, seen: SeenNode) -> Life:
+    """A cordon holds while its node is down, and when it is back."""
+    return replace(life, cordon=seen.cordon, cordoned_by_anubis=seen.by_anubis)
+
+
+def _left(life: Life, at: float) -> Life:
+    if at < life.present_at:
+        return life
+    since = at if life.present else life.present_at
+    return replace(life, present=False, present_at=since, jobs={}, trial=None)
+
+
+def _arrived(life: Life, at: float) -> Life:
+    if at < life.present_at:
+        return life
+    return replace(life, present=True, present_at=at).owing(Debt.NEW, at)
+
+
+def _serving(life: Life, at: float) -> Life:
+    """It was there before anybody looked, so it serves, proven or not."""
+    return replace(life, present=True, present_at=at).owing(Debt.DOUBT, at)
+
+
+def _as_reported(life: Life, event: Waited) -> Life:
+    """An incident that is over leaves something to prove, unless its report was taken back."""
+    now = event.incidents.get(life.node, ())
+    still = {incident.category for incident in now}
+    over = {incident.category for incident in life.incidents} - still
+    ended = event.ended.get(life.node, {})
+    if now != life.incidents:
+        life = replace(life, incidents=now)
+    for category in sorted(over & ended.keys()):
+        life = life.owing(Debt.INCIDENT, ended[category], category)
+    return life
+
+
+def _as_owed(life: Life, event: Waited) -> Life:
+    """Whoever asked, and whoever was answered since."""
+    owes = life.owes(Debt.ANSWER)
+    if event.owes is None or owes == (life.node in event.owes):
+        return life
+    if not owes:
+        return life.owing(Debt.ANSWER, event.at)
+    return replace(life, owed=tuple(o for o in life.owed if o.debt is not Debt.ANSWER))
+
+
+def _doubted(life: Life, at: float) -> Life:
+    """The history vouches for nothing there, whatever the reason."""
+    if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
+        return life
+    return life.owing(Debt.DOUBT, at)
+
+
+def _vouched(life: Life) -> Life:
+    """The history vouches for something there, so nobody doubts it any more."""
+    owed = tuple(o for o in life.owed if o.debt is not Debt.DOUBT or o.about)
+    return life if owed == life.owed else replace(life, owed=owed)
+
+
+def _suspected(life: Life, id: str, at: float, suspicion: SuspicionRaised) -> Learnt:
+    if life.retired:
+        return life, [_ended(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
+    doubted = life.owing_what(owed_for(suspicion, id, at))
+    if doubted is life:
+        return life, [_ended(id, life.node, Outcome.REFUTED, "a later test has passed")]
+    return doubted, []
+
+
+def _ordered(life: Life, order: Order, at: float) -> Learnt:
+    if at < life.retired_at:
+        return life, []
+    life = replace(life, retired=order is Order.RETIRE, retired_at=at)
+    if not life.retired:
+        return life.owing(Debt.NEW, at), []
+    return _given_up(replace(life, trial=None), life.owed, "the node is retired")
+
+
+def _given_up(life: Life, suspected: Collection[Owed], why: str) -> Learnt:
+    """Of what is owed, the suspicions."""
+    gone = [owed for owed in suspected if owed.debt is Debt.SUSPICION]
+    left = tuple(owed for owed in life.owed if owed not in gone)
+    ended = [_ended(owed.id, life.node, Outcome.GIVEN_UP, why) for owed in gone]
+    return replace(life, owed=left), [*ended]
+
+
+def _is_let_in_unproven(life: Life) -> bool:
+    is_out = life.must_be_out or life.is_reserve or life.out_code == UNPROVEN
+    return life.is_new and life.is_there and not is_out and not life.is_cordoned_by_others
+
+
+def _as_reserve(life: Life, at: float) -> Life:
+    return replace(life, is_reserve=True).owing(Debt.RESERVE, at)
+
+
+def _not_reserve(life: Life) -> Life:
+    owed = tuple(o for o in life.owed if o.debt is not Debt.RESERVE)
+    return replace(life, is_reserve=False, owed=owed)
+
+
+def _urgency(life: Life) -> int:
+    return min(URGENCY.index(owed.debt) for owed in life.owed)
+
+
+def _ended(id: str, node: str, outcome: Outcome, reason: str) -> EndSuspicion:
+    return EndSuspicion(id=id, node=node, outcome=outcome, reason=reason)

@@ -1,0 +1,100 @@
+"""The lives of a fleet. When something is counted of them, only those are counted again that have
+changed since, each once: thousands are told of, or taken out, at the cost of looking at each."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from typing import Concatenate, ParamSpec
+
+from anubis.core.keep.breaker import ScopeCount, scopes
+from anubis.core.keep.life import Life, State
+from anubis.core.keep.reasons import UNPROVEN
+
+P = ParamSpec("P")
+
+
+class Lives(Mapping[str, Life]):
+    """By node. A life is only ever changed from what it is now: nobody can write back one that was
+    read before something else changed it."""
+
+    def __init__(self, lives: Iterable[Life] = ()) -> None:
+        self._by_node: dict[str, Life] = {}
+        self._among: Counter[str] = Counter()  # by scope, as are the next two
+        self._out: Counter[str] = Counter()
+        self._new: Counter[str] = Counter()
+        self._under_test: defaultdict[str, set[str]] = defaultdict(set)  # by test
+        self._ready: defaultdict[str, set[str]] = defaultdict(set)  # spares, by sku
+        self._uncounted: dict[str, Life | None] = {}  # changed nodes, as they were counted last
+        for life in lives:
+            self._by_node[life.node] = life
+            self._uncounted[life.node] = None
+
+    def __getitem__(self, node: str) -> Life:
+        return self._by_node[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_node)
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+    def values(self) -> ValuesView[Life]:
+        """Those of a mapping look each up again."""
+        return self._by_node.values()
+
+    def items(self) -> ItemsView[str, Life]:
+        return self._by_node.items()
+
+    def change(
+        self, node: str, how: Callable[Concatenate[Life, P], Life], *of: P.args, **by: P.kwargs
+    ) -> Life:
+        """`how`: is given the life as it is now. A node that is not known begins one."""
+        before = self._by_node.get(node)
+        life = how(before or Life(node=node), *of, **by)
+        if life is not before:
+            self._by_node[node] = life
+            self._uncounted.setdefault(node, before)
+        return life
+
+    def count(self, scope: str) -> ScopeCount:
+        self._recount()
+        return ScopeCount(among=self._among[scope], out=self._out[scope], new=self._new[scope])
+
+    def under_test(self, test: str) -> frozenset[str]:
+        self._recount()
+        return frozenset(self._under_test.get(test, ()))
+
+    def ready_spares(self, sku: str) -> frozenset[str]:
+        """Proven, and kept from jobs until they are needed."""
+        self._recount()
+        return frozenset(self._ready.get(sku, ()))
+
+    def _recount(self) -> None:
+        for node, before in self._uncounted.items():
+            if before is not None:
+                self._count(before, -1)
+            self._count(self._by_node[node], 1)
+        self._uncounted.clear()
+
+    def _count(self, life: Life, by: int) -> None:
+        if life.is_there:
+            is_out, is_new = life.is_taken_out, life.out_code == UNPROVEN
+            for scope in scopes(life):
+                self._among[scope] += by
+                if is_out:
+                    self._out[scope] += by
+                if is_new:
+                    self._new[scope] += by
+        if life.trial is not None:
+            _enter(self._under_test[life.trial.id], life.node, by)
+        is_kept_ready = life.is_reserve and life.cordon and life.cordoned_by_anubis
+        if is_kept_ready and life.state is State.SPARE:
+            _enter(self._ready[life.sku], life.node, by)
+
+
+def _enter(nodes: set[str], node: str, by: int) -> None:
+    if by > 0:
+        nodes.add(node)
+    else:
+        nodes.discard(node)

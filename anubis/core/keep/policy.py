@@ -1,0 +1,157 @@
+"""What the keeper of a fleet may do, and how much of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from anubis.core.amounts import read_amount, seconds_of
+from anubis.core.keep.chores import Chore, Rhythm
+from anubis.core.keep.commands import Mode
+
+DAY_S = 86_400.0
+MOST_DOUBLINGS = 30
+SHARES = ("out_of_fleet", "out_of_sku", "out_of_job", "tested_at_once")
+SPANS = ("check_limit_s", "away_s", "pause_s", "resent_s", "unsettled_s", "answered_s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepChore(Rhythm):
+    """The idle nodes most at risk, tested within a budget: no more than `tested_at_once`."""
+
+    budget: str
+    """What one sweep may cost: `8nh` of all nodes together, `30m` on each of them."""
+    mode: Mode = Mode.PROPOSE
+    """Whether to run it (act), or to ask a person each time (propose)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not read_amount(self.budget)[0]:
+            raise ValueError(f'budget is "{self.budget}", expected one such as 8nh or 30m')
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriteriaChore(Rhythm):
+    """Criteria of the suite, learned again from what was measured lately. They are always proposed:
+    those in use are never changed without a person."""
+
+    look_back: str = "30d"
+    """From how far back measurements count."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not seconds_of(self.look_back):
+            raise ValueError(f'look_back is "{self.look_back}", expected a time such as 30d')
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskChore(Rhythm):
+    """The model of risk, trained again and judged by what came later, against the one in use."""
+
+    mode: Mode = Mode.PROPOSE
+    """Whether to put a better model in use (act), or to ask a person (propose)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepingPolicy:
+    """Every command is proposed only, until a site switches it on."""
+
+    summary: str = ""
+    """What it is for, in one line."""
+    cordon: Mode = Mode.PROPOSE
+    """Whether to keep defective nodes, and new ones until they are proven, from jobs (act), or only
+    to say so (propose)."""
+    release: Mode = Mode.PROPOSE
+    """The same for taking back a cordon of Anubis. A person's cordon always stays."""
+    test: Mode = Mode.PROPOSE
+    """The same for running the tests that nodes have to pass."""
+    swap: Mode = Mode.PROPOSE
+    """The same for bringing a spare into service in place of a node that is taken out."""
+    ticket: Mode = Mode.PROPOSE
+    """The same for opening and closing tickets."""
+    out_of_fleet: float = 0.05
+    """The largest share of the fleet that may be out at once; one node always may. Beyond it the
+    breaker opens, and nothing more is taken out until a person closes it. New nodes are kept out
+    within what it leaves; the others serve unproven."""
+    out_of_sku: float = 0.10
+    """The same share, of the nodes of one sku."""
+    out_of_job: float = 0.10
+    """The same share, of the nodes of one job."""
+    spares: Mapping[str, int] = field(default_factory=dict)
+    """How many proven nodes to keep ready, by sku."""
+    tested_at_once: float = 0.10
+    """The largest share of the fleet under test at once; one node always may be."""
+    suite: str = "delivery"
+    """From which tests are chosen for nodes that have something to prove. New ones and those that
+    come from a repair or an upgrade pass all of it."""
+    selection: str = "default"
+    """The policy by which they are chosen and judged."""
+    check: str = "light"
+    """The suite from which tests are chosen after a job, when its nodes fall idle; after one that
+    failed, all of it."""
+    check_limit_s: float = 600.0
+    """How long such a check may take on a node; 0: nothing is checked after jobs."""
+    away_s: float = 300.0
+    """A node that does not answer its orchestrator for longer has to prove itself again."""
+    tries: int = 3
+    """After so many tests in a row without an answer a person is told."""
+    pause_s: float = 600.0
+    """From one such test to the next; it doubles every time, to a day at most."""
+    resent_s: float = 60.0
+    """After so long a command that shows no effect is sent again."""
+    unsettled_s: float = 7 * DAY_S
+    """After so long a suspicion that nobody could test is given up."""
+    answered_s: float = DAY_S
+    """After so long a test that says nothing is given up."""
+    watch: str = ""
+    """By which file under configs/watching/ running jobs are watched. Without it, they are not."""
+    diagnose: str = ""
+    """By which file under configs/diagnosis/ jobs are diagnosed when they ended or stand still.
+    Without it, they are not."""
+    sweep: SweepChore | None = None
+    """When idle nodes are swept. Without it, never."""
+    criteria: CriteriaChore | None = None
+    """When criteria are learned again. Without it, never."""
+    risk: RiskChore | None = None
+    """When the model of risk is trained again. Without it, never."""
+
+    @property
+    def rhythms(self) -> dict[Chore, Rhythm]:
+        """Of the periodic work that is switched on."""
+        of_chores = {
+            Chore.SWEEP: self.sweep,
+            Chore.CRITERIA: self.criteria,
+            Chore.RISK: self.risk,
+        }
+        return {chore: rhythm for chore, rhythm in of_chores.items() if rhythm}
+
+    @property
+    def checks_after_jobs(self) -> bool:
+        return self.check_limit_s > 0
+
+    @property
+    def acts_on_nodes(self) -> bool:
+        """Beyond the history: somebody has to own the nodes."""
+        return Mode.ACT in (self.cordon, self.release)
+
+    def pause_after(self, tries: int) -> float:
+        doubled = self.pause_s * 2.0 ** min(tries, MOST_DOUBLINGS)
+        return min(doubled, max(self.pause_s, DAY_S))
+
+    def __post_init__(self) -> None:
+        for name in SHARES:
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected a share from 0 to 1")
+        for name in SPANS:
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected seconds from 0")
+        if self.tries < 1:
+            raise ValueError(f"tries is {self.tries}, expected 1 or more")
+        for sku, count in self.spares.items():
+            if count < 0:
+                raise ValueError(f"spares of {sku} are {count}, expected 0 or more")
+
+
+def allowed(share: float, among: int) -> int:
+    return max(1, math.floor(share * among))

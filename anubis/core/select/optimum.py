@@ -1,0 +1,91 @@
+"""The cheapest choice there is, by integer programming: what the greedy one is compared with.
+
+With x = 1 for what is run and z = 1 for a kind of defect that nothing finds, it looks for the least
+Σ cost x with Σ open z <= p0 / p and z >= 1 - Σ x over the benchmarks that find the kind.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from anubis.core.arrays import Floats
+from anubis.core.select.selection import Choice, Menu, choose
+
+SLACK = 1e-9  # of shares that add up to 1 at most
+LONGEST_S = 20.0  # of one search; the best found by then is taken
+
+
+def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
+    """The cheapest choice that reaches p0; where none does, the cheapest that covers the most.
+
+    Of it nothing is run whose drop per node-second is less than `worth`.
+    """
+    p = menu.exposure.p
+    if not p > p0 or not menu.open.any():
+        return choose(menu, p0=p0, worth=worth)
+    programme = _Programme(menu)
+    run = programme.cheapest(p0 / p)
+    if run is None:
+        run = programme.cheapest(programme.least_left() + SLACK)
+    chosen = () if run is None else np.flatnonzero(run[: programme.runs] > 0.5)
+    among = {divmod(int(i), len(menu.durations_s)) for i in chosen}
+    return choose(menu, p0=p0, worth=worth, among=among)
+
+
+class _Programme:
+    """Columns: x of each (group, benchmark), then z of each (group, kind); where the number of
+    nodes is limited, then t of each group, 1 if it runs anything."""
+
+    def __init__(self, menu: Menu) -> None:
+        groups, (kinds, benchmarks) = len(menu.groups), menu.finders.shape
+        durations_s = np.asarray(menu.durations_s, dtype=np.float64)
+        self.runs, self.gaps = groups * benchmarks, groups * kinds
+        self.costs_s = np.tile(menu.costs_s, groups)
+        self.tested = groups if np.isfinite(menu.budget.nodes) else 0
+        self.open = menu.open.ravel()
+        identity = sparse.eye_array(groups)
+        finders = sparse.csr_array(menu.finders.astype(np.float64))
+        covers = sparse.hstack([sparse.kron(identity, finders), sparse.eye_array(self.gaps)])
+        tested = sparse.csr_array((self.gaps, self.tested))
+        self.rules = [LinearConstraint(sparse.hstack([covers, tested]), lb=1.0)]
+        if np.isfinite(menu.budget.node_seconds):
+            self._at_most(self.costs_s[None, :], menu.budget.node_seconds)
+        if np.isfinite(menu.budget.seconds):
+            self._at_most(sparse.kron(identity, durations_s[None, :]), menu.budget.seconds)
+        if self.tested:
+            each_run = sparse.kron(identity, np.ones((benchmarks, 1)))
+            runs = [sparse.eye_array(self.runs), sparse.csr_array((self.runs, self.gaps))]
+            self.rules.append(LinearConstraint(sparse.hstack([*runs, -each_run]), ub=0.0))
+            sizes = np.zeros(self.runs + self.gaps + self.tested)
+            sizes[self.runs + self.gaps :] = len(menu.groups[0])
+            self.rules.append(LinearConstraint(sizes[None, :], ub=menu.budget.nodes))
+
+    def _at_most(self, rows: sparse.sparray | Floats, limit: float) -> None:
+        none = sparse.csr_array((rows.shape[0], self.gaps + self.tested))
+        self.rules.append(LinearConstraint(sparse.hstack([rows, none]), ub=limit))
+
+    def cheapest(self, left: float) -> Floats | None:
+        """What to run so that no more than this is left; None where nothing does that."""
+        row = sparse.csr_array(self._of_gaps()[None, :])
+        costs = np.concatenate([self.costs_s, np.zeros(self.gaps + self.tested)])
+        return self._solve(costs, [LinearConstraint(row, ub=left)])
+
+    def least_left(self) -> float:
+        best = self._solve(self._of_gaps(), [])
+        return 1.0 if best is None else float(self._of_gaps() @ best)
+
+    def _of_gaps(self) -> Floats:
+        """What is open, over all columns."""
+        return np.concatenate([np.zeros(self.runs), self.open, np.zeros(self.tested)])
+
+    def _solve(self, objective: Floats, more: list[LinearConstraint]) -> Floats | None:
+        solved = milp(
+            objective,
+            integrality=np.repeat([1, 0, 1], [self.runs, self.gaps, self.tested]),
+            bounds=Bounds(0.0, 1.0),
+            constraints=[*self.rules, *more],
+            options={"mip_rel_gap": 0.0, "time_limit": LONGEST_S},
+        )
+        return None if solved.x is None else np.asarray(solved.x)

@@ -1,0 +1,89 @@
+"""What a look allows to be said: who is unlike the others, that nobody is, or nothing.
+
+Nobody is cleared by data that is not there: silence, or too little of it, is no answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from anubis.core.arrays import Flags
+from anubis.core.watch.findings import Look
+from anubis.core.watch.telemetry import Telemetry
+
+
+class LookAnswer(StrEnum):
+    NAMED = "named"
+    NOBODY = "nobody"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookConclusion:
+    answer: LookAnswer
+    why: str = ""  # nothing can be said, or not of everybody
+    unseen: tuple[str, ...] = ()  # nodes that reported nothing of what was judged
+
+
+def conclude(look: Look, telemetry: Telemetry, *, continuity_s: float) -> LookConclusion:
+    """`continuity_s`: for so long a node has to be unlike its peers, so for so long they must have
+    been seen."""
+    if look.suspicions:
+        return LookConclusion(answer=LookAnswer.NAMED, unseen=_unseen(look, telemetry))
+    if why := _why_nothing(look, telemetry, continuity_s):
+        return LookConclusion(answer=LookAnswer.UNKNOWN, why=why)
+    unseen = _unseen(look, telemetry)
+    answer = LookAnswer.UNKNOWN if unseen else LookAnswer.NOBODY
+    why = f"{len(unseen):,} of {len(look.nodes):,} nodes reported nothing" if unseen else ""
+    return LookConclusion(answer=answer, why=why, unseen=unseen)
+
+
+def _why_nothing(look: Look, telemetry: Telemetry, continuity_s: float) -> str:
+    if not look.judged:
+        reasons = set(look.unjudged.values())
+        return reasons.pop() if len(reasons) == 1 else "no metric could be judged"
+    seen = _seen(look, telemetry)
+    if not seen.any():
+        return "most nodes reported nothing"
+    quiet_s = telemetry.step_s * int(np.argmax(seen[::-1]))
+    if quiet_s >= continuity_s:
+        return f"most nodes reported nothing in the last {quiet_s:.0f} s"
+    together_s = telemetry.step_s * _longest(seen)
+    if together_s < continuity_s:
+        return (
+            f"most nodes reported for {together_s:.0f} s at a stretch, and a node counts as unlike "
+            f"its peers after {continuity_s:.0f} s"
+        )
+    return ""
+
+
+def _reported(look: Look, telemetry: Telemetry) -> Flags:
+    """Nodes x times: whether a node reported anything of what was judged."""
+    span = telemetry.last(look.end - look.start + telemetry.step_s)
+    rows = [row for row, metric in enumerate(span.metrics) if metric.name in look.judged]
+    return np.asarray(np.isfinite(span.values[rows or slice(None)]).any(axis=0))
+
+
+def _seen(look: Look, telemetry: Telemetry) -> Flags:
+    """At each time, whether most nodes reported."""
+    reported = _reported(look, telemetry)
+    return np.asarray(reported.sum(axis=0) * 2 > len(telemetry.nodes))
+
+
+def _unseen(look: Look, telemetry: Telemetry) -> tuple[str, ...]:
+    suspects = {suspicion.node for suspicion in look.suspicions}
+    reported = np.asarray(_reported(look, telemetry).any(axis=1))
+    return tuple(
+        node
+        for node, any_report in zip(telemetry.nodes, reported, strict=True)
+        if not any_report and node not in suspects
+    )
+
+
+def _longest(flags: Flags) -> int:
+    """How many in a row are true at most."""
+    ends = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
+    return int((ends[1::2] - ends[::2]).max(initial=0))

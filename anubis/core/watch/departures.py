@@ -1,0 +1,108 @@
+"""When a node left its peers, by its values: for good, for a while, or before all telemetry.
+
+A run of windows says that a node was apart, not since which second. So each point of time is
+asked how far the node's value was from the median of its peers; farther than half of what was
+usual during the run is apart. To be together with them proves something only where they were at
+a level at which it was apart during the run: all are alike while a checkpoint is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.arrays import Flags, Floats, Ints
+from anubis.core.watch.telemetry import Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Departure:
+    since: int  # points of the grid
+    until: int  # the last at which it was apart
+    returned: bool  # it is with its peers again
+    always: bool  # it never was with them before
+    value: float  # medians since then
+    peers: float
+    distance: float  # mean, in the unit of the metric
+    side: Side
+
+
+def departure(
+    own: Floats,
+    peers: Floats,
+    first: int,
+    last: int,
+    proof: int,
+    *,
+    activity: bool = False,
+) -> Departure | None:
+    """Of a node that was apart from point `first` to `last`; `own` and the median of its `peers`
+    at all points; so many points of being together are `proof` of it. `activity`: all are alike
+    where nobody works, so to be together proves little where the peers do less than in the run:
+    nothing of a node whose phases come early or late."""
+    gaps = np.abs(own - peers)
+    run = slice(first, last + 1)
+    finite = np.isfinite(gaps[run])
+    if not finite.any():
+        return None
+    usual = float(gaps[run][finite].mean())
+    apart = gaps >= usual / 2  # false where nothing is known
+    together = gaps < usual / 2
+    telling = _levels_of_being_apart(peers, apart, run, usual / 2)
+    level = float(np.median(own[run][finite]))
+    side = _side((own - peers)[run][finite], usual)
+    lively = (peers >= peers[run][finite].mean()) | (not activity)
+    telling &= lively | (side is not Side.EITHER)
+    back = together & telling
+    steps = _extent(apart[last::-1], back[last::-1], proof)
+    since = first if steps is None else last - steps
+    steps = _extent(apart[since:], back[since:], proof)
+    until = last if steps is None else since + steps
+    met = together & (telling | lively)
+    left_its_level = np.abs(own - level) >= usual / 2
+    back = together & (telling | (left_its_level & lively))
+    return Departure(
+        since=since,
+        until=until,
+        returned=_ends_with(back[last + 1 :], apart[last + 1 :], proof),
+        always=bool(met[:since].sum() < proof),
+        value=float(np.nanmedian(own[since : last + 1])),
+        peers=float(np.nanmedian(peers[since : last + 1])),
+        distance=usual,
+        side=side,
+    )
+
+
+def _levels_of_being_apart(peers: Floats, apart: Flags, run: slice, near: float) -> Flags:
+    """Points at which the peers are where they were when, in the run, the node was mostly apart."""
+    levels = peers[run]
+    order = np.argsort(levels)
+    ranked = levels[order]
+    low = np.searchsorted(ranked, peers - near, side="left")
+    high = np.searchsorted(ranked, peers + near, side="right")
+    counted = np.concatenate(([0], np.cumsum(apart[run][order])))
+    telling: Flags = (counted[high] - counted[low]) * 2 > high - low
+    return telling & np.isfinite(peers)
+
+
+def _extent(apart: Flags, together: Flags, proof: int) -> int | None:
+    """From the first of some points: how far a node was more apart than not, until it proves to
+    have been with its peers. None: it was apart for a few points only, however far."""
+    balance = np.cumsum(apart.astype(np.int64) - together)
+    behind = np.maximum.accumulate(balance) - balance
+    proven = np.flatnonzero(behind >= proof)
+    balance = balance[: proven[0] + 1] if len(proven) else balance
+    return int(np.argmax(balance)) if balance.max() > 0 else None
+
+
+def _ends_with(back: Flags, apart: Flags, proof: int) -> bool:
+    balance: Ints = np.cumsum((back.astype(np.int64) - apart)[::-1])
+    return bool(balance.size and balance.max() >= proof)
+
+
+def _side(gaps: Floats, usual: float) -> Side:
+    shift = float(gaps.mean())
+    if abs(shift) < usual / 2:
+        return Side.EITHER
+    return Side.LOW if shift < 0 else Side.HIGH

@@ -1,0 +1,306 @@
+"""One look at a running job: which of its nodes left their peers, and did not come back.
+
+Minder's rule (NSDI '25): metric by metric the windows of all nodes are denoised and compared; the
+node that lies far from the others for minutes on end is named by the first metric that fires.
+What is ours: thresholds by the number of nodes, a least effect, peer groups, several faulty
+nodes, series that vanish, and what tells a fault from a jitter and from a role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anubis.core.arrays import Ints
+from anubis.core.watch.comparisons import AnswersForMetrics, Comparison
+from anubis.core.watch.departures import Departure
+from anubis.core.watch.deviations import Deviations
+from anubis.core.watch.findings import Deviation, Look, Oddity, OddityKind, Suspicion
+from anubis.core.watch.scaling import Span, span_of
+from anubis.core.watch.search import Run, runs
+from anubis.core.watch.silences import silences
+from anubis.core.watch.stops import before_stop
+from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.watch_settings import WatchSettings
+
+ROUNDING = 1e-9
+CONCATENATED = "concatenated"  # under this name a model keeps the threshold of all metrics as one
+
+
+def look(
+    telemetry: Telemetry,
+    model: AnswersForMetrics,
+    settings: WatchSettings,
+    *,
+    job: str = "",
+    ended: bool = False,
+) -> Look:
+    """`ended`: the job has failed, so something did happen."""
+    pulled = telemetry.last(settings.pull_s)
+    telemetry = before_stop(telemetry) if ended and settings.continuity_ended_s else telemetry
+    unjudged: dict[str, str] = {}
+    spans = tuple(map(span_of, telemetry.metrics, telemetry.values))
+    silence = silences(telemetry, settings, ended=ended)
+    looking = _Looking(
+        telemetry=telemetry,
+        settings=settings,
+        needed=settings.needed(telemetry.step_s, ended=ended),
+        groups=_peer_groups(telemetry, settings, unjudged),
+        comparisons=_comparisons(telemetry, spans, model, settings, silence.unreported, unjudged),
+        evidence=Deviations(telemetry=telemetry, spans=spans, settings=settings),
+    )
+    looking.name_vanished(silence.vanished)
+    looking.name_unlike()
+    looking.remark_unsteady()
+    return Look(
+        job=job,
+        nodes=telemetry.nodes,
+        start=pulled.start,
+        end=pulled.end,
+        suspicions=tuple(looking.suspicions.values()),
+        oddities=tuple(
+            oddity
+            for oddity in (*silence.oddities, *looking.oddities.values())
+            if oddity.node not in looking.suspicions
+        ),
+        judged=tuple(comparison.name for comparison in looking.comparisons if looking.groups),
+        unjudged=unjudged,
+    )
+
+
+def _peer_groups(
+    telemetry: Telemetry, settings: WatchSettings, unjudged: dict[str, str]
+) -> tuple[Ints, ...]:
+    """The rows of each group. Groups that are too small are compared together: among them a role
+    shows as a node that was always apart, and a fault as one that left."""
+    labels = np.array(telemetry.groups or [""] * len(telemetry.nodes))
+    groups = [np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())]
+    large = [rows for rows in groups if len(rows) >= settings.least_nodes]
+    small = [rows for rows in groups if len(rows) < settings.least_nodes]
+    rest = np.sort(np.concatenate(small)) if small else np.zeros(0, dtype=np.int64)
+    together = len(rest) >= settings.least_nodes
+    for rows in small:
+        unjudged[_name_of_group(telemetry, rows)] = _too_small(len(rows), settings, together)
+    return (*large, rest) if together else tuple(large)
+
+
+def _name_of_group(telemetry: Telemetry, rows: Ints) -> str:
+    return f"group {telemetry.groups[rows[0]]}" if telemetry.groups else "all metrics"
+
+
+def _too_small(nodes: int, settings: WatchSettings, together: bool) -> str:
+    reason = (
+        f"{nodes} node{'s' * (nodes != 1)}, of which none can be told to be unlike the others: "
+        f"at least {settings.least_nodes} are needed"
+    )
+    return f"{reason}; compared with other groups that are too small" if together else reason
+
+
+def _comparisons(
+    telemetry: Telemetry,
+    spans: tuple[Span, ...],
+    model: AnswersForMetrics,
+    settings: WatchSettings,
+    unreported: Mapping[str, str],
+    unjudged: dict[str, str],
+) -> tuple[Comparison, ...]:
+    """In the order of the model; what cannot be compared is told with the reason."""
+    first = telemetry.points - telemetry.last(settings.pull_s).points
+    names = [metric.name for metric in telemetry.metrics]
+    usable = []
+    for name in model.order:
+        if reason := _why_not(name, names, model, settings, unreported):
+            unjudged[name] = reason
+        else:
+            usable.append(names.index(name))
+
+    def compare(name: str, *metrics: int) -> Comparison:
+        floor = telemetry.metrics[metrics[0]].floor / (spans[metrics[0]].width or 1)
+        least_effect = max(settings.min_effect, floor if len(metrics) == 1 else 0.0)
+        return Comparison(
+            name=name,
+            metrics=metrics,
+            telemetry=telemetry,
+            spans=spans,
+            denoisers=tuple(
+                model.denoisers[names[metric]] if settings.denoised else None for metric in metrics
+            ),
+            threshold=model.thresholds[name],
+            least_effect=least_effect if settings.min_effect else 0.0,
+            settings=settings,
+            first=first,
+        )
+
+    if settings.concatenated:
+        if CONCATENATED not in model.thresholds:
+            unjudged[CONCATENATED] = "the watch model has no threshold for it"
+            return ()
+        return (compare(CONCATENATED, *usable),) if usable else ()
+    return tuple(compare(names[metric], metric) for metric in usable)
+
+
+def _why_not(
+    name: str,
+    names: list[str],
+    model: AnswersForMetrics,
+    settings: WatchSettings,
+    unreported: Mapping[str, str],
+) -> str:
+    if name not in names:
+        return "not in the telemetry"
+    if settings.denoised and name not in model.denoisers:
+        return "the watch model was not trained for it"
+    if not settings.concatenated and name not in model.thresholds:
+        return "the watch model has no threshold for it"
+    return unreported.get(name, "")
+
+
+@dataclass(frozen=True)
+class _Left:
+    """A run of windows out of which a node stands, and how it left its peers."""
+
+    run: Run
+    comparison: Comparison
+    group: int
+    peers: Ints
+    metric: int
+    departure: Departure
+
+    @property
+    def last(self) -> int:
+        """Point of the telemetry."""
+        return self.comparison.first + self.run.last + self.comparison.settings.window - 1
+
+
+@dataclass(kw_only=True)
+class _Looking:
+    telemetry: Telemetry
+    settings: WatchSettings
+    needed: int  # windows
+    groups: tuple[Ints, ...]
+    comparisons: tuple[Comparison, ...]
+    evidence: Deviations
+    suspicions: dict[str, Suspicion] = field(default_factory=dict)
+    oddities: dict[tuple[int, OddityKind, str], Oddity] = field(default_factory=dict)
+    suspected: set[int] = field(default_factory=set)  # rows
+    roles: dict[str, set[int]] = field(default_factory=dict)  # of comparisons: rows
+
+    def name_vanished(self, vanished: Mapping[int, tuple[Deviation, ...]]) -> None:
+        for row, deviations in vanished.items():
+            if self._may_suspect():
+                self._suspect(row, (*deviations, *self._besides(row, deviations)))
+
+    def _besides(self, row: int, vanished: tuple[Deviation, ...]) -> list[Deviation]:
+        """Where a node whose series ended still reports, and left its peers."""
+        everybody = np.arange(len(self.telemetry.nodes))
+        group = next((rows for rows in self.groups if row in rows), everybody)
+        first, last = (
+            round((at - self.telemetry.start) / self.telemetry.step_s)
+            for at in (vanished[0].since, vanished[0].until)
+        )
+        peers = _without(group, self.suspected)
+        return self.evidence.elsewhere(None, peers, row, first, last)
+
+    def name_unlike(self) -> None:
+        """One by one: without those that are named, others stand out more."""
+        while self._may_suspect() and (left := self._first_that_fires()):
+            score, threshold = left.comparison.score(
+                left.group, left.peers, left.run.last, left.run.row
+            )
+            names_it = self.evidence.deviation(left.metric, left.departure, score, threshold)
+            elsewhere = self.evidence.elsewhere(
+                left.metric, left.peers, left.run.row, left.departure.since, left.last
+            )
+            self._suspect(left.run.row, (names_it, *elsewhere))
+
+    def remark_unsteady(self) -> None:
+        """Of those that nobody suspects: who left for a while."""
+        if not self.settings.returns:
+            return
+        for comparison in self.comparisons:
+            for group in range(len(self.groups)):
+                for left in self._leavers(comparison, group, comparison.windows):
+                    if left.departure.returned:
+                        self._remark(OddityKind.UNSTEADY, left)
+
+    def _may_suspect(self) -> bool:
+        return len(self.suspected) < self.settings.limit(len(self.telemetry.nodes))
+
+    def _suspect(self, row: int, deviations: tuple[Deviation, ...]) -> None:
+        node = self.telemetry.nodes[row]
+        self.suspected.add(row)
+        self.suspicions[node] = Suspicion(
+            node=node, since=deviations[0].since, deviations=deviations
+        )
+
+    def _first_that_fires(self) -> _Left | None:
+        for comparison in self.comparisons:
+            for group in range(len(self.groups)):
+                for left in self._leavers(comparison, group, self.needed):
+                    returned = self.settings.returns and left.departure.returned
+                    if len(left.run) >= self.needed and not returned:
+                        return left
+        return None
+
+    def _leavers(self, comparison: Comparison, group: int, enough: int) -> Iterator[_Left]:
+        """Newest first. Nodes that always were apart have a role and are left out of the metric,
+        all that are seen at once; then the others are compared anew."""
+        roles = self.roles.setdefault(comparison.name, set())
+        while True:
+            so_far = len(roles)
+            peers = _without(self.groups[group], self.suspected | roles)
+            for left in self._left(comparison, group, peers, enough):
+                if self.settings.returns and left.departure.always:
+                    roles.add(left.run.row)
+                    self._remark(OddityKind.ALWAYS_APART, left)
+                elif len(roles) == so_far:
+                    yield left
+            if len(roles) == so_far:
+                return
+
+    def _left(
+        self, comparison: Comparison, group: int, peers: Ints, enough: int
+    ) -> Iterator[_Left]:
+        probe = comparison.among(group, peers)
+        patience = int(self.settings.patience * self.needed + ROUNDING)
+        for run in runs(probe, comparison.windows, self._least(), enough, patience):
+            first = comparison.first + run.first
+            last = comparison.first + run.last + self.settings.window - 1
+            departures = {
+                metric: departure
+                for metric in comparison.metrics
+                if (departure := self.evidence.departure(metric, peers, run.row, first, last))
+            }
+            metric = max(departures, key=lambda name: self.evidence.share(name, departures[name]))
+            yield _Left(run, comparison, group, peers, metric, departures[metric])
+
+    def _least(self) -> int:
+        remarkable = self.settings.remarkable(self.telemetry.step_s)
+        return min(self.needed, remarkable) if self.settings.returns else self.needed
+
+    def _remark(self, kind: OddityKind, left: _Left) -> None:
+        name = self.telemetry.metrics[left.metric].name
+        since = float(self.telemetry.times[left.departure.since])
+        until = float(self.telemetry.times[left.departure.until])
+        sentence = {
+            OddityKind.UNSTEADY: f"left its peers in {name} for {until - since:.0f} s, came back",
+            OddityKind.ALWAYS_APART: f"differs in {name} since telemetry began: a role, or older",
+        }[kind]
+        self.oddities.setdefault(
+            (left.run.row, kind, name),
+            Oddity(
+                node=self.telemetry.nodes[left.run.row],
+                kind=kind,
+                metric=name,
+                since=since,
+                until=until,
+                sentence=sentence,
+            ),
+        )
+
+
+def _without(rows: Ints, left_out: set[int]) -> Ints:
+    kept: Ints = rows[~np.isin(rows, sorted(left_out))]
+    return kept

@@ -1,0 +1,76 @@
+"""What one look at a running job comes to: suspicions with their evidence, never verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from anubis.core.watch.telemetry import Side
+
+
+class Sign(StrEnum):
+    """By which rule a node was seen to be unlike its peers."""
+
+    UNLIKE_PEERS = "unlike-peers"  # Minder's: its denoised windows lie apart for minutes
+    OUTLIER = "outlier"  # Aegis': beyond mean + 2 deviations for all of ten minutes
+    VANISHED = "vanished"  # its series ended while its peers' went on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deviation:
+    """One metric in which a node left its peers, and did not come back."""
+
+    sign: Sign
+    metric: str
+    family: str  # cpu, gpu, pfc, throughput, disk or memory
+    since: float
+    until: float
+    side: Side
+    value: float  # its median since then, in the metric's unit; NaN: it reports nothing
+    peers: float  # the median of its peers
+    effect: float  # how far apart they are, as a share of the metric's range
+    score: float = 0.0  # that had to exceed `threshold`
+    threshold: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspicion:
+    node: str
+    since: float  # the moment it left its peers
+    deviations: tuple[Deviation, ...]  # the one that named it first
+    mix: Mapping[str, float] = field(default_factory=dict)  # how likely each kind of fault is
+    confidence: float = 0.5  # how often this source was right at this site
+
+
+class OddityKind(StrEnum):
+    """What is worth a remark, and is no suspicion."""
+
+    UNSTEADY = "unsteady"  # it left its peers and came back
+    ALWAYS_APART = "always-apart"  # it differs since telemetry began: a role, not a fault
+    SILENT = "silent"  # it reports nothing, nor did it before
+    GAPS = "gaps"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oddity:
+    node: str  # empty: the whole job
+    kind: OddityKind
+    metric: str
+    since: float
+    until: float
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One look at a job, at what its nodes reported in the minutes before."""
+
+    job: str
+    nodes: tuple[str, ...]
+    start: float
+    end: float
+    suspicions: tuple[Suspicion, ...]
+    oddities: tuple[Oddity, ...] = ()
+    judged: tuple[str, ...] = ()  # metrics, in the order in which they were asked
+    unjudged: Mapping[str, str] = field(default_factory=dict)  # metrics, and why not

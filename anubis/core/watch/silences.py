@@ -1,0 +1,140 @@
+"""What silence comes to: a node whose series ended is suspect, one that never spoke is odd, and
+where most fall silent together it is the monitoring that is looked at, not the nodes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.watch.findings import Deviation, Oddity, OddityKind, Sign
+from anubis.core.watch.presence import Presence, presence
+from anubis.core.watch.telemetry import Side, Telemetry
+from anubis.core.watch.watch_settings import WatchSettings, windows_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silences:
+    vanished: Mapping[int, tuple[Deviation, ...]]  # by rows, who fell silent first comes first
+    oddities: tuple[Oddity, ...]
+    unreported: Mapping[str, str]  # metrics, and why nobody can be compared by them
+
+
+def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> Silences:
+    long = windows_in(_long(settings, ended), telemetry.step_s)
+    presences = [presence(values, long=long, least=settings.window) for values in telemetry.values]
+    vanished: defaultdict[int, list[Deviation]] = defaultdict(list)
+    oddities: list[Oddity] = []
+    for metric, seen in enumerate(presences):
+        if len(seen.vanished) > settings.limit(len(telemetry.nodes)):
+            oddities.append(_together(telemetry, metric, seen))
+        else:
+            for row in seen.vanished.tolist():
+                vanished[row].append(_vanished(telemetry, metric, seen, row))
+        oddities += _of_nodes(telemetry, metric, seen)
+    first = sorted(vanished, key=lambda row: (min(d.since for d in vanished[row]), row))
+    return Silences(
+        vanished={row: tuple(sorted(vanished[row], key=lambda d: d.since)) for row in first},
+        oddities=(*_of_the_job(telemetry, presences, settings), *oddities),
+        unreported={
+            telemetry.metrics[metric].name: "not reported by most nodes at any time"
+            for metric, seen in enumerate(presences)
+            if not seen.reported
+        },
+    )
+
+
+def _long(settings: WatchSettings, ended: bool) -> float:
+    if ended and settings.continuity_ended_s is not None:
+        return min(settings.vanished_s, settings.continuity_ended_s)
+    return settings.vanished_s
+
+
+def _vanished(telemetry: Telemetry, metric: int, seen: Presence, row: int) -> Deviation:
+    last = int(seen.last[row])
+    after = telemetry.values[metric, :, last + 1 : seen.newest + 1]
+    return Deviation(
+        sign=Sign.VANISHED,
+        metric=telemetry.metrics[metric].name,
+        family=telemetry.metrics[metric].family,
+        since=float(telemetry.times[last]),
+        until=float(telemetry.times[seen.newest]),
+        side=Side.EITHER,
+        value=np.nan,
+        peers=float(np.median(after[np.isfinite(after)])),
+        effect=1.0,
+    )
+
+
+def _together(telemetry: Telemetry, metric: int, seen: Presence) -> Oddity:
+    name, since = (
+        telemetry.metrics[metric].name,
+        float(telemetry.times[seen.last[seen.vanished]].min()),
+    )
+    return Oddity(
+        node="",
+        kind=OddityKind.GAPS,
+        metric=name,
+        since=since,
+        until=float(telemetry.times[seen.newest]),
+        sentence=f"{len(seen.vanished)} of {len(telemetry.nodes)} nodes no longer report {name}: "
+        "too many to be their own fault, look at the monitoring",
+    )
+
+
+def _of_nodes(telemetry: Telemetry, metric: int, seen: Presence) -> list[Oddity]:
+    name = telemetry.metrics[metric].name
+    silent = [
+        Oddity(
+            node=telemetry.nodes[row],
+            kind=OddityKind.SILENT,
+            metric=name,
+            since=telemetry.start,
+            until=telemetry.end,
+            sentence=f"never reported {name}",
+        )
+        for row in seen.silent.tolist()
+    ]
+    gaps = [
+        Oddity(
+            node=telemetry.nodes[row],
+            kind=OddityKind.GAPS,
+            metric=name,
+            since=float(telemetry.times[first]),
+            until=float(telemetry.times[last]),
+            sentence=f"did not report {name} for {_seconds(telemetry, first, last):.0f} s",
+        )
+        for row, first, last in seen.gaps
+    ]
+    return silent + gaps
+
+
+def _of_the_job(
+    telemetry: Telemetry, presences: Sequence[Presence], settings: WatchSettings
+) -> list[Oddity]:
+    """One remark for each stretch without reports, however many metrics it took."""
+    holes: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
+    for metric, seen in zip(telemetry.metrics, presences, strict=True):
+        for hole in seen.holes:
+            if _seconds(telemetry, *hole) > settings.gap_s:
+                holes[hole].append(metric.name)
+    return [_hole(telemetry, first, last, names) for (first, last), names in sorted(holes.items())]
+
+
+def _hole(telemetry: Telemetry, first: int, last: int, names: Sequence[str]) -> Oddity:
+    subject = "anything" if len(names) == len(telemetry.metrics) else ", ".join(names)
+    seconds = _seconds(telemetry, first, last)
+    return Oddity(
+        node="",
+        kind=OddityKind.GAPS,
+        metric=names[0] if len(names) == 1 else "",
+        since=float(telemetry.times[first]),
+        until=float(telemetry.times[last]),
+        sentence=f"most nodes did not report {subject} for {seconds:.0f} s",
+    )
+
+
+def _seconds(telemetry: Telemetry, first: int, last: int) -> float:
+    return telemetry.step_s * (last - first + 1)

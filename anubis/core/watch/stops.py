@@ -1,0 +1,38 @@
+"""When all nodes of a job that has ended had stopped: what they report since then says nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from anubis.core.arrays import Flags, Floats
+from anubis.core.watch.medians import medians
+from anubis.core.watch.telemetry import Side, Telemetry
+
+LIVELY = 75  # percentile of what a metric shows while the job works
+IDLE = 0.5  # of that: less in every metric of activity is nobody's work
+ACTIVITY = {"cpu", "gpu", "throughput"}  # families
+
+
+def before_stop(telemetry: Telemetry) -> Telemetry:
+    """Up to the last point at which the job worked. While the others of a dead node wait for it,
+    their GPUs are busy: so without GPUs nobody can tell waiting from having stopped."""
+    activity = [
+        row
+        for row, metric in enumerate(telemetry.metrics)
+        if metric.fault is Side.LOW and metric.family in ACTIVITY
+    ]
+    if not any(telemetry.metrics[row].family == "gpu" for row in activity):
+        return telemetry
+    works = [_lively(medians(telemetry.values[row])) for row in activity]
+    points = np.flatnonzero(np.any(works, axis=0))
+    if not len(points):
+        return telemetry
+    return replace(telemetry, values=telemetry.values[:, :, : points[-1] + 1])
+
+
+def _lively(levels: Floats) -> Flags:
+    finite = levels[np.isfinite(levels)]
+    usual = float(np.percentile(finite, LIVELY)) if finite.size else 0.0
+    return np.asarray((levels >= IDLE * usual) & (usual > 0))

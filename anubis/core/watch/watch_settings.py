@@ -1,0 +1,72 @@
+"""How running jobs are watched: what is pulled, and what is too little to be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from anubis.core.errors import UsageError
+from anubis.core.watch.alignment import GAP_S
+
+Distance = Literal["l2", "l1", "chebyshev"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchSettings:
+    pull_s: float = 900.0  # what is looked at
+    known_s: float = 1200.0  # what is read: what went before tells a role from a fault
+    interval_s: float = 480.0  # from one look to the next
+    continuity_s: float = 240.0  # for so long a node must be unlike its peers
+    continuity_ended_s: float | None = 60.0  # the same where the job has failed; None: no shorter
+    patience: float = 1 / 30  # as a share of that: what interrupts it for no longer does not end it
+    remark_s: float = 60.0  # a node that left its peers for so long and came back is unsteady
+    stalled_s: float = 600.0  # for so long no node works: the job stands still; 0: nobody says so
+    vanished_s: float = 120.0  # for so long its series are gone while those of most go on
+    gap_s: float = GAP_S  # a silence of the whole job that is worth a remark
+    window: int = 8  # samples
+    least_nodes: int = 4  # with fewer no majority says what is normal
+    min_effect: float = 0.05  # mean distance to the peers, as a share of the range, per sample
+    most_suspects: float = 0.05  # of the nodes, and at least one
+    distance: Distance = "l2"
+    candidates: Literal["all", "largest"] = "all"  # who stands out of a window
+    denoised: bool = True
+    concatenated: bool = False  # the windows of all metrics compared as one
+    returns: bool = True  # whether a node that came back, or was always apart, is no suspicion
+
+    def __post_init__(self) -> None:
+        if self.pull_s - self.interval_s < self.continuity_s:
+            raise UsageError(
+                f"a pull of {self.pull_s:g} s every {self.interval_s:g} s can miss a fault of "
+                f"{self.continuity_s:g} s: pull at least {self.interval_s + self.continuity_s:g} s"
+            )
+        if not 0 <= self.stalled_s < self.known_s:
+            raise UsageError(
+                f"stalled_s is {self.stalled_s:g}, expected 0 or more, and less than the "
+                f"{self.known_s:g} s that are read at each look"
+            )
+        if self.window < 1 or self.least_nodes < 3:
+            raise UsageError("watching needs windows of a sample or more, and three nodes or more")
+
+    def needed(self, step_s: float, *, ended: bool = False) -> int:
+        """Consecutive windows for a suspicion."""
+        shorter = self.continuity_ended_s if ended else None
+        return windows_in(self.continuity_s if shorter is None else shorter, step_s)
+
+    def remarkable(self, step_s: float) -> int:
+        return min(windows_in(self.remark_s, step_s), self.needed(step_s))
+
+    def limit(self, nodes: int) -> int:
+        """How many nodes one look may suspect."""
+        return max(1, int(self.most_suspects * nodes))
+
+
+def windows_in(seconds: float, step_s: float) -> int:
+    return max(1, math.ceil(seconds / step_s - 1e-9))
+
+
+# Minder's rule as it was published: no least effect, one candidate a window, no patience, no
+# second thoughts
+PUBLISHED = WatchSettings(
+    continuity_ended_s=None, patience=0.0, min_effect=0.0, candidates="largest", returns=False
+)

@@ -1,0 +1,1 @@
+"""Fleets and clusters that exist in memory only."""

@@ -1,0 +1,211 @@
+"""A seeded fleet: what each node would measure, and which nodes have which trouble planted.
+
+Everything follows from the seed and the names alone, never from the order of calls, so that the
+same seed gives the same bytes however a campaign goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from anubis.core.records import BenchmarkSpec, Node, Readings, Samples, Series, Step
+from anubis.lab.simulation.typical import (
+    OF_ANOTHER_DAY,
+    SETTINGS,
+    Typical,
+    states_facts_only,
+    typical_of,
+)
+from anubis.text import hostlist
+
+SHARES = (
+    "slow_share",
+    "crash_share",
+    "hang_share",
+    "lost_share",
+    "slow_by",
+    "fast_share",
+    "fast_by",
+)
+Trouble = Literal["slow", "crash", "hang", "lost"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedFleet:
+    """How large, how even and how troubled a simulated fleet is. Shares are of all nodes."""
+
+    nodes: str = "node[01-16]"
+    """The nodes: a node list, or @file, beside this file."""
+    sku: str = "simulated"
+    """The kind of hardware."""
+    skus: Mapping[str, str] = field(default_factory=dict)
+    """Nodes with another label than that: a sku, and the list of its nodes."""
+    seed: int = 0
+    """The same seed gives the same results, byte for byte."""
+    devices: int = 1
+    """GPUs of each node."""
+    samples: int = 16
+    """Samples of each metric and device."""
+    spread: float = 0.005
+    """Standard deviation between nodes."""
+    noise: float = 0.005
+    """Standard deviation between the samples of a node."""
+    slow_share: float = 0.03
+    """Nodes that are slow in one benchmark."""
+    slow_by: float = 0.2
+    """How much slower they are."""
+    crash_share: float = 0.0
+    """Nodes on which one program crashes."""
+    hang_share: float = 0.0
+    """Nodes on which one program hangs."""
+    lost_share: float = 0.0
+    """Nodes that vanish in the middle."""
+    fast_share: float = 0.0
+    """Nodes of another kind, the last ones: faster in every benchmark."""
+    fast_by: float = 0.07
+    """How much faster they are."""
+    faults: tuple[str, ...] = ()
+    """Faults of the network that a scan meets: slow node, slow NIC, bad cable, lossy uplink, slow
+    leaf, dead leaf."""
+
+    def __post_init__(self) -> None:
+        hostlist.labels(self.skus)
+        for name in SHARES:
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name):g}, expected a share from 0 to 1")
+        for name, limit in (("devices", 1024), ("samples", 100_000)):
+            if not 1 <= getattr(self, name) <= limit:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 1 to {limit:,}")
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A trouble, and the one benchmark in which it shows."""
+
+    trouble: Trouble
+    benchmark: str
+
+
+def members(fleet: SimulatedFleet) -> tuple[Node, ...]:
+    label_of = hostlist.labels(fleet.skus)
+    names = hostlist.expand(fleet.nodes)
+    return tuple(
+        Node(name=name, sku=label_of.get(name, fleet.sku), gpus=fleet.devices) for name in names
+    )
+
+
+def plants(fleet: SimulatedFleet, benchmarks: Sequence[str]) -> dict[str, Plant]:
+    """Which nodes have a trouble planted; each share is met exactly, rounded to whole nodes."""
+    names = hostlist.expand(fleet.nodes)
+    rng = np.random.default_rng(fleet.seed)
+    shuffled = [names[i] for i in rng.permutation(len(names))]
+    shares: dict[Trouble, float] = {
+        "slow": fleet.slow_share,
+        "crash": fleet.crash_share,
+        "hang": fleet.hang_share,
+        "lost": fleet.lost_share,
+    }
+    planted: dict[str, Plant] = {}
+    for trouble, share in shares.items():
+        for _ in range(round(share * len(names))):
+            if shuffled and benchmarks:
+                name = shuffled.pop()
+                planted[name] = Plant(trouble, benchmarks[int(rng.integers(len(benchmarks)))])
+    return planted
+
+
+def measure(
+    fleet: SimulatedFleet,
+    planted: dict[str, Plant],
+    step: Step,
+    spec: BenchmarkSpec,
+    left: float = 1.0,
+) -> Readings:
+    """What a step's participants would measure; a group is as fast as its slowest member, and has
+    what is left of that by the network between them.
+
+    Facts that only limits judge are not simulated: what their limits are is the policy's business.
+    """
+    paces = (_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
+    pace = min(paces) * max(left, 0.01)
+    lacks_a_gpu = any(is_short_of_a_gpu(planted.get(name)) for name in step.participants)
+    series = []
+    for metric in spec.metrics:
+        if metric.judged_by != "fleet":
+            continue
+        typical = typical_of(spec.name, metric.name)
+        for device in _devices(fleet, spec, typical):
+            if typical.is_exact:
+                missing = lacks_a_gpu and metric.name == "gpus"
+                values = np.full(fleet.samples, typical.value - missing)
+            else:
+                noise = _noise(fleet.seed, f"{step.id}/{metric.name}/{device}", fleet.samples)
+                change = pace * np.maximum(1 + fleet.noise * noise, 0.01)
+                values = typical.value * (1 / change if metric.direction == "lower" else change)
+            series.append(Series(metric=metric.name, device=device, samples=values))
+    return Readings.of(series)
+
+
+def settings(planted: dict[str, Plant], step: Step, spec: BenchmarkSpec) -> dict[str, object]:
+    """How the one participant is set up, as its program would tell it in its environment."""
+    texts = SETTINGS.get(spec.name) if spec.settings and len(step.participants) == 1 else None
+    if texts is None:
+        return {}
+    plant = planted.get(step.participants[0])
+    if plant and (plant.trouble, plant.benchmark) == ("slow", spec.name):
+        texts = {**texts, **OF_ANOTHER_DAY}
+    return {"settings": {name: {"node": text} for name, text in texts.items()}}
+
+
+def is_short_of_a_gpu(plant: Plant | None) -> bool:
+    """What is wrong where a program states facts only."""
+    return plant is not None and plant.trouble == "slow" and states_facts_only(plant.benchmark)
+
+
+def _devices(fleet: SimulatedFleet, spec: BenchmarkSpec, typical: Typical) -> list[str]:
+    if typical.place != "gpu":
+        return [typical.place]
+    if spec.scope != "node":
+        return ["cuda"]
+    return [f"cuda:{number}" for number in range(fleet.devices)]
+
+
+def _pace(fleet: SimulatedFleet, plant: Plant | None, node: str, benchmark: str) -> float:
+    pace = 1 + fleet.spread * _STANDARD.inv_cdf(share(fleet.seed, f"{node}/{benchmark}"))
+    pace *= 1 + fleet.fast_by * (node in _faster(fleet.nodes, fleet.fast_share))
+    slow = plant is not None and plant.trouble == "slow" and plant.benchmark == benchmark
+    return pace * (1 - fleet.slow_by) if slow else pace
+
+
+@cache
+def _faster(nodes: str, share_of_all: float) -> frozenset[str]:
+    names = hostlist.expand(nodes)
+    return frozenset(names[len(names) - round(share_of_all * len(names)) :])
+
+
+_STANDARD = NormalDist()
+_TABLE_SIZE = 1 << 16
+
+
+def share(seed: int, subject: str) -> float:
+    """A number between 0 and 1 that belongs to one thing, whatever was drawn for others."""
+    digest = hashlib.blake2b(f"{seed}/{subject}".encode(), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") + 0.5) / 2.0**64
+
+
+def _noise(seed: int, subject: str, size: int) -> Samples:
+    """Standard normal numbers that belong to one thing: a place of its own in one long table."""
+    start = int(share(seed, subject) * _TABLE_SIZE)
+    return _table(seed).take(np.arange(start, start + size), mode="wrap")
+
+
+@cache
+def _table(seed: int) -> Samples:
+    return np.random.default_rng(seed).standard_normal(_TABLE_SIZE)

@@ -1,0 +1,216 @@
+"""What faults, and things that only look like them, leave in the series of a made job's nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from anubis.core.arrays import Floats, Floats32
+from anubis.lab.simulation.job_faults import KINDS, PlantedFault
+from anubis.lab.simulation.job_rhythm import LEVELS, POWER_CAP
+
+NEAREST_S = 15  # a reader takes the nearest sample up to here; beyond it nothing is known
+COUNTS = ("pfc_tx", "ecn", "cnp")
+BUSY = ("gpu_duty", "gpu_graphics")  # what a GPU shows that hangs
+SETTLES_S = 40.0
+
+# what moves together for a while on a sound node: factors from and to, or points added
+JITTERS: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "another process": {"cpu_use": (1.3, 2.2)},
+    "starved process": {"cpu_use": (0.3, 0.8)},
+    "heat": {
+        "gpu_power": (0.65, 0.9),
+        "gpu_clock": (0.65, 0.9),
+        "gpu_tensor": (0.65, 0.9),
+        "gpu_temperature": (1.1, 1.2),
+    },
+    "congestion": {
+        "throughput": (0.4, 0.85),
+        "pfc_tx": (20, 200),
+        "ecn": (5, 40),
+        "cnp": (5, 40),
+    },
+    "slow kernels": {
+        "gpu_duty": (0.4, 0.85),
+        "gpu_graphics": (0.4, 0.85),
+        "gpu_tensor": (0.4, 0.85),
+    },
+}
+
+
+# --- faults --------------------------------------------------------------------------------
+
+
+def mark_fault(
+    rng: np.random.Generator,
+    values: Floats32,
+    metric: str,
+    family: str,
+    fault: PlantedFault,
+    start: float,
+) -> None:
+    """`values`: nodes x seconds of one metric, changed where the fault shows."""
+    if not (family in fault.families or _always(fault.kind, metric)):
+        return
+    last = int(np.ceil(fault.halt - start))
+    for row in (*fault.rows, *fault.spread):
+        delay = rng.uniform(0, 1) if row in fault.spread else 0.0
+        first = int(np.ceil(fault.onset - start + delay))
+        series = values[row, first:last]
+        if len(series) == 0:
+            continue
+        shown = _shown(rng, series, metric, family, fault)
+        if shown is None:  # also when the job has halted: it does nothing that could end then
+            values[row, first:] = _dead(rng, values[row, first:], metric)
+        else:
+            series[:] = shown
+
+
+def _always(kind: str, metric: str) -> bool:
+    return kind == "pcie-downgrade" and metric in ("pcie_throughput", "pcie_use")
+
+
+def _shown(
+    rng: np.random.Generator, series: Floats32, metric: str, family: str, fault: PlantedFault
+) -> Floats32 | None:
+    """From the onset until the halt; None where the process is dead."""
+    kind = fault.kind
+    if kind == "unreachable":
+        return np.full_like(series, np.nan)
+    if metric in COUNTS:
+        return _paused(rng, series, metric, kind)
+    if family == "disk":
+        return _added(series, float(rng.choice([-1, 1]) * rng.uniform(5, 20)))
+    if KINDS[kind].course == "slow":
+        return _slow(rng, series, metric, kind)
+    if kind == "gpu-execution" and family == "gpu" and fault.manner < 0.5:
+        return _hanging(rng, series, metric)
+    if kind == "hdfs-error" and metric == "cpu_use" and fault.manner < 0.5:  # it waits for disks
+        return _added(series, rng.uniform(20, 40))
+    if kind == "others" and fault.manner < 0.5:
+        return series * np.float32(rng.uniform(0.2, 0.7))
+    return None
+
+
+def _added(series: Floats32, points: float) -> Floats32:
+    return np.asarray(np.clip(series + points, 0, 100), dtype=np.float32)
+
+
+def _paused(rng: np.random.Generator, series: Floats32, metric: str, kind: str) -> Floats32:
+    usual = (LEVELS[metric].compute + LEVELS[metric].communicate) / 2
+    factor = rng.uniform(50, 1000) if kind == "pcie-downgrade" else rng.uniform(20, 200)
+    bursts = np.exp(0.3 * rng.standard_normal(len(series)))
+    return np.asarray(usual * factor * bursts, dtype=np.float32)
+
+
+def _slow(rng: np.random.Generator, series: Floats32, metric: str, kind: str) -> Floats32:
+    if kind == "cpu-contention" and metric == "cpu_use":
+        return _added(series, 30)
+    if kind == "thermal-throttle" and metric in ("gpu_duty", "gpu_graphics", "gpu_memory"):
+        return series
+    if metric == "gpu_temperature":
+        return series + np.float32(rng.uniform(6, 15)) if kind == "thermal-throttle" else series
+    if kind in ("aoc-error", "cpu-contention"):  # now and then
+        down = np.repeat(rng.random(len(series) // 5 + 1) < 0.6, 5)[: len(series)]
+        return np.where(down, series * np.float32(rng.uniform(0.1, 0.6)), series)
+    return series * np.float32(rng.uniform(0.4, 0.8))
+
+
+def _hanging(rng: np.random.Generator, series: Floats32, metric: str) -> Floats32:
+    jitter = rng.standard_normal(len(series)).astype(np.float32)
+    if metric in BUSY:
+        return np.full_like(series, 100)
+    if metric == "gpu_power":
+        return np.float32(POWER_CAP * rng.uniform(0.25, 0.35)) + 2 * jitter
+    if metric in ("gpu_memory", "gpu_temperature", "gpu_clock"):
+        return series
+    return np.asarray(np.abs(0.01 * LEVELS[metric].compute * jitter), dtype=np.float32)
+
+
+def _dead(rng: np.random.Generator, series: Floats32, metric: str) -> Floats32:
+    level = LEVELS[metric]
+    off = rng.uniform(2, 5) if metric in ("cpu_use", "memory_use") else level.off
+    if metric == "gpu_power":
+        off = rng.uniform(70, 90)
+    settles = SETTLES_S if metric == "gpu_temperature" else rng.uniform(0.3, 1.2)
+    left = np.exp(-np.arange(1, len(series) + 1) / settles)
+    around = 1 + level.noise * rng.standard_normal(len(series))
+    return np.asarray(off * around * (1 - left) + series[0] * left, dtype=np.float32)
+
+
+# --- sound nodes ---------------------------------------------------------------------------
+
+
+def draw_jitters(
+    rng: np.random.Generator, nodes: int, seconds: int
+) -> list[tuple[str, int, int, int, float]]:
+    """Kind, row, first and last second, and how strong each is."""
+    hours = seconds / 3600
+    jitters = []
+    for _ in range(rng.poisson((0.15 + 0.003 * nodes) * hours)):
+        first, length = int(rng.integers(seconds)), rng.uniform(20, 200)
+        kind = list(JITTERS)[int(rng.integers(len(JITTERS)))]
+        jitters.append(
+            (kind, int(rng.integers(nodes)), first, int(first + length), float(rng.random()))
+        )
+    return jitters
+
+
+def mark_jitter(values: Floats32, metric: str, jitter: tuple[str, int, int, int, float]) -> None:
+    kind, row, first, last, strength = jitter
+    factors = JITTERS[kind].get(metric)
+    if factors is not None:
+        low, high = factors
+        values[row, first:last] *= np.float32(low + (high - low) * strength)
+
+
+def mark_spikes(rng: np.random.Generator, values: Floats32, per_hour: float) -> None:
+    """Isolated ones of 1 to 20 seconds: a series shows few of them in a day."""
+    nodes, seconds = values.shape
+    for _ in range(rng.poisson(per_hour * nodes * seconds / 3600)):
+        row, first = int(rng.integers(nodes)), int(rng.integers(seconds))
+        length = int(rng.integers(1, 21))
+        values[row, first : first + length] *= np.float32(rng.choice([0.1, 0.5, 1.5, 3.0]))
+
+
+# --- what the monitoring misses ------------------------------------------------------------
+
+
+def draw_gaps(rng: np.random.Generator, nodes: int, seconds: int) -> list[tuple[slice, int, int]]:
+    """Rows, first second and the one after the last: of one node, now and then of the whole job."""
+    hours = seconds / 3600
+    gaps = []
+    for _ in range(rng.poisson(0.01 * nodes * hours)):
+        row, first = int(rng.integers(nodes)), int(rng.integers(seconds))
+        gaps.append((slice(row, row + 1), first, first + int(rng.integers(3, 60))))
+    for _ in range(rng.poisson(0.1 * hours)):
+        first = int(rng.integers(seconds))
+        gaps.append((slice(None), first, first + int(rng.integers(3, 40))))
+    return gaps
+
+
+def mark_gap(values: Floats32, gap: tuple[slice, int, int]) -> None:
+    """As readers hand it on: up to 15 s the nearest sample, beyond that nothing."""
+    rows, first, after = gap
+    seconds = values.shape[1]
+    after = min(after, seconds)
+    if after - first > NEAREST_S or first == 0 or after == seconds:
+        values[rows, first:after] = np.nan
+        return
+    middle = (first + after) // 2
+    values[rows, first:middle] = values[rows, first - 1 : first]
+    values[rows, middle:after] = values[rows, after : after + 1]
+
+
+def lose_samples(rng: np.random.Generator, values: Floats32, share: float) -> None:
+    """A lost sample is taken from the one before it, which is the nearest."""
+    nodes, seconds = values.shape
+    count = rng.binomial(nodes * seconds, share)
+    rows, times = rng.integers(nodes, size=count), rng.integers(1, seconds, size=count)
+    values[rows, times] = values[rows, times - 1]
+
+
+def offsets(rng: np.random.Generator, spread: float, count: int) -> Floats:
+    """What a node is by itself: nearly all within two deviations, none beyond."""
+    return np.asarray(np.clip(rng.normal(0, 1, count), -2, 2) * spread)

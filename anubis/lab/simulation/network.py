@@ -1,0 +1,423 @@
+"""What pairs of nodes would measure on a fabric with faults: seeded rates, and the ways they take.
+
+Every flow takes one path: by the forwarding tables where the fabric has them, and then it is known
+to whoever measures; else each measurement draws one at every fork (ECMP), and nobody knows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import Literal, get_args
+
+import numpy as np
+
+from anubis.core.fabric import Fabric, Link, Nic, Part, Seat, Seats, Shares
+from anubis.core.network.counters import MOST
+from anubis.core.network.crossing import Flow, Way, link_part, nic_part
+from anubis.core.network.pairing import Meeting, joined_nics
+from anubis.core.network.posterior import Observation
+from anubis.core.records import (
+    BenchmarkSpec,
+    Count,
+    Counters,
+    MetricSpec,
+    Readings,
+    Series,
+    Step,
+)
+from anubis.core.routes import Routes
+from anubis.lab.simulation.congestion import max_min_rates
+
+FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow leaf", "dead leaf"]
+FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
+
+DEPTH = 16  # forks on a way
+# How many healthy and how many bad cables count errors, and how many they usually count. What takes
+# a tenth of the rate is far more than what comes of plugging and of age.
+ERRING = {False: (0.05, 20), True: (0.9, 20_000)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    kind: str
+    part: Part
+    way: Way = "both"
+    loss: float = 0.3  # of the rate of whatever crosses it
+    shows: float = 1.0  # in which share of the tests
+
+
+Passed = tuple[str, str, int]  # where from, where to, which cable
+Drawn = tuple[Meeting, int]  # and what its paths are drawn by
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trip:
+    """A flow on its path, and the rate that it would have there."""
+
+    flow: Flow
+    is_routed: bool  # by tables, so that its path is known
+    cables: tuple[int, ...]
+    left: float  # of the rate, by the faults on its way
+    rate: float
+    scatter: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedNetwork:
+    fabric: Fabric
+    faults: tuple[Fault, ...] = ()
+    noise: float = 0.01  # standard deviation of a rate
+    seed: int = 0
+    gbytes_s: float = 49.0  # on one leaf; each tier above takes one percent
+
+    def measure(self, pairs: Iterable[Seats], turn: int = 0) -> list[tuple[Flow, float]]:
+        """Both directions of each pair of NICs, by itself; another turn hashes other paths."""
+        return [self._flow_and_rate(trip) for trip in self._trips(pairs, turn)]
+
+    def measure_at_once(self, pairs: Iterable[Seats], turn: int = 0) -> list[tuple[Flow, float]]:
+        """As all of them would while the others measure as well, rail by rail: forth, then back."""
+        trips = list(self._trips(pairs, turn))
+        together: dict[tuple[str, int], list[int]] = {}
+        for place in range(len(trips)):
+            first = trips[place - place % 2].flow.source
+            together.setdefault((first.rail, place % 2), []).append(place)
+        for places in together.values():
+            rates = self._shared_rates([trips[place] for place in places])
+            for place, rate in zip(places, rates.tolist(), strict=True):
+                trips[place] = replace(trips[place], rate=rate)
+        return [self._flow_and_rate(trip) for trip in trips]
+
+    def observations(self, measured: Iterable[tuple[Flow, float]]) -> list[Observation]:
+        """By what share each flow falls short of what it would reach if all were well."""
+        return [
+            Observation(flow, 1 - rate / self._usual_rate(flow.source, flow.target))
+            for flow, rate in measured
+        ]
+
+    def rates(self, pair: Drawn, rail: str, beside: Iterable[Drawn] = ()) -> tuple[float, float]:
+        """Forth and back, while the pairs beside it measure the same way from the same rail."""
+        own = self._trips_of(pair)[rail]
+        beside_here = [trips for drawn in beside if (trips := self._trips_of(drawn).get(rail))]
+        forth, back = (
+            self._shared_rates([trip, *(both[way] for both in beside_here)])[0]
+            * max(trip.scatter, 0.01)
+            for way, trip in enumerate(own)
+        )
+        return float(forth), float(back)
+
+    def share_left(self, pair: Drawn) -> float:
+        """Of the rate of a pair, on its worst way."""
+        trips = chain.from_iterable(self._trips_of(pair).values())
+        return min((trip.left for trip in trips), default=1.0)
+
+    def _usual_rate(self, source: Seat, target: Seat) -> float:
+        hops = self.fabric.hops(self._nic(source), self._nic(target))
+        return self._rate_past((hops or 2) - 1)
+
+    def _rate_past(self, switches: int) -> float:
+        return self.gbytes_s * (1 - 0.01 * (switches - 1))
+
+    def _trips_of(self, drawn: Drawn) -> dict[str, tuple[_Trip, ...]]:
+        """Forth and back, by the rail of the first node."""
+        if drawn not in self._drawn:
+            meeting, turn = drawn
+            self._drawn[drawn] = {
+                a.rail: tuple(self._trips([(a.seat, b.seat)], turn))
+                for a, b in joined_nics(self.fabric, meeting)
+            }
+        return self._drawn[drawn]
+
+    def _showing(self, draws: Shares) -> list[Fault]:
+        """The faults that show in a test."""
+        return [fault for fault, draw in zip(self.faults, draws, strict=True) if draw < fault.shows]
+
+    def _trips(self, pairs: Iterable[Seats], turn: int) -> Iterator[_Trip]:
+        flows = [way for a, b in pairs for way in ((a, b), (b, a))]
+        rng = np.random.default_rng([self.seed, turn])
+        noise = rng.normal(1, self.noise, len(flows)).tolist()
+        forks = rng.random((len(flows), DEPTH)).tolist()
+        shown = np.repeat(rng.random((len(flows) // 2, len(self.faults))), 2, axis=0)
+        for flow, scatter, draws, faults in zip(
+            flows, noise, forks, map(self._showing, shown), strict=True
+        ):
+            yield self._trip(flow, scatter, draws, faults)
+
+    def _trip(
+        self,
+        ends: Seats,
+        scatter: float,
+        draws: Sequence[float],
+        faults: Sequence[Fault],
+    ) -> _Trip:
+        a, b = map(self._nic, ends)
+
+        def by_hash(depth: int, fork: int) -> int:
+            return int(draws[depth] * fork)
+
+        route = self.fabric.route(a, b)
+        via, cables = self._along(a, b) if route else self._walk(a, b, by_hash)
+        loss = _loss(faults, ends, via, cables)
+        rate = self._rate_past(len(via)) * (1 - loss)
+        return _Trip(
+            flow=Flow(*ends, via),
+            is_routed=bool(route),
+            cables=cables,
+            left=1 - loss,
+            rate=rate,
+            scatter=scatter,
+        )
+
+    def _flow_and_rate(self, trip: _Trip) -> tuple[Flow, float]:
+        flow = trip.flow if trip.is_routed else replace(trip.flow, via=())
+        return flow, trip.rate * max(trip.scatter, 0.01)
+
+    def _shared_rates(self, trips: Sequence[_Trip]) -> Shares:
+        ways = [self._passed(trip) for trip in trips]
+        carried = {thing: self._carried(thing) for way in ways for thing in way}
+        return max_min_rates(ways, [trip.rate for trip in trips], carried)
+
+    def _passed(self, trip: _Trip) -> list[Passed]:
+        """The NICs, and each cable in its direction."""
+        source, target = (" ".join(seat) for seat in (trip.flow.source, trip.flow.target))
+        steps = zip(pairwise(trip.flow.via), trip.cables, strict=True)
+        ends = [("out", source, 0), ("in", target, 0)]
+        return [*ends, *((here, there, cable) for (here, there), cable in steps)]
+
+    def _carried(self, passed: Passed) -> float:
+        """A cable as much more than a NIC as it is faster; as much, where a speed is unknown."""
+        here, there, cable = passed
+        link = self._link_between.get((here, there))
+        speed = link.cables[cable].gbit_s if link else None
+        return self.gbytes_s * (speed / self._nic_gbit_s if speed and self._nic_gbit_s else 1.0)
+
+    def _along(self, a: Nic, b: Nic) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The switches on the route from one NIC to another, and which cable of each link."""
+        path = self.fabric.cables_between(a, b)
+        return self.fabric.route(a, b), tuple(link.cables.index(cable) for link, cable in path)
+
+    def _walk(
+        self, a: Nic, b: Nic, choose: Callable[[int, int], int]
+    ) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The switches from one NIC to another, and which cable of each link was taken."""
+        here, passed = a.switch, [a.switch]
+        cables: list[int] = []
+        while here != b.switch:
+            ways = self._ways(here, b.switch)
+            here, cable = ways[choose(len(cables), len(ways))]
+            passed.append(here)
+            cables.append(cable)
+        return tuple(passed), tuple(cables)
+
+    def _ways(self, here: str, goal: str) -> list[tuple[str, int]]:
+        """Every cable that leads nearer."""
+        if (here, goal) not in self._forks:
+            self._forks[here, goal] = [
+                (there, cable)
+                for link, there in self.fabric.onward(here, goal)
+                for cable in range(len(link.cables))
+            ]
+        return self._forks[here, goal]
+
+    def _nic(self, seat: Seat) -> Nic:
+        nic = self.fabric.nic(*seat)
+        if nic is None:
+            raise ValueError(f'node "{seat.node}" has no NIC on rail "{seat.rail}"')
+        return nic
+
+    @cached_property
+    def _drawn(self) -> dict[Drawn, dict[str, tuple[_Trip, ...]]]:
+        return {}
+
+    @cached_property
+    def _nic_gbit_s(self) -> float:
+        """Of the fastest; 0 if unknown."""
+        return max((nic.gbit_s or 0.0 for nic in self.fabric.nics), default=0.0)
+
+    @cached_property
+    def _link_between(self) -> dict[tuple[str, str], Link]:
+        links = self.fabric.links
+        return {ends: link for link in links for ends in ((link.a, link.b), (link.b, link.a))}
+
+    @cached_property
+    def _forks(self) -> dict[tuple[str, str], list[tuple[str, int]]]:
+        return {}
+
+
+def _loss(
+    faults: Sequence[Fault],
+    flow: Seats,
+    via: Sequence[str],
+    cables: Sequence[int],
+) -> float:
+    """The worst fault on the way; of a link, the first cable is the bad one."""
+    source, target = flow
+    worst = 0.0
+    ends = {("node", source.node, ""): "out", ("node", target.node, ""): "in"}
+    ends |= {("nic", *source): "out", ("nic", *target): "in"}
+    for fault in faults:
+        part = fault.part
+        if part.kind in ("node", "nic"):
+            way = ends.get((part.kind, part.name, part.other))
+        elif part.kind == "switch":
+            way = "both" if part.name in via else None
+        elif part.kind == "uplinks":
+            up, down = via[0] == part.name, via[-1] == part.name
+            way = None if up == down else "out" if up else "in"
+        else:
+            way = _way_over(part, via, cables)
+        if way and (fault.way == "both" or fault.way == way):
+            worst = max(worst, fault.loss)
+    return worst
+
+
+def _way_over(part: Part, via: Sequence[str], cables: Sequence[int]) -> Way | None:
+    for here, there, cable in zip(via, via[1:], cables, strict=False):
+        if cable == 0 and {here, there} == {part.name, part.other}:
+            return "out" if here == part.name else "in"
+    return None
+
+
+def statically_routed(fabric: Fabric) -> Fabric:
+    """The fabric with forwarding tables: at the first fork NICs take the ways in turn, at later
+    ones at random."""
+    draws = np.random.default_rng(0).integers(1 << 30, size=(len(fabric.nics), DEPTH))
+    for rail in fabric.rails:
+        on = [place for place, nic in enumerate(fabric.nics) if nic.rail == rail]
+        draws[on, 0] = np.arange(len(on))
+    ways = {
+        (switch.id, leaf): _ports_towards(fabric, switch.id, leaf)
+        for switch in fabric.switches
+        for leaf in fabric.leaves
+    }
+    ports: dict[str, dict[str, int]] = {switch.id: {} for switch in fabric.switches}
+    for nic, turns in zip(fabric.nics, draws.tolist(), strict=True):
+        for switch, to in ports.items():
+            if some := ways[switch, nic.switch]:
+                to[nic.id] = some[turns[fabric.tier[switch] - 1] % len(some)]
+        ports[nic.switch][nic.id] = int(nic.port)
+    return replace(fabric, routes=Routes.of(ports, source="the simulation"))
+
+
+def _ports_towards(fabric: Fabric, here: str, goal: str) -> list[int]:
+    """Of every cable that leads nearer."""
+    return [
+        int(cable.port_a if link.a == here else cable.port_b)
+        for link, _ in (fabric.onward(here, goal) if here != goal else ())
+        for cable in link.cables
+    ]
+
+
+def count_errors(network: SimulatedNetwork) -> Counters:
+    """What the ports count: errors on most bad cables, and some on a few that are well."""
+    rng = np.random.default_rng([network.seed, 1])
+    fabric, bad = network.fabric, {fault.part for fault in network.faults}
+    ends = [
+        (link_part(link) in bad and not number, link.a, cable.port_a)
+        for link in fabric.links
+        for number, cable in enumerate(link.cables)
+    ]
+    ends += [
+        (nic_part(fabric, nic.node, nic.rail) in bad, nic.switch, nic.port) for nic in fabric.nics
+    ]
+    counts = []
+    for is_bad, switch, port in ends:
+        share, usual = ERRING[is_bad]
+        if rng.random() < share:
+            value = min(1 + int(rng.lognormal(np.log(usual), 2)), MOST["symbol_error"])
+            name = fabric.name(switch)
+            counts.append(Count(guid="", name=name, port=port, counter="symbol_error", value=value))
+    return Counters(counts=tuple(counts), is_whole=True)
+
+
+def readings(
+    network: SimulatedNetwork,
+    step: Step,
+    spec: BenchmarkSpec,
+    samples: int,
+    beside: Iterable[Step] = (),
+) -> Readings:
+    """What a pair program would measure while the pairs beside it measure as well: each direction
+    on each rail; paths are drawn by step."""
+    own = _drawn(step)
+    scatter = np.random.default_rng([network.seed, own[1]]).normal(1, 0.002, samples)
+    pairs_beside = [_drawn(step_beside) for step_beside in beside]
+    series = []
+    for a, b in joined_nics(network.fabric, own[0]):
+        rates = [max(rate, 0.01) for rate in network.rates(own, a.rail, pairs_beside)]
+        for metric in spec.metrics:
+            if metric.judged_by != "fleet":
+                continue
+            device = f"{a.device}-{b.device}"
+            if metric.unit == "1":  # how many answers are right does not scatter
+                right = np.ones(samples)
+                series.append(Series(metric=metric.name, device=device, samples=right))
+                continue
+            for name, value in _values(metric, rates):
+                series.append(Series(metric=name, device=device, samples=value * scatter))
+    return Readings.of(series)
+
+
+def share_left(network: SimulatedNetwork, step: Step) -> float:
+    """What the faults of a network leave of the pace of a group whose members send in a ring."""
+    names = step.participants
+    drawn = _drawn_by(step)
+    return min(
+        (
+            network.share_left((Meeting(a, b), drawn))
+            for a, b in zip(names, names[1:] + names[:1], strict=True)
+            if a != b
+        ),
+        default=1.0,
+    )
+
+
+def _drawn(step: Step) -> Drawn:
+    first, second = step.participants
+    return Meeting(first, second, step.shift), _drawn_by(step)
+
+
+def _drawn_by(step: Step) -> int:
+    return int.from_bytes(hashlib.blake2b(step.id.encode(), digest_size=4).digest(), "little")
+
+
+def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float]]:
+    if metric.direction == "lower":
+        return [(metric.name, 100 / min(rates))]
+    return [
+        (f"{metric.name}:{way}", rate) for way, rate in zip(("forth", "back"), rates, strict=True)
+    ]
+
+
+def faulty(
+    fabric: Fabric, nodes: Collection[str], faults: Sequence[str], seed: int
+) -> SimulatedNetwork:
+    """A network with a fault of each of these kinds somewhere about these nodes."""
+    rng = np.random.default_rng(seed)
+    here = replace(fabric, nics=tuple(nic for nic in fabric.nics if nic.node in nodes))
+    planted = [plant(here, kind, rng) for kind in FAULT_KINDS for _ in range(faults.count(kind))]
+    return SimulatedNetwork(fabric=fabric, faults=tuple(planted), seed=seed)
+
+
+def plant(fabric: Fabric, kind: FaultKind, rng: np.random.Generator) -> Fault:
+    """A fault of this kind somewhere in the fabric, of 12 to 60 % (a dead leaf: of all)."""
+    loss = float(rng.uniform(0.12, 0.6))
+    node = str(rng.choice(fabric.nodes))
+    rails = [rail for rail in fabric.rails if fabric.nic(node, rail)]
+    rail = rails[int(rng.integers(len(rails)))]
+    if kind == "slow node":
+        return Fault(kind=kind, part=Part("node", node), loss=loss)
+    if kind == "slow NIC":
+        return Fault(kind=kind, part=nic_part(fabric, node, rail), loss=loss)
+    if kind == "bad cable":
+        way: Way = "out" if rng.random() < 0.5 else "in"
+        return Fault(kind=kind, part=nic_part(fabric, node, rail), way=way, loss=loss)
+    if kind == "lossy uplink":
+        above = [link for leaf in fabric.leaves for link in fabric.uplinks(leaf)]
+        uplinks = above or fabric.links  # no switch is above another in a torus
+        return Fault(kind=kind, part=link_part(uplinks[int(rng.integers(len(uplinks)))]), loss=loss)
+    leaf = Part("switch", str(rng.choice(fabric.leaves)))
+    return Fault(kind=kind, part=leaf, loss=1.0 if kind == "dead leaf" else loss)

@@ -1,0 +1,267 @@
+"""Job requests out of recorded traces: tables like Philly's, and the Standard Workload Format.
+
+A trace tells what was asked for and how long it ran, never which nodes it got: those the simulation
+gives out. A line that is no job is left out, counted by its reason, and the first of each is named.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from anubis.core.errors import TraceError
+from anubis.text.files import read_text
+
+COLUMNS = ("timestamp", "duration", "num_gpus")
+SWF_FIELDS = 18
+PIECES = {2, 3, 4}  # status of a piece of a job that has a line of its own
+HOUR_S = 3600.0
+LONGEST_S = 100 * 365 * 86_400.0
+MOST_LINES = 2_000_000
+MOST_JOBS = 1_440  # for each node and day: jobs of less than a minute are no load worth a study
+ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing within the span
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TracedJob:
+    """A request for nodes: how many, for how long, how many hours after the trace began."""
+
+    arrival_h: float
+    nodes: int
+    duration_h: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedLines:
+    """How many lines were left out for one reason, and the first of them."""
+
+    lines: int
+    first: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The jobs in the order in which they arrived, and what was left out, by reason."""
+
+    jobs: tuple[TracedJob, ...]
+    left_out: dict[str, SkippedLines] = field(default_factory=dict)
+
+    @property
+    def node_hours(self) -> float:
+        return sum(job.nodes * job.duration_h for job in self.jobs)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A job as its line describes it."""
+
+    arrival_s: float
+    duration_s: float
+    devices: float
+
+
+def read(path: Path, devices_per_node: int, whole_nodes_only: bool = False) -> Trace:
+    """A trace in either format, recognised by its first line; gzipped or not."""
+    lines = read_text(path, TraceError).splitlines()
+    requests = requests_of_swf(lines) if _is_swf(lines) else requests_of_table(lines, f'"{path}"')
+    trace = trace_of(requests, devices_per_node, whole_nodes_only)
+    if not trace.jobs:
+        raise TraceError(
+            f'"{path}" has no job; ' + ("; ".join(reasons(trace)) or "it has no lines")
+        )
+    return trace
+
+
+def reasons(trace: Trace) -> Iterator[str]:
+    """What was left out, a sentence for each reason, the most frequent first."""
+    for reason, skipped in sorted(trace.left_out.items(), key=lambda item: -item[1].lines):
+        several = f"{skipped.lines:,} lines left out, the first is " if skipped.lines > 1 else ""
+        yield f"{several}line {skipped.first}: {reason}"
+
+
+def requests_of_table(
+    lines: Sequence[str], where: str = "the table"
+) -> Iterator[tuple[int, _Request | str]]:
+    """Comma-separated, with a header that names when, for how many seconds and how many GPUs."""
+    rows = _rows(lines, where)
+    _, first = next(rows, (0, []))
+    header = [name.strip() for name in first]
+    for name in COLUMNS:
+        if name not in header:
+            raise TraceError(
+                f'{where} has no column "{name}"; expected a header with {", ".join(COLUMNS)}, '
+                "or the Standard Workload Format"
+            )
+    places = [header.index(name) for name in COLUMNS]
+    for number, row in rows:
+        if not row:
+            continue
+        if len(row) != len(header):
+            yield number, f"expected {len(header)} columns"
+            continue
+        when, duration, devices = (row[place] for place in places)
+        try:
+            moment = datetime.fromisoformat(when)
+        except ValueError:
+            yield number, "not a timestamp (expected 2017-10-09 07:01:55)"
+            continue
+        # a time without a zone is read as UTC: the time zone where Anubis runs must not matter
+        arrival = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
+        yield number, _Request(arrival, _number(duration), _number(devices))
+
+
+def _rows(lines: Sequence[str], where: str) -> Iterator[tuple[int, list[str]]]:
+    if len(lines) > MOST_LINES:
+        raise TraceError(
+            f"{where} has {len(lines):,} lines, expected at most {MOST_LINES:,}: cut it by time"
+        )
+    rows = csv.reader(lines)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:  # a cell beyond all measure
+        raise TraceError(f"{where}, line {rows.line_num}: {error}") from None
+
+
+def requests_of_swf(lines: Iterable[str]) -> Iterator[tuple[int, _Request | str]]:
+    """Version 2.2: 18 numbers a line, -1 for what is not known, comments behind a semicolon."""
+    for number, line in enumerate(lines, start=1):
+        words = line.partition(";")[0].split()
+        if not words:
+            continue
+        if len(words) != SWF_FIELDS:
+            yield number, f"expected {SWF_FIELDS} fields"
+            continue
+        values = [_number(word) for word in words]
+        _, arrival, _, duration, allocated, _, _, requested, _, _, status, *_ = values
+        if status in PIECES:
+            yield number, "a piece of a job that has a line of its own"
+            continue
+        yield number, _Request(arrival, duration, allocated if allocated > 0 else requested)
+
+
+def trace_of(
+    requests: Iterable[tuple[int, _Request | str]],
+    devices_per_node: int,
+    whole_nodes_only: bool = False,
+) -> Trace:
+    """The requests as jobs on whole nodes; a part of a node counts as one, or is left out."""
+    kept: list[_Request] = []
+    left_out: dict[str, SkippedLines] = {}
+    least = devices_per_node if whole_nodes_only else 1
+    for number, request in requests:
+        reason = request if isinstance(request, str) else _trouble(request, least)
+        if isinstance(request, _Request) and not reason:
+            kept.append(request)
+        else:
+            skipped = left_out.get(reason, SkippedLines(lines=0, first=number))
+            left_out[reason] = replace(skipped, lines=skipped.lines + 1)
+    kept.sort(key=lambda request: request.arrival_s)
+    begin_s = kept[0].arrival_s if kept else 0.0
+    return Trace(
+        jobs=tuple(
+            TracedJob(
+                arrival_h=(request.arrival_s - begin_s) / HOUR_S,
+                nodes=math.ceil(request.devices / devices_per_node),
+                duration_h=request.duration_s / HOUR_S,
+            )
+            for request in kept
+        ),
+        left_out=left_out,
+    )
+
+
+def stressed(
+    jobs: Sequence[TracedJob], nodes: int, span_h: float, load: float
+) -> tuple[TracedJob, ...]:
+    """The same jobs in the same order, over and over, so close that the nodes cannot keep up.
+
+    `load` is what they ask for, as a multiple of what the nodes could do. A job comes when those
+    before it have asked for as much as that; `inf` makes all of them come at once.
+    """
+    if not any(job.nodes * job.duration_h > 0 for job in jobs):
+        return ()
+    asked_h, goal_h = 0.0, nodes * span_h * min(load, ENOUGH)
+    needed = len(jobs) * goal_h / sum(job.nodes * job.duration_h for job in jobs)
+    bound = MOST_JOBS * nodes * span_h / 24
+    if needed > bound:
+        raise TraceError(
+            f"the jobs are so short that {needed:,.0f} of them would be needed to load {nodes:,}"
+            f" nodes for {span_h / 24:g} days, expected at most {bound:,.0f}; set load: 0 to replay"
+            " them as they came"
+        )
+    stressed_jobs: list[TracedJob] = []
+    while asked_h < goal_h:
+        job = jobs[len(stressed_jobs) % len(jobs)]
+        arrival_h = asked_h / (nodes * load)
+        stressed_jobs.append(replace(job, arrival_h=arrival_h))
+        asked_h += job.nodes * job.duration_h
+    return tuple(stressed_jobs)
+
+
+def cut(jobs: Sequence[TracedJob], limit_h: float | None) -> tuple[TracedJob, ...]:
+    """Jobs longer than the limit are cut into several, each with its own nodes."""
+    if limit_h is None:
+        return tuple(jobs)
+    return tuple(
+        replace(job, duration_h=duration_h)
+        for job in jobs
+        for duration_h in _pieces(job.duration_h, limit_h)
+    )
+
+
+def _pieces(duration_h: float, limit_h: float) -> list[float]:
+    """All of the limit's length but the last."""
+    pieces = max(1, math.ceil(duration_h / limit_h))
+    return [limit_h] * (pieces - 1) + [duration_h - limit_h * (pieces - 1)]
+
+
+def rotated(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
+    """The trace starting at another of its jobs: another sample of the same requests."""
+    if not jobs:
+        return ()
+    start %= len(jobs)
+    begin_h, end_h = jobs[start].arrival_h, jobs[-1].arrival_h - jobs[start].arrival_h
+    return (
+        *(replace(job, arrival_h=job.arrival_h - begin_h) for job in jobs[start:]),
+        *(replace(job, arrival_h=job.arrival_h + end_h) for job in jobs[:start]),
+    )
+
+
+def _is_swf(lines: Sequence[str]) -> bool:
+    first = next((line for line in lines if line.strip()), "")
+    return first.lstrip().startswith(";") or bool(re.fullmatch(r"[-+.\deE\s]+", first))
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return math.nan
+
+
+def _trouble(request: _Request, least_devices: int) -> str:
+    """Why a request is not a job; "" if it is one."""
+    for value, quantity in (
+        (request.arrival_s, "its arrival"),
+        (request.duration_s, "how long it ran"),
+        (request.devices, "how much it asks for"),
+    ):
+        if not math.isfinite(value):
+            return f"{quantity} is not a number"
+    if request.duration_s < 0:
+        return "how long it ran is not known"
+    if request.duration_s == 0:
+        return "ran for no time"
+    if request.duration_s > LONGEST_S:
+        return "ran for more than a century"
+    if request.devices <= 0:
+        return "asks for nothing"
+    if request.devices < least_devices:
+        return "asks for less than a node"
+    return ""

@@ -1,0 +1,1 @@
+"""Models that are trained: of risk, and of running jobs. The only torch in the product."""

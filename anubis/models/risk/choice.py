@@ -1,0 +1,185 @@
+"""Which risk model is worth using, and why each of the others is not.
+
+The Selector needs chances that are right, for the nodes and the times to come, and the right order
+of the nodes. So a model that looks at the nodes is taken if, on other nodes and at later times,
+
+1. its chances are better than those of the best model that looks at none (Brier score),
+2. it orders nodes better than chance (concordance), and
+3. what happened is by it at least 20 times as likely: luck seldom reaches that, and a model that
+   exaggerates how much nodes differ does not,
+
+and if it puts no node that had far more incidents among the safer half without a reason. Of those
+that are left, the one with the best chances is used. Accuracy is told and does not decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.models.risk.baselines import Constant, Exponential
+from anubis.models.risk.evaluation import Evaluation
+from anubis.models.risk.models import MODELS
+from anubis.models.risk.splits import DECIDING, DrawnSplit
+from anubis.models.risk.summary import Score
+
+ODDS = 20.0
+SLOPE = 0.5  # nearer to 0 than to 1: who has no opinion is closer to the truth
+WHERE: Mapping[DrawnSplit, str] = {"node": "on other nodes", "time": "at later times"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    model: str
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """The model to use; where none beats the fleet's base rate, a model of that rate."""
+
+    model: str
+    beats_base_rate: bool
+    reason: str
+    refused: tuple[Refusal, ...] = ()
+    traits: tuple[str, ...] = ()  # of nodes: a sentence on each that was told
+
+    def sentences(self) -> Iterator[str]:
+        yield self.reason
+        for refusal in self.refused:
+            yield f"{refusal.model} refused because {refusal.because}"
+        yield from self.traits
+
+
+def nothing_wrong(model: str) -> str:
+    return ""
+
+
+def best(evaluation: Evaluation, misplaced: Callable[[str], str] = nothing_wrong) -> ModelChoice:
+    """`misplaced` says of a model that learned from everything why its order of the nodes cannot be
+    right; empty where it may be."""
+    table = deciding(evaluation.scores)
+    bases = [m.name for m in MODELS if not m.looks and m is not Constant and m.name in table]
+    if not bases:
+        first = next(iter(evaluation.left_out), "nothing was evaluated by node and by time")
+        more = len(evaluation.left_out) - 1
+        return ModelChoice(
+            model=Exponential.name,
+            beats_base_rate=False,
+            reason="the models cannot be compared, so all nodes get the base rate: "
+            + (f"{first} (and {more} more like this)" if more > 0 else first),
+        )
+    base = min(bases, key=lambda name: _brier(table[name]))
+    looking = [model.name for model in MODELS if model.looks and model.name in table]
+    blind = [table[name] for name in bases]
+    chosen, refused = base, []
+    for name in sorted(looking, key=lambda name: _brier(table[name])):
+        because = shortcoming(table[name], table[base], blind, "the base rate's")
+        if not because and chosen != base:
+            because = f"{chosen} has better chances ({briers(table[name])})"
+        if because := because or misplaced(name):
+            refused.append(Refusal(model=name, because=because))
+        else:
+            chosen = name
+    return ModelChoice(
+        model=chosen,
+        beats_base_rate=chosen != base,
+        reason=_reason(chosen, base, table),
+        refused=tuple(refused),
+    )
+
+
+Deciding = Mapping[DrawnSplit, Sequence[Score]]  # of one model, part by part
+
+
+def deciding(scores: Sequence[Score]) -> dict[str, Deciding]:
+    """By model; without those that were not scored in all parts of the splits that decide."""
+    of_model: dict[str, dict[tuple[DrawnSplit, int], Score]] = {}
+    for score in scores:
+        for kind in DECIDING:
+            if score.split == kind:
+                of_model.setdefault(score.model, {})[kind, score.seed] = score
+    keys = sorted({key for parts in of_model.values() for key in parts})
+    if {kind for kind, _ in keys} != set(DECIDING):
+        return {}
+    return {
+        model: {kind: [parts[key] for key in keys if key[0] == kind] for kind in DECIDING}
+        for model, parts in of_model.items()
+        if len(parts) == len(keys)
+    }
+
+
+def shortcoming(scored: Deciding, base: Deciding, rivals: Sequence[Deciding], usual_is: str) -> str:
+    """The first of the rules that a model breaks, and where; empty where it keeps them all."""
+    for kind in DECIDING:
+        own, usual = (_mean([s.brier for s in m[kind]]) for m in (scored, base))
+        if own >= usual:
+            return (
+                f"{WHERE[kind]} its chances are no better than {usual_is} (Brier score {own:.4f}"
+                f" against {usual:.4f})"
+            )
+    for kind in DECIDING:
+        order = _mean([s.concordance for s in scored[kind] if s.concordance is not None])
+        if not order > 0.5:
+            return f"{WHERE[kind]} it orders nodes no better than chance (concordance {order:.3f})"
+    for kind in DECIDING:
+        gained = _evidence(scored[kind]) - max(_evidence(rival[kind]) for rival in rivals)
+        if gained < np.log(ODDS):
+            return f"{WHERE[kind]} {_too_little(gained, scored[kind])}"
+    return ""
+
+
+def _too_little(gained: float, scored: Sequence[Score]) -> str:
+    slopes = [score.slope for score in scored if score.slope is not None]
+    if slopes and np.median(slopes) < SLOPE:
+        return (
+            "it exaggerates how much nodes differ (calibration slope"
+            f" {np.median(slopes):.2f}, 1 would be right)"
+        )
+    odds = f"{np.exp(gained):.1f} to 1 for it" if gained > 0 else "against it"
+    return f"it may owe its gain to chance (odds {odds}, {ODDS:.0f} to 1 needed)"
+
+
+def _evidence(scored: Sequence[Score]) -> float:
+    return sum(score.log_likelihood for score in scored)
+
+
+def _brier(scored: Deciding) -> float:
+    return _mean([_mean([score.brier for score in scores]) for scores in scored.values()])
+
+
+def briers(scored: Deciding) -> str:
+    means = (f"{_mean([score.brier for score in scored[kind]]):.4f}" for kind in DECIDING)
+    return f"Brier score {' and '.join(means)}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _reason(chosen: str, base: str, table: Mapping[str, Deciding]) -> str:
+    if chosen == base:
+        sentence = (
+            "no model that looks at the nodes beats the base rate both by node and by time: all"
+            f" nodes get the base rate of {base} ({briers(table[base])})"
+        )
+    else:
+        sentence = (
+            f"{chosen} wins by node and by time: {briers(table[chosen])}, against"
+            f" {briers(table[base]).removeprefix('Brier score ')} for the base rate ({base})"
+        )
+    return f"{sentence}; {_accuracies(chosen, table[chosen], table.get(Constant.name))}"
+
+
+def _accuracies(name: str, scored: Deciding, constant: Deciding | None) -> str:
+    own = {kind: _mean([s.accuracy.relative for s in scored[kind]]) for kind in DECIDING}
+    text = f"accuracy {own['node']:.1%} and {own['time']:.1%}"
+    if constant is None:
+        return text
+    its = {kind: _mean([s.accuracy.relative for s in constant[kind]]) for kind in DECIDING}
+    text += f", the constant's {its['node']:.1%} and {its['time']:.1%}"
+    if all(own[kind] > its[kind] for kind in DECIDING):
+        return text
+    return f"{text}: by accuracy, {name} does not beat the constant"

@@ -1,0 +1,59 @@
+"""Which traits of nodes (rack, cage, sku, age) are worth learning from.
+
+The rule that chooses among models decides here as well: a trait is learned from if cox, which is
+quick, has better chances with it than without it on other nodes and at later times, and by odds
+that luck seldom reaches. They are tried in turn, each beside those that were taken before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from anubis.core.history.logbook import OF_TRAITS
+from anubis.core.history.status import Spells
+from anubis.models.risk.choice import Deciding, briers, deciding, shortcoming
+from anubis.models.risk.cox import Cox
+from anubis.models.risk.evaluation import Tell, evaluate, nobody
+from anubis.models.risk.splits import DECIDING
+
+
+def worth_learning(spells: Spells, tell: Tell = nobody) -> tuple[Spells, tuple[str, ...]]:
+    """The spells with those traits only, and a sentence on each that was told."""
+    names = [name for name in spells.statuses.covariates if name in OF_TRAITS]
+    if not names:
+        return spells, ()
+    left, sentences = set(names), list[str]()
+    before = _scored(without(spells, left), tell, "no trait of nodes")
+    for name in names:
+        after = _scored(without(spells, left - {name}), tell, name)
+        if before is None or after is None:
+            sentences.append(f"{name} is left out because nothing can be compared")
+        elif because := shortcoming(after, before, [before], "without it"):
+            sentences.append(f"{name} is left out because {because}")
+        else:
+            sentences.append(f"{name} is learned from: {_gain(before, after)}")
+            left, before = left - {name}, after
+    return without(spells, left), tuple(sentences)
+
+
+def without(spells: Spells, names: Collection[str]) -> Spells:
+    statuses = spells.statuses
+    kept = [place for place, name in enumerate(statuses.covariates) if name not in names]
+    covariates = tuple(statuses.covariates[place] for place in kept)
+    return replace(
+        spells,
+        statuses=replace(statuses, covariates=covariates, values=statuses.values[:, kept]),
+    )
+
+
+def _scored(spells: Spells, tell: Tell, label: str) -> Deciding | None:
+    """None where cox cannot be scored."""
+    evaluation = evaluate(
+        spells, (Cox,), kinds=DECIDING, tell=lambda where: tell(f"{label}: {where}")
+    )
+    return deciding(evaluation.scores).get(Cox.name)
+
+
+def _gain(before: Deciding, after: Deciding) -> str:
+    return f"{briers(after)} instead of {briers(before).removeprefix('Brier score ')}"

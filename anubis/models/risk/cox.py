@@ -1,0 +1,103 @@
+"""Cox's proportional hazards, by Newton's method: the plain competitor of Cox-Time.
+
+    H(t | x) = H0(t) exp(beta x)
+
+The likelihood is Breslow's with a slight penalty on beta, so that covariates which say the same, or
+nothing, do no harm: statsmodels' PHReg has that only by coordinate descent, and takes 8 times as
+long on 50,000 spells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from anubis.core.arrays import Floats
+from anubis.core.history.status import Spells, Statuses, Times
+from anubis.models.risk.forecast import keep_on
+from anubis.models.risk.model import learnable
+from anubis.models.risk.network import LARGEST
+from anubis.models.risk.scale import Scale
+from anubis.models.risk.survival import LifeTable, life_table, steps
+
+PENALTY = 1e-4  # of beta^2 / 2, per incident
+ROUNDS = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cox:
+    name: ClassVar[str] = "cox"
+    looks: ClassVar[bool] = True
+    covariates: tuple[str, ...]
+    scale: Scale
+    beta: Times
+    incident_h: Times
+    hazard: Times  # the baseline's, cumulated, at those
+    watched_h: Times  # the longest spell
+
+    @classmethod
+    def fit(cls, spells: Spells, seed: int) -> Self:
+        spells = learnable(spells)
+        scale = Scale.of(spells.statuses.values)
+        x = scale.apply(spells.statuses.values)
+        table = life_table(spells.duration_h, spells.observed)
+        beta = _beta(x, spells, table)
+        steps_up = table.incidents / _at_risk(np.exp(x @ beta)[:, None], spells, table)[:, 0]
+        return cls(
+            covariates=spells.statuses.covariates,
+            scale=scale,
+            beta=beta,
+            incident_h=table.hours,
+            hazard=np.cumsum(steps_up),
+            watched_h=np.array([spells.duration_h.max()]),
+        )
+
+    def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
+        x = self.scale.apply(statuses.values)
+        baseline = steps(self.hazard, self.incident_h, hours, 0.0)
+        risk = np.exp(np.clip(x @ self.beta, -LARGEST, LARGEST))
+        return np.outer(risk, keep_on(baseline, hours, self.watched_h[0]))
+
+
+def _beta(x: Floats, spells: Spells, table: LifeTable) -> Times:
+    """Where the penalised likelihood is largest; a step that overshoots is halved."""
+    beta = np.zeros(x.shape[1])
+    best, gradient, curvature = _likelihood(beta, x, spells, table)
+    for _ in range(ROUNDS):
+        step = np.linalg.solve(curvature, gradient)
+        if step @ gradient < 1e-9 * max(1.0, abs(best)):
+            break
+        while True:
+            attempt = _likelihood(beta + step, x, spells, table)
+            if attempt[0] >= best or np.abs(step).max() < 1e-12:
+                break
+            step /= 2
+        beta = beta + step
+        best, gradient, curvature = attempt
+    return beta
+
+
+def _likelihood(
+    beta: Times, x: Floats, spells: Spells, table: LifeTable
+) -> tuple[float, Times, Floats]:
+    """Its logarithm, gradient and negative second derivative."""
+    penalty = PENALTY * table.incidents.sum()
+    score = x @ beta
+    risk = np.exp(np.clip(score, -LARGEST, LARGEST))
+    sums = _at_risk(np.column_stack([risk, risk[:, None] * x]), spells, table)
+    total, mean = sums[:, 0], sums[:, 1:] / sums[:, :1]
+    cumulated = np.concatenate(([0.0], np.cumsum(table.incidents / total)))
+    exposed = risk * cumulated[np.searchsorted(table.hours, spells.duration_h, side="right")]
+    observed = spells.observed
+    value = score[observed].sum() - table.incidents @ np.log(total) - penalty * beta @ beta / 2
+    gradient = x[observed].sum(axis=0) - table.incidents @ mean - penalty * beta
+    curvature = (x * exposed[:, None]).T @ x - (mean * table.incidents[:, None]).T @ mean
+    return float(value), gradient, curvature + penalty * np.eye(beta.size)
+
+
+def _at_risk(rows: Floats, spells: Spells, table: LifeTable) -> Floats:
+    """The rows of all who are at risk at each incident time, added up."""
+    order = np.argsort(-spells.duration_h, kind="stable")
+    return np.cumsum(rows[order], axis=0)[table.at_risk - 1]

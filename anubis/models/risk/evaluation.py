@@ -1,0 +1,126 @@
+"""Risk models against each other and against a constant, on spells they were not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.errors import RiskError
+from anubis.core.history.status import Spells, Times
+from anubis.models.risk import scores
+from anubis.models.risk.evidence import log_likelihood
+from anubis.models.risk.forecast import HOURS
+from anubis.models.risk.model import RiskModel, forecast, learnable
+from anubis.models.risk.models import MODELS
+from anubis.models.risk.splits import KINDS, DrawnSplit, SplitKind, split
+from anubis.models.risk.summary import Score
+
+SEEDS = (0, 1, 2, 3, 4)
+ENDS = 256  # columns for the concordance
+CALIBRATED_H = 720.0
+
+
+Tell = Callable[[str], None]  # of progress: training a network takes a while
+
+
+def nobody(sentence: str) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    scores: tuple[Score, ...] = ()
+    left_out: tuple[str, ...] = ()  # which model could not be scored where, and why
+
+    def __add__(self, added: Evaluation) -> Evaluation:
+        return Evaluation(
+            scores=self.scores + added.scores,
+            left_out=tuple(dict.fromkeys(self.left_out + added.left_out)),
+        )
+
+
+def evaluate(
+    spells: Spells,
+    models: Sequence[type[RiskModel]] = MODELS,
+    kinds: Sequence[DrawnSplit] = KINDS,
+    seeds: Sequence[int] = SEEDS,
+    tell: Tell = nobody,
+) -> Evaluation:
+    learnable(spells)
+    compared = (
+        _compared(train, test, models, kind, seed, tell)
+        for kind in kinds
+        for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True)
+    )
+    return sum(compared, start=Evaluation())
+
+
+def elsewhere(
+    train: Spells,
+    test: Spells,
+    models: Sequence[type[RiskModel]] = MODELS,
+    seeds: Sequence[int] = SEEDS,
+    tell: Tell = nobody,
+) -> Evaluation:
+    """Trained on all of one fleet, tested on all of another."""
+    compared = (_compared(train, test, models, "fleet", seed, tell) for seed in seeds)
+    return sum(compared, start=Evaluation())
+
+
+def _compared(
+    train: Spells,
+    test: Spells,
+    models: Sequence[type[RiskModel]],
+    kind: SplitKind,
+    seed: int,
+    tell: Tell,
+) -> Evaluation:
+    where = f"by {kind}, seed {seed}"
+    if reason := unaskable(test):
+        return Evaluation(left_out=(f"all models {where}: {reason}",))
+    scored: list[Score] = []
+    left_out: list[str] = []
+    for model in models:
+        tell(f"{model.name} {where}")
+        try:
+            scored.append(score(model.fit(train, seed), kind, seed, test))
+        except RiskError as error:
+            left_out.append(f"{model.name} {where}: {error}")
+    return Evaluation(scores=tuple(scored), left_out=tuple(left_out))
+
+
+def unaskable(test: Spells) -> str:
+    """Why no model can be scored on these spells; empty where each can."""
+    if not test.observed.any():
+        return f"none of the {len(test)} test spells ended in an incident"
+    if scores.watched_hours(HOURS, test.duration_h, test.observed).size < 2:
+        minutes = HOURS[1] * 60
+        return f"too few of the {len(test)} test spells were watched for {minutes:.0f} minutes"
+    return ""
+
+
+def score(model: RiskModel, kind: SplitKind, seed: int, test: Spells) -> Score:
+    duration_h, observed = test.duration_h, test.observed
+    hours = np.union1d(HOURS, _ends(duration_h[observed]))
+    foretold = forecast(model, test.statuses, hours)
+    column = np.searchsorted(hours, duration_h, side="right") - 1
+    grid = scores.watched_hours(HOURS, duration_h, observed)
+    alive = 1 - foretold.within(grid)
+    return Score(
+        model=model.name,
+        split=kind,
+        seed=seed,
+        spells=len(test),
+        incidents=int(observed.sum()),
+        accuracy=scores.accuracy(foretold.expected_h(), duration_h, observed),
+        concordance=scores.concordance(foretold.hazard, column, duration_h, observed),
+        brier=scores.integrated_brier(alive, grid, duration_h, observed),
+        log_likelihood=log_likelihood(foretold, test),
+        slope=scores.calibration_slope(foretold, duration_h, observed, CALIBRATED_H),
+        groups=scores.calibration_groups(foretold, duration_h, observed, CALIBRATED_H),
+    )
+
+
+def _ends(duration_h: Times) -> Times:
+    return np.quantile(duration_h, np.linspace(0, 1, min(ENDS, duration_h.size)))

@@ -1,0 +1,58 @@
+"""How likely a forecast made what then happened, as a sum over rows: evidence that adds up.
+
+The difference of two models' sums is the log of the odds by which what happened speaks for one of
+them. It needs no estimate of its own spread, so one node that is far more at risk than all others
+counts for what it shows, and does not hide the rest. A forecast that exaggerates loses by it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anubis.core.arrays import Flags, Ints
+from anubis.core.history.status import Spells, Statuses, Times
+from anubis.models.risk.forecast import Forecast
+
+EDGES_H: Times = np.array([0.0, 6.0, 24.0, 72.0, 168.0, 336.0, 720.0, 1440.0, 2400.0])
+SECOND_H = 1 / 3600
+DOUBT = 0.01  # of every forecast, spread evenly over the stretches: no single surprise decides
+
+
+def log_likelihood(foretold: Forecast, test: Spells) -> float:
+    """Of the stretch in which each row's incident came, or of how long the row went without one."""
+    watched_h, happened = spoken_for(test)
+    stretch = np.maximum(np.searchsorted(EDGES_H, watched_h, side="left") - 1, 0)
+    by_model = np.where(
+        happened,
+        _chance_of(stretch, foretold),
+        np.exp(-foretold.hazard_each(watched_h)),
+    )
+    even = np.where(happened, 1.0, EDGES_H.size - stretch) / EDGES_H.size
+    return float(np.log((1 - DOUBT) * by_model + DOUBT * even).sum())
+
+
+def _chance_of(stretch: Ints, foretold: Forecast) -> Times:
+    lasting = np.exp(-foretold.hazard_at(EDGES_H))
+    by_end = np.column_stack([lasting[:, 1:], np.zeros(len(lasting))])
+    chances: Times = (lasting - by_end)[np.arange(stretch.size), stretch]
+    return chances
+
+
+def spoken_for(test: Spells) -> tuple[Times, Flags]:
+    """For how long each row speaks, and whether its incident came in that time."""
+    reach_h = until_next_h(test.statuses)
+    # a node may be back in the very second of its incident
+    happened = test.observed & (test.duration_h <= reach_h + SECOND_H)
+    return np.minimum(test.duration_h, reach_h), happened
+
+
+def until_next_h(statuses: Statuses) -> Times:
+    """Each row speaks until the node's next one, so that every hour and incident counts once; the
+    last of a node until the last of all."""
+    _, node = np.unique(np.asarray(statuses.nodes), return_inverse=True)
+    order = np.lexsort((statuses.at, node))
+    end = np.full(order.size, statuses.at.max())
+    followed = node[order[1:]] == node[order[:-1]]
+    end[order[:-1][followed]] = statuses.at[order[1:][followed]]
+    hours: Times = (end - statuses.at) / 3600
+    return hours

@@ -1,0 +1,182 @@
+"""Risk models as files: arrays and one JSON document in an .npz, with nothing to execute."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from anubis import __version__
+from anubis.core.errors import RiskError
+from anubis.core.history.status import Spells, Statuses
+from anubis.models.risk.model import RiskModel, forecast
+from anubis.models.risk.models import model_named
+from anubis.models.risk.summary import Score
+from anubis.text.files import json_value, read_bytes, write_whole
+from anubis.text.reading import read
+
+SCHEMA = "anubis.risk/2"  # 1: without total up time and the time since each category
+HEAD = "head"
+LIBRARIES = ("numpy", "torch", "pycox", "torchtuples")  # what a trained network depends on
+AGAIN = "train it again"
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelProvenance:
+    """The data and the program a model was trained with, and how good it was on other data."""
+
+    data: str  # digest of the spells
+    spells: int
+    incidents: int
+    seed: int
+    versions: Mapping[str, str]
+    choice: str = ""  # why this model
+    scores: tuple[Score, ...] = ()
+    trained_at: float | None = None  # up to when the data goes; None: written before it was kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Head:
+    schema: str
+    model: str
+    covariates: tuple[str, ...]
+    provenance: ModelProvenance
+
+
+def provenance(
+    spells: Spells, seed: int, choice: str = "", scores: tuple[Score, ...] = ()
+) -> ModelProvenance:
+    from importlib.metadata import version  # loads an email parser, and is wanted in training only
+
+    return ModelProvenance(
+        data=digest(spells),
+        spells=len(spells),
+        incidents=int(np.count_nonzero(spells.observed)),
+        seed=seed,
+        versions={"anubis": __version__, **{name: version(name) for name in LIBRARIES}},
+        choice=choice,
+        scores=tuple(dataclasses.replace(score, groups=()) for score in scores),
+    )
+
+
+def digest(spells: Spells) -> str:
+    """Of everything a model can learn from; the order of the rows is part of it."""
+    statuses = spells.statuses
+    names = json.dumps([statuses.covariates, statuses.nodes]).encode()
+    checksum = hashlib.sha256(names)
+    for column in (statuses.at, statuses.values, spells.duration_h, spells.observed):
+        checksum.update(np.ascontiguousarray(column).tobytes())
+    return checksum.hexdigest()
+
+
+def save(model: RiskModel, origin: ModelProvenance, path: Path) -> None:
+    """Writes the whole file or nothing."""
+    head = {
+        "schema": SCHEMA,
+        "model": model.name,
+        "covariates": list(model.covariates),
+        "provenance": dataclasses.asdict(origin),
+    }
+    text = json.dumps(head, sort_keys=True).encode()
+    arrays: dict[str, Any] = {HEAD: np.frombuffer(text, dtype=np.uint8), **_arrays(model)}
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    write_whole(path, packed.getvalue(), RiskError, "the risk model")
+
+
+def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
+    """A model that works; any other file is refused."""
+    where = f'risk model "{path}"'
+    if not path.exists():
+        raise RiskError(f"there is no {where}; anubis risk train makes one")
+    try:
+        arrays = _arrays_in(path, where)
+        document = json_value(arrays.pop(HEAD).tobytes().decode())
+    except (BadZipFile, ValueError, KeyError, EOFError, NotImplementedError, MemoryError):
+        raise RiskError(f"{where}: not a complete model file; {AGAIN}, or fetch it again") from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise RiskError(
+            f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; {AGAIN}:'
+            " anubis risk train"
+        )
+    head = read(document, _Head, where, RiskError)
+    try:
+        kind = model_named(head.model)
+    except RiskError as error:
+        raise RiskError(f"{where}: {error}") from None
+    try:
+        model: RiskModel = _built(kind, arrays, "", covariates=head.covariates)
+        forecast(model, _nothing(head.covariates))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise RiskError(f"{where}: its arrays do not fit each other ({error}); {AGAIN}") from None
+    return model, head.provenance
+
+
+def _arrays_in(path: Path, where: str) -> dict[str, Array]:
+    """Members are stored as they are, so that no file takes more memory than its own size."""
+    data = read_bytes(path, RiskError, f"the {where}")
+    with ZipFile(io.BytesIO(data)) as archive:
+        packed = sum(member.compress_type != ZIP_STORED for member in archive.infolist())
+        if packed or sum(member.file_size for member in archive.infolist()) > len(data):
+            raise ValueError("its members are packed")
+        return {
+            name.removesuffix(".npy"): _array(archive.read(name)) for name in archive.namelist()
+        }
+
+
+def _array(data: bytes) -> Array:
+    """What its head promises must be there: memory is taken before it is read."""
+    stream = io.BytesIO(data)
+    version = np.lib.format.read_magic(stream)
+    if version != (1, 0):
+        raise ValueError("expected version 1.0 of its arrays")
+    shape, _, kind = np.lib.format.read_array_header_1_0(stream)
+    if math.prod(shape) * kind.itemsize != len(data) - stream.tell():
+        raise ValueError("an array is shorter or longer than its head says")
+    array: Array = np.load(io.BytesIO(data), allow_pickle=False)
+    return array
+
+
+def _nothing(covariates: tuple[str, ...]) -> Statuses:
+    """One node without a history: a model that answers for it is complete."""
+    values = np.zeros((1, len(covariates)))
+    return Statuses(covariates=covariates, nodes=("",), at=np.zeros(1), values=values)
+
+
+def _arrays(record: Any, prefix: str = "") -> dict[str, Array]:
+    """The arrays in a record and in the records within, by their place: `network.first`."""
+    arrays: dict[str, Array] = {}
+    for field in dataclasses.fields(record):
+        value, place = getattr(record, field.name), f"{prefix}{field.name}"
+        if isinstance(value, np.ndarray):
+            arrays[place] = value
+        elif dataclasses.is_dataclass(value):
+            arrays |= _arrays(value, f"{place}.")
+    return arrays
+
+
+def _built(kind: Any, arrays: Mapping[str, Array], prefix: str, **fields: object) -> Any:
+    """The other way round."""
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if field.name in fields:
+            continue
+        inner, place = hints[field.name], f"{prefix}{field.name}"
+        fields[field.name] = (
+            _built(inner, arrays, f"{place}.") if dataclasses.is_dataclass(inner) else arrays[place]
+        )
+    return kind(**fields)

@@ -1,0 +1,85 @@
+"""What a cumulative hazard says: how likely an incident is within some hours, when to expect it.
+
+H(t) is the cumulative hazard of a node that is alive now, t in hours from now. It is known on a
+grid of hours; between them the hazard is constant, beyond the last it keeps its mean rate.
+
+    P(incident within t) = 1 - exp(-H(t))
+    expected time        = integral of exp(-H(t)) dt
+    median time          : H(t) = log 2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.arrays import Floats, Ints
+from anubis.core.history.status import Times
+
+HORIZON_H = 2400.0  # the paper caps all times here
+HOURS: Times = np.concatenate(([0.0], np.geomspace(0.25, HORIZON_H, 127)))
+HOURS.flags.writeable = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """A row for each node; times are infinite where no hazard was ever seen."""
+
+    hours: Times
+    hazard: Floats
+
+    def __post_init__(self) -> None:
+        if self.hours[0] != 0 or np.any(np.diff(self.hours) <= 0):
+            raise ValueError("the hours of a forecast ascend from 0")
+        if not np.all(np.isfinite(self.hazard)) or np.any(self.hazard[:, 0] != 0):
+            raise ValueError("a cumulative hazard is finite and starts at 0")
+        if np.any(np.diff(self.hazard, axis=1) < 0):
+            raise ValueError("a cumulative hazard never falls")
+
+    def hazard_at(self, hours: Times) -> Floats:
+        """H at other hours than the grid's."""
+        return self._between(slice(None), hours)
+
+    def hazard_each(self, hours: Times) -> Times:
+        """H of each node at an hour of its own."""
+        return self._between(np.arange(hours.size), hours)
+
+    def _between(self, nodes: slice | Ints, hours: Times) -> Floats:
+        """H of these nodes, linear between the hours of the grid."""
+        capped = np.minimum(hours, self.hours[-1])
+        left = np.maximum(np.searchsorted(self.hours, capped, side="left") - 1, 0)
+        share = (capped - self.hours[left]) / (self.hours[left + 1] - self.hours[left])
+        hazard = self.hazard[nodes, left] * (1 - share) + self.hazard[nodes, left + 1] * share
+        return keep_on(hazard, hours, self.hours[-1])
+
+    def within(self, hours: Times) -> Floats:
+        """How likely an incident is within each of the hours."""
+        return -np.expm1(-self.hazard_at(hours))
+
+    def expected_h(self) -> Times:
+        """The area below exp(-H): of each stretch, then of the tail beyond the grid."""
+        alive = np.exp(-self.hazard)
+        rise = np.diff(self.hazard, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean_alive = np.where(rise > 1e-9, -np.diff(alive, axis=1) / rise, alive[:, :-1])
+            tail = alive[:, -1] * self.hours[-1] / self.hazard[:, -1]
+        return mean_alive @ np.diff(self.hours) + tail  # type: ignore[no-any-return]
+
+    def median_h(self) -> Times:
+        return np.array([self._median(row) for row in self.hazard])
+
+    def _median(self, hazard: Times) -> float:
+        half = np.log(2)
+        if hazard[-1] == 0:
+            return float("inf")
+        if hazard[-1] < half:
+            return float(half * self.hours[-1] / hazard[-1])
+        right = int(np.searchsorted(hazard, half))
+        share = (half - hazard[right - 1]) / (hazard[right] - hazard[right - 1])
+        return float(self.hours[right - 1] + share * (self.hours[right] - self.hours[right - 1]))
+
+
+def keep_on(hazard: Floats, hours: Times, end: float) -> Floats:
+    """A hazard known up to `end`, continued at its mean rate beyond."""
+    return hazard * np.maximum(1.0, hours / end)

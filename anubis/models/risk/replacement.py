@@ -1,0 +1,74 @@
+"""Whether a model that is trained again takes the place of the one in use.
+
+The time since the one in use was trained is halved. A new model learns from all that was known at
+the middle, and both are asked about the later half, which neither has seen. The new one is better
+if its chances are (Brier score), and what happened is by it at least 20 times as likely: luck
+seldom reaches that. A model that is better is then trained on everything, by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from anubis.core.history.status import Spells
+from anubis.models.risk.choice import ODDS
+from anubis.models.risk.evaluation import score, unaskable
+from anubis.models.risk.model import RiskModel
+from anubis.models.risk.splits import at_time
+from anubis.models.risk.summary import Score
+
+View = Callable[[tuple[str, ...] | None], Spells]  # the same spells, by some covariates; by all
+Learn = Callable[[Spells], RiskModel]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Succession:
+    """What became of the comparison."""
+
+    because: str  # why the one in use stays; empty: it does not
+    spells: int = 0  # that both were asked about
+    incidents: int = 0
+    fresh: Score | None = None
+    used: Score | None = None
+
+    def __str__(self) -> str:
+        if self.fresh is None or self.used is None:
+            return self.because
+        briers = f"Brier score {self.fresh.brier:.4f} against {self.used.brier:.4f}"
+        compared = f"{briers} on {self.spells:,} later spells with {self.incidents:,} incidents"
+        return f"{self.because} ({compared})" if self.because else compared
+
+
+def judge_successor(
+    view: View, used: RiskModel, trained_at: float, now: float, learn: Learn
+) -> Succession:
+    """`view`: of the spells that are known now."""
+    middle = (trained_at + now) / 2
+    past, _ = at_time(view(None), middle)
+    _, later = at_time(view(used.covariates), middle)
+    if why := unaskable(later):
+        return Succession(because=f"too little happened since the model in use was trained: {why}")
+    fresh = learn(past)
+    _, same = at_time(view(fresh.covariates), middle)
+    scores = score(fresh, "time", 0, same), score(used, "time", 0, later)
+    return Succession(
+        because=_shortcoming(*scores),
+        spells=len(later),
+        incidents=int(np.count_nonzero(later.observed)),
+        fresh=scores[0],
+        used=scores[1],
+    )
+
+
+def _shortcoming(fresh: Score, used: Score) -> str:
+    """Why the model in use stays; empty where the new one is better."""
+    if fresh.brier >= used.brier:
+        return "trained again, its chances are no better"
+    gained = fresh.log_likelihood - used.log_likelihood
+    if gained < np.log(ODDS):
+        odds = f"{np.exp(gained):.1f} to 1 for it" if gained > 0 else "against it"
+        return f"trained again, it may owe its gain to chance (odds {odds}, {ODDS:.0f} to 1 needed)"
+    return ""

@@ -1,0 +1,95 @@
+"""Spells to train on and spells to test on: at random, by node, or by time.
+
+Rows drawn at random leave the same node on both sides, which flatters a model that remembers
+nodes; the other two are what a model must do in production: other nodes, and later times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from anubis.core.arrays import Flags
+from anubis.core.errors import RiskError
+from anubis.core.history.status import Spells
+
+DrawnSplit = Literal["random", "node", "time"]
+SplitKind = DrawnSplit | Literal["fleet"]  # trained on some nodes, tested on others, both named
+DECIDING: tuple[DrawnSplit, ...] = ("node", "time")
+KINDS: tuple[DrawnSplit, ...] = (*DECIDING, "random")
+TESTED = 0.2  # of the rows, or of the nodes: then each is tested once in five
+EARLIEST = 0.5  # of the statuses come before anything is tested by time
+
+
+def split(
+    spells: Spells, kind: DrawnSplit, seeds: Sequence[int]
+) -> Iterator[tuple[Spells, Spells]]:
+    """What to train on and what to test on, for each seed.
+
+    Of the nodes each is tested once, and of the statuses by time each of the later half, so that
+    no lucky draw decides.
+    """
+    nodes = np.asarray(spells.statuses.nodes)
+    names = np.random.default_rng(seeds[0]).permutation(np.unique(nodes))
+    folds = max(len(seeds), round(1 / TESTED))
+    edges = np.quantile(spells.statuses.at, np.linspace(EARLIEST, 1, len(seeds) + 1))
+    edges[-1] = np.inf
+    for position, seed in enumerate(seeds):
+        if kind == "time":
+            begin, end = edges[position : position + 2].tolist()
+            past, following = at_time(spells, begin)
+            yield past, take(following, following.statuses.at < end)
+        elif kind == "node":
+            yield apart(spells, np.isin(nodes, names[position::folds]))
+        else:
+            drawn = np.random.default_rng(seed).permutation(len(spells))
+            yield apart(spells, drawn < TESTED * len(spells))
+
+
+def apart(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:
+    return take(spells, ~tested), take(spells, tested)
+
+
+def named(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
+    """All other nodes to train on, and these to test on."""
+    tested = np.isin(np.asarray(spells.statuses.nodes), nodes)
+    if missing := sorted(set(nodes) - set(spells.statuses.nodes)):
+        raise RiskError(
+            f"no history of {len(missing)} of the nodes to test on: {', '.join(missing[:8])}"
+        )
+    if tested.all():
+        raise RiskError("all nodes are to be tested: name fewer, none is left to train on")
+    return apart(spells, tested)
+
+
+def at_time(spells: Spells, now: float) -> tuple[Spells, Spells]:
+    """What was known at an instant, and the statuses since: an incident to come is not known."""
+    before = spells.statuses.at < now
+    past = take(spells, before)
+    watched_h = (now - past.statuses.at) / 3600
+    return (
+        replace(
+            past,
+            duration_h=np.minimum(past.duration_h, watched_h),
+            observed=past.observed & (past.duration_h <= watched_h),
+        ),
+        take(spells, ~before),
+    )
+
+
+def take(spells: Spells, rows: Flags) -> Spells:
+    chosen = np.flatnonzero(rows)
+    statuses = spells.statuses
+    return Spells(
+        statuses=replace(
+            statuses,
+            nodes=tuple(statuses.nodes[i] for i in chosen),
+            at=statuses.at[chosen],
+            values=statuses.values[chosen],
+        ),
+        duration_h=spells.duration_h[chosen],
+        observed=spells.observed[chosen],
+    )

@@ -1,0 +1,45 @@
+"""What an evaluation says of a model, as it is kept in the model's file.
+
+Reading it back needs nothing that computes it: a gate waits for every import.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anubis.models.risk.splits import SplitKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """1 - |p - t| / max(p, t), in whole hours up to the horizon; no further incident is t = H."""
+
+    relative: float
+    over_horizon: float  # 1 - |p - t| / H
+    on_observed: float | None  # relative, on the spells that ended in an incident
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskGroup:
+    """Spells of about the same risk: what was predicted, and the share that had an incident."""
+
+    spells: int
+    predicted: float
+    found: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One model, trained on one part of a split and tested on the other."""
+
+    model: str
+    split: SplitKind
+    seed: int
+    spells: int
+    incidents: int
+    accuracy: Accuracy
+    concordance: float | None
+    brier: float
+    slope: float | None
+    groups: tuple[RiskGroup, ...]
+    log_likelihood: float = 0.0  # of what happened; 0 in files from before it was kept

@@ -1,0 +1,35 @@
+"""A trained model as the Selector uses it: how likely an incident is within some hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from anubis.core.history.status import Statuses, Times
+from anubis.models.risk import files
+from anubis.models.risk.files import ModelProvenance
+from anubis.models.risk.model import RiskModel, forecast
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    model: RiskModel
+    origin: ModelProvenance
+    assumed: str  # what a decision must say about it; empty where it looks at each node
+
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        return self.model.covariates
+
+    def within(self, statuses: Statuses, hours: float) -> Times:
+        ahead = forecast(self.model, statuses, np.array([0.0, hours]))  # no further than is asked
+        chances: Times = -np.expm1(-ahead.hazard[:, 1])
+        return chances
+
+
+def load(path: Path) -> Trained:
+    model, origin = files.load(path)
+    alike = f"{model.name}, the trained risk model, gives all nodes the same risk: {origin.choice}"
+    return Trained(model=model, origin=origin, assumed="" if model.looks else alike)

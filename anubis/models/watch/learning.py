@@ -1,0 +1,186 @@
+"""A watch model from jobs: what each metric looks like, how unlike nodes come to be, what to ask
+first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from anubis import __version__
+from anubis.core.arrays import Flags, Floats32
+from anubis.core.errors import WatchError
+from anubis.core.watch.calibration import calibrate
+from anubis.core.watch.denoiser import Denoiser
+from anubis.core.watch.detector import CONCATENATED
+from anubis.core.watch.model import Fit, Thresholds, WatchModel, WatchOrigin
+from anubis.core.watch.ranking import grow, oddness, rank
+from anubis.core.watch.scaling import span_of
+from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.watch_settings import WatchSettings
+
+LIBRARIES = ("numpy", "torch")  # what the weights depend on
+OF_A_JOB = 1000  # windows, so that no job says more than the others
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultyJob:
+    """A job with a faulty node, from when to when."""
+
+    telemetry: Telemetry
+    since: float
+    until: float
+
+
+class Lessons(Protocol):
+    """What is learned from: jobs, with only the metrics that are asked for."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def is_synthetic(self) -> bool: ...
+    @property
+    def jobs(self) -> int: ...
+    def healthy(self, metrics: Sequence[str]) -> Iterable[Telemetry]: ...
+    def faulty(self, metrics: Sequence[str]) -> Iterable[FaultyJob]: ...
+
+
+def learn(
+    lessons: Lessons,
+    metrics: Sequence[str],
+    order: Sequence[str],
+    settings: WatchSettings,
+    *,
+    seed: int = 0,
+    together: bool = False,
+    basis: WatchModel | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> WatchModel:
+    """`together`: one denoiser for all metrics. `order`: which are asked, in the order that jobs
+    with faults teach; as given where there are none. `basis`: whose thresholds serve for numbers
+    of nodes that the jobs do not have."""
+    denoisers, fits = _denoisers(lessons, metrics, seed, together, tell)
+    thresholds: dict[str, Thresholds] = {}
+    for metric in metrics:
+        limits = calibrate(lessons.healthy([metric]), [metric], [denoisers[metric]], settings, seed)
+        thresholds[metric] = completed(
+            limits, metric, basis.thresholds.get(metric) if basis else None
+        )
+    judged = [metric for metric in order if metric in denoisers]
+    all_as_one = calibrate(
+        lessons.healthy(judged), judged, [denoisers[metric] for metric in judged], settings, seed
+    )
+    if all_as_one:
+        thresholds[CONCATENATED] = all_as_one
+    ranked, why = _ranked(lessons, judged, settings)
+    return WatchModel(
+        denoisers=denoisers,
+        thresholds=thresholds,
+        order=ranked,
+        origin=WatchOrigin(
+            source=lessons.source,
+            is_synthetic=lessons.is_synthetic,
+            jobs=lessons.jobs,
+            seed=seed,
+            versions=_versions(),
+            fits={metric: _rounded(fit) for metric, fit in fits.items()},
+            order=why,
+        ),
+    )
+
+
+def _denoisers(
+    lessons: Lessons, metrics: Sequence[str], seed: int, together: bool, tell: Callable[[str], None]
+) -> tuple[dict[str, Denoiser], dict[str, Fit]]:
+    from anubis.models.watch.training import train  # torch
+
+    if together:
+        share = np.concatenate(
+            [
+                windows_of(lessons.healthy([metric]), metric, seed)[:: len(metrics)]
+                for metric in metrics
+            ]
+        )
+        denoiser, fit = train(share, seed, metric="all metrics as one")
+        return dict.fromkeys(metrics, denoiser), dict.fromkeys(metrics, fit)
+    denoisers, fits = {}, {}
+    for metric in metrics:
+        windows = windows_of(lessons.healthy([metric]), metric, seed)
+        denoisers[metric], fits[metric] = train(windows, seed, metric=metric)
+        tell(f"{metric}: {describe(fits[metric])}")
+    return denoisers, fits
+
+
+def _rounded(fit: Fit) -> Fit:
+    return Fit(
+        windows=fit.windows, error=float(f"{fit.error:.3g}"), variance=float(f"{fit.variance:.3g}")
+    )
+
+
+def describe(fit: Fit) -> str:
+    return (
+        f"{fit.windows:,} windows; on others a mean square error of {fit.error:.1e}, where values"
+        f" vary by {fit.variance:.1e}"
+    )
+
+
+def windows_of(jobs: Iterable[Telemetry], metric: str, seed: int, window: int = 8) -> Floats32:
+    """Complete ones, scaled as they are when they are looked at, as many of each job."""
+    random = np.random.default_rng(seed)
+    parts = [np.zeros((0, window), dtype=np.float32)]
+    for job in jobs:
+        values = job.of(metric)
+        facts = next(facts for facts in job.metrics if facts.name == metric)
+        if job.points < window or not len(values):
+            continue
+        rows = random.integers(len(values), size=OF_A_JOB)
+        starts = random.integers(job.points - window + 1, size=OF_A_JOB)
+        windows = values[rows[:, None], starts[:, None] + np.arange(window)]
+        complete = np.isfinite(windows).all(axis=1)
+        parts.append(span_of(facts, values).scale(windows[complete]))
+    return np.concatenate(parts)
+
+
+def completed(learned: Thresholds | None, metric: str, basis: Thresholds | None) -> Thresholds:
+    """With what another model knows of larger and smaller jobs."""
+    pairs: dict[int, float] = {}
+    for kept in (basis, learned):
+        pairs |= dict(zip(kept.nodes, kept.scores, strict=True)) if kept else {}
+    if not pairs:
+        raise WatchError(
+            f"{metric}: no threshold can be learned from jobs of so few nodes or minutes, expected"
+            " 75 minutes of four nodes or more, sampled each second"
+        )
+    nodes = sorted(pairs)
+    return Thresholds(nodes=tuple(nodes), scores=tuple(pairs[count] for count in nodes))
+
+
+def _ranked(
+    lessons: Lessons, metrics: Sequence[str], settings: WatchSettings
+) -> tuple[tuple[str, ...], str]:
+    features, faulty = [], []
+    for job in lessons.faulty(metrics):
+        features.append(oddness(job.telemetry, settings.window))
+        faulty.append(_faulty(job, len(features[-1]), settings.window))
+    if not features:
+        return tuple(metrics), "as it was given"
+    labels = np.concatenate(faulty)
+    ranked = rank(grow(np.concatenate(features), labels), metrics)
+    rest = tuple(metric for metric in metrics if metric not in ranked)
+    return (*ranked, *rest), (
+        f"a decision tree on {len(labels):,} windows of {len(faulty):,} jobs with faults"
+    )
+
+
+def _faulty(job: FaultyJob, windows: int, window: int) -> Flags:
+    """Which windows show nothing but the fault, or none of it. Few of them are at its edges."""
+    starts = job.telemetry.start + job.telemetry.step_s * window * np.arange(windows)
+    return np.asarray((starts >= job.since) & (starts <= job.until))
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version  # loads an email parser, and is wanted in training only
+
+    return {"anubis": __version__, **{name: version(name) for name in LIBRARIES}}

@@ -1,0 +1,204 @@
+"""Leaves nodes alone where somebody works: under their orchestrator, which is asked before anything
+is started, or by the jobs that were told where there is none. What Ray and NVML know of others is
+seen on the way to the nodes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from anubis.config import configs
+from anubis.core.errors import OrchestratorError
+from anubis.core.history.maintenance import Windows, open_windows
+from anubis.core.history.status import Job, jobs_on_nodes
+from anubis.core.keep.events import FleetSeen, SeenJob
+from anubis.core.records import Node
+from anubis.core.text import one_line
+from anubis.operations.caller import Caller
+from anubis.operations.campaign_files import Brief, CampaignRequest
+from anubis.operations.maintenance import windows_seen
+from anubis.operations.owners import orchestrator_of, owner_name
+from anubis.report.maintenance import sentence
+from anubis.text import hostlist
+from anubis.text.hostlist import shortened
+from anubis.text.wording import counted, moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class OthersWork:
+    """What an orchestrator shows of nodes, and where there is none, what was told; jobs of our own
+    are nobody else's."""
+
+    seen: FleetSeen | None = None  # None: nobody but Anubis has these nodes
+    own_job: str = ""
+    owner: str = ""  # who shows them: slurm
+    told_jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)  # by node
+    maintained: Mapping[str, str] = field(default_factory=dict)  # by node: until when, and why
+
+    def on(self, node: str) -> str:
+        """Why a node is to be left alone; empty: nobody works there."""
+        maintenance = self.maintained.get(node) or self.maintained.get(node.partition(".")[0], "")
+        if self.seen is None:
+            foreign_jobs = (job for job in self.told_jobs.get(node, ()) if job.id != self.own_job)
+            why = next(map(_job_told, foreign_jobs), "")
+            return f"it is {maintenance}" if maintenance else why
+        shown = self.seen.nodes.get(node) or self.seen.nodes.get(node.partition(".")[0])
+        if shown is None:
+            return "its orchestrator does not show it, so nobody knows whether somebody works there"
+        foreign = [job for job in shown.jobs if job != self.own_job]
+        if foreign:
+            return _job(foreign[0], self.seen.jobs)
+        is_ours = self.own_job in shown.jobs
+        return f"it is {maintenance}" if maintenance and not is_ours else ""
+
+    def away(self, node: str) -> str:
+        """Why a node that nobody named is not taken, though nobody works there; empty: it is."""
+        shown = self.seen.nodes.get(node) if self.seen else None
+        if shown is None:
+            return ""
+        if node in self.maintained and self.own_job not in shown.jobs:
+            return f"it is {self.maintained[node]}"
+        if not shown.is_up:
+            return f"{self.owner} shows it as {shown.state}" + (
+                f" ({shown.meaning})" if shown.meaning not in ("", shown.state) else ""
+            )
+        if shown.cordon and not shown.by_anubis:
+            return f"somebody keeps it from jobs: {one_line(shown.cordon)}"
+        return "" if shown.is_free else f"it is {shown.meaning}"
+
+    def among(self, nodes: Iterable[str]) -> dict[str, str]:
+        return {node: why for node in nodes if (why := self.on(node))}
+
+
+def others_work(
+    cluster: configs.Cluster | None,
+    windows: Windows,
+    at: float,
+    jobs: Iterable[Job] = (),
+    own_job: str = "",
+) -> OthersWork:
+    """`windows`: of maintenance; `jobs`: whose end nobody told, both as the history knows them.
+    `own_job`: for which the nodes are; empty: the one of Slurm in which this runs."""
+    own_job = own_job or os.environ.get("SLURM_JOB_ID", "")
+    of_history = {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
+    orchestrator = orchestrator_of(cluster) if cluster else None
+    if orchestrator is None or cluster is None:
+        told_jobs = jobs_on_nodes(jobs, at)
+        return OthersWork(maintained=of_history, told_jobs=told_jobs, own_job=own_job)
+    try:
+        seen = orchestrator.observe()
+    except OrchestratorError as error:
+        raise OrchestratorError(
+            f"nothing was started, for nobody knows whose work is on the nodes: {error}"
+        ) from None
+    shown = open_windows(windows_seen(seen), at)
+    return OthersWork(
+        seen=seen,
+        own_job=own_job,
+        owner=owner_name(cluster),
+        maintained=of_history | {node: sentence(window, at) for node, window in shown.items()},
+    )
+
+
+def spared(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
+    """The same request without nodes where others work. One that was named is not left out
+    silently: then nothing is started."""
+    request, cluster = brief.request, brief.setting.cluster
+    if request.nodes is None:
+        of_file = cluster.nodes if isinstance(cluster, configs.RayCluster) else ""
+        if not of_file and is_brought_up(cluster) and work.seen:
+            return _with(brief, nodes=without(shown_nodes(work, caller), work, caller))
+        listed = hostlist.expand(of_file) if of_file else []
+        free = without(listed, work, caller)
+        return brief if len(free) == len(listed) else _with(brief, nodes=free)
+    partners = [node for node in request.nodes if node in request.partners]
+    refuse_named(work, [node for node in request.nodes if node not in request.partners])
+    lost = set(partners).difference(without(partners, work, caller))
+    if not lost:
+        return brief
+    return _with(
+        brief,
+        nodes=[node for node in request.nodes if node not in lost],
+        partners=[node for node in request.partners if node not in lost],
+    )
+
+
+def is_brought_up(cluster: configs.Cluster) -> bool:
+    """Whether Ray is brought up on the nodes that are named, so that somebody has to name them."""
+    return isinstance(cluster, configs.RayCluster) and cluster.way is not None
+
+
+def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
+    """All that their orchestrator has, where nobody named any; of those that are not to be reached
+    or used the caller hears why."""
+    names = list(work.seen.nodes) if work.seen else []
+    away = {name: why for name in names if (why := work.away(name))}
+    for why, left_out in _by_reason(away).items():
+        caller.remark(f"{shortened(left_out)} left out: {why}")
+    chosen = [name for name in names if name not in away]
+    if not chosen:
+        raise OrchestratorError(
+            f"{work.owner} shows {counted(len(names), 'node')}, and none that can be tested: name"
+            " the nodes, or write `nodes:` into the cluster's file"
+        )
+    caller.remark(f"{counted(len(chosen), 'node')}, as {work.owner} shows them")
+    return chosen
+
+
+def spared_nodes(
+    brief: Brief, nodes: Sequence[Node], work: OthersWork, caller: Caller
+) -> Sequence[Node]:
+    """Of those that the way to the nodes has, where none were named."""
+    if brief.request.nodes is not None:
+        return nodes
+    free = frozenset(without([node.name for node in nodes], work, caller))
+    return [node for node in nodes if node.name in free]
+
+
+def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
+    for why, busy in _by_reason(work.among(nodes)).items():
+        raise OrchestratorError(
+            f'node "{shortened(busy)}" is left alone: {why}; wait until that ends, or name other'
+            " nodes"
+        )
+
+
+def without(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]:
+    """Those where nobody else works; of the others the caller hears why."""
+    busy = work.among(nodes)
+    for why, left_out in _by_reason(busy).items():
+        caller.remark(f"{shortened(left_out)} left out: {why}")
+    free = [node for node in nodes if node not in busy]
+    if busy and not free:
+        raise OrchestratorError("every one of these nodes is left alone: wait until that ends")
+    return free
+
+
+def _with(brief: Brief, **changes: object) -> Brief:
+    request: CampaignRequest = replace(brief.request, **changes)  # type: ignore[arg-type] # its own
+    return replace(brief, request=request)
+
+
+def _by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
+    nodes = defaultdict[str, list[str]](list)
+    for node, reason in why.items():
+        nodes[reason].append(node)
+    return nodes
+
+
+def _job_told(job: Job) -> str:
+    return (
+        f"job {job.id} runs there since {moment(job.start)}, as it was told (if it is over:"
+        f" anubis tell job-ended --job {shlex.quote(job.id)})"
+    )
+
+
+def _job(id: str, jobs: Mapping[str, SeenJob]) -> str:
+    job = jobs.get(id)
+    if job is None or not job.owner:
+        return "its orchestrator does not show whose job is there"
+    since = f" since {moment(job.started_at)}" if job.started_at else ""
+    return f"job {id} of {job.owner} runs there{since}"

@@ -1,0 +1,482 @@
+"""The files that a request for a campaign names: read, and refused, before anything is started.
+
+From a request to what a campaign is made of. Nothing runs here, and no node is asked anything.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from anubis.config import catalog, configs, criteria_files
+from anubis.core.campaign import planning
+from anubis.core.errors import (
+    ConfigError,
+    NothingLearnedError,
+    TopologyError,
+    UsageError,
+    did_you_mean,
+)
+from anubis.core.fabric import Fabric, Part, Placement, one_switch, place
+from anubis.core.judge.units import without_distance
+from anubis.core.network import wiring
+from anubis.core.records import (
+    PARTS,
+    Arrangement,
+    CampaignKind,
+    Counters,
+    CriteriaSet,
+    Judgement,
+    Node,
+    PartVerdict,
+    Plan,
+    Policy,
+    Suite,
+)
+from anubis.operations.caller import Caller
+from anubis.operations.topology import count_errors, routes_known, survey
+from anubis.readers.topology.draft import Survey
+from anubis.text import places
+from anubis.text.hostlist import shortened
+from anubis.text.reading import read
+from anubis.text.wording import counted
+
+# remarks on a topology that are about cables and names, and how many of them are told
+OF_CABLES = frozenset(
+    {
+        "one-sided",
+        "contradiction",
+        "two-neighbours",
+        "same-description",
+        "same-device",
+        "same-name",
+        "twice",
+        "node-twice",
+    }
+)
+TOLD = 4
+MET_AT_LEAST = 2  # nodes, before anything crosses the network
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignRequest:
+    """What is to be measured, where, and by what it is judged."""
+
+    kind: CampaignKind
+    name: str = ""  # of the campaign; empty: by its kind and the time
+    nodes: Sequence[str] | None = None  # None: all that the cluster has
+    cluster: str = "local"
+    suite: str | None = None  # None: the one that suits the network, else "quick"
+    policy: str = "default"
+    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
+    criteria: Path | None = None
+    # by benchmark of the suite, the nodes that it tests; None: all benchmarks test all nodes
+    tests: Mapping[str, Collection[str]] | None = None
+    partners: Sequence[str] = ()  # proven nodes among `nodes`, for those that are tested to meet
+    job: str = ""  # for which the nodes are, by its id: its own work on them is in nobody's way
+    # how the nodes are cabled
+    topology: str | None = None
+    hcas: Path | None = None
+    with_fabric: bool = True  # of an acceptance with a topology: whether it measures the fabric
+    # where the fabric is measured: what its ports count
+    counters: Sequence[Path] = ()
+    over_s: float | None = None
+    groups: Arrangement = "quick"  # of a scan: which pairs are to be measured
+
+    def __post_init__(self) -> None:
+        if not self.kind.can_resume:
+            raise UsageError("what another tool measured is imported, not carried out")
+        if self.groups != "quick" and not self.kind.names_parts:
+            raise UsageError(f"groups are for a scan, not for {self.kind}")
+        if (self.counters or self.over_s) and not self.crosses_fabric:
+            raise UsageError(
+                "counters and over_s are for a scan, and for others with a topology: this "
+                f"{self.kind} measures no fabric"
+            )
+        if (self.topology or self.hcas) and not self.kind.judges_fabric:
+            raise UsageError(
+                f"topology and hcas are for accept, scan and locate, not for {self.kind}"
+            )
+        if self.hcas and not self.topology and not self.crosses_fabric:
+            raise UsageError("hcas without a topology: give the topology as well")
+
+    @property
+    def crosses_fabric(self) -> bool:
+        asked_for = self.kind.judges_fabric and self.topology is not None and self.with_fabric
+        return self.kind.names_parts or asked_for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Where a campaign runs; kept with it, so that it can be resumed without repeating it."""
+
+    cluster: configs.Cluster
+    folders: tuple[str, ...]
+    by: str = ""  # who began it
+
+    @property
+    def parallel_nodes(self) -> int | None:
+        cluster = self.cluster
+        return None if isinstance(cluster, configs.LocalCluster) else cluster.parallel_nodes
+
+    def programs(self) -> catalog.Catalog:
+        return catalog.load(Path(folder) for folder in self.folders)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brief:
+    """A request, with everything that it names."""
+
+    request: CampaignRequest
+    setting: Setting
+    suite: Suite
+    policy: Policy
+    criteria: tuple[CriteriaSet, ...]
+    then: Suite | None = None  # for pairs across the fabric, after the suite
+    survey: Survey | None = None
+    counters: Counters = Counters()
+
+    @property
+    def benchmarks(self) -> set[str]:
+        further = self.then.benchmarks if self.then else ()
+        return {entry.benchmark for entry in (*self.suite.benchmarks, *further)}
+
+    def chosen(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those that were asked for."""
+        named = None if self.request.nodes is None else frozenset(self.request.nodes)
+        return [node for node in nodes if named is None or node.name in named]
+
+    def fabric(self, nodes: Sequence[Node]) -> Fabric | None:
+        """What pairs of these nodes cross, with the nodes under the names they have here."""
+        if not self.request.crosses_fabric:
+            return None
+        names = [node.name for node in nodes]
+        return _place(self.survey, names).fabric if self.survey else one_switch(names)
+
+    def miscabled(self, plan: Plan) -> tuple[PartVerdict, ...]:
+        """What is odd in how its nodes are cabled; a fabric itself says whom the topology lacks."""
+        if self.survey is None:
+            return ()
+        names = [node.name for node in plan.nodes]
+        placement = _place(self.survey, names)
+        unplaced = () if plan.fabric else placement.unplaced
+        odd = wiring.audit(placement.fabric)
+        return (*wiring.about_nodes(odd, frozenset(names)), *map(_not_placed, unplaced))
+
+    def simulated_fabric(self) -> Fabric | None:
+        """The network of a simulated fleet; real ones have their own."""
+        cluster = self.setting.cluster
+        if not isinstance(cluster, configs.SimulatedCluster) or not self.request.crosses_fabric:
+            return None
+        from anubis.lab.simulation.fleet import members
+
+        everybody = members(cluster.fleet)
+        return self.fabric(self.chosen(everybody) or everybody)  # strangers are refused later
+
+
+def read_request(request: CampaignRequest, caller: Caller) -> Brief:
+    folders = (places.shipped("benchmarks"), *request.benchmarks)
+    setting = Setting(
+        cluster=configs.cluster(request.cluster),
+        folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
+        by=caller.name(),
+    )
+    surveyed = _survey(request, caller) if request.crosses_fabric or request.topology else None
+    suite = _suite(request, surveyed)
+    beside = request.crosses_fabric and request.kind.is_signed
+    return Brief(
+        request=request,
+        setting=setting,
+        suite=suite,
+        policy=configs.policy(request.policy),
+        criteria=_criteria(request, suite.name),
+        then=_of_pairs(None, "covering", surveyed) if beside else None,
+        survey=surveyed,
+        counters=(
+            _counters(request, caller) if surveyed and request.crosses_fabric else Counters()
+        ),
+    )
+
+
+def read_setting(text: str) -> Setting:
+    return read(json.loads(text), Setting, "the campaign's setting", UsageError)
+
+
+def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
+    """For the requested nodes."""
+    chosen = brief.chosen(nodes)
+    fabric, then, reason = brief.fabric(chosen), brief.then, _why_no_fabric(brief, chosen)
+    if reason:
+        fabric = then = None
+    plan = planning.plan(
+        brief.suite, chosen, programs.specs, fabric, then=then, stop_early=brief.policy.stop_early
+    )
+    request = brief.request
+    if request.tests is not None:
+        plan = planning.narrow(plan, request.tests, request.partners)
+    plan = replace(
+        plan,
+        counters=brief.counters,
+        wiring=brief.miscabled(plan),
+        left_out=(*plan.left_out, *([reason] if reason else [])),
+    )
+    if request.kind.names_parts and fabric:
+        _refuse_no_pairs(plan, fabric)
+    if request.kind.narrows:
+        _refuse_no_groups(plan, brief.suite)
+    _refuse_unknown_limits(brief.policy, programs)
+    _refuse_unknown_alphas(brief.policy, programs)
+    _refuse_unknown_settings(brief.policy, programs)
+    _refuse_useless(brief.criteria, plan)
+    return plan
+
+
+# --- the network ---------------------------------------------------------------------------
+
+
+def _survey(request: CampaignRequest, caller: Caller) -> Survey | None:
+    """What the topology says; None where none was given, and the fabric does not answer."""
+    try:
+        surveyed = survey(request.topology, request.hcas)
+    except TopologyError as error:
+        if request.topology is not None:
+            raise
+        caller.remark(f"{error}; until then all nodes count as being on one switch")
+        return None
+    cabling = [finding for finding in surveyed.findings if finding.kind in OF_CABLES]
+    for finding in cabling[:TOLD]:
+        caller.remark(f"topology: {finding}")
+    if len(surveyed.findings) > len(cabling[:TOLD]):
+        caller.remark(
+            f"{len(surveyed.findings):,} remarks on the topology: anubis topology show lists them"
+        )
+    # wall clock: shown to a person, decides nothing
+    routes = routes_known(surveyed.fabric, time.time())
+    if routes and request.crosses_fabric:
+        caller.remark(f"routes: {routes}")
+    return surveyed
+
+
+def _place(surveyed: Survey, names: Sequence[str]) -> Placement:
+    placement = place(surveyed.fabric, names)
+    if not placement.nodes:
+        raise UsageError(
+            f"the topology knows none of {shortened(names)}: it has "
+            f"{shortened(surveyed.fabric.nodes) or 'no nodes'}"
+        )
+    return placement
+
+
+def _not_placed(node: str) -> PartVerdict:
+    return PartVerdict(
+        parts=(Part("node", node),),
+        subject=f"cables of {node}",
+        judgement=Judgement.UNKNOWN,
+        code="NOT-PLACED",
+        reason="this node is missing from the topology",
+    )
+
+
+def _counters(request: CampaignRequest, caller: Caller) -> Counters:
+    """What the ports of the fabric counted before the scan."""
+    counted, remarks = count_errors(request.topology, request.counters, request.over_s, caller)
+    for remark in remarks:
+        caller.remark(str(remark))
+    return counted
+
+
+def _why_no_fabric(brief: Brief, nodes: Sequence[Node]) -> str:
+    """Why an acceptance of several nodes says nothing of the network between them."""
+    request = brief.request
+    if not request.kind.is_signed or len(nodes) < MET_AT_LEAST:
+        return ""
+    unmeasured = "the fabric between the nodes is not measured"
+    if not request.crosses_fabric:
+        why = "--no-fabric was given" if request.topology else "--topology FILE adds it"
+        return f"{unmeasured}: {why}"
+    fabric = brief.fabric(nodes)
+    in_fabric = {node.name for node in nodes}.intersection(fabric.nodes if fabric else ())
+    if len(in_fabric) < MET_AT_LEAST:
+        return f"{unmeasured}: of these nodes the topology has {counted(len(in_fabric), 'node')}"
+    return ""
+
+
+def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
+    strangers = [e.workload for p in plan.phases for e in p.entries if e.scope == "node"]
+    if strangers:
+        raise UsageError(
+            f'suite "{plan.suite}" has {strangers[0].benchmark}, which measures single nodes: '
+            "a scan takes programs for pairs and groups"
+        )
+    if len(planning.placed(plan, fabric)) < MET_AT_LEAST:
+        raise UsageError("a scan needs at least two nodes of the topology")
+
+
+def _refuse_no_groups(plan: Plan, suite: Suite) -> None:
+    if not any(entry.groups == PARTS for entry in suite.benchmarks):
+        raise UsageError(
+            f'suite "{suite.name}" has no benchmark with "groups: parts": locate divides the nodes '
+            "until one of these fails no more; configs/suites/locate.yaml shows how"
+        )
+    if not plan.reproducing:
+        raise UsageError("locate needs at least two nodes: it tells some of a job from the others")
+
+
+# --- the suite -----------------------------------------------------------------------------
+
+
+def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
+    """The named suite; for a scan, with the requested arrangement of pairs."""
+    if request.kind.names_parts:
+        return _of_pairs(request.suite, request.groups, surveyed)
+    usual = "locate" if request.kind.narrows else "quick"
+    suite, chosen = configs.suite(request.suite or usual), request.tests
+    if chosen is None:
+        return suite
+    kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)
+    return replace(suite, benchmarks=kept)
+
+
+def _of_pairs(named: str | None, groups: Arrangement, surveyed: Survey | None) -> Suite:
+    """The named suite, or the one that suits the network, with its pairs arranged so."""
+    devices = [nic.device for nic in surveyed.fabric.nics] if surveyed else []
+    rdma = any(device.startswith(("mlx", "HCA")) for device in devices)
+    suite = configs.suite(named or ("scan-rdma" if rdma else "scan"))
+    entries = (
+        entry if entry.groups == "batches" else replace(entry, groups=groups)
+        for entry in suite.benchmarks
+    )
+    return replace(suite, benchmarks=tuple(entries))
+
+
+# --- criteria and limits -------------------------------------------------------------------
+
+
+def _criteria(request: CampaignRequest, suite: str) -> tuple[CriteriaSet, ...]:
+    """The criteria to judge by; none for a campaign that learns its own."""
+    if request.criteria:
+        return criteria_files.load(request.criteria.expanduser(), suite)
+    if not request.kind.needs_criteria:
+        return ()
+    in_use = criteria_in_use(suite)
+    if not in_use:
+        raise NothingLearnedError(_nothing_learned(f'suite "{suite}"', request.suite or suite))
+    return in_use
+
+
+def criteria_in_use(suite: str) -> tuple[CriteriaSet, ...]:
+    """Unless others are named: of each sku the first that are found here, in the working folder, or
+    among those that come with Anubis."""
+    of_sku: dict[str, CriteriaSet] = {}
+    for folder in (places.criteria(), Path("criteria"), places.shipped("criteria")):
+        if suite in criteria_files.suites(folder):
+            for criteria in criteria_files.load(folder, suite):
+                of_sku.setdefault(criteria.sku, criteria)
+    return tuple(of_sku.values())
+
+
+def _nothing_learned(subject: str, suite: str) -> str:
+    return (
+        f"no criteria for {subject} yet: learn them with anubis accept --suite {suite}, "
+        "or give --criteria PATH"
+    )
+
+
+def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
+    """Better no run than one whose every verdict is unknown."""
+    if not criteria:
+        return
+    skus = sorted({node.sku for node in plan.nodes})
+    if not any(_concerns(criteria_set, skus) for criteria_set in criteria):
+        present = ", ".join(sorted(criteria_set.sku for criteria_set in criteria))
+        subject = f'sku "{", ".join(skus)}" in suite "{plan.suite}"'
+        raise NothingLearnedError(
+            f"{_nothing_learned(subject, plan.suite)} (there are some for {present})"
+        )
+    _refuse_untrusted(criteria, plan, skus)
+    learned = {c.key.workload for criteria_set in criteria for c in criteria_set.criteria}
+    planned = plan.workloads
+    if learned & planned:
+        return
+    learned_names = {str(workload) for workload in learned}
+    planned_names = {str(workload) for workload in planned}
+    hint = (
+        "the same benchmarks with other parameters"
+        if learned_names & planned_names
+        else f"they are for {', '.join(sorted(learned_names)) or 'nothing'}"
+    )
+    raise NothingLearnedError(
+        f"the criteria cover nothing of suite {plan.suite} "
+        f"({', '.join(sorted(planned_names))}): {hint}; "
+        f"learn them again with anubis accept --suite {plan.suite}"
+    )
+
+
+def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Sequence[str]) -> None:
+    """What a machine taught about itself alone is soon taught again, and better than a run that
+    cannot end healthy. What a fleet taught is kept, whatever it lacks."""
+    planned = plan.workloads
+    refused = [
+        criterion
+        for criteria_set in criteria
+        for criterion in criteria_set.criteria
+        if criterion.refusal
+        and criterion.nodes == 1
+        and criterion.key.sku in skus
+        and criterion.key.workload in planned
+    ]
+    if refused:
+        raise NothingLearnedError(
+            f"what one node taught about itself cannot be trusted in {len(refused)} metrics "
+            f"({refused[0].key.workload.benchmark} {refused[0].key.metric}: {refused[0].refusal}): "
+            f"learn again with anubis accept --suite {plan.suite}, from 3 or more nodes of its "
+            "kind, or with a policy of wider limits, such as --policy shared-machine"
+        )
+
+
+def _concerns(criteria: CriteriaSet, skus: Sequence[str]) -> bool:
+    """Whether it is of one of these kinds of nodes, or of pairs or groups of them."""
+    group = without_distance(criteria.sku)
+    kinds = {group, criteria.nodes_sku, *group.split("+")}
+    return any(sku in kinds for sku in skus)
+
+
+def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
+    """A limit for a metric that nothing measures would silently have no effect."""
+    for limit in policy.limits:
+        spec = programs.specs.get(limit.benchmark)
+        if spec and spec.metric(limit.metric) is None:
+            hint = did_you_mean(limit.metric, [metric.name for metric in spec.metrics])
+            where = f" (limits {limit.table})" if limit.table else ""
+            raise ConfigError(
+                f'the policy has a limit for "{limit.metric}"{where}, which {limit.benchmark} '
+                f"does not measure; {hint}"
+            )
+
+
+def _refuse_unknown_settings(policy: Policy, programs: catalog.Catalog) -> None:
+    """Likewise an expectation of a setting that no program tells."""
+    names = [setting.name for spec in programs.specs.values() for setting in spec.settings]
+    for rule in policy.expectations if names else ():
+        if not any(fnmatchcase(name, rule.setting) for name in names):
+            raise ConfigError(
+                f'the policy expects something of the setting "{rule.setting}", which no program '
+                f"tells; {did_you_mean(rule.setting, names)}"
+            )
+
+
+def _refuse_unknown_alphas(policy: Policy, programs: catalog.Catalog) -> None:
+    """Likewise an alpha that fits no metric."""
+    metrics = [
+        (spec.name, metric.name) for spec in programs.specs.values() for metric in spec.metrics
+    ]
+    for rule in policy.alphas:
+        family = replace(rule, metric=rule.metric.partition(":")[0])
+        if not any(family.fits(*metric) for metric in metrics):
+            name = f"{rule.benchmark} {rule.metric}"
+            hint = did_you_mean(name, [" ".join(metric) for metric in metrics])
+            raise ConfigError(f'the policy has an alpha for "{name}", which fits no metric; {hint}')

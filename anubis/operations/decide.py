@@ -1,0 +1,224 @@
+"""Which tests an event is worth: decided by the history, and kept in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from anubis.config import catalog, configs
+from anubis.core.campaign import planning
+from anubis.core.history.events import (
+    DefectPresumed,
+    FleetEvent,
+    JobAllocated,
+    NodeAdded,
+    Notice,
+    Tick,
+)
+from anubis.core.history.maintenance import open_windows
+from anubis.core.history.standing import Debts, Standing
+from anubis.core.history.status import jobs_on_nodes
+from anubis.core.records import (
+    BenchmarkSpec,
+    ClusterIdentity,
+    Demand,
+    Judgement,
+    Node,
+    Plan,
+    SelectionPolicy,
+    Suite,
+    Workload,
+)
+from anubis.core.select.decision import Decision
+from anubis.core.select.selection import Budget
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import enter, find, time_in
+from anubis.operations.names import new_name
+from anubis.operations.objections import objections_in
+from anubis.operations.results import CampaignResult
+from anubis.operations.selector import Past, Selector, offers, read_past
+from anubis.operations.strangers import refuse_partners_of_themselves, refuse_strangers
+from anubis.operations.tell import note
+from anubis.store.history import ClusterHistory, History
+from anubis.text import places
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Which tests may be chosen, what all may cost, and how they are run."""
+
+    suite: str = "quick"
+    policy: str = "default"
+    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
+    budget: Budget = Budget()
+    together: bool = False  # all nodes run the same tests, and meet each other
+    partners: Sequence[str] = ()  # idle nodes beside those asked about, to be met if proven
+    cluster: str | None = None  # None: the only one that the history knows, or this machine
+    criteria: Path | None = None
+    job: str = ""  # for which the nodes are, by its id: its own work on them is in nobody's way
+
+
+USUAL: Terms = Terms()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repertoire:
+    """A suite, the programs that it names, and by what policy they are chosen."""
+
+    suite: Suite
+    specs: Mapping[str, BenchmarkSpec]
+    policy: SelectionPolicy
+
+    def plan(self, nodes: Collection[str]) -> Plan:
+        """For so many nodes, whatever they are."""
+        return planning.plan(self.suite, [Node(name=name, sku="") for name in nodes], self.specs)
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return self.plan(("a node", "and its partner")).demands
+
+    @property
+    def workloads(self) -> list[Workload]:
+        return [demand.workload for demand in self.demands]
+
+
+def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> Decision:
+    """Nothing runs, and no node is contacted. That nodes were added or upgraded or had an incident
+    is kept: whoever asks about them next presumes a defect until they pass."""
+    repertoire = read_repertoire(terms)
+    with caller.history() as history:
+        part, cluster = find(history, terms.cluster, caller, event.nodes)
+        refuse_nodes(part, event, terms, may_test=True)
+        time = time_in(part, caller)
+        at = time.now
+        with history.together():
+            if isinstance(event, DefectPresumed):
+                note([Notice(id=new_name(event.kind, at), at=at, event=event)], part)
+            past = past_of(part, at, repertoire).doubting(time.doubt)
+            past = past.objected(objections_in(part, event.nodes))
+            weighed = weigh(event, terms, repertoire, past, part, at)
+            decision = replace(weighed, cluster=part.cluster)
+            keep(decision, cluster, history, caller)
+        return decision
+
+
+def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_test: bool) -> None:
+    """Nodes and partners that the cluster does not have, unless they are added right now, and nodes
+    that are to be their own partners."""
+    added = event.nodes if isinstance(event, NodeAdded) else ()
+    nodes = [node for node in (*event.nodes, *terms.partners) if node not in added]
+    refuse_partners_of_themselves(event.nodes, terms.partners)
+    refuse_strangers(part, nodes, terms.cluster, may_be_reached=may_test)
+
+
+def read_repertoire(terms: Terms) -> Repertoire:
+    suite = configs.suite(terms.suite)
+    in_suite = {entry.benchmark for entry in suite.benchmarks}
+    programs = catalog.load((places.shipped("benchmarks"), *terms.benchmarks), in_suite)
+    policy = configs.policy(terms.policy).selection
+    return Repertoire(suite=suite, specs=programs.specs, policy=policy)
+
+
+def past_of(
+    history: ClusterHistory,
+    at: float,
+    repertoire: Repertoire,
+    nodes: AbstractSet[str] | None = None,
+    standing: Standing | None = None,
+) -> Past:
+    """With the risk model that was trained for this cluster, if there is one. `nodes`: of which
+    alone it is asked. `standing`: as `read_past` takes it."""
+    file, offered = places.risk_file(history.cluster), repertoire.demands
+    if not file.is_file():
+        return read_past(history, at, None, offered, nodes, standing)
+    from anubis.models.risk import trained
+
+    return read_past(history, at, trained.load(file), offered, nodes, standing)
+
+
+def owed_after(
+    campaign: CampaignResult, decision: Decision, repertoire: Repertoire, caller: Caller
+) -> Debts:
+    """What nodes owe still once the tests have answered."""
+    with caller.history() as history:
+        part = history.of(decision.cluster)
+        now = max(time_in(part, caller).now, campaign.view.campaign.finished_at or 0.0)
+        return past_of(part, now, repertoire, {*decision.nodes}).standing.owes
+
+
+def decide(
+    event: FleetEvent,
+    terms: Terms,
+    repertoire: Repertoire,
+    past: Past,
+    history: ClusterHistory,
+    at: float,
+) -> Decision:
+    """The decision is in the history when it is returned."""
+    return history.decisions.add(weigh(event, terms, repertoire, past, history, at))
+
+
+def keep(
+    decision: Decision, cluster: ClusterIdentity | None, history: History, caller: Caller
+) -> None:
+    """With the cluster that it is about, if the history does not know it yet."""
+    with history.together():
+        if cluster:
+            enter(history, cluster, caller, decision.nodes)
+        add(decision, history)
+
+
+def add(decision: Decision, history: History) -> None:
+    history.of(decision.cluster).decisions.add(decision)
+
+
+def weigh(
+    event: FleetEvent,
+    terms: Terms,
+    repertoire: Repertoire,
+    past: Past,
+    history: ClusterHistory,
+    at: float,
+) -> Decision:
+    """What would be decided."""
+    selector = Selector(past, repertoire.policy)
+    partners = _partners(event, terms, past, history, at)
+    nodes = {*event.nodes, *partners}
+    menu = (
+        offers(repertoire.plan(nodes), past.measured_s, together=terms.together)
+        if event.nodes
+        else ()
+    )
+    return selector.weigh(
+        event,
+        menu,
+        at=at,
+        together=terms.together,
+        partners=partners,
+        budget=terms.budget,
+    )
+
+
+def _partners(
+    event: FleetEvent, terms: Terms, past: Past, history: ClusterHistory, at: float
+) -> tuple[str, ...]:
+    """Nodes that are proven: of a job or of idle nodes their own, otherwise any that are idle; and
+    those named."""
+    match event:
+        case JobAllocated() | Tick():
+            own = list(event.nodes)
+        case _:
+            not_free = busy_nodes(history, at) | history.keeping.left_alone()
+            not_free |= open_windows(past.windows, at).keys()
+            own = [node for node in past.standing.passed if node not in not_free]
+    candidates = dict.fromkeys([*own, *terms.partners])
+    return tuple(n for n in candidates if past.standing.judgement(n) is Judgement.HEALTHY)
+
+
+def busy_nodes(history: ClusterHistory, at: float) -> set[str]:
+    """Nodes that are at work or held."""
+    return jobs_on_nodes(history.jobs.unended(), at).keys() | {
+        hold.node for hold in history.holds.current(at)
+    }

@@ -1,0 +1,84 @@
+"""The tests of a decision, carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from anubis.core.campaign.planning import MET
+from anubis.core.errors import NothingLearnedError
+from anubis.core.records import CampaignKind
+from anubis.core.select.decision import Decision
+from anubis.core.select.selection import Budget
+from anubis.operations.caller import Caller
+from anubis.operations.campaign_files import CampaignRequest
+from anubis.operations.campaigns import carried_out
+from anubis.operations.clusters import THIS_MACHINE, refuse_unreachable
+from anubis.operations.decide import Terms
+from anubis.operations.results import CampaignResult
+from anubis.store.history import History
+
+FEWEST_PARTNERS = 4  # if one of them turns out to be bad, others are there
+
+
+@contextmanager
+def carried_out_tests(
+    decision: Decision,
+    terms: Terms,
+    caller: Caller,
+    name: str = "",
+    *,
+    beside: Callable[[History], None] = lambda history: None,
+) -> Iterator[CampaignResult | None]:
+    """One campaign, in which each node runs its own tests; None where nothing is to run.
+    Where nothing was learned of such nodes yet, they teach in it what is normal.
+    Its nodes are let go after the block. `beside`: writes what belongs to the campaign."""
+    if not decision.tests:
+        yield None
+        return
+    refuse_unreachable(decision.cluster, terms.cluster)
+    tests = {test.benchmark: frozenset(test.nodes) for test in decision.tests}
+    tested = frozenset().union(*tests.values())
+    partners = _met(decision)
+    request = CampaignRequest(
+        kind=CampaignKind.VALIDATE,
+        name=name,
+        nodes=list(dict.fromkeys([*(n for n in decision.nodes if n in tested), *partners])),
+        cluster=terms.cluster or THIS_MACHINE,
+        suite=terms.suite,
+        policy=terms.policy,
+        benchmarks=terms.benchmarks,
+        criteria=terms.criteria,
+        tests=tests,
+        partners=partners,
+        job=terms.job,
+    )
+    with ExitStack() as until_answered:
+        try:
+            result = until_answered.enter_context(carried_out(request, caller, beside))
+        except NothingLearnedError:
+            if terms.criteria or terms.budget != Budget():
+                raise
+            first = _acceptance(request, tested, caller)
+            result = until_answered.enter_context(carried_out(first, caller, beside))
+        yield result
+
+
+def _acceptance(
+    request: CampaignRequest, nodes: Collection[str], caller: Caller
+) -> CampaignRequest:
+    """Who asks first has no criteria yet: nobody has to know that these come first."""
+    caller.remark(
+        f"nothing was learned of such nodes yet: they run the whole suite {request.suite} now, and "
+        "teach what is normal for them"
+    )
+    tested = [name for name in request.nodes or () if name in nodes]
+    return replace(request, kind=CampaignKind.ACCEPT, nodes=tested, tests=None, partners=())
+
+
+def _met(decision: Decision) -> list[str]:
+    """As many partners as the tested nodes need; first those that have nothing else to do."""
+    meeting = {node for test in decision.tests if test.busy > 1 for node in test.nodes}
+    idle_first = sorted(decision.partners, key=meeting.__contains__)
+    return idle_first[: max(FEWEST_PARTNERS, MET * len(meeting))]

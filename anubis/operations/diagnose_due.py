@@ -1,0 +1,221 @@
+"""Jobs are diagnosed by themselves: those that ended lately, and those that stand still. Each once.
+
+Nobody tells whether a job failed: its traces do. That a running job stands still is told, by a
+person or by whoever watches it; where its logs lie, that they say nothing any more tells it, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis.config import configs
+from anubis.core.diagnose.cures import CureLevel, PastDiagnosis
+from anubis.core.diagnose.evidence import Stall
+from anubis.core.diagnose.policy import DiagnosisPolicy
+from anubis.core.diagnose.stalls import AGAIN_S, LOGS, ToldStall, silent_since, undiagnosed
+from anubis.core.errors import AnubisError
+from anubis.core.history.events import Notice
+from anubis.core.history.status import Job
+from anubis.core.keep.suspicions import answering, hit_rates
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import resolve, time_in
+from anubis.operations.diagnose import SOURCE, DiagnosisRequest, diagnose_and_tell, kept_of
+from anubis.operations.keep import Keeping
+from anubis.operations.stalls import stall_notice, told_of
+from anubis.operations.tell import note
+from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob
+from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
+from anubis.store.history import ClusterHistory
+from anubis.text.wording import lasting, moment
+
+LATELY_S = 3600.0  # what ended before is history
+SETTLED_S = 30.0  # by then its logs are written
+MOST_SHOWN = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Patient:
+    """A job that is to be diagnosed now."""
+
+    job: str
+    nodes: tuple[str, ...]
+    at: float  # when it ended, or since when it stands still
+    stall: Stall | None = None
+
+
+def diagnose_due(
+    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
+) -> tuple[DiagnosedJob, ...]:
+    """Jobs that ended lately or stand still, unless another process is at it; then all diagnoses of
+    the last day. `drive` has it done elsewhere, by this function without it."""
+    name = keeping.policy.diagnose
+    if not name:
+        return ()
+    policy = configs.diagnosis(name)
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        now = time_in(part, caller).now
+        with part.diagnoses.alone() as is_alone:
+            due = _due(part, policy, now) if is_alone else []
+            if drive is None:
+                for patient in due:
+                    _diagnose(patient, name, part, caller)
+        if due and drive is not None:
+            drive()
+        return tuple(_with_outcomes(part.diagnoses.since(now - policy.repeat_s), part))
+
+
+def undiagnosed_since(part: ClusterHistory, now: float) -> tuple[float, ...]:
+    """When the jobs that nobody has diagnosed so far ended, or since when they stand still."""
+    return tuple(patient.at for patient in _patients(part, now))
+
+
+def _due(part: ClusterHistory, policy: DiagnosisPolicy, now: float) -> list[_Patient]:
+    note(list(_silent(part.jobs.since(now), policy, part, now)), part)
+    return _patients(part, now)
+
+
+def _patients(part: ClusterHistory, now: float) -> list[_Patient]:
+    lately = {job.id: job for job in part.jobs.since(now - LATELY_S)}
+    times: dict[str, list[float]] = {}
+    for diagnosis in part.diagnoses.since(0.0):
+        times.setdefault(diagnosis.job, []).append(diagnosis.at)
+    stalls = [stall for of_job in told_of(part).values() for stall in of_job]
+    due = undiagnosed(stalls, times)
+    jobs = {job.id: job for job in part.jobs.about(stall.job for stall in due)}
+    return [*_ended(lately.values(), times, now), *_stalled(due, jobs, now)]
+
+
+def _ended(jobs: Iterable[Job], times: Mapping[str, list[float]], now: float) -> Iterable[_Patient]:
+    for job in jobs:
+        is_recent = job.end is not None and now - LATELY_S <= job.end <= now - SETTLED_S
+        if is_recent and job.end is not None and job.end not in times.get(job.id, ()):
+            yield _Patient(job=job.id, nodes=job.nodes, at=job.end)
+
+
+def _stalled(
+    stalls: Iterable[ToldStall], jobs: Mapping[str, Job], now: float
+) -> Iterable[_Patient]:
+    """Of a job that ended, the end is what is diagnosed."""
+    for stall in stalls:
+        job = jobs.get(stall.job)
+        runs = job.end is None if job else now - stall.at <= LATELY_S
+        if runs:
+            yield _Patient(
+                job=stall.job,
+                nodes=stall.nodes,
+                at=stall.at,
+                stall=Stall(since=stall.at, sentence=_sentence(stall)),
+            )
+
+
+def _sentence(stall: ToldStall) -> str:
+    reason = f": {stall.reason}" if stall.reason else ""
+    return f"{stall.source} says that it stands still since {moment(stall.at)}{reason}"
+
+
+def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Caller) -> None:
+    """What nothing tells of is kept as well: it is not asked again. What was advised for a stall
+    was not in vain where the job ended with it."""
+    request = DiagnosisRequest(
+        job=patient.job,
+        nodes=patient.nodes,
+        cluster=part.cluster,
+        policy=policy,
+        at=patient.at,
+        stall=patient.stall,
+        since=patient.at - AGAIN_S,
+    )
+    try:
+        view, _ = diagnose_and_tell(request, caller)
+        kept = kept_of(view)
+    except AnubisError as error:
+        kept = PastDiagnosis(
+            job=patient.job,
+            at=patient.at,
+            level=CureLevel.NONE,
+            code="",
+            headline=f"not diagnosed: {error}",
+        )
+    part.diagnoses.write(kept)
+    caller.remark(kept.headline)
+
+
+# --- what was diagnosed -------------------------------------------------------------------------
+
+
+def last_diagnoses(caller: Caller = NOBODY) -> list[DiagnosedCluster]:
+    """Of each cluster, for as long as what spoke for them is kept."""
+    with caller.history() as history:
+        return [_last_diagnoses(part, time_in(part, caller).now) for part in history.every()]
+
+
+def _last_diagnoses(part: ClusterHistory, now: float) -> DiagnosedCluster:
+    diagnosed = _with_outcomes(part.diagnoses.since(now - DETAILS_KEPT_S), part)
+    telling = [job for job in reversed(diagnosed) if job.says_something]
+    rates = hit_rates(part.keeping.suspicions())
+    return DiagnosedCluster(
+        cluster=part.cluster,
+        jobs=telling[:MOST_SHOWN],
+        others=len(diagnosed) - len(telling),
+        rates={category: rate for (source, category), rate in rates.items() if source == SOURCE},
+    )
+
+
+def kept_diagnosis(
+    cluster: str, job: str, at: float, caller: Caller = NOBODY
+) -> tuple[DiagnosedJob, DiagnosisDetails] | None:
+    """With what its suspects came to; None: it is not kept."""
+    with caller.history() as history:
+        if cluster not in history.clusters.names():
+            return None
+        part = history.of(cluster)
+        details = part.diagnoses.details(job, at)
+        if details is None:
+            return None
+        of_job = [past for past in part.diagnoses.since(details.at) if past.job == job]
+        return _with_outcomes(of_job[:1], part)[0], details
+
+
+def _with_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[DiagnosedJob]:
+    suspicions = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
+    detailed = part.diagnoses.detailed()
+    return [
+        DiagnosedJob(
+            cluster=part.cluster,
+            past=diagnosis,
+            outcomes={
+                node: suspicion.outcome.value if suspicion.outcome else OPEN
+                for node in diagnosis.nodes
+                if (suspicion := answering(suspicions, SOURCE, node, diagnosis.at))
+            },
+            is_kept=(diagnosis.job, diagnosis.at) in detailed,
+        )
+        for diagnosis in past
+    ]
+
+
+# --- who says that a job stands still -----------------------------------------------------------
+
+
+def _silent(
+    jobs: Iterable[Job], policy: DiagnosisPolicy, part: ClusterHistory, now: float
+) -> Iterable[Notice]:
+    """Running jobs that write nothing to logs of their own any more."""
+    from anubis.readers.jobs.log_lines import last_written
+
+    if not policy.silent_s or "{job}" not in policy.places.get("logs", ""):
+        return
+    stalls = told_of(part)
+    for job in jobs:
+        if job.end is not None:
+            continue
+        written = last_written(Path(policy.place_of("logs", job.id)), now - policy.silent_s)
+        if written is None:
+            continue
+        since = silent_since(written, job.start, now, policy.silent_s, stalls.get(job.id, []))
+        if since is not None:
+            reason = f"its logs have said nothing for {lasting(now - since)}"
+            yield stall_notice(job.id, job.nodes, since, LOGS, reason)

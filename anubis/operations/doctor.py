@@ -1,0 +1,141 @@
+"""What this node can run. Each check says what it found and, where it matters, what to do."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Literal
+
+from anubis.config import catalog
+from anubis.config.catalog import Catalog
+from anubis.core.errors import StoreError
+from anubis.core.records import BenchmarkSpec
+from anubis.reach.executors.machine import cpu_model, gpu_models
+from anubis.reach.executors.other_gpus import intel_gpus
+from anubis.store.history import History
+from anubis.text import places
+from anubis.text.wording import counted
+
+PACKAGES = {"torch": "all benchmarks", "ray": "more than one node", "pycox": "the risk model"}
+TOOLS = {  # packages are Debian's and Ubuntu's
+    "fio": "apt install fio",
+    "ib_write_bw": "apt install perftest",
+    "ib_write_lat": "apt install perftest",
+    "ucx_perftest": "apt install ucx-utils",
+    "dcgmi": "DCGM, from NVIDIA's package repository",
+    "nvbandwidth": "build https://github.com/NVIDIA/nvbandwidth",
+    "all_reduce_perf": "build https://github.com/NVIDIA/nccl-tests",
+    "all_gather_perf": "build https://github.com/NVIDIA/nccl-tests",
+}
+DISTRIBUTION = "anubis-fleet"
+
+
+@dataclass(frozen=True)
+class Check:
+    what: str
+    state: Literal["good", "missing", "bad"]  # missing costs a benchmark, bad costs all
+    found: str
+    advice: str = ""
+
+
+def examine(benchmarks: Sequence[Path] = ()) -> tuple[Check, ...]:
+    """This node, for the shipped programs and those in more folders."""
+    return tuple(_checks(catalog.load(catalog.folders(benchmarks))))
+
+
+def _checks(programs: Catalog) -> Iterator[Check]:
+    cores = len(os.sched_getaffinity(0))
+    yield Check("processor", "good", f"{cores} cores, {cpu_model()}")
+    gpus, count = _gpus()
+    yield gpus
+    yield Check("python", "good", f"{sys.version.split()[0]}, {sys.executable}")
+    for package, purpose in PACKAGES.items():
+        yield _package(package, purpose)
+    if count:
+        yield _cuda()
+    yield _history()
+    for spec in programs.specs.values():
+        yield _benchmark(spec, gpus=count)
+
+
+def _gpus() -> tuple[Check, int]:
+    try:
+        models, _ = gpu_models()
+    except RuntimeError as error:
+        advice = "the driver hangs: look into dmesg for XID, reboot the node"
+        return Check("gpus", "bad", str(error), advice), 0
+    if models:
+        return Check("gpus", "good", f"{len(models)} x {models[0]}"), len(models)
+    if unknown := intel_gpus(Path("/")):
+        return Check("gpus", "bad", f"{unknown} of Intel, which no benchmark can measure"), 0
+    return Check("gpus", "missing", "none: every benchmark runs on the CPU"), 0
+
+
+def _cuda() -> Check:
+    """In a process of its own: a broken driver can hang its caller."""
+    question = (
+        "import torch; of = torch.version; count = torch.cuda.device_count(); "
+        "print(count, f'ROCm {of.hip}' if of.hip else f'CUDA {of.cuda}', sep=', ')"
+    )
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", question], capture_output=True, text=True, timeout=60, check=True
+        ).stdout.strip()
+    except (subprocess.SubprocessError, OSError) as error:
+        return Check("torch and cuda", "bad", f"torch cannot ask the GPU: {error}")
+    count, _, build = answer.partition(", ")
+    if count == "0":
+        advice = "install torch's build for these GPUs: CUDA for NVIDIA's, ROCm for AMD's"
+        return Check("torch and cuda", "bad", "torch sees no GPU", advice)
+    return Check("torch and cuda", "good", f"{count} GPUs, {build}")
+
+
+def _package(package: str, purpose: str) -> Check:
+    try:
+        return Check(package, "good", importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        return Check(package, "bad", f"not installed, needed for {purpose}", _way_to(package))
+
+
+def _way_to(package: str) -> str:
+    """In the versions that this Anubis was made for."""
+    try:
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is run in place
+        return "./scripts/setup"
+    named = [line for line in requirements if re.match(rf"{package}\b(?!-)", line)]
+    return f'pip install "{named[0]}"' if named else f"pip install {package}"
+
+
+def _history() -> Check:
+    url = places.history_url()
+    try:
+        with History.open(url) as history:
+            count = len(history.campaigns.newest(limit=1000))
+    except StoreError as error:
+        return Check("history", "bad", str(error))
+    return Check("history", "good", f"{counted(count, 'campaign')} in {url}")
+
+
+def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Check:
+    subject = f"benchmark {spec.name}"
+    absent = [tool for tool in spec.needs.tools if not shutil.which(tool)]
+    if absent:
+        ways = ", ".join(dict.fromkeys(TOOLS.get(tool, f"install {tool}") for tool in absent))
+        return Check(subject, "missing", f"needs {', '.join(absent)}", ways)
+    if spec.needs.gpu and not gpus:
+        return Check(subject, "missing", "needs a GPU")
+    nodes = max(spec.needs.min_nodes, ceil(spec.needs.min_devices / gpus) if gpus else 1)
+    if nodes > 1 and spec.scope == "node":
+        return Check(subject, "missing", f"needs {spec.needs.min_devices} GPUs")
+    if nodes > 1:
+        return Check(subject, "good", f"can run, with {nodes} nodes or more")
+    return Check(subject, "good", "can run")

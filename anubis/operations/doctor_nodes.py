@@ -1,0 +1,277 @@
+"""What nodes lack before Ray is brought up on them: asked there, and judged here."""
+
+from __future__ import annotations
+
+import json
+import platform
+import secrets
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from anubis.config import configs
+from anubis.core.errors import ExecutorError, UsageError
+from anubis.operations.busy_nodes import others_work, shown_nodes
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.node_access import ways_to
+from anubis.reach.executors import ray_node
+from anubis.reach.executors.callback import Doorbell
+from anubis.reach.executors.dispatch import Sender, address_for
+from anubis.reach.executors.ray_link import safe_place
+from anubis.reach.executors.ray_start import order_for
+from anubis.reach.executors.remote_commands import Errand
+from anubis.reach.executors.start_settings import RayStart
+from anubis.text import hostlist
+from anubis.text.reading import read
+from anubis.text.wording import counted, lasting
+
+AT_ONCE = 64
+LOOK_LIMIT_S = 30.0
+VISIT_DEADLINE_S = 90.0  # Slurm may take a minute to find the node free
+LOOK_EVERY_S = 0.05
+SHM_BYTES = 1 << 30  # what NCCL's guide gives a container
+NOFILE = 8192  # what Ray recommends
+CLOCK_TOLERANCE_S = 5.0
+MEMLOCK_CURES = {
+    "ssh": '"* - memlock unlimited" in /etc/security/limits.d/',
+    "slurm": "LimitMEMLOCK=infinity for slurmd, PropagateResourceLimitsExcept=MEMLOCK",
+    "kubernetes": "LimitMEMLOCK=infinity for the container runtime: systemctl edit containerd",
+}
+NOFILE_CURES = {
+    "ssh": '"* - nofile 65536" in /etc/security/limits.d/',
+    "slurm": "LimitNOFILE=65536 for slurmd",
+    "kubernetes": "LimitNOFILE=65536 for the container runtime: systemctl edit containerd",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lack:
+    """Something that stands in the way on a node, and how to mend it."""
+
+    what: str
+    found: str
+    advice: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeCheck:
+    node: str
+    found: str  # what there is; "" where nothing answered
+    lacks: tuple[Lack, ...]
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.lacks
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """What `ray_node` says of the machine that it runs on."""
+
+    python: str
+    executable: str
+    ray: str
+    free_ports: int
+    memlock_bytes: int | None
+    hcas: int
+    shm_bytes: int
+    shm_free_bytes: int
+    nofile: int | None
+    address: str
+    out_trouble: str
+    back_trouble: str
+    time: float
+
+
+def examine_nodes(
+    cluster: str, nodes: Sequence[str] | None = None, caller: Caller = NOBODY
+) -> tuple[NodeCheck, ...]:
+    """Each of them, by the way on which Ray would be brought up."""
+    file = configs.cluster(cluster)
+    way = file.way if isinstance(file, configs.RayCluster) else None
+    if way is None or not isinstance(file, configs.RayCluster):
+        raise UsageError(
+            f'nodes of cluster "{cluster}" are not reached by ssh, Slurm or Kubernetes: its'
+            " file has no `start:`; on a node itself, `anubis doctor` says what it lacks"
+        )
+    names = nodes or (hostlist.expand(file.nodes) if file.nodes else ())
+    if not names:
+        names = _shown(file, caller)
+    caller.doing(f"looking at {counted(len(names), 'node')}")
+    address = address_for(way, names)
+    password = secrets.token_hex(16)
+    with (
+        tempfile.TemporaryDirectory(prefix="anubis-visit-", dir=safe_place()) as folder,
+        Doorbell(address, way.ports, password) as bell,
+        closing(Sender(way, address)) as sender,
+    ):
+        request = {"task": "look", "driver": (bell.address, bell.port)}
+        env = {**way.env, "ANUBIS_PASSWORD": password}
+        order = order_for(way.python, request, ports=way.ports, env=env, timeout_s=LOOK_LIMIT_S)
+        checks = dict(_visit(ways_to(names, way), order, Path(folder), sender))
+    return tuple(checks[name] for name in names)
+
+
+def _shown(file: configs.RayCluster, caller: Caller) -> list[str]:
+    """All that their orchestrator has; whoever works there is not disturbed by a look."""
+    # wall clock: only a look, before the history is read
+    work = others_work(file, {}, caller.clock())
+    if work.seen is None:
+        raise UsageError(
+            "which nodes? name them, or write `nodes:` or `orchestrator:` into the cluster's file"
+        )
+    return shown_nodes(work, caller)
+
+
+def _visit(
+    ways: Mapping[str, RayStart], order: Mapping[str, Any], folder: Path, sender: Sender
+) -> Iterator[tuple[str, NodeCheck]]:
+    """As they answer; a way that is silent for too long is no answer."""
+    queue = [*ways][::-1]
+    away: dict[str, tuple[Errand, float]] = {}
+    try:
+        while queue or away:
+            while queue and len(away) < AT_ONCE:
+                # wall clock: a node's own is compared with it
+                name, began = queue.pop(), time.time()
+                errand = sender.send(ways[name], name, order, folder / str(len(queue)))
+                away[name] = (errand, began)
+            for name, (errand, began) in list(away.items()):
+                if errand.has_ended or time.monotonic() - errand.sent_at > VISIT_DEADLINE_S:
+                    # wall clock: a node's own is compared with it
+                    yield name, check(ways[name], name, errand, (began, time.time()))
+                    del away[name]
+                    errand.close(time.monotonic())
+            time.sleep(LOOK_EVERY_S)
+    finally:
+        for errand, _ in away.values():
+            errand.close(time.monotonic())
+
+
+def check(way: RayStart, name: str, errand: Errand, between: tuple[float, float]) -> NodeCheck:
+    if facts := facts_of(name, errand):
+        summary = f"Python {facts.python}, Ray {facts.ray or 'none'}, {facts.address}"
+        return NodeCheck(node=name, found=summary, lacks=tuple(lacks(facts, way, between)))
+    words = f'"{errand.last_words()}"'
+    if not errand.has_ended:
+        words = f"no answer within {VISIT_DEADLINE_S:g} s; it said: {words}"
+    lack = Lack(what="way", found=words, advice=_cure(way, name, words))
+    return NodeCheck(node=name, found="", lacks=(lack,))
+
+
+def _cure(way: RayStart, name: str, words: str) -> str:
+    if "Requested nodes are busy" in words:
+        return "wait until the job that is there has ended"
+    if "Required node not available" in words:
+        return "Slurm starts no job there; `drained_by: [ssh]` reaches drained nodes"
+    return f"see what this says: {shlex.join(trial(way, name))}"
+
+
+def facts_of(name: str, errand: Errand) -> NodeFacts | None:
+    outcome = errand.outcome() if errand.has_ended else None
+    if not outcome or outcome["exit"] != 0:
+        return None
+    with suppress(ValueError, ExecutorError):
+        return read(json.loads(outcome["stdout"]), NodeFacts, name, ExecutorError)
+    return None
+
+
+def trial(way: RayStart, name: str) -> list[str]:
+    """What a person would type to see why."""
+    command = [*way.prefix, way.python, "--version"]
+    if way.by == "ssh":
+        return ["ssh", *way.options, name, *command]
+    if way.pods is not None:
+        image = f"--image={way.pods.settings.image}"
+        return ["kubectl", "debug", f"node/{name}", "-it", image, "--", *command]
+    return ["srun", "--exclusive", *way.options, f"--nodelist={name}", *command]
+
+
+def lacks(facts: NodeFacts, way: RayStart, between: tuple[float, float]) -> Iterator[Lack]:
+    """`between`: by the driver's clock, when the node looked at its own."""
+    yield from _versions(facts)
+    yield from _ways(facts, way)
+    yield from _room(facts, way)
+    began, ended = between
+    wrong_s = max(began - facts.time, facts.time - ended)
+    if wrong_s > CLOCK_TOLERANCE_S:
+        side = "behind" if facts.time < began else "ahead of"
+        yield Lack(
+            what="time",
+            found=f"its clock is {lasting(wrong_s)} {side} the driver's",
+            advice="timedatectl set-ntp true, or chronyc makestep",
+        )
+
+
+def _versions(facts: NodeFacts) -> Iterator[Lack]:
+    python, ray, executable = facts.python, facts.ray, facts.executable
+    if python.split(".")[:2] != platform.python_version().split(".")[:2]:
+        yield Lack(
+            what="python",
+            found=f"{executable} is Python {python}, the driver's is {platform.python_version()}",
+            advice="name one of that version with `ray_python:`",
+        )
+    if ray != version("ray"):
+        yield Lack(
+            what="ray",
+            found=f"Ray {ray} in {executable}" if ray else f"no Ray in {executable}",
+            advice=f"{executable} -m pip install ray=={version('ray')}, or another `ray_python:`",
+        )
+
+
+def _ways(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
+    if way.ports and facts.free_ports < ray_node.PORTS_NEEDED:
+        yield Lack(
+            what="ports",
+            found=f"{facts.free_ports} of {way.ports} are free, Ray takes {ray_node.PORTS_NEEDED}",
+            advice="ss -ltnp says who has them; or name another range as `ports:`",
+        )
+    firewall = "let the ports of `ports:` through its firewall"
+    if facts.out_trouble:
+        yield Lack(
+            what="driver",
+            found=f"it does not reach the driver: {facts.out_trouble}",
+            advice="name an address that it reaches as `driver_address:`, and let `ports:` through"
+            " the driver's firewall",
+        )
+    elif facts.back_trouble:
+        yield Lack(what="firewall", found=facts.back_trouble, advice=firewall)
+
+
+def _room(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
+    memlock, nofile = facts.memlock_bytes, facts.nofile
+    if facts.hcas and memlock is not None:
+        yield Lack(
+            what="memlock",
+            found=f"{_size(memlock)} may be locked in memory, RDMA needs no limit",
+            advice=MEMLOCK_CURES[way.by],
+        )
+    if facts.shm_bytes < SHM_BYTES:
+        yield Lack(
+            what="/dev/shm",
+            found=f"it has {_size(facts.shm_bytes)}, NCCL wants {_size(SHM_BYTES)}",
+            advice="mount -o remount,size=50% /dev/shm; --shm-size for a container",
+        )
+    elif facts.shm_free_bytes < 2 * ray_node.OBJECTS_BYTES:
+        yield Lack(
+            what="/dev/shm",
+            found=f"{_size(facts.shm_free_bytes)} are free, Ray and NCCL take"
+            f" {_size(2 * ray_node.OBJECTS_BYTES)}",
+            advice="remove what ended jobs left there",
+        )
+    if nofile is not None and nofile < NOFILE:
+        yield Lack(
+            what="nofile",
+            found=f"{nofile} open files at most, Ray recommends {NOFILE}",
+            advice=NOFILE_CURES[way.by],
+        )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB" if count < 1 << 30 else f"{count / 2**30:.3g} GiB"

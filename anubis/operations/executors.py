@@ -1,0 +1,158 @@
+"""The way to the nodes of a cluster, open for as long as a block runs; nothing runs on after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anubis.config import catalog, configs
+from anubis.core.errors import UsageError
+from anubis.core.fabric import Fabric
+from anubis.operations.caller import Caller
+from anubis.text import hostlist
+from anubis.text.hostlist import shortened
+from anubis.text.wording import counted
+
+if TYPE_CHECKING:
+    from anubis.reach.executors.executor import Executor
+    from anubis.reach.executors.ray_start import StartedRay
+    from anubis.reach.executors.start_settings import RayStart
+
+
+@contextmanager
+def executor_of(
+    cluster: configs.Cluster,
+    programs: catalog.Catalog,
+    caller: Caller,
+    *,
+    used: Collection[str],
+    nodes: Sequence[str] | None = None,
+    missing_is_fine: bool = False,
+    fabric: Fabric | None = None,
+) -> Iterator[Executor]:
+    """`used`: the benchmarks that will run. `fabric`: what a fleet in memory is wired with."""
+    requested = nodes or ()
+    with ExitStack() as until_all_has_ended:
+        opened = _open(
+            cluster,
+            programs,
+            caller,
+            used,
+            requested,
+            fabric,
+            missing_is_fine,
+            until_all_has_ended,
+        )
+        executor = until_all_has_ended.enter_context(closing(opened))
+        if not missing_is_fine:
+            refuse_absent(requested, [node.name for node in executor.nodes()])
+        yield executor
+
+
+def refuse_absent(requested: Sequence[str], present: Sequence[str]) -> None:
+    names = set(present)
+    absent = [name for name in requested if name not in names]
+    if absent:
+        raise UsageError(
+            f'node "{shortened(absent)}" is not in the cluster, which has {shortened(present)}'
+        )
+
+
+def _open(
+    cluster: configs.Cluster,
+    programs: catalog.Catalog,
+    caller: Caller,
+    used: Collection[str],
+    requested: Sequence[str],
+    fabric: Fabric | None,
+    missing_is_fine: bool,
+    until_all_has_ended: ExitStack,
+) -> Executor:
+    match cluster:
+        case configs.LocalCluster():
+            from anubis.reach.executors.local import LocalExecutor, this_machine
+
+            return LocalExecutor(
+                this_machine(cluster.sku), programs.programs, catalog.parse_result, cluster.settings
+            )
+        case configs.RayCluster():
+            return _open_ray(
+                cluster, programs, caller, requested, missing_is_fine, until_all_has_ended
+            )
+        case configs.SimulatedCluster():
+            from anubis.reach.executors.simulated import SimulatedExecutor
+
+            # trouble is planted where the campaign looks
+            specs = {name: spec for name, spec in programs.specs.items() if name in used}
+            return SimulatedExecutor(cluster.fleet, specs, fabric, requested)
+
+
+def _open_ray(
+    cluster: configs.RayCluster,
+    programs: catalog.Catalog,
+    caller: Caller,
+    requested: Sequence[str],
+    missing_is_fine: bool,
+    until_all_has_ended: ExitStack,
+) -> Executor:
+    from anubis.reach.executors.ray_cluster import RayExecutor
+
+    names = requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ())
+    started = None
+    if way := cluster.way:
+        started = until_all_has_ended.enter_context(_bring_up(way, names, caller))
+    executor = RayExecutor(
+        started.address if started else ray_address(cluster),
+        programs.programs,
+        catalog.parse_result,
+        names=names,
+        sku=cluster.sku,
+        skus=hostlist.labels(cluster.skus),
+        settings=cluster.settings,
+        token=started.token if started else _token(cluster),
+        missing_is_fine=missing_is_fine,
+        started=started,
+    )
+    if executor.is_open:
+        caller.remark(
+            "this ray cluster is open: whoever reaches its ports runs commands on its"
+            " nodes, as the user who started it; docs/security.md says how to close it"
+        )
+    return executor
+
+
+def _bring_up(
+    way: RayStart, names: Sequence[str], caller: Caller
+) -> AbstractContextManager[StartedRay]:
+    from anubis.operations.node_access import ways_to
+    from anubis.reach.executors.ray_start import StartedRay
+
+    if not names:
+        raise UsageError(
+            f"which nodes? `start: {way.by}` brings Ray up where it is told: name them, or write"
+            " `nodes:` or `orchestrator:` into the cluster's file"
+        )
+    caller.doing(f"bringing up Ray on {counted(len(names), 'node')}")
+    return closing(StartedRay(way, ways_to(names, way)))
+
+
+def ray_address(cluster: configs.RayCluster) -> str:
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    if not address:
+        raise UsageError(
+            "which ray cluster? RAY_ADDRESS is not set and the cluster's file has no `address:`;"
+            " give HOST:PORT of its head, or `local` to start Ray on this machine and test it alone"
+        )
+    return address
+
+
+def _token(cluster: configs.RayCluster) -> Path | None:
+    if not cluster.token:
+        return None
+    path = Path(cluster.token).expanduser()
+    if not path.is_file():
+        raise UsageError(f'there is no token in "{path}", which the cluster\'s file names')
+    return path.absolute()

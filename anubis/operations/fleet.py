@@ -1,0 +1,287 @@
+"""The fleet at a glance: of every node that the history knows, whether it is fit, who has it, what
+was concluded about it last and which of its passes still count."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from typing import TypeVar
+
+from anubis.core.campaign import planning
+from anubis.core.clock import Time
+from anubis.core.diagnose.cures import PastDiagnosis
+from anubis.core.fabric import by_number
+from anubis.core.history.changes import are_dated_anew, changed_nodes, new_notices, since
+from anubis.core.history.events import Notice
+from anubis.core.history.maintenance import open_windows, windows_told
+from anubis.core.history.past import Happened
+from anubis.core.history.status import Incident, Repair, Validation, Watch
+from anubis.core.history.tracks import IncidentColumns
+from anubis.core.history.traits import NodeTraits
+from anubis.core.keep.actions import LifeAction
+from anubis.core.keep.chores import Chore
+from anubis.core.keep.objections import Objections
+from anubis.core.records import Ended, Judgement
+from anubis.core.watch.rounds import KeptLook
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import look_up, time_in
+from anubis.operations.history import MOST_CAMPAIGNS
+from anubis.operations.keep import KeptFleet, look
+from anubis.operations.objections import objections_in
+from anubis.operations.selector import LOOKED_BACK_S, standing_of
+from anubis.report import history as told
+from anubis.report.fleet import CampaignGlance, NodeGlance
+from anubis.report.history import Happening
+from anubis.report.maintenance import sentence
+from anubis.store.campaigns import CampaignRow
+from anubis.store.diagnoses import DETAILS_KEPT_S
+from anubis.store.history import ClusterHistory
+from anubis.store.holds import Hold
+from anubis.store.memory import Memory
+
+R = TypeVar("R", Incident, Repair, Validation)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OfNodes:
+    """What happened, by node."""
+
+    incidents: Mapping[str, Sequence[Incident]]
+    repairs: Mapping[str, Sequence[Repair]]
+    validations: Mapping[str, Sequence[Validation]]
+    notices: Mapping[str, Sequence[Notice]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClusterGlance:
+    """All nodes of a cluster, and what happened to them, read at one instant."""
+
+    cluster: str
+    at: float
+    by_name: Mapping[str, NodeGlance]  # in the order of their numbers
+    happened: Happened
+    holds: Mapping[str, Hold]
+    of_node: OfNodes
+    kept: KeptFleet  # as the keeper's last turn left it
+    objections: Objections  # of that turn
+    chores: Mapping[Chore, float]  # when periodic work last ended without failing
+    looks: tuple[KeptLook, ...]  # the last one at each job that is watched
+    diagnosed: tuple[PastDiagnosis, ...]  # of the last weeks, that suspect a node
+
+    @cached_property
+    def nodes(self) -> tuple[NodeGlance, ...]:
+        return tuple(self.by_name.values())
+
+    def life(self, node: str, last: int, actions: Iterable[LifeAction] = ()) -> list[Happening]:
+        """What happened to a node, the latest at the end. `actions`: of the keeper, about it."""
+        happened = chain(
+            map(told.of_incident, self.of_node.incidents.get(node, ())),
+            map(told.of_repair, self.of_node.repairs.get(node, ())),
+            map(told.of_validation, self.of_node.validations.get(node, ())),
+            map(told.of_notice, self.of_node.notices.get(node, ())),
+            map(told.of_action, actions),
+        )
+        own = (replace(happening, cluster=self.cluster) for happening in happened)
+        return told.timeline(own, None, last)
+
+
+def standings(
+    names: Collection[str] | None = None, *, cluster: str | None = None, caller: Caller = NOBODY
+) -> list[NodeGlance]:
+    """These, or all; of one cluster, or of all."""
+    with caller.history() as history:
+        parts = history.every() if cluster is None else [look_up(history, cluster)]
+        glances = [
+            glance for part in parts for glance in glance_at(part, time_in(part, caller)).nodes
+        ]
+    return [glance for glance in glances if names is None or glance.node in names]
+
+
+def glance_at(
+    history: ClusterHistory, time: Time, before: ClusterGlance | None = None
+) -> ClusterGlance:
+    """`before`: an earlier one of this cluster. Only nodes of which something else is to be said
+    are looked at again. While the clock is in doubt, no pass counts."""
+    now = time.now
+    if before and (now < before.at or time.doubt != before.kept.doubt):
+        before = None
+    happened = history.experience.happened(now - LOOKED_BACK_S)
+    if before and are_dated_anew(before.happened.notices, happened.notices):
+        before = None
+    failed = history.experience.failed_tests()
+    holds = {hold.node: hold for hold in history.holds.current(now)}
+    of_node = _of_nodes(history.memory, happened, before)
+    names = _names(history.memory, happened, of_node) | holds.keys()
+    objections = objections_in(history)
+    stale = _stale(before, happened, holds, objections, now) if before else names
+    stand = standing_of(happened, failed, now, nodes=stale if before else None)
+    stand = stand.doubting(time.doubt).objected(objections.out, objections.unproven)
+    traits = history.memory.recall(_traits_by_node, happened.traits)
+    windows = open_windows(history.memory.recall(windows_told, happened.notices), now)
+
+    def look_at(node: str) -> NodeGlance:
+        results, window = of_node.validations.get(node), windows.get(node)
+        return NodeGlance(
+            node=node,
+            cluster=history.cluster,
+            judgement=Judgement.UNKNOWN if window else stand.judgement(node),
+            why=sentence(window, now) if window else stand.why(node),
+            hold=holds.get(node),
+            last=results[-1] if results else None,
+            passed=stand.passed.get(node, {}),
+            traits=traits.get(node) or NodeTraits(node=node),
+        )
+
+    earlier = before.by_name if before else {}
+    same = {name: glance for name, glance in earlier.items() if name not in stale}
+    order = earlier if earlier.keys() == names else sorted(names, key=by_number)
+    return ClusterGlance(
+        cluster=history.cluster,
+        at=now,
+        by_name={name: same.get(name) or look_at(name) for name in order},
+        happened=happened,
+        holds=holds,
+        of_node=of_node,
+        kept=look(history, now, time),
+        objections=objections,
+        chores=history.chores.successes(),
+        looks=tuple(history.looks.all()),
+        diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),
+    )
+
+
+def _stale(
+    before: ClusterGlance,
+    happened: Happened,
+    holds: Mapping[str, Hold],
+    objections: Objections,
+    now: float,
+) -> set[str]:
+    """Nodes of which something else is to be said now."""
+    then, results = before.at, happened.validations
+    of_old = results[since(results, then - LOOKED_BACK_S) : since(results, now - LOOKED_BACK_S)]
+    held = before.holds.keys() | holds.keys()
+    windows_then = open_windows(windows_told(before.happened.notices), then)
+    windows_now = open_windows(windows_told(happened.notices), now)
+    then_denied = before.objections
+    denied = {*then_denied.out, *then_denied.unproven, *objections.out, *objections.unproven}
+    maintained = windows_then.keys() | windows_now.keys()
+    return {
+        *changed_nodes(before.happened, then, happened, now),
+        *(node for node in held if before.holds.get(node) != holds.get(node)),
+        *(node for node in maintained if windows_then.get(node) != windows_now.get(node)),
+        *(node for node in denied if then_denied.against(node) != objections.against(node)),
+        *(result.node for result in of_old),
+    }
+
+
+def _names(memory: Memory, happened: Happened, of_node: OfNodes) -> set[str]:
+    """Of all nodes of which anything was told."""
+    named = memory.recall(_named, happened.watches, happened.traits)
+    by_node = (of_node.incidents, of_node.repairs, of_node.validations, of_node.notices)
+    return {*named}.union(*by_node)
+
+
+def _named(watches: Sequence[Watch], traits: Sequence[NodeTraits]) -> set[str]:
+    return {watch.node for watch in watches} | {record.node for record in traits}
+
+
+def _of_nodes(memory: Memory, happened: Happened, before: ClusterGlance | None) -> OfNodes:
+    return OfNodes(
+        incidents=memory.recall(_incidents_by_node, happened.incidents),
+        repairs=memory.recall(_repairs_by_node, happened.repairs),
+        validations=memory.recall(_validations_by_node, happened.validations),
+        notices=_notices_by_node(happened.notices, before),
+    )
+
+
+def _traits_by_node(traits: Sequence[NodeTraits]) -> dict[str, NodeTraits]:
+    return {record.node: record for record in traits}
+
+
+def _incidents_by_node(incidents: IncidentColumns) -> dict[str, list[Incident]]:
+    return _by_node(incidents)
+
+
+def _repairs_by_node(repairs: Sequence[Repair]) -> dict[str, list[Repair]]:
+    return _by_node(repairs)
+
+
+def _validations_by_node(validations: Sequence[Validation]) -> dict[str, list[Validation]]:
+    return _by_node(validations)
+
+
+def _by_node(records: Iterable[R]) -> dict[str, list[R]]:
+    by_node = defaultdict[str, list[R]](list)
+    for record in records:
+        by_node[record.node].append(record)
+    return dict(by_node)
+
+
+def _notices_by_node(
+    notices: Sequence[Notice], before: ClusterGlance | None
+) -> Mapping[str, Sequence[Notice]]:
+    """What an earlier glance has stays as it is: readers may look at it now."""
+    earlier = before.of_node.notices if before else {}
+    more = defaultdict[str, list[Notice]](list)
+    for notice in new_notices(before.happened.notices if before else (), notices):
+        for node in notice.event.nodes:
+            more[node].append(notice)
+    return {**earlier, **{node: (*earlier.get(node, ()), *new) for node, new in more.items()}}
+
+
+def campaigns_at_a_glance(
+    last: int = 50,
+    *,
+    cluster: str | None = None,
+    before: Sequence[CampaignGlance] = (),
+    caller: Caller = NOBODY,
+) -> list[CampaignGlance]:
+    """The latest, the newest first; of one cluster, or of all. `before`: earlier ones, of which
+    those that were over by then are not counted again."""
+    with caller.history() as history:
+        rows = history.campaigns.newest(limit=MOST_CAMPAIGNS if cluster else last)
+        if cluster is not None:
+            name = look_up(history, cluster).cluster
+            rows = [row for row in rows if row.cluster == name][:last]
+        over = {(c.campaign, c.finished_at): c for c in before}
+        same = {row.id: row.finished_at and over.get((row.id, row.finished_at)) for row in rows}
+        ended = history.executions.ended([id for id, glance in same.items() if not glance])
+    return [
+        replace(glance, cluster=row.cluster)
+        if (glance := same[row.id])
+        else _glance(row, ended[row.id])
+        for row in rows
+    ]
+
+
+def campaign_at_a_glance(campaign: str, caller: Caller = NOBODY) -> CampaignGlance:
+    with caller.history() as history:
+        row = history.campaigns.at_a_glance(campaign)
+        return _glance(row, history.executions.ended([campaign])[campaign])
+
+
+def steps_planned(campaign: str, caller: Caller = NOBODY) -> int:
+    """About how many executions its plan has: what follows from results is not in it."""
+    with caller.history() as history:
+        plan = history.campaigns.get(campaign).plan
+    phases = range(len(plan.phases))
+    schedule = planning.schedule(plan)
+    return sum(planning.estimate(plan, phase, None, schedule).steps for phase in phases)
+
+
+def _glance(row: CampaignRow, ended: Mapping[Ended, int]) -> CampaignGlance:
+    return CampaignGlance(
+        campaign=row.id,
+        cluster=row.cluster,
+        kind=row.kind,
+        suite=row.suite,
+        nodes=row.nodes,
+        created_at=row.created_at,
+        finished_at=row.finished_at,
+        judgement=row.judgement,
+        executions={how.value: number for how, number in ended.items()},
+    )

@@ -1,0 +1,162 @@
+"""Decides whether nodes are good for a job: by history, or by the tests worth their time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+
+from anubis.core.history.events import JobAllocated
+from anubis.core.history.maintenance import open_windows
+from anubis.core.history.standing import Debts, Standing, tell_debts
+from anubis.core.records import Judgement, SelectionPolicy
+from anubis.core.select.decision import Decision
+from anubis.core.select.selection import Budget
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import find, time_in
+from anubis.operations.decide import (
+    USUAL,
+    Terms,
+    add,
+    keep,
+    owed_after,
+    past_of,
+    read_repertoire,
+    refuse_nodes,
+    weigh,
+)
+from anubis.operations.objections import objections_in
+from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
+from anubis.report.maintenance import sentence
+
+
+def gate(
+    nodes: Sequence[str],
+    duration_s: float,
+    terms: Terms = USUAL,
+    *,
+    unknown_passes: bool = False,
+    may_test: bool = True,
+    is_kept: bool = True,
+    caller: Caller = NOBODY,
+) -> GateResult:
+    """Nothing runs on nodes that are unfit according to the history or under maintenance at any
+    time of the job, nor unless it `may_test`.
+    `unknown_passes`: a node may pass that a test could not judge. `is_kept`: the decision is in the
+    history before anything runs, with the campaign that carries it out; else whoever asks keeps it.
+    A gate that is refused leaves no trace. Nodes that the cluster does not have are refused, unless
+    another one stops the job anyway: who takes a refusal for "unknown" must not lose a no-go."""
+    job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
+    repertoire = read_repertoire(terms)
+    with caller.history() as history:
+        part, cluster = find(history, terms.cluster, caller, nodes)
+        time = time_in(part, caller)
+        involved = {*nodes, *terms.partners}
+        past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
+        past = past.objected(objections_in(part, involved))
+        weighed = weigh(job, terms, repertoire, past, part, time.now)
+        decision = replace(weighed, cluster=part.cluster)
+        standing = past.standing
+        maintained = {
+            node: sentence(window, time.now)
+            for node, window in open_windows(past.windows, time.now, time.now + duration_s).items()
+            if node in nodes
+        }
+        unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
+        links = past.links_among(nodes)
+        if not unfit and not links:  # a no-go stands, whoever else was named
+            refuse_nodes(part, job, terms, may_test=may_test)
+        asks = not unfit and not links and (unknown_passes or not _unpaid(decision, standing))
+        runs = asks and (may_test or not decision.tests)
+        if is_kept and not (runs and decision.tests):
+            keep(decision, cluster, history, caller)
+    doubt = _doubt(decision, terms, repertoire.policy) if runs or not asks else "tests"
+    if not asks and not unfit and not links:
+        doubt = "owed"
+    caller.decided(decision)
+    with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
+        tested = _tested(campaign)
+        owes = standing.owes
+        if campaign and owes:
+            owes = owed_after(campaign, decision, repertoire, caller)
+        judged = {
+            node: _unless_owing(node, tested.get(node, standing.judgement(node)), owes)
+            for node in nodes
+        }
+        judged |= dict.fromkeys(maintained, Judgement.UNKNOWN)  # nothing is held against them
+        result = GateResult(
+            decision=decision,
+            judged=_doubted(judged) if doubt else judged,
+            links={**links, **_tested_links(campaign, nodes)},
+            unfit=unfit,
+            owing=tell_debts(nodes, owes),
+            campaign=campaign,
+            is_tested=runs,
+            doubt=doubt,
+            clock=time.doubt,
+            unknown_passes=unknown_passes,
+        )
+        if any(criterion.from_repeats and criterion.refusal for criterion in result.criteria):
+            caller.remark(
+                "what a node measured of itself alone differs too much from run to run to judge it"
+                " by: give criteria of 3 or more nodes of its kind (--criteria PATH), or a policy"
+                " with wider limits (--policy shared-machine), or let it pass (--on-unknown pass)"
+            )
+        caller.gated(result)
+    return result
+
+
+def _tests(
+    decision: Decision, terms: Terms, caller: Caller
+) -> AbstractContextManager[CampaignResult | None]:
+    if not decision.tests:
+        return nullcontext()
+    from anubis.operations.decided_tests import carried_out_tests  # half of what a gate loads
+
+    return carried_out_tests(decision, terms, caller, beside=partial(add, decision))
+
+
+def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
+    if decision.is_bearable:
+        return ""
+    if terms.budget != Budget():
+        return "budget"
+    return "" if policy.above_p0 == "go" else "policy"
+
+
+def _unpaid(decision: Decision, standing: Standing) -> bool:
+    """Whether a node owes what none of these tests answers: then they cannot let it pass."""
+    chosen = defaultdict[str, set[str]](set)
+    for test in decision.tests:
+        for node in test.nodes:
+            chosen[node].add(test.benchmark)
+    return any(not chosen[node].issuperset(standing.owed_by(node)) for node in decision.nodes)
+
+
+def _unless_owing(node: str, judged: Judgement, owes: Debts) -> Judgement:
+    """A test that it passed may not have answered all that it owes."""
+    return Judgement.UNKNOWN if judged is Judgement.HEALTHY and node in owes else judged
+
+
+def _tested(campaign: CampaignResult | None) -> dict[str, Judgement]:
+    nodes = campaign.view.assessment.nodes if campaign else ()
+    return {verdict.node: verdict.judgement for verdict in nodes}
+
+
+def _tested_links(campaign: CampaignResult | None, nodes: Collection[str]) -> BadLinks:
+    """By the assessment's verdicts on the paths between these nodes."""
+    return {
+        part.nodes: part.reason.removeprefix(f"{part.subject}: ")
+        for part in (campaign.view.assessment.parts if campaign else ())
+        if part.nodes and part.judgement is Judgement.DEFECTIVE and set(part.nodes) <= set(nodes)
+    }
+
+
+def _doubted(judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
+    """Where too much stays untested, no node passes."""
+    return {
+        node: Judgement.UNKNOWN if judgement is Judgement.HEALTHY else judgement
+        for node, judgement in judged.items()
+    }

@@ -1,0 +1,223 @@
+"""What the history knows: campaigns as they were judged, decisions, what happened to nodes.
+
+Only a campaign that ran to its end can be spoken of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import chain, islice
+from operator import attrgetter
+
+from anubis.core.errors import UsageError
+from anubis.core.history.defects import Defect
+from anubis.core.history.track_records import TrackRecord
+from anubis.core.history.track_records import track_records as records_of
+from anubis.core.judge.pooling import CampaignEvidence, join
+from anubis.core.records import Campaign, ClusterIdentity
+from anubis.core.select.decision import Decision
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import look_up, time_in
+from anubis.operations.keeping_policy import acting_process
+from anubis.operations.measurements import read_intact
+from anubis.operations.report import view_of
+from anubis.operations.selector import read_past
+from anubis.report import history as told
+from anubis.report.history import Happening
+from anubis.report.view import CampaignView
+from anubis.store.campaigns import CampaignRow
+from anubis.store.clusters import ForgottenCluster
+from anubis.store.history import ClusterHistory, History
+from anubis.store.imports import Forgotten, Import
+from anubis.store.soundness import Soundness
+from anubis.text import places
+from anubis.text.hostlist import shortened
+from anubis.text.wording import moment
+
+MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
+MOST_ACTIONS = 10_000  # of the keeper, likewise
+MOST_DECISIONS = 10_000  # that a time line looks at: the latest
+MOST_SEARCHED = 50  # campaigns, for a benchmark's latest criteria
+
+
+def finished(history: History, campaign: str | None) -> Campaign:
+    """The named campaign, or the latest one."""
+    name = campaign or history.campaigns.latest(finished=True)
+    if name is None:
+        raise UsageError("no campaign has finished yet: begin with anubis accept")
+    past_campaign = history.campaigns.get(name)
+    if past_campaign.finished_at is None:
+        raise UsageError(f'campaign "{name}" is not finished; {how_to_go_on(past_campaign)}')
+    return past_campaign
+
+
+def since_then(history: History, last: Campaign, since: datetime | None) -> list[Campaign]:
+    """The finished campaigns of the same cluster and suite that began from then on until the last
+    one, the oldest first; that one alone where no time is given."""
+    if since is None:
+        return [last]
+    if last.created_at < since.timestamp():
+        raise UsageError(
+            f"no campaign to pool: {last.id} began {moment(last.created_at)}, "
+            f"which is before --since {moment(since.timestamp())}"
+        )
+    newest_first = history.campaigns.newest(limit=MOST_CAMPAIGNS)
+    begun_no_later = newest_first[[row.id for row in newest_first].index(last.id) :]
+    return [
+        history.campaigns.get(row.id)
+        for row in reversed(begun_no_later)
+        if (row.cluster, row.suite) == (last.cluster, last.plan.suite)
+        and row.finished_at is not None
+        and row.created_at >= since.timestamp()
+    ]
+
+
+def joined(parts: Sequence[CampaignEvidence], caller: Caller) -> CampaignEvidence:
+    evidence = join(parts)
+    if evidence.changed:
+        caller.remark(
+            f"{shortened(evidence.changed)} had another sku before: what was measured there under "
+            "that one is left out"
+        )
+    return evidence
+
+
+def how_to_go_on(campaign: Campaign) -> str:
+    if not campaign.kind.can_resume:
+        return "import the file again"
+    return f"go on with: anubis {campaign.kind} --resume --campaign {campaign.id}"
+
+
+def recall(
+    campaign: str | None = None, *, without_damaged: bool = False, caller: Caller = NOBODY
+) -> CampaignView:
+    """A campaign as it was judged when it ended; what is damaged is refused, or is unknown."""
+    with caller.history() as history:
+        chosen = finished(history, campaign)
+        assessment = history.assessments.of(chosen.id)
+        assert assessment is not None, "a finished campaign has one"
+        intact = read_intact(history, [chosen], caller, without_damaged=without_damaged)
+    assessment = intact.judged(assessment)
+    return intact.shown(view_of(chosen, intact.of(chosen), assessment, chosen.criteria))
+
+
+def campaigns(last: int = 50, caller: Caller = NOBODY) -> list[CampaignRow]:
+    """The latest, the newest first."""
+    with caller.history() as history:
+        return history.campaigns.newest(limit=last)
+
+
+def clusters(caller: Caller = NOBODY) -> list[str]:
+    """Those that the history knows, in the order in which they became known."""
+    with caller.history() as history:
+        return history.clusters.names()
+
+
+def rename_cluster(old: str, new: str, caller: Caller = NOBODY) -> None:
+    """In the history, with all that is known of its nodes, and its risk model."""
+    try:
+        ClusterIdentity(name=new)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    with caller.history() as history:
+        history.clusters.rename(old, new)
+    if (model := places.risk_file(old)).is_file():
+        model.replace(places.risk_file(new))
+
+
+def forget_cluster(
+    name: str, *, with_campaigns: bool = False, caller: Caller = NOBODY
+) -> ForgottenCluster:
+    """One that was made by mistake, with what was told of its nodes and its risk model."""
+    with caller.history() as history:
+        part = history.of(name)
+        if name in history.clusters.names():
+            if keeper := acting_process(history, part, part.keeping.kept_by(or_none=True)):
+                raise UsageError(f'{keeper} keeps cluster "{name}": end it before')
+            if held := part.holds.current(time_in(part, caller).now):
+                raise UsageError(
+                    f'node "{shortened([hold.node for hold in held])}" of cluster "{name}" is held'
+                    f" by {held[0].holder}: wait until that ends"
+                )
+        forgotten = history.clusters.forget(name, with_campaigns=with_campaigns)
+    for file in (places.risk_file(name), places.standing_file(name)):
+        file.unlink(missing_ok=True)
+    return forgotten
+
+
+def decisions(
+    last: int = 5, *, cluster: str | None = None, caller: Caller = NOBODY
+) -> list[Decision]:
+    """Of gate, sweep and select, the newest first; of one cluster, or of all."""
+    with caller.history() as history:
+        made = [made for part in _parts(history, cluster) for made in part.decisions.newest(last)]
+    return sorted(made, key=attrgetter("at"), reverse=True)[:last]
+
+
+def timeline(
+    nodes: Collection[str] | None = None,
+    last: int = 50,
+    *,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> list[Happening]:
+    """Incidents, repairs, validations, events, decisions, actions of the keeper and present holds
+    of these nodes, or of all, in the order of time; of one cluster, or of all."""
+    with caller.history() as history:
+        happenings = [
+            replace(happening, cluster=part.cluster)
+            for part in _parts(history, cluster)
+            for happening in _happenings(part, nodes, time_in(part, caller).now)
+        ]
+    return told.timeline(happenings, nodes, last)
+
+
+def _parts(history: History, cluster: str | None) -> list[ClusterHistory]:
+    return history.every() if cluster is None else [look_up(history, cluster)]
+
+
+def _happenings(
+    history: ClusterHistory, nodes: Collection[str] | None, at: float
+) -> Iterator[Happening]:
+    yield from map(told.of_incident, history.incidents.all())
+    yield from map(told.of_repair, history.repairs.all())
+    yield from map(told.of_validation, history.experience.validations())
+    yield from map(told.of_notice, history.notices.all())
+    yield from map(told.of_decision, history.decisions.newest(MOST_DECISIONS))
+    yield from told.of_holds(history.holds.current(at))
+    yield from map(told.of_action, history.keeping.actions_about(nodes, MOST_ACTIONS))
+
+
+def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> list[TrackRecord]:
+    """What each benchmark has found, of all defects that the Selector knows, and how well it
+    repeats; in one cluster, or in all."""
+    with caller.history() as history:
+        parts = _parts(history, cluster)
+        defects, measured = list[Defect](), set[str]()
+        for part in parts:
+            past = read_past(part, time_in(part, caller).now)
+            place = f"{part.cluster}/" if len(parts) > 1 else ""
+            defects += (replace(defect, node=f"{place}{defect.node}") for defect in past.defects)
+            measured |= {benchmark for benchmark, _ in past.measured_s}
+        criteria = chain.from_iterable(part.experience.criteria() for part in parts)
+        return records_of(defects, measured, islice(criteria, MOST_SEARCHED))
+
+
+def check_history(caller: Caller = NOBODY) -> Soundness:
+    """Whether the history is still what was written into it."""
+    with caller.history() as history:
+        return history.examine(caller.doing)
+
+
+def imports(caller: Caller = NOBODY) -> list[Import]:
+    """Files that were imported, the newest first."""
+    with caller.history() as history:
+        return history.imports.newest()
+
+
+def forget_import(number: int, caller: Caller = NOBODY) -> Forgotten:
+    """Removes what this import was the first to report, or the campaign that it became."""
+    with caller.history() as history:
+        return history.imports.forget(number)

@@ -1,0 +1,317 @@
+"""Imports what another tool measured, or what happened to nodes, into the history."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from anubis import __version__
+from anubis.config import configs
+from anubis.core.errors import UsageError
+from anubis.core.records import (
+    Assessment,
+    Campaign,
+    CampaignKind,
+    CriteriaSet,
+    Execution,
+    Plan,
+    Policy,
+)
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import enter, now_in, of_import
+from anubis.operations.names import new_name
+from anubis.operations.strangers import no_such_node, strangers_among
+from anubis.operations.validator import judge
+from anubis.readers.incidents import intake, records
+from anubis.readers.incidents.intake import Intake, Note
+from anubis.readers.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
+from anubis.readers.superbench import baseline as means
+from anubis.readers.superbench.adoption import adopt
+from anubis.readers.superbench.results import NodeResults, read_baseline, read_results
+from anubis.readers.superbench.rules import apply_rules, read_rules
+from anubis.readers.tables import intake as foreign
+from anubis.readers.tables.adoption import adopt as adopt_table
+from anubis.readers.tables.intake import ForeignTable
+from anubis.readers.tables.mapping import TableMapping
+from anubis.store.codec import dump
+from anubis.store.history import ClusterHistory, History
+from anubis.store.imports import Import
+from anubis.text import hostlist
+from anubis.text.wording import names
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedResults:
+    campaign: Campaign  # finished as it comes in, and in the history; once, however often imported
+    kept: Import
+    values: int
+    by_rules: Assessment | None = None  # where rules were given
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedBaseline:
+    criteria: CriteriaSet
+    left_out: tuple[str, ...]  # metrics without a positive mean or a known direction
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedIncidents:
+    intake: Intake
+    kept: Import
+    strangers: tuple[str, ...]  # nodes that were not known before; of a monitor's none is kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedNodes:
+    intake: NodeIntake
+    kept: Import
+    untold: tuple[str, ...]  # nodes that the history knows and the table does not name
+
+
+def import_csv(
+    file: Path,
+    mapping: TableMapping,
+    *,
+    suite: str,
+    policy: str = "default",
+    skip_wrong: bool = False,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> ImportedResults:
+    """A table of measurements as a finished campaign, judged by what it teaches itself.
+
+    With one wrong line nothing is imported, unless wrong lines are to be skipped: their nodes are
+    then unknown.
+    """
+    if not hostlist.is_name(suite):
+        raise UsageError(
+            f'--suite is "{suite}", expected a name for these measurements, such as sgemm: letters,'
+            " digits, dots, dashes, underscores"
+        )
+    chosen = configs.policy(policy)
+    table = foreign.read(file, mapping, now_in(cluster, caller), skip_wrong=skip_wrong)
+    _tell_of_lines(table, caller)
+    if table.wrong and not skip_wrong:
+        raise UsageError(
+            f'"{file}" has wrong lines: nothing was imported; correct them, or import the others '
+            "with --skip-wrong-lines"
+        )
+    plan, executions = adopt_table(table, suite)
+    campaign, kept = _keep(file, plan, executions, chosen, cluster, caller, _span(table))
+    return ImportedResults(campaign=campaign, kept=kept, values=table.samples.size)
+
+
+def import_superbench(
+    file: Path,
+    *,
+    sku: str,
+    policy: str = "default",
+    rules: Path | None = None,
+    baseline: Path | None = None,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> ImportedResults:
+    """A results-summary.jsonl as a finished campaign, judged by what it teaches itself."""
+    if not sku.strip():
+        raise UsageError("--sku is empty: name the kind of these nodes, such as a100-sxm-8x")
+    if baseline and not rules:
+        raise UsageError("--baseline is what --rules compare with: give --rules as well")
+    chosen = configs.policy(policy)
+    rows = read_results(file)
+    by_rules = _by_rules(rows, rules, baseline, caller) if rules else None
+    plan, executions = adopt(rows, sku.strip())
+    campaign, kept = _keep(file, plan, executions, chosen, cluster, caller)
+    values = sum(len(execution.result.series) for execution in executions)
+    return ImportedResults(campaign=campaign, kept=kept, values=values, by_rules=by_rules)
+
+
+def import_superbench_baseline(
+    file: Path, *, sku: str, units: int, policy: str = "default", caller: Caller = NOBODY
+) -> ImportedBaseline:
+    """A baseline.json as criteria: means of so many units, without their spread."""
+    if not sku.strip():
+        raise UsageError("--sku is empty: name the kind of nodes that the means are from")
+    criteria, left_out = means.criteria(
+        read_baseline(file),
+        sku=sku.strip(),
+        units=units,
+        policy=configs.policy(policy),
+        anubis=__version__,
+        # wall clock: criteria are of no cluster
+        created_at=datetime.fromtimestamp(caller.clock(), UTC).isoformat(timespec="seconds"),
+    )
+    return ImportedBaseline(criteria=criteria, left_out=tuple(left_out))
+
+
+def import_incidents(
+    file: Path,
+    *,
+    mapping: str = "plain",
+    nodes: Collection[str] | None = None,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> ImportedIncidents:
+    """A table or a list of events; `nodes` are all that were watched."""
+    chosen = configs.incident_mapping(mapping)
+    table, now = records.read(file), now_in(cluster, caller)
+    taken = intake.take_in(table, chosen, f'"{file}"', now, nodes)
+    _tell(taken, caller)
+    if not taken.incidents:
+        raise UsageError(f'"{file}" has no usable incident: nothing was imported')
+    with caller.history() as history:
+        part = _entered(history, cluster, caller)
+        before = {watch.node for watch in part.watches.all()}
+        kept = history.imports.add(
+            str(file.absolute()), now, part.cluster, taken.incidents, taken.watches
+        )
+    hit = {incident.node for incident in taken.incidents}
+    strangers = tuple(sorted(hit - before)) if before else ()
+    return ImportedIncidents(intake=taken, kept=kept, strangers=strangers)
+
+
+def report_incidents(
+    text: str,
+    source: str,
+    *,
+    mapping: str = "plain",
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> ImportedIncidents:
+    """What a monitor tells while it happens: records in JSON, as in a file. It says nothing of how
+    long nodes were watched, and of nodes that the cluster does not have nothing is kept."""
+    chosen, now = configs.incident_mapping(mapping), now_in(cluster, caller)
+    latest = max(now, caller.clock())  # wall clock: alerts are dated by it, and dated anew with it
+    taken = intake.take_in(records.parse(text, source), chosen, source, latest)
+    _tell(taken, caller)
+    if not taken.incidents:
+        left_out = "; ".join(map(_sentence, taken.left_out))
+        raise UsageError(f"no usable incident in {source}: {left_out or 'it has no record'}")
+    with caller.history() as history:
+        part, new = of_import(history, cluster, caller)
+        named = list(dict.fromkeys(incident.node for incident in taken.incidents))
+        strangers = strangers_among(part, named, cluster)
+        if len(strangers) == len(named):
+            raise UsageError(no_such_node(strangers, part, cluster))
+        own = [incident for incident in taken.incidents if incident.node not in {*strangers}]
+        taken = dataclasses.replace(taken, incidents=tuple(own))
+        if new:
+            enter(history, new, caller)
+        kept = history.imports.add(source, now, part.cluster, taken.incidents, ())
+    if strangers:
+        caller.remark(f'ignored: {names(strangers)}, not in cluster "{part.cluster}"')
+    return ImportedIncidents(intake=taken, kept=kept, strangers=tuple(strangers))
+
+
+def import_nodes(
+    file: Path,
+    mapping: NodeMapping | None = None,
+    *,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> ImportedNodes:
+    """Where nodes stand and what they are: rack, cage, sku, when they were installed."""
+    table, now = records.read(file), now_in(cluster, caller)
+    taken = take_in_nodes(table, mapping or NodeMapping(), f'"{file}"', now)
+    _tell(taken, caller)
+    if not taken.traits:
+        raise UsageError(f'"{file}" names no usable node: nothing was imported')
+    with caller.history() as history:
+        part = _entered(history, cluster, caller)
+        watched = {watch.node for watch in part.watches.all()}
+        kept = history.imports.add_traits(str(file.absolute()), now, part.cluster, taken.traits)
+    untold = tuple(sorted(watched - {traits.node for traits in taken.traits}))
+    return ImportedNodes(intake=taken, kept=kept, untold=untold)
+
+
+def _entered(history: History, cluster: str | None, caller: Caller) -> ClusterHistory:
+    """From now on the history knows it."""
+    part, new = of_import(history, cluster, caller)
+    return enter(history, new, caller) if new else part
+
+
+def _by_rules(
+    rows: tuple[NodeResults, ...], rules: Path, baseline: Path | None, caller: Caller
+) -> Assessment:
+    compared_with = read_baseline(baseline) if baseline else {}
+    assessment, idle = apply_rules(read_rules(rules), rows, compared_with)
+    for name in idle:
+        caller.remark(f'rule "{name}" finds no metric in the results: nothing was judged by it')
+    return assessment
+
+
+def _keep(
+    file: Path,
+    plan: Plan,
+    executions: Sequence[Execution],
+    policy: Policy,
+    cluster: str | None,
+    caller: Caller,
+    span: tuple[float, float] | None = None,
+) -> tuple[Campaign, Import]:
+    """From when until when it was measured: now, if nobody says. What is in the history already,
+    under whatever name the file had, is not kept again."""
+    now = now_in(cluster, caller)
+    since, until = span or (now, now)
+    campaign = Campaign(
+        id=new_name(CampaignKind.IMPORT, now),
+        kind=CampaignKind.IMPORT,
+        plan=plan,
+        policy=policy,
+        executor=plan.specs[0].version,
+        setting=_digest(plan, executions),
+        created_at=since,
+    )
+    with caller.history() as history:
+        part = _entered(history, cluster, caller)
+        campaign = dataclasses.replace(campaign, cluster=part.cluster)
+        before = history.campaigns.finished_in(campaign.setting, campaign.cluster)
+        if before:
+            caller.remark(f"the same was imported before: nothing is kept twice, see {before}")
+            return history.campaigns.get(before), history.imports.of_campaign(before)
+        assessment, criteria = judge(campaign, executions, {}, now)
+        history.campaigns.begin(campaign)
+        history.executions.record(campaign.id, executions)
+        history.assessments.conclude(campaign.id, assessment, criteria, finished_at=until)
+        kept = history.imports.add_campaign(
+            str(file.absolute()), now, campaign.cluster, campaign.id
+        )
+    return dataclasses.replace(campaign, criteria=criteria, finished_at=until), kept
+
+
+def _digest(plan: Plan, executions: Sequence[Execution]) -> str:
+    """Of what was measured, on what, and what it means."""
+    sha = hashlib.sha256(dump(plan).encode())
+    for execution in executions:
+        series = execution.result.series
+        outcome = (execution.step.id, execution.ended, execution.reason, series.layout.series)
+        sha.update(repr(outcome).encode())
+        sha.update(series.values.tobytes())
+    return sha.hexdigest()[:32]
+
+
+def _span(table: ForeignTable) -> tuple[float, float] | None:
+    spans = table.spans.values()
+    return (min(since for since, _ in spans), max(until for _, until in spans)) if spans else None
+
+
+def _tell_of_lines(table: ForeignTable, caller: Caller) -> None:
+    for wrong in table.wrong:
+        caller.remark(str(wrong))
+    if table.passed_over:
+        caller.remark(f"passed over, because nobody asked for it: {names(table.passed_over)}")
+
+
+def _tell(taken: Intake | NodeIntake, caller: Caller) -> None:
+    for note in taken.left_out:
+        caller.remark(f"left out: {_sentence(note)}")
+    for note in taken.remarks:
+        caller.remark(f"taken: {_sentence(note)}")
+
+
+def _sentence(note: Note) -> str:
+    count = "1 record" if len(note.where) == 1 else f"{len(note.where):,} records"
+    return f"{count} ({names(note.where, limit=3)}): {note.text}"

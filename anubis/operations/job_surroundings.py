@@ -1,0 +1,79 @@
+"""What the history knows of the nodes of a job and of what lies between them: who answers nobody,
+the fabric that was measured last, in which racks they are, and which pairs a scan has met since the
+job failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from anubis.core.diagnose.evidence import Collector, JobEvidence, WorkingPair, joined
+from anubis.core.history.traits import NodeTraits
+from anubis.core.keep.silent_nodes import unreachable
+from anubis.core.network.posterior import FaultPrior
+from anubis.operations.caller import Caller
+from anubis.operations.clusters import time_in
+from anubis.operations.links import measured_across
+from anubis.report.view import NetworkView
+from anubis.store.history import ClusterHistory, History
+from anubis.text.wording import moment
+
+SHORT = FaultPrior().limit
+MOST_OF_JOB = 0.5  # of its nodes in one rack: that all errors touch it says nothing
+SCANNED_BYTES = 1 << 20  # with messages of so many bytes and more pairs are measured
+
+
+def surroundings(
+    history: History, part: ClusterHistory, nodes: Sequence[str], at: float, caller: Caller
+) -> JobEvidence:
+    """`nodes`: of the job; none: nobody told. `at`: when it failed. What was measured before then
+    does not vouch for any pair."""
+    between = _between(history, part, nodes, at, caller)
+    turn = part.keeping.last_turn()
+    seen_at = turn.seen_at if turn else None
+    away = unreachable(part.keeping.lives(), seen_at, nodes, at, time_in(part, caller).now)
+    if away is None:
+        return between
+    collectors = frozenset({Collector.REACH})
+    reach = JobEvidence(job="", at=at, collectors=collectors, unreachable=away)
+    return joined(between, [reach])
+
+
+def _between(
+    history: History, part: ClusterHistory, nodes: Sequence[str], at: float, caller: Caller
+) -> JobEvidence:
+    last = next(measured_across(history, part, nodes), None)
+    if last is None:
+        groups = groups_of(part.experience.happened(at).traits, nodes)
+        return JobEvidence(job="", at=at, collectors=frozenset(), groups=groups)
+    campaign, network = last
+    measured_at = campaign.finished_at or campaign.created_at
+    caller.remark(f"the fabric is that of campaign {campaign.id}, {moment(measured_at)}")
+    working = tuple(working_pairs(network)) if campaign.created_at >= at else ()
+    return JobEvidence(
+        job="", at=at, collectors=frozenset(), fabric=campaign.plan.fabric, working=working
+    )
+
+
+def groups_of(traits: Sequence[NodeTraits], nodes: Sequence[str]) -> dict[str, dict[str, str]]:
+    """By rack and by cage, where those tell the nodes of a job apart."""
+    of_job = [about for about in traits if about.node in set(nodes)]
+    by_kind = {
+        "rack": {about.node: about.rack for about in of_job if about.rack},
+        "cage": {about.node: about.cage for about in of_job if about.cage},
+    }
+    return {kind: of_node for kind, of_node in by_kind.items() if _tells_apart(of_node, nodes)}
+
+
+def _tells_apart(of_node: Mapping[str, str], nodes: Sequence[str]) -> bool:
+    largest = max(Counter(of_node.values()).values(), default=0)
+    return 0 < largest <= MOST_OF_JOB * len(nodes)
+
+
+def working_pairs(network: NetworkView) -> Iterator[WorkingPair]:
+    """Those that met, and were not short of what is normal for them."""
+    for source, target in network.measured:
+        if network.shortfall.get((source, target), 0.0) <= SHORT and source.rail == target.rail:
+            yield WorkingPair(
+                a=source.node, b=target.node, size_bytes=SCANNED_BYTES, device=source.rail
+            )

@@ -1,0 +1,191 @@
+"""Past campaigns judged again, alone or as one, by any criteria; and what changes from one set of
+them to another.
+
+Nothing runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+
+from anubis.config import criteria_files
+from anubis.core.judge import comparison
+from anubis.core.judge.judgement import assess
+from anubis.core.judge.pooling import CampaignEvidence
+from anubis.core.judge.software import differences, versions
+from anubis.core.judge.units import latest, units
+from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, taught_by
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.history import finished, joined, since_then
+from anubis.operations.measurements import read_intact
+from anubis.operations.precedents import precedents
+from anubis.operations.report import view_of
+from anubis.operations.validator import judge as judge_executions
+from anubis.report.view import CampaignView
+from anubis.store.history import History
+
+
+def judge(
+    campaign: str | None = None,
+    *,
+    since: datetime | None = None,
+    criteria: Path | None = None,
+    without_damaged: bool = False,
+    caller: Caller = NOBODY,
+) -> CampaignView:
+    """By a file or a folder of criteria; else by those that it was judged by before.
+
+    With `since`, all finished campaigns of the same suite that began from then on until this one
+    are judged as one. What is damaged is refused, or is unknown.
+    """
+    with caller.history() as history:
+        pooled = since_then(history, finished(history, campaign), since)
+        intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
+        parts = [_evidence(history, part, intact.of(part)) for part in pooled]
+        evidence = joined(parts, caller)
+        before = precedents(history, evidence.campaign, evidence.campaign.created_at)
+    chosen, executions = evidence.campaign, evidence.executions
+    if len(pooled) > 1:
+        caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
+    if criteria:
+        named = criteria_files.load(criteria.expanduser(), chosen.plan.suite)
+        chosen = dataclasses.replace(chosen, criteria=(*named, *_of_fabric(chosen)))
+    elif chosen.kind.learns:  # it teaches itself, again
+        chosen = dataclasses.replace(chosen, criteria=())
+    for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
+        caller.remark(sentence)
+    assessment, used = judge_executions(
+        chosen, executions, evidence.lost, chosen.created_at, before=before
+    )
+    return intact.shown(view_of(chosen, executions, intact.judged(assessment), used))
+
+
+def _of_fabric(campaign: Campaign) -> tuple[CriteriaSet, ...]:
+    """By which only its own fabric is judged, whatever its suite is judged by."""
+    of_suite = taught_by(campaign.criteria, campaign.plan)
+    return tuple(of_sku for of_sku in campaign.criteria if of_sku not in of_suite)
+
+
+def _evidence(
+    history: History, campaign: Campaign, executions: Sequence[Execution]
+) -> CampaignEvidence:
+    assessed = history.assessments.of(campaign.id)
+    return CampaignEvidence(
+        campaign=campaign,
+        executions=executions,
+        lost=assessed.lost if assessed else {},
+    )
+
+
+RECENT = 1000  # campaigns among which the latest of a suite is sought
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriteriaComparison:
+    criteria: tuple[comparison.CriterionChange, ...]
+    campaign: Campaign | None = None  # that was judged by both; none where none was carried out
+    nodes: tuple[comparison.NodeChange, ...] = ()
+    verdicts: tuple[comparison.VerdictChange, ...] = ()
+
+
+def compare_criteria(
+    before: Path, after: Path, *, campaign: str | None = None, caller: Caller = NOBODY
+) -> CriteriaComparison:
+    """Files or folders of criteria; the verdicts are those of the campaign, or of the latest."""
+    before, after = before.expanduser(), after.expanduser()
+    by_suite = [criteria_files.suites(path) for path in (before, after)]
+    changes = tuple(
+        change
+        for suite in (sorted({*chain(*by_suite)}) if all(by_suite) else [""])
+        for change in comparison.criterion_changes(_load(before, suite), _load(after, suite))
+    )
+    with caller.history() as history:
+        if not campaign and not history.campaigns.latest(finished=True):
+            return CriteriaComparison(criteria=changes)
+        judged = finished(history, campaign)
+        if not changes:
+            return CriteriaComparison(criteria=(), campaign=judged)
+        both = (_load(path, judged.plan.suite) for path in (before, after))
+        return _compared(changes, history, judged, *both)
+
+
+def compare_sets(
+    before: tuple[CriteriaSet, ...],
+    after: tuple[CriteriaSet, ...],
+    *,
+    campaign: str | None = None,
+    caller: Caller = NOBODY,
+) -> CriteriaComparison:
+    """Criteria that are no files yet; the verdicts are those of the campaign, or of the latest of
+    their suites."""
+    changes = comparison.criterion_changes(before, after)
+    suites = {of_sku.provenance.suite for of_sku in before}
+    with caller.history() as history:
+        newest = (
+            row.id
+            for row in history.campaigns.newest(limit=RECENT)
+            if row.finished_at is not None and row.suite in suites
+        )
+        judged_id = campaign or next(newest, None)
+        if not changes or not judged_id:
+            return CriteriaComparison(criteria=changes)
+        judged = finished(history, judged_id)
+        both = (_of_suite(sets, judged.plan.suite) for sets in (before, after))
+        return _compared(changes, history, judged, *both)
+
+
+def _of_suite(sets: tuple[CriteriaSet, ...], suite: str) -> tuple[CriteriaSet, ...]:
+    return tuple(of_sku for of_sku in sets if of_sku.provenance.suite == suite)
+
+
+def _compared(
+    changes: tuple[comparison.CriterionChange, ...],
+    history: History,
+    judged: Campaign,
+    before: tuple[CriteriaSet, ...],
+    after: tuple[CriteriaSet, ...],
+) -> CriteriaComparison:
+    assessments = _judge_by_both(history, judged, before, after)
+    return CriteriaComparison(
+        criteria=changes,
+        campaign=judged,
+        nodes=comparison.node_changes(*assessments),
+        verdicts=comparison.verdict_changes(*assessments),
+    )
+
+
+def _load(path: Path, suite: str) -> tuple[CriteriaSet, ...]:
+    """Where each suite has a folder, of this one only: there may be none."""
+    by_suite = criteria_files.suites(path)
+    if suite and by_suite and suite not in by_suite:
+        return ()
+    return criteria_files.load(path, suite)
+
+
+def _judge_by_both(
+    history: History, campaign: Campaign, old: tuple[CriteriaSet, ...], new: tuple[CriteriaSet, ...]
+) -> tuple[Assessment, Assessment]:
+    evidence = _evidence(history, campaign, history.executions.of(campaign.id))
+    settled = latest(evidence.executions)
+    measured = units(settled, campaign.plan)
+    limits = campaign.policy.limits
+    before = precedents(history, campaign, campaign.created_at)
+    by_old, by_new = (
+        assess(
+            measured,
+            settled,
+            campaign.plan,
+            (*criteria, *_of_fabric(campaign)),
+            evidence.lost,
+            limits=limits,
+            expectations=campaign.policy.expectations,
+            before=before,
+        )
+        for criteria in (old, new)
+    )
+    return by_old, by_new

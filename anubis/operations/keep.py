@@ -1,0 +1,692 @@
+"""The keeper of a fleet takes its turns: it hears what is new, looks at who owns the nodes, and has
+done what its policy lets it do; the rest it proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from operator import attrgetter
+from pathlib import Path
+
+from anubis.core.clock import Time
+from anubis.core.errors import (
+    AnubisError,
+    CampaignTakenError,
+    ConfigError,
+    Stopped,
+    StoreUnreachableError,
+    UsageError,
+)
+from anubis.core.history.events import (
+    FleetEvent,
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    NodeAdded,
+    Notice,
+    OperatorSaid,
+    Order,
+    Tick,
+)
+from anubis.core.history.maintenance import open_windows
+from anubis.core.history.standing import Standing
+from anubis.core.history.status import Job
+from anubis.core.keep.actions import LifeAction, Stage, has_shown, is_moot, subjects
+from anubis.core.keep.breaker import Breaker
+from anubis.core.keep.commands import Cordon, ModedCommand, Prove, Release
+from anubis.core.keep.events import (
+    Concluded,
+    FleetSeen,
+    LifeEvent,
+    SeenJob,
+    TestRefused,
+    VerdictReached,
+    Waited,
+)
+from anubis.core.keep.incidents import last_ends, open_incidents
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.life import Debt, Life, Proof
+from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.keep.reasons import reason
+from anubis.core.keep.suspicions import nodes_suspected
+from anubis.core.records import Judgement, NodeVerdict
+from anubis.core.select.selection import Budget
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import look_up, resolve, time_in
+from anubis.operations.decide import Repertoire, Terms, decide, past_of, read_repertoire, weigh
+from anubis.operations.keeping_policy import (
+    ChosenPolicy,
+    acting_process,
+    file_of,
+    policy_of,
+    refuse_another,
+)
+from anubis.operations.maintenance import news_of_windows, windows_known
+from anubis.operations.names import new_name
+from anubis.operations.owners import orchestrator_of
+from anubis.operations.selector import Past, Present, risks
+from anubis.operations.standings import present_of
+from anubis.operations.tell import Telling, note, tell_all
+from anubis.operations.tokens import order_entry
+from anubis.reach.orchestrators.orchestrator import Orchestrator
+from anubis.report.keep import sentence
+from anubis.store.database import own_name
+from anubis.store.history import ClusterHistory, History
+from anubis.store.holds import holder_of
+from anubis.store.keeping import Conclusion, KeptBy, LastTurn, News, Turn
+from anubis.text.hostlist import shortened
+
+MOST_TURNS = 4  # one after what was done showed its effect, and never without end
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptFleet:
+    """Where each node stands after a turn, and what is to be done or was."""
+
+    cluster: str
+    at: float
+    doubt: str = ""  # why nothing is concluded from age; empty: the clock is trusted
+    lives: Mapping[str, Life]
+    breakers: Mapping[str, Breaker]
+    last_turn: LastTurn | None  # None: none was taken so far
+    actions: tuple[LifeAction, ...]  # since the first of these turns began, or still open
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """Of which cluster, by what policy, and who owns its nodes."""
+
+    policy: KeepingPolicy
+    name: str = "without a name"  # of the policy
+    is_stated: bool = True  # the policy: by whoever asks or by the cluster's file
+    cluster: str | None = None
+    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
+    orchestrator: Orchestrator | None = None
+    service: str = ""  # that has the turns taken; once another one acts, none is
+    acting: str = ""  # another process, which acts by this policy
+
+    def __post_init__(self) -> None:
+        if self.orchestrator is None and self.policy.acts_on_nodes and not self.acting:
+            raise ConfigError(
+                "the policy of keeping acts on nodes, and nobody is known to own them: name an"
+                " orchestrator in the cluster's file, or have cordons and releases proposed"
+            )
+
+
+def keep(
+    keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[int], bool] | None = None
+) -> KeptFleet:
+    """Take turns until nothing more is to be sent.
+
+    `drive` has the test of an action carried out elsewhere, by `carry_out_test`, and says whether
+    it is over. Without it tests run here, one after another, and the turn waits for them."""
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        began = time_in(part, caller, is_turn=True)
+        if began.doubt:
+            caller.remark(began.doubt)
+        keeper = _Hand(keeping, history, part, caller)
+        for _ in range(MOST_TURNS):
+            keeper.take_turn()
+            if not keeper.carry_out(drive or keeper.test):
+                break
+        return look(part, began.now, time_in(part, caller))
+
+
+def carry_out_test(keeping: Keeping, id: int, caller: Caller = NOBODY) -> bool:
+    """Carry out the test of this action, or go on with it where its driver died. False: nothing is
+    to be done, or another process does it."""
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        return _Hand(keeping, history, part, caller).test(id)
+
+
+def look(part: ClusterHistory, since: float, time: Time) -> KeptFleet:
+    """As the last turn left it."""
+    recent = [action for action in part.keeping.newest_actions() if action.changed_at >= since]
+    actions = {action.id: action for action in [*part.keeping.open_actions(), *recent]}
+    return KeptFleet(
+        cluster=part.cluster,
+        at=time.now,
+        doubt=time.doubt,
+        lives={life.node: life for life in part.keeping.lives()},
+        breakers=part.keeping.breakers(),
+        last_turn=part.keeping.last_turn(),
+        actions=tuple(actions[id] for id in sorted(actions)),
+    )
+
+
+def approve(
+    keeping: Keeping,
+    ids: Collection[int],
+    caller: Caller = NOBODY,
+    drive: Callable[[int], bool] | None = None,
+) -> KeptFleet:
+    """Have done what was proposed: all of it, or nothing. `drive`: as `keep` takes it."""
+    with caller.history() as history, history.together():
+        part = resolve(history, keeping.cluster, caller)
+        time = time_in(part, caller, is_turn=True)
+        with part.keeping.turn(caller.name(), time) as turn:
+            _Hand(keeping, history, part, caller).abide(turn, time.now)
+            keeper = turn.keeper(keeping.policy)
+            is_left_to_others = bool(keeping.acting) and keeping.policy.acts_on_nodes
+            nobody_owns = keeping.orchestrator is None and not is_left_to_others
+            for id in dict.fromkeys(ids):
+                action = turn.action(id)
+                if nobody_owns and isinstance(action.command, Cordon | Release):
+                    raise UsageError(
+                        f"action {id} cannot be done: nobody is known to own the nodes; name an"
+                        " orchestrator in the cluster's file"
+                    )
+                _approve(action, keeper, turn, time.now, caller.name())
+                order = f"keep --do {id}: {sentence(action.command)}"
+                history.audit.add([order_entry(order, part.cluster, caller.name(), time.now)])
+            turn.end(keeper, News(notices=(), conclusions=()), time.now)
+    return keep(keeping, caller, drive)
+
+
+def close_breakers(keeping: Keeping, scopes: Collection[str], caller: Caller = NOBODY) -> None:
+    """All of these, or none: what a person orders, for the next turn to follow."""
+    with caller.history() as history:
+        part = resolve(history, keeping.cluster, caller)
+        breakers = part.keeping.breakers()
+        for scope in scopes:
+            if scope in breakers and not breakers[scope].is_open:
+                raise UsageError(
+                    f'the breaker "{scope}" of cluster "{part.cluster}" is not open: nothing waits'
+                    " for it to be closed"
+                )
+        orders = (OperatorSaid(order=Order.CLOSE, scope=scope) for scope in dict.fromkeys(scopes))
+        tellings = [Telling(event=order, cluster=part.cluster) for order in orders]
+        with history.together():
+            for answer in tell_all(tellings, history, caller):
+                if isinstance(answer, AnubisError):
+                    raise answer
+
+
+def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str) -> None:
+    command, lives = action.command, keeper.lives
+    if action.stage is not Stage.PROPOSED or not isinstance(command, ModedCommand):
+        raise UsageError(f"action {action.id} is {action.stage}: only proposals can be approved")
+    if maintained := [n for n in subjects(command) if n in lives and lives[n].maintained]:
+        raise UsageError(
+            f"action {action.id} is about {shortened(maintained)}, which is under maintenance:"
+            " anubis leaves it alone until that ends"
+        )
+    if is_moot(command, keeper.lives):
+        raise UsageError(f"action {action.id} has nothing to do any more: look at anubis actions")
+    approved, further = keeper.approve(command, at)
+    turn.approve(action, approved, at, by)
+    turn.keep(further, at)
+
+
+def keeping_of(
+    cluster: str | None = None,
+    policy: str | None = None,
+    benchmarks: Sequence[Path] = (),
+    service: str = "",
+    caller: Caller = NOBODY,
+) -> Keeping:
+    """By the names of the files that say it. Without a policy the cluster is kept by its own: that
+    of its file, or else the one by which it was kept last."""
+    described = file_of(cluster)
+    chosen, acting = policy_of(cluster, policy, (own_name(), service), caller)
+    return Keeping(
+        policy=chosen.policy,
+        name=chosen.name,
+        is_stated=chosen.is_stated,
+        cluster=cluster,
+        benchmarks=benchmarks,
+        # a cluster that is named by the history alone has nobody to be asked
+        orchestrator=orchestrator_of(described) if described else None,
+        service=service,
+        acting=acting,
+    )
+
+
+def actions(
+    last: int = 100,
+    *,
+    only_open: bool = True,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> list[LifeAction]:
+    """The newest first; those that are open, or all."""
+    with caller.history() as history:
+        part = look_up(history, cluster)
+        if only_open:
+            return part.keeping.open_actions()[::-1][:last]
+        return part.keeping.newest_actions(last)
+
+
+class _Hand:
+    """Takes the keeper's turns, and carries out what it wants."""
+
+    def __init__(
+        self, keeping: Keeping, history: History, part: ClusterHistory, caller: Caller
+    ) -> None:
+        self._history = history
+        self._policy = keeping.policy
+        self._chosen = ChosenPolicy(
+            name=keeping.name, policy=keeping.policy, is_stated=keeping.is_stated
+        )
+        self._cluster = keeping.cluster
+        self._benchmarks = keeping.benchmarks
+        self._orchestrator = keeping.orchestrator
+        self._service = keeping.service
+        self._part = part
+        self._caller = caller
+
+    # --- hearing ---------------------------------------------------------------------------
+
+    def take_turn(self) -> None:
+        seen = self._observe()
+        time = self._time()
+        at = time.now
+        self._part.holds.settle(at)
+        terms = self._terms(Proof.FULL)
+        repertoire = read_repertoire(terms)
+        conclusions = self._part.keeping.news().conclusions
+        present = present_of(self._part, at, repertoire)
+        history = cache(partial(past_of, self._part, at, repertoire, standing=present.standing))
+        verdicts = self._verdicts(conclusions, present.standing, repertoire, history, at)
+        with self._part.keeping.turn(self._by, time) as turn:
+            self._refuse_superseded()
+            self.abide(turn, at)
+            keeper, news = turn.keeper(self._policy), turn.news()
+            for cordon in _obeyed(turn.sent_cordons(), seen):
+                keeper.was_obeyed(cordon)
+            events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
+            events.sort(key=attrgetter("at"))
+            open_before = {life.node for life in keeper.lives.values() if life.incidents}
+            horizon_h = repertoire.policy.horizon_h
+            waited = self._waited(
+                present, open_before, time, lambda nodes: risks(history(), nodes, at, horizon_h)
+            )
+            turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
+            _confirm(turn, keeper, at)
+            turn.end(keeper, _heard(news, verdicts), at)
+
+    def _time(self) -> Time:
+        return time_in(self._part, self._caller, is_turn=True)
+
+    @property
+    def _by(self) -> str:
+        return self._service or self._caller.name()
+
+    def _refuse_superseded(self) -> None:
+        """By a service that stood still or has ended: whoever acts now may have other orders."""
+        if not self._service:
+            return
+        acting = self._history.acting_lock().holder()
+        if acting not in ("", self._service):
+            raise Stopped(
+                f"{acting} acts now, and takes the turns that {self._service} took before"
+            )
+
+    def abide(self, turn: Turn, at: float) -> None:
+        """A cluster is kept by one policy, and whoever acts says which."""
+        kept = turn.kept_by(or_none=self._chosen.is_stated)
+        own_names = {own_name(), self._service} - {""}
+        acting = acting_process(self._history, self._part, kept, own_names)
+        refuse_another(self._chosen, kept, acting, cluster=self._part.cluster)
+        lasting = self._part.keeping.lasting_lock().holder()
+        actor = self._service or (lasting if lasting in own_names else "")
+        if kept and kept.policy == self._policy and actor in ("", kept.said_by):
+            return
+        if actor or self._chosen.is_stated:
+            said_by = actor or self._by
+            name, policy = self._chosen.name, self._policy
+            turn.keep_by(KeptBy(name=name, policy=policy, said_by=said_by, since=at))
+
+    def _observe(self) -> FleetSeen | None:
+        """Jobs that began or ended since are facts of the history."""
+        if self._orchestrator is None:
+            self._end_overdue_jobs()
+            return None
+        at = self._time().now
+        seen = replace(self._orchestrator.observe(), at=at)
+        running = {job.id: job for job in self._part.jobs.unended()}
+        over = {job.id: job for job in self._part.jobs.about(seen.jobs.keys() - running.keys())}
+        before = {**running, **over}
+        now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
+        notices = []
+        for id in now.keys() - running.keys():
+            job = now[id]
+            began = at if job.started_at is None else min(job.started_at, at)
+            planned_s = max(1.0, min(job.ends_by, at + 30 * 86_400) - began)
+            begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
+            notices.append(Notice(id=f"job {id} began", at=began, event=begun))
+        notices += [_end_of(running[id], at) for id in running.keys() - now.keys()]
+        notices += news_of_windows(seen, windows_known(self._part))
+        note(notices, self._part)
+        return seen
+
+    def _end_overdue_jobs(self) -> None:
+        """Nobody told their end, and nobody shows whether they run."""
+        time = self._time()
+        unended = [] if time.doubt else self._part.jobs.unended()
+        over = [job for job in unended if job.start <= time.now and not job.is_running(time.now)]
+        if over:
+            note([_end_of(job, time.now) for job in over], self._part)
+
+    def _waited(
+        self,
+        past: Present,
+        in_incidents: Collection[str],
+        time: Time,
+        risk: Callable[[Sequence[str]], Mapping[str, float]],
+    ) -> Waited:
+        """While the clock is in doubt, no pass is too old or not yet valid."""
+        at = time.now
+        watched = self._part.watches.watched(at)
+        held = {hold.node for hold in self._part.holds.current(at)}
+        stand = past.standing
+        unproven = (node for node in watched if stand.judgement(node) is Judgement.UNKNOWN)
+        return Waited(
+            at=at,
+            risk=_WhenAsked(lambda: risk(sorted(watched))),
+            watched=frozenset(watched),
+            unproven=frozenset() if time.doubt else frozenset(unproven),
+            proven=frozenset() if time.doubt else frozenset(stand.passed),
+            owes=frozenset(stand.owes),
+            unreachable=frozenset(held | past.standing.down),
+            incidents=open_incidents(past.incidents, at),
+            ended=last_ends(past.incidents, in_incidents, at),
+            maintained=open_windows(past.windows, at),
+        )
+
+    def _verdicts(
+        self,
+        conclusions: Sequence[Conclusion],
+        standing: Standing,
+        repertoire: Repertoire,
+        past: Callable[[], Past],
+        at: float,
+    ) -> list[VerdictReached]:
+        """Of campaigns that the keeper has not heard of. `past`: all of it, if it is asked for."""
+        if not conclusions:
+            return []
+        tests = {
+            action.campaign: action.command
+            for action in self._part.keeping.open_actions()
+            if isinstance(action.command, Prove)
+        }
+        of_nodes = {c.campaign: self._history.assessments.of_nodes(c.campaign) for c in conclusions}
+        latest = {v.node: c.campaign for c in conclusions for v in of_nodes[c.campaign]}
+        fit = tuple(node for node in latest if standing.counted.get(node))
+        proven = self._proven(fit, repertoire, past(), at) if fit else set[str]()
+        return [
+            VerdictReached(
+                at=conclusion.at,
+                campaign=conclusion.campaign,
+                began=conclusion.began,
+                verdicts={
+                    verdict.node: _concluded(
+                        verdict,
+                        tests.get(conclusion.campaign),
+                        is_fit=verdict.node not in standing.unfit,
+                        owes=verdict.node in standing.owes,
+                        is_full=verdict.node in proven
+                        and latest[verdict.node] == conclusion.campaign,
+                    )
+                    for verdict in of_nodes[conclusion.campaign]
+                },
+                test=test.id if (test := tests.get(conclusion.campaign)) else "",
+            )
+            for conclusion in conclusions
+        ]
+
+    def _proven(
+        self, nodes: tuple[str, ...], repertoire: Repertoire, past: Past, at: float
+    ) -> set[str]:
+        """Of these nodes, those that passed all that would be chosen for new ones."""
+        terms, counted = self._terms(Proof.FULL), past.standing.counted
+        decision = weigh(NodeAdded(nodes=nodes), terms, repertoire, past, self._part, at)
+        missing = {
+            node
+            for test in decision.tests
+            for node in test.nodes
+            if test.benchmark not in counted[node]
+        }
+        return {*nodes} - missing
+
+    # --- having it done --------------------------------------------------------------------
+
+    def carry_out(self, drive: Callable[[int], bool]) -> bool:
+        """Whether anything was sent, so that its effect may be seen. Orders come first: nobody
+        waits for a test until a bad node is out."""
+        self._refuse_superseded()
+        to_do = self._part.keeping.open_actions()
+        sent = [
+            self._order(action, action.command)
+            for action in to_do
+            if isinstance(action.command, Cordon | Release) and action.stage is Stage.KEPT
+        ]
+        sent += [drive(action.id) for action in to_do if self._waits_for_a_driver(action)]
+        return any(sent)
+
+    def _waits_for_a_driver(self, action: LifeAction) -> bool:
+        if not isinstance(action.command, Prove) or action.stage is Stage.PROPOSED:
+            return False
+        if action.stage is Stage.SENT:
+            campaign = self._history.campaigns.find(action.campaign)
+            if campaign and (campaign.finished_at or self._is_held(campaign.id)):
+                return False
+        return not self._part.keeping.is_driven(action.id)
+
+    def test(self, id: int) -> bool:
+        """Whether anything was tried."""
+        self._refuse_superseded()
+        with self._part.keeping.driving(id) as action:
+            if action is None or not isinstance(action.command, Prove):
+                return False
+            if action.stage is Stage.KEPT:
+                return self._test(action, action.command)
+            return action.stage is Stage.SENT and self._resume(action, action.command)
+
+    def _order(self, action: LifeAction, order: Cordon | Release) -> bool:
+        if self._orchestrator is None or not self._part.keeping.take(action, self._time().now):
+            return False
+        try:
+            if isinstance(order, Cordon):
+                self._orchestrator.cordon(order.node, reason(order.code, order.reason))
+            else:
+                self._orchestrator.release(order.node)
+        except AnubisError as error:
+            self._fail(action, str(error))
+        return True
+
+    def _test(self, action: LifeAction, test: Prove) -> bool:
+        from anubis.operations.decided_tests import carried_out_tests
+
+        time = self._time()
+        at = time.now
+        is_taken_up = action.stage is Stage.SENT  # whoever stood still begins no second campaign
+        name = action.campaign if is_taken_up else new_name("validate", at)
+        if not self._part.keeping.take(action, at, campaign=name):
+            return False
+        terms = self._terms(test.proof)
+        repertoire = read_repertoire(terms)
+        event, past = _event(test), past_of(self._part, at, repertoire).doubting(time.doubt)
+        decision = decide(event, terms, repertoire, past, self._part, at)
+        self._caller.decided(decision)
+        if not decision.tests:
+            self._answer_untested(action, test, past, at)
+            return True
+        try:
+            with carried_out_tests(decision, terms, self._caller, name):
+                pass
+        except Stopped:
+            raise
+        except AnubisError as error:
+            if self._history.campaigns.find(name) is None:
+                self._refuse(action, test, str(error))
+            else:  # it is resumed later, here or by whoever has it
+                self._caller.remark(f"action {action.id}: {error}")
+        return True
+
+    def _resume(self, action: LifeAction, test: Prove) -> bool:
+        """A test whose driver died: its campaign goes on, or begins if it never did."""
+        from anubis.operations.campaigns import resume_campaign
+
+        campaign = self._history.campaigns.find(action.campaign)
+        if campaign is None:
+            return self._test(action, test)
+        if campaign.finished_at is not None or self._is_held(campaign.id):
+            return False
+        try:
+            resume_campaign(campaign.kind, campaign.id, self._caller)
+        except (Stopped, StoreUnreachableError):
+            raise
+        except CampaignTakenError as error:
+            self._caller.remark(f"action {action.id}: {error}")
+            return False
+        except AnubisError as error:
+            self._refuse(action, test, str(error))
+        return True
+
+    def _is_held(self, campaign: str) -> bool:
+        """By a driver, or by one that died and whose programs may still run."""
+        holder = holder_of(campaign)
+        return any(hold.holder == holder for hold in self._part.holds.current(self._time().now))
+
+    def _answer_untested(self, action: LifeAction, test: Prove, past: Past, at: float) -> None:
+        """No test is worth its time. That proves nothing of nodes that need all of a suite, nor of
+        those that had an incident."""
+        has_debt = any(o.debt is Debt.INCIDENT for owed in test.owed.values() for o in owed)
+        if has_debt or test.proof in (Proof.FULL, Proof.CHECK):
+            suite = self._terms(test.proof).suite
+            self._refuse(action, test, f'no benchmark of suite "{suite}" can run on these nodes')
+            return
+        verdict = Concluded(
+            judgement=Judgement.HEALTHY,
+            reason="no test is worth its time",
+            proof=test.proof,
+            about=test.about,
+        )
+        answer = VerdictReached(
+            at=at, campaign="", began=at, verdicts=dict.fromkeys(test.owed, verdict), test=test.id
+        )
+        self._hear(answer, action, Stage.DONE, verdict.reason)
+
+    def _refuse(self, action: LifeAction, test: Prove, why: str) -> None:
+        refused = TestRefused(at=self._time().now, test=test.id, reason=why)
+        self._hear(refused, action, Stage.FAILED, why)
+
+    def _fail(self, action: LifeAction, why: str) -> None:
+        self._caller.remark(f"action {action.id}: {why}")
+        self._part.keeping.follow(action, Stage.FAILED, self._time().now, why)
+
+    def _hear(self, event: LifeEvent, action: LifeAction, stage: Stage, note: str) -> None:
+        time = self._time()
+        with self._part.keeping.turn(self._by, time) as turn:
+            self.abide(turn, event.at)
+            keeper = turn.keeper(self._policy)
+            turn.keep(keeper.handle(event), event.at)
+            turn.follow(action, stage, event.at, note)
+            turn.end(keeper, News(notices=(), conclusions=()), time.now)
+
+    def _terms(self, proof: Proof) -> Terms:
+        policy = self._policy
+        is_light = proof in (Proof.LIGHT, Proof.CHECK)
+        return Terms(
+            suite=policy.check if is_light else policy.suite,
+            policy=policy.selection,
+            benchmarks=self._benchmarks,
+            budget=Budget(seconds=policy.check_limit_s) if is_light else Budget(),
+            cluster=self._cluster,
+        )
+
+
+class _WhenAsked(Mapping[str, float]):
+    """By node. Most turns choose no spare, and ask for nobody's risk."""
+
+    def __init__(self, ask: Callable[[], Mapping[str, float]]) -> None:
+        self._answer = cache(ask)
+
+    def __getitem__(self, node: str) -> float:
+        return self._answer()[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._answer())
+
+    def __len__(self) -> int:
+        return len(self._answer())
+
+
+def _end_of(job: Job, at: float) -> Notice:
+    return Notice(id=f"job {job.id} ended", at=at, event=JobEnded(nodes=job.nodes, job=job.id))
+
+
+def _name_of(id: str, job: SeenJob, before: Job | None) -> str:
+    """A job that was put back and begins again under its id is another one."""
+    if before is None or before.end is None:
+        return id
+    is_another = job.started_at is not None and job.started_at > before.start
+    return f"{id}@{job.started_at:.0f}" if is_another else id
+
+
+def _event(test: Prove) -> FleetEvent:
+    """What the Selector is asked, so that it chooses what is proof."""
+    nodes = tuple(test.owed)
+    match test.proof:
+        case Proof.FULL | Proof.CHECK:
+            return NodeAdded(nodes=nodes)
+        case Proof.OF_CATEGORY:
+            return nodes_suspected(test) or IncidentReported(nodes=nodes, category=test.about)
+    return Tick(nodes=nodes)
+
+
+def _concluded(
+    verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, is_full: bool
+) -> Concluded:
+    """What was chosen as proof is proof; otherwise all that a new node has to pass."""
+    asked_for = test if test and verdict.node in test.owed else None
+    return Concluded(
+        judgement=verdict.judgement,
+        code=verdict.code,
+        reason=verdict.reason,
+        proof=asked_for.proof if asked_for else Proof.FULL if is_full else None,
+        about=asked_for.about if asked_for else "",
+        is_fit=is_fit,
+        owes=owes,
+    )
+
+
+def _is_news(verdict: VerdictReached, news: News) -> bool:
+    """Nobody else took a turn meanwhile."""
+    return verdict.campaign in {conclusion.campaign for conclusion in news.conclusions}
+
+
+def _heard(news: News, verdicts: Iterable[VerdictReached]) -> News:
+    """What was concluded since the past was read is left to the next turn."""
+    campaigns = {verdict.campaign for verdict in verdicts}
+    conclusions = [c for c in news.conclusions if c.campaign in campaigns]
+    return replace(news, conclusions=conclusions)
+
+
+def _obeyed(sent: Iterable[LifeAction], seen: FleetSeen | None) -> Iterator[Cordon]:
+    """What the owner of the nodes took; also what it did without being able to say so."""
+    for action in sent:
+        order = action.command
+        if isinstance(order, Cordon):
+            node = seen.nodes.get(order.node) if seen else None
+            is_shown = node is not None and node.cordon == reason(order.code, order.reason)
+            if action.stage is Stage.SENT or is_shown:
+                yield order
+
+
+def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:
+    """What shows its effect is done, and a proposal without anything to do is withdrawn."""
+    running = {life.trial.id for life in keeper.lives.values() if life.trial}
+    for action in turn.open_actions():
+        command = action.command
+        if action.stage is Stage.PROPOSED:
+            if is_moot(command, keeper.lives):
+                turn.follow(action, Stage.WITHDRAWN, at)
+        elif (
+            isinstance(command, Cordon | Release) and has_shown(command, keeper.lives[command.node])
+        ) or (isinstance(command, Prove) and command.id not in running):
+            turn.follow(replace(action, note=""), Stage.DONE, at)  # what failed before is over

@@ -1,0 +1,41 @@
+"""What the keeper of a cluster has left undone, for those who watch over it: orders that failed,
+periodic work that is late, jobs that wait for a diagnosis, spares that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from anubis.core.keep.actions import LifeAction
+from anubis.core.keep.chores import Chore, next_due
+from anubis.operations.diagnose_due import undiagnosed_since
+from anubis.store.history import ClusterHistory
+
+FAILED_LATELY_S = 3600.0  # what the keeper still wants is tried again much sooner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upkeep:
+    failed: tuple[LifeAction, ...] = ()  # lately
+    overdue: Mapping[Chore, float] = field(default_factory=dict)  # since when
+    undiagnosed: tuple[float, ...] = ()  # since when each of these jobs waits
+    spares: Mapping[str, int] = field(default_factory=dict)  # that are wanted, by sku
+
+
+def upkeep_of(part: ClusterHistory, now: float) -> Upkeep:
+    """By the policy by which the cluster is kept, if the history says one."""
+    failed = tuple(part.keeping.failed_actions(now - FAILED_LATELY_S))
+    kept = part.keeping.kept_by(or_none=True)
+    if kept is None:
+        return Upkeep(failed=failed)
+    policy, succeeded = kept.policy, part.chores.successes()
+    due = {
+        chore: next_due(rhythm, max(kept.since, succeeded.get(chore, kept.since)))
+        for chore, rhythm in policy.rhythms.items()
+    }
+    return Upkeep(
+        failed=failed,
+        overdue={chore: at for chore, at in due.items() if at <= now},
+        undiagnosed=undiagnosed_since(part, now) if policy.diagnose else (),
+        spares=policy.spares,
+    )

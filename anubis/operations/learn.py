@@ -1,0 +1,106 @@
+"""Learning criteria from what campaigns measured before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from anubis import __version__
+from anubis.config import configs, criteria_files
+from anubis.core.errors import CriteriaError, UsageError
+from anubis.core.judge.learning import learn_criteria
+from anubis.core.judge.pooling import CampaignEvidence
+from anubis.core.judge.software import Versions, versions
+from anubis.core.judge.units import Units, latest, relevant, units
+from anubis.core.records import Campaign, CriteriaSet, Workload
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.history import finished, joined, since_then
+from anubis.operations.measurements import IntactExecutions, read_intact
+from anubis.text import hostlist, places
+
+
+def learn(
+    campaign: str | None = None,
+    *,
+    since: datetime | None = None,
+    exclude: Collection[str] = (),
+    start: Path | Sequence[CriteriaSet] = (),
+    policy: str | None = None,
+    workloads: Collection[Workload] | None = None,
+    without_damaged: bool = False,
+    caller: Caller = NOBODY,
+) -> tuple[CriteriaSet, ...]:
+    """A set for each sku. With `since`, all finished campaigns of the same cluster and suite that
+    began from then on until this one are pooled; of these workloads, or of those that it ran
+    itself. What is damaged is refused, or left out."""
+    excluded = frozenset(exclude)
+    with caller.history() as history:
+        last = finished(history, campaign)
+        pooled = since_then(history, last, since)
+        _refuse_strangers(excluded, pooled)
+        intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
+    measured, present = _measured(intact, pooled, workloads, excluded, caller)
+    suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
+    if len(pooled) > 1:
+        caller.remark(f"learning from {len(pooled)} campaigns of suite {suite}: {names}")
+    if not measured:
+        suffix = " without the excluded nodes" if excluded else ""
+        raise CriteriaError(f"campaign {names} measured nothing to learn from{suffix}")
+    return learn_criteria(
+        measured,
+        configs.policy(policy) if policy else last.policy,
+        suite=suite,
+        anubis=__version__,
+        created_at=datetime.fromtimestamp(_learned_at(last), UTC).isoformat(timespec="seconds"),
+        versions=present,
+        start=(
+            criteria_files.load(start.expanduser(), suite) if isinstance(start, Path) else start
+        ),
+    )
+
+
+def learned_here() -> tuple[CriteriaSet, ...]:
+    """Of every suite that was accepted: one folder each."""
+    folder = places.criteria()
+    if not criteria_files.suites(folder):
+        raise CriteriaError(
+            f'no criteria in "{folder}" yet: learn them with anubis accept, or name a file'
+        )
+    return criteria_files.load(folder)
+
+
+def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> None:
+    """A misspelt name would let the excluded node into the criteria."""
+    present = {node.name: None for campaign in pooled for node in campaign.plan.nodes}
+    strangers = sorted(excluded - present.keys())
+    if strangers:
+        raise UsageError(
+            f'--exclude: node "{hostlist.shortened(strangers)}" is in no campaign that is learned '
+            f"from; their nodes are {hostlist.shortened(list(present))}"
+        )
+
+
+def _measured(
+    intact: IntactExecutions,
+    pooled: Sequence[Campaign],
+    workloads: Collection[Workload] | None,
+    excluded: frozenset[str],
+    caller: Caller,
+) -> tuple[list[Units], Mapping[str, Versions]]:
+    """The units of all campaigns, and the versions that the last one found."""
+    parts = [
+        CampaignEvidence(campaign=source, executions=latest(intact.of(source))) for source in pooled
+    ]
+    plan = pooled[-1].plan
+    evidence = joined(parts, caller)
+    measured = units(evidence.executions, evidence.campaign.plan)
+    taught = plan.taught if workloads is None else workloads
+    return relevant(measured, taught, excluded), versions(parts[-1].executions, plan)
+
+
+def _learned_at(campaign: Campaign) -> float:
+    """Criteria that accept has already learned keep their date: the files stay identical."""
+    if campaign.kind.learns and campaign.criteria:
+        return datetime.fromisoformat(campaign.criteria[0].provenance.created_at).timestamp()
+    return campaign.finished_at or campaign.created_at

@@ -1,0 +1,135 @@
+"""What lies between the nodes of each cluster: which links and pairs were measured last, and when;
+which parts and paths are suspected to this day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+
+from anubis.core.errors import StoreError
+from anubis.core.history.paths import bad_links
+from anubis.core.history.status import Validation
+from anubis.core.network.posterior import FaultPrior
+from anubis.core.network.recency import Crossing, links_by_tier, pairs_by_hops, unanswered
+from anubis.core.records import Campaign, PartVerdict
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import time_in
+from anubis.operations.history import MOST_CAMPAIGNS
+from anubis.operations.selector import LOOKED_BACK_S
+from anubis.report.links import BetweenNodes, SuspectedPart, TogetherMeasured
+from anubis.report.view import CampaignView, NetworkView
+from anubis.store.campaigns import CampaignRow
+from anubis.store.history import ClusterHistory, History
+
+LOOKED_AT = 20  # campaigns of a cluster, the newest
+MERGED = 3  # of those that crossed a fabric
+SHORT = FaultPrior().limit
+
+
+def between_nodes(caller: Caller = NOBODY) -> list[BetweenNodes]:
+    """Of each cluster."""
+    with caller.history() as history:
+        rows = [row for row in history.campaigns.newest(MOST_CAMPAIGNS) if row.finished_at]
+        return [
+            _between(history, part, rows, time_in(part, caller).now) for part in history.every()
+        ]
+
+
+def _between(
+    history: History, part: ClusterHistory, rows: Sequence[CampaignRow], now: float
+) -> BetweenNodes:
+    own = [row for row in rows if row.cluster == part.cluster and row.kind.validates]
+    campaigns = list(_readable(history, own[:LOOKED_AT]))
+    across = (campaign for campaign in campaigns if campaign.plan.fabric)
+    networks = list(islice(_networks(history, across), MERGED))
+    crossings = [_crossing(campaign, network) for campaign, network in networks]
+    validations = part.experience.validations(now - LOOKED_BACK_S)
+    return BetweenNodes(
+        cluster=part.cluster,
+        nodes=len({validation.node for validation in validations}),
+        campaign=crossings[0].campaign if crossings else "",
+        at=crossings[0].at if crossings else None,
+        view=networks[0][1] if networks else None,
+        tiers=links_by_tier(crossings) if crossings else {},
+        pairs=pairs_by_hops(crossings) if crossings else {},
+        suspects=tuple(_suspect(*suspected) for suspected in unanswered(crossings)),
+        paths=bad_links(part.experience.faulty_paths(), validations),
+        together=tuple(_together(campaigns, validations)),
+    )
+
+
+def measured_across(
+    history: History, part: ClusterHistory, nodes: Sequence[str]
+) -> Iterator[tuple[Campaign, NetworkView]]:
+    """Campaigns of this cluster that measured a fabric with any of these nodes, the newest first;
+    no nodes: with any."""
+    rows = [
+        row
+        for row in history.campaigns.newest(MOST_CAMPAIGNS)
+        if row.finished_at and row.cluster == part.cluster and row.kind.validates
+    ]
+    across = (
+        campaign
+        for campaign in _readable(history, rows[:LOOKED_AT])
+        if campaign.plan.fabric and (not nodes or {*nodes} & {*campaign.plan.fabric.nodes})
+    )
+    return _networks(history, across)
+
+
+def _readable(history: History, rows: Iterable[CampaignRow]) -> Iterator[Campaign]:
+    """What is damaged or of another version is left out: its own page says so."""
+    for row in rows:
+        with suppress(StoreError):
+            yield history.campaigns.get(row.id)
+
+
+def _networks(
+    history: History, campaigns: Iterable[Campaign]
+) -> Iterator[tuple[Campaign, NetworkView]]:
+    """Of those that measured anything across their fabric."""
+    for campaign in campaigns:
+        with suppress(StoreError):
+            assessment = history.assessments.of(campaign.id)
+            assert assessment is not None, "a finished campaign has one"
+            view = CampaignView(
+                campaign=campaign, executions=(), assessment=assessment, criteria=()
+            )
+            if view.network and view.network.measured_seats:
+                yield campaign, view.network
+
+
+def _crossing(campaign: Campaign, network: NetworkView) -> Crossing:
+    return Crossing(
+        campaign=campaign.id,
+        at=campaign.finished_at or campaign.created_at,
+        fabric=network.fabric,
+        measured=network.measured,
+        short=frozenset(seats for seats, share in network.shortfall.items() if share > SHORT),
+        parts=network.parts,
+    )
+
+
+def _suspect(verdict: PartVerdict, crossing: Crossing) -> SuspectedPart:
+    return SuspectedPart(
+        subject=verdict.subject,
+        judgement=verdict.judgement,
+        code=verdict.code,
+        reason=verdict.reason,
+        campaign=crossing.campaign,
+        at=crossing.at,
+    )
+
+
+def _together(
+    campaigns: Iterable[Campaign], validations: Sequence[Validation]
+) -> Iterator[TogetherMeasured]:
+    """Programs that need several nodes, on how many they ran, and when last."""
+    specs = {spec.name: spec for campaign in campaigns for spec in campaign.plan.specs}
+    for name in sorted(name for name, spec in specs.items() if spec.scope != "node"):
+        runs = [run for run in validations if name in run.benchmarks]
+        yield TogetherMeasured(
+            benchmark=name,
+            nodes=len({run.node for run in runs}),
+            newest=max((run.at for run in runs), default=None),
+        )

@@ -1,0 +1,78 @@
+"""Which nodes are under maintenance: as it was told, and as their orchestrators show it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from anubis.core.history.events import MaintenanceEnded, MaintenancePlanned, Notice
+from anubis.core.history.maintenance import Window, Windows, open_windows, windows_told
+from anubis.core.keep.events import FleetSeen, SeenWindow
+from anubis.report.maintenance import sentence
+from anubis.store.history import ClusterHistory
+
+SHOWN = "orchestrator"  # the source of windows that an orchestrator shows
+
+
+def windows_known(part: ClusterHistory) -> Windows:
+    """By the history."""
+    return windows_told(part.notices.apart_from_jobs())
+
+
+def under_maintenance(part: ClusterHistory, at: float) -> dict[str, str]:
+    """By node, until when and why."""
+    windows = open_windows(windows_known(part), at)
+    return {node: sentence(window, at) for node, window in windows.items()}
+
+
+def windows_seen(seen: FleetSeen) -> Windows:
+    """As an orchestrator shows them."""
+    windows: defaultdict[str, list[Window]] = defaultdict(list)
+    for name, shown in seen.windows.items():
+        window = Window(
+            name=name, begin=shown.begin, end=shown.end, reason=shown.reason, source=SHOWN
+        )
+        for node in shown.nodes:
+            windows[node].append(window)
+    return {node: tuple(shown) for node, shown in windows.items()}
+
+
+def news_of_windows(seen: FleetSeen, windows: Windows) -> list[Notice]:
+    """What an orchestrator shows otherwise than the history has it: windows that are new or were
+    changed, and those that its owner took back."""
+    by_name: defaultdict[str, dict[str, Window]] = defaultdict(dict)  # by name, of nodes
+    for node, of_node in windows.items():
+        for window in of_node:
+            if window.source == SHOWN and seen.at < window.end:
+                by_name[window.name][node] = window
+    notices = []
+    for name, shown in seen.windows.items():
+        if shown.end <= seen.at or not shown.begin < shown.end:
+            continue
+        before = by_name.pop(name, {})
+        if not _is_known(shown, before, seen.at):
+            planned = MaintenancePlanned(
+                nodes=shown.nodes,
+                begin=shown.begin,
+                end=shown.end,
+                name=name,
+                reason=shown.reason,
+                source=SHOWN,
+            )
+            notices.append(_notice(f"maintenance {name}", seen.at, planned))
+    for name, before in by_name.items():
+        ended = MaintenanceEnded(nodes=tuple(before), name=name)
+        notices.append(_notice(f"maintenance {name} ended", seen.at, ended))
+    return notices
+
+
+def _is_known(shown: SeenWindow, before: dict[str, Window], at: float) -> bool:
+    """A window whose beginning nobody knows begins anew with each look."""
+    return before.keys() == set(shown.nodes) and all(
+        window.end == shown.end
+        and (window.begin == shown.begin or max(window.begin, shown.begin) <= at)
+        for window in before.values()
+    )
+
+
+def _notice(id: str, at: float, event: MaintenancePlanned | MaintenanceEnded) -> Notice:
+    return Notice(id=f"{id} @{at:.3f}", at=at, event=event)

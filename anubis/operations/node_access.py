@@ -1,0 +1,30 @@
+"""How each node is reached where Ray is brought up: by what the cluster's file says, or past Slurm
+where Slurm starts no job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from anubis.core.keep.events import SeenNode
+from anubis.reach.executors.start_settings import RayStart
+from anubis.reach.orchestrators.orchestrator_settings import SlurmSettings
+from anubis.reach.orchestrators.slurm import SlurmOrchestrator
+from anubis.reach.orchestrators.slurm_states import read_state
+
+
+def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:
+    """A drained node without a job is nobody's, and stays so: there ssh disturbs nobody."""
+    if not way.drained_by:
+        return dict.fromkeys(names, way)
+    seen = SlurmOrchestrator(SlurmSettings(kind="slurm")).observe()
+    past_slurm = replace(way, by="ssh", options=way.drained_by[1:])
+    return {name: past_slurm if is_drained(seen.nodes.get(name)) else way for name in names}
+
+
+def is_drained(node: SeenNode | None) -> bool:
+    """And nobody works there, as in a maintenance."""
+    if node is None or node.jobs or not node.is_up:
+        return False
+    shown = read_state(node.state)
+    return "drain" in shown.words and not shown.is_in_maintenance

@@ -1,0 +1,48 @@
+"""A campaign as reports show it; of a simulated fleet, with what was planted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anubis.config import configs
+from anubis.core.errors import AnubisError
+from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution
+from anubis.lab.simulation.reckoning import Reckoning, reckon
+from anubis.operations.campaign_files import Setting, read_setting
+from anubis.report.view import CampaignView
+
+
+def view_of(
+    campaign: Campaign,
+    executions: Sequence[Execution],
+    assessment: Assessment,
+    criteria: tuple[CriteriaSet, ...],
+) -> CampaignView:
+    setting = _setting(campaign)
+    return CampaignView(
+        campaign=campaign,
+        executions=tuple(executions),
+        assessment=assessment,
+        criteria=criteria,
+        reckoning=_reckoning(campaign, setting, assessment),
+        site=setting.cluster.site if setting else "",
+        by=setting.by if setting else "",
+    )
+
+
+def _setting(campaign: Campaign) -> Setting | None:
+    """None where none is kept: of an import, or where an older version wrote it otherwise."""
+    if not (campaign.setting and campaign.kind.can_resume):
+        return None
+    try:
+        return read_setting(campaign.setting)
+    except AnubisError:
+        return None
+
+
+def _reckoning(
+    campaign: Campaign, setting: Setting | None, assessment: Assessment
+) -> Reckoning | None:
+    if setting is None or not isinstance(setting.cluster, configs.SimulatedCluster):
+        return None
+    return reckon(setting.cluster.fleet, campaign.plan, assessment)

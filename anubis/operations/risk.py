@@ -1,0 +1,143 @@
+"""How likely incidents are: learning a model from the history, comparing models, using one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from anubis.core.history.logbook import Logbook
+from anubis.core.history.status import Instants, Statuses
+from anubis.core.history.traits import NodeTraits
+from anubis.models.risk import evaluation, files, learning
+from anubis.models.risk.choice import ModelChoice
+from anubis.models.risk.covariates import without, worth_learning
+from anubis.models.risk.evaluation import Evaluation
+from anubis.models.risk.files import ModelProvenance
+from anubis.models.risk.forecast import Forecast
+from anubis.models.risk.model import RiskModel, forecast
+from anubis.models.risk.splits import named
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import look_up, time_in
+from anubis.text import places
+from anubis.text.wording import names
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedRisk:
+    cluster: str
+    model: RiskModel
+    provenance: ModelProvenance
+    file: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRisk:
+    cluster: str
+    evaluation: Evaluation
+    choice: ModelChoice
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRisks:
+    cluster: str
+    statuses: Statuses  # of the nodes as they are now
+    forecast: Forecast  # a row for each of them
+    model: str
+    choice: str  # why this model
+    traits: tuple[NodeTraits, ...]  # of the same nodes
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.statuses.nodes
+
+
+def train_risk(
+    model: str | None = None,
+    *,
+    cluster: str | None = None,
+    file: Path | None = None,
+    seed: int = 0,
+    caller: Caller = NOBODY,
+) -> LearnedRisk:
+    """The model of that name, or the one that wins by node and by time; kept in the file."""
+    cluster, logbook, at = _logbook(cluster, caller)
+    _tell_of_gaps(logbook, caller)
+    spells = learning.spells_of(logbook, at)
+    trained, provenance = learning.train(spells, seed, model, caller.doing)
+    provenance = replace(provenance, trained_at=at)
+    path = _model_file(file, cluster)
+    files.save(trained, provenance, path)
+    return LearnedRisk(cluster=cluster, model=trained, provenance=provenance, file=path)
+
+
+def evaluate_risk(
+    *,
+    cluster: str | None = None,
+    seeds: int = 5,
+    ask: Collection[str] = (),
+    caller: Caller = NOBODY,
+) -> ComparedRisk:
+    """Compares the models; nodes in `ask` are kept out of training."""
+    cluster, logbook, at = _logbook(cluster, caller)
+    _tell_of_gaps(logbook, caller)
+    spells, tell = learning.spells_of(logbook, at), caller.doing
+    learned, tested = named(spells, list(ask)) if ask else (spells, None)
+    learned, traits = worth_learning(learned, tell)
+    compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
+    if tested is not None:
+        left_out = set(tested.statuses.covariates) - set(learned.statuses.covariates)
+        tested = without(tested, left_out)
+        compared += evaluation.elsewhere(learned, tested, seeds=range(seeds), tell=tell)
+    choice, _ = learning.choose(compared, learned, 0, tell)
+    choice = replace(choice, traits=traits)
+    return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
+
+
+def foresee(
+    nodes: Sequence[str],
+    *,
+    cluster: str | None = None,
+    file: Path | None = None,
+    caller: Caller = NOBODY,
+) -> NodeRisks:
+    """What the trained model says of these nodes as they are now."""
+    cluster, logbook, at = _logbook(cluster, caller)
+    model, provenance = files.load(_model_file(file, cluster))
+    if strangers := sorted(set(nodes) - set(logbook.nodes)):
+        caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
+    if unforeseen := logbook.unforeseen(model.covariates):
+        caller.remark(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
+    for grouping, alone in logbook.strangers_in_group(nodes, model.covariates).items():
+        caller.remark(
+            f"no other node of the {grouping} of {names(alone)} is known: it is as all are"
+        )
+    statuses = logbook.statuses(Instants.now(list(nodes), at), model.covariates)
+    return NodeRisks(
+        cluster=cluster,
+        statuses=statuses,
+        forecast=forecast(model, statuses),
+        model=model.name,
+        choice=provenance.choice,
+        traits=tuple(map(logbook.traits, nodes)),
+    )
+
+
+def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
+    for trait, count in logbook.seldom_told().items():
+        caller.remark(
+            f"{trait} is told of {count:,} of {len(logbook.nodes):,} nodes: no model learns from"
+            " it, because who is left out may be who never failed; anubis import nodes tells it"
+            " of all"
+        )
+
+
+def _logbook(cluster: str | None, caller: Caller) -> tuple[str, Logbook, float]:
+    """Of the named cluster or the only one, with its name, and what time it is there."""
+    with caller.history() as history:
+        part = look_up(history, cluster)
+        return part.cluster, part.experience.logbook(), time_in(part, caller).now
+
+
+def _model_file(chosen: Path | None, cluster: str) -> Path:
+    return chosen.expanduser() if chosen else places.risk_file(cluster)

@@ -1,0 +1,128 @@
+"""Validation policies compared on a simulated cluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from anubis.config import configs
+from anubis.core.errors import Stopped, UsageError
+from anubis.lab.study import traces
+from anubis.lab.study.scenario import SOURCES, IncidentSource, Jobs, Scenario
+from anubis.lab.study.sources import DrawnIncidents, Recorded, Source
+from anubis.lab.study.traces import TracedJob
+from anubis.lab.study.trials import Study
+from anubis.models.risk import files, learning
+from anubis.models.risk.model import RiskModel
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import look_up
+from anubis.text import places
+from anubis.text.wording import names
+
+
+def simulate(
+    scenario: str = "example",
+    *,
+    trace: Path | None = None,
+    seeds: int | None = None,
+    incidents: str | None = None,
+    risk: str | None = None,
+    model: Path | None = None,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> Study:
+    """Runs every policy under every seed; arguments replace what the scenario says. `cluster`:
+    whose incidents are drawn or happen again."""
+    setup = configs.simulation(scenario)
+    if trace is not None:
+        setup = replace(setup, jobs=replace(setup.jobs, trace=str(trace)))
+    if seeds is not None:
+        setup = replace(setup, seeds=seeds)
+    if incidents is not None or model is not None:
+        setup = replace(setup, incidents=_incident_source(incidents or "model", model))
+    if risk is not None:
+        setup = replace(setup, risk=risk)
+    jobs = _recorded(setup.jobs, caller)
+    source = _source(setup, model, cluster, caller)
+    study = Study(source.scenario, jobs, source, _learned(source, caller))
+    _run(study, caller)
+    return study
+
+
+def _incident_source(name: str, model: Path | None) -> IncidentSource:
+    for source in SOURCES:
+        if source == name:
+            if model is not None and source != "model":
+                raise UsageError(
+                    f"--model draws incidents, and --incidents {source} does not use a model"
+                )
+            return source
+    raise UsageError(f'--incidents is "{name}", expected {" or ".join(SOURCES)}')
+
+
+def _recorded(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
+    """The jobs of the scenario's trace; skipped lines are reported."""
+    if not jobs.trace:
+        return ()
+    trace = traces.read(Path(jobs.trace), jobs.devices_per_node, jobs.whole_nodes_only)
+    caller.remark(f"{jobs.trace}: {len(trace.jobs):,} jobs, {trace.node_hours:,.0f} node-hours")
+    for sentence in traces.reasons(trace):
+        caller.remark(f"  {sentence}")
+    return trace.jobs
+
+
+def _source(setup: Scenario, model: Path | None, cluster: str | None, caller: Caller) -> Source:
+    """Where the incidents come from; its scenario has the nodes they happen on."""
+    match setup.incidents:
+        case "rates":
+            return DrawnIncidents(setup)
+        case "model":
+            fitted, origin = files.load(model or _trained(cluster, caller))
+            caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
+            return DrawnIncidents(setup, fitted)
+        case "history":
+            return _replayed(setup, cluster, caller)
+
+
+def _trained(cluster: str | None, caller: Caller) -> Path:
+    with caller.history() as history:
+        return places.risk_file(look_up(history, cluster).cluster)
+
+
+def _replayed(setup: Scenario, cluster: str | None, caller: Caller) -> Recorded:
+    with caller.history() as history:
+        part = look_up(history, cluster)
+        incidents, watches = part.incidents.all(), part.watches.all()
+    source = Recorded.of(setup, incidents, watches)
+    caller.remark(
+        f"replayed from cluster {part.cluster}: {len(incidents):,} incidents on"
+        f" {source.scenario.nodes:,} nodes"
+    )
+    caused = {category.name for category in setup.categories}
+    if strangers := sorted({incident.category for incident in incidents} - caused):
+        caller.remark(f"the scenario has no causes for {names(strangers)}: no benchmark finds them")
+    return source
+
+
+def _learned(source: Source, caller: Caller) -> RiskModel | None:
+    """The model that the Selector uses; none where it knows the true risk."""
+    name = source.scenario.risk
+    if name == "truth":
+        return None
+    past = source.past()
+    spells = learning.spells_of(past.logbook, past.until)
+    model, origin = learning.train(spells, 0, None if name == "best" else name, caller.doing)
+    caller.remark(
+        f"the Selector asks {model.name}, learned from {origin.spells:,} spells of the past"
+    )
+    return model
+
+
+def _run(study: Study, caller: Caller) -> None:
+    """Every run once: the study keeps what it computed."""
+    trials = study.trials()
+    for finished, trial in enumerate(trials):
+        if caller.wants_stop():
+            raise Stopped(f"stopped after {finished} of {len(trials)} runs; nothing was kept")
+        caller.doing(f"run {finished + 1} of {len(trials)}: {trial.policy}, seed {trial.seed}")
+        study.result(trial)

@@ -1,0 +1,238 @@
+"""What happened to nodes, as whoever owns them tells it: kept, with what follows from it for jobs,
+repairs and watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from anubis.core.clock import Time
+from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
+from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_in
+from anubis.core.history.events import (
+    KeptEvent,
+    MaintenancePlanned,
+    NodeAdded,
+    NodeRemoved,
+    Notice,
+    OperatorSaid,
+    Order,
+    SuspicionRaised,
+)
+from anubis.core.keep.suspicions import HitRate, hit_rates
+from anubis.core.records import ClusterIdentity
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import enter, find, time_in
+from anubis.operations.names import new_name
+from anubis.operations.strangers import no_such_node, strangers_among
+from anubis.operations.tokens import is_order, order_entry
+from anubis.store.history import ClusterHistory, History
+from anubis.store.tokens import AuditEntry
+from anubis.text.hostlist import compress
+
+LONGEST_MAINTENANCE_S = 366 * 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What became of an event."""
+
+    id: str
+    cluster: str
+    is_new: bool  # told twice, it is one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telling:
+    """An event, and what whoever tells it says of it."""
+
+    event: KeptEvent
+    id: str = ""
+    at: float | None = None
+    cluster: str | None = None
+    by: str = ""  # who tells it; empty: the caller
+
+
+def tell(
+    event: KeptEvent,
+    *,
+    id: str = "",
+    at: float | None = None,
+    cluster: str | None = None,
+    caller: Caller = NOBODY,
+) -> Receipt:
+    """Keep an event. It changes what is known of its nodes for whoever asks next.
+    `id`: whoever may tell it twice gives it one. `at`: when it happened, if not now."""
+    with caller.history() as history, history.together():
+        (answer,) = tell_all([Telling(event=event, id=id, at=at, cluster=cluster)], history, caller)
+        if isinstance(answer, AnubisError):
+            raise answer
+    return answer
+
+
+def tell_all(
+    tellings: Sequence[Telling], history: History, caller: Caller
+) -> list[Receipt | AnubisError]:
+    """All in one transaction, because a commit takes longer than an event: for each its receipt,
+    or why it was refused. Where the history fails, none of them is kept."""
+    answers: dict[int, Receipt | AnubisError] = {}
+    addressed: dict[str | None, _Addressed] = {}
+    with history.together():
+        for place, telling in enumerate(tellings):
+            name = telling.cluster
+            try:
+                if name not in addressed:
+                    addressed[name] = _address(telling, history, caller)
+                addressed[name].take(place, telling, caller)
+            except StoreError:
+                raise
+            except AnubisError as error:
+                answers[place] = error
+        for to in addressed.values():
+            answers |= to.refuse_strangers()
+            if not to.notices:
+                continue
+            if to.identity:
+                enter(history, to.identity, caller)
+            answers |= dict(zip(to.notices, note(list(to.notices.values()), to.part), strict=True))
+        history.audit.add(_orders(tellings, answers, caller))
+    return [answers[place] for place in range(len(tellings))]
+
+
+@dataclass
+class _Addressed:
+    """A cluster of which something is told, and what of it is to be kept."""
+
+    name: str | None  # as whoever tells calls it
+    part: ClusterHistory
+    identity: ClusterIdentity | None  # for the history to know; None: it does
+    notices: dict[int, Notice] = field(default_factory=dict)  # by their place in the batch
+
+    def take(self, place: int, telling: Telling, caller: Caller) -> None:
+        self.notices[place] = _notice(telling, time_in(self.part, caller, is_kept=True))
+
+    def refuse_strangers(self) -> dict[int, AnubisError]:
+        """Notices of nodes that do not belong to it, unless others have added these before; looked
+        up together."""
+        events = {place: notice.event for place, notice in self.notices.items()}
+        nodes = {
+            node
+            for event in events.values()
+            if not isinstance(event, NodeAdded)
+            for node in event.nodes
+        }
+        strangers = {*strangers_among(self.part, nodes, self.name)}
+        refused: dict[int, AnubisError] = {}
+        for place, event in events.items():
+            if isinstance(event, NodeAdded):
+                strangers.difference_update(event.nodes)
+            elif new := [node for node in event.nodes if node in strangers]:
+                refused[place] = UsageError(no_such_node(new, self.part, self.name))
+                del self.notices[place]
+        return refused
+
+
+def _address(telling: Telling, history: History, caller: Caller) -> _Addressed:
+    """Nodes that are added may begin a cluster."""
+    event = telling.event
+    is_added = isinstance(event, NodeAdded)
+    part, identity = find(history, telling.cluster, caller, event.nodes, may_begin=is_added)
+    return _Addressed(telling.cluster, part, identity)
+
+
+def _orders(
+    tellings: Sequence[Telling], answers: Mapping[int, Receipt | AnubisError], caller: Caller
+) -> Iterator[AuditEntry]:
+    """Who ordered what, of the orders that are kept now."""
+    for place, telling in enumerate(tellings):
+        answer = answers[place]
+        if isinstance(answer, Receipt) and answer.is_new and is_order(telling.event):
+            by = telling.by or caller.name()
+            # wall clock: the audit says what it showed
+            yield order_entry(_in_words(telling.event), answer.cluster, by, caller.clock())
+
+
+def _in_words(event: KeptEvent) -> str:
+    if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
+        return f"{event.order.value} {event.scope}"
+    word = event.order.value if isinstance(event, OperatorSaid) else event.kind
+    return f"{word} {compress(event.nodes)}"
+
+
+def _notice(telling: Telling, time: Time) -> Notice:
+    now = time.now
+    happened_at = now if telling.at is None else telling.at
+    if time.doubt:
+        happened_at = min(happened_at, now)
+    if happened_at > now:
+        raise UsageError("an event cannot be told before it has happened: look at --at")
+    if isinstance(telling.event, MaintenancePlanned):
+        _refuse_endless(telling.event, now)
+    name = telling.id or new_name(telling.event.kind, now)
+    return Notice(id=name, at=happened_at, event=telling.event)
+
+
+def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
+    if window.begin < now - LONGEST_MAINTENANCE_S:
+        raise UsageError("a maintenance that began more than a year ago: look at when it began")
+    if not window.end - max(window.begin, now) <= LONGEST_MAINTENANCE_S:
+        raise UsageError(
+            "a maintenance without an end, or of more than a year: tell until when; a node that"
+            " stays away for good is told by retire"
+        )
+
+
+def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | UsageError]:
+    """First what follows from them, which may be written twice: a crash lets them be told again."""
+    events = [notice.event for notice in notices]
+    follows = Consequences(
+        part.jobs.about(jobs_in(events)), part.repairs.about(repaired_in(events))
+    )
+    answers = [_followed(notice, follows, part) for notice in notices]
+    part.jobs.add(follows.jobs)
+    part.repairs.add(follows.repairs)
+    kept = _as_trusted([answer for answer in answers if isinstance(answer, Notice)], part)
+    are_new = iter(part.notices.add_all(kept))
+    return [
+        Receipt(id=answer.id, cluster=part.cluster, is_new=next(are_new))
+        if isinstance(answer, Notice)
+        else answer
+        for answer in answers
+    ]
+
+
+def _as_trusted(notices: list[Notice], part: ClusterHistory) -> list[Notice]:
+    """Suspicions are as likely to be right as those of their source were before."""
+    if not any(isinstance(notice.event, SuspicionRaised) for notice in notices):
+        return notices
+    rates = hit_rates(part.keeping.suspicions())
+    return [_trusted(notice, rates) for notice in notices]
+
+
+def _trusted(notice: Notice, rates: Mapping[tuple[str, str], HitRate]) -> Notice:
+    event = notice.event
+    if not isinstance(event, SuspicionRaised):
+        return notice
+    rate = rates.get((event.source, event.category), HitRate())
+    return replace(notice, event=replace(event, confidence=rate.confidence(event.confidence)))
+
+
+def _followed(notice: Notice, follows: Consequences, part: ClusterHistory) -> Notice | UsageError:
+    try:
+        event, at = follows.follow(notice.event, notice.at), notice.at
+    except UnknownJob as job:
+        return UsageError(f'job "{job}" is not known to have begun: name the nodes that it ran on')
+    match event:
+        case NodeAdded() | OperatorSaid(order=Order.RETURN):
+            part.watches.begin(event.nodes, at)
+        case NodeRemoved() | OperatorSaid(order=Order.RETIRE):
+            part.watches.end(event.nodes, at)
+        case OperatorSaid(order=Order.CLOSE, scope=scope) if scope not in part.keeping.breakers():
+            return UsageError(_no_breaker(scope, part))
+    return replace(notice, event=event)
+
+
+def _no_breaker(scope: str, part: ClusterHistory) -> str:
+    opened = part.keeping.breakers()
+    hint = did_you_mean(scope, opened) if opened else "none was ever open"
+    return f'cluster "{part.cluster}" has no breaker "{scope}"; {hint}'

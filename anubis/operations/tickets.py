@@ -1,0 +1,204 @@
+"""What a kept cluster has out of service, what each of these nodes waits for, and which spares are
+ready instead: as the keeper's last turn left it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from anubis.config import configs
+from anubis.core.errors import StoreError
+from anubis.core.judge.remedies import remedy_of
+from anubis.core.keep.actions import LifeAction, Stage
+from anubis.core.keep.commands import CloseTicket, OpenTicket
+from anubis.core.keep.life import Debt, Life, State
+from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.keep.reserve import next_in_line, reserve_of, wanted_here
+from anubis.core.records import Policy
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import time_in
+from anubis.operations.decide import Terms, past_of, read_repertoire
+from anubis.operations.keeping_policy import kept_policy
+from anubis.operations.selector import risks
+from anubis.report.tickets import OutOfWork, Spare, SpareBuffer, Ticket, awaited
+from anubis.store.history import ClusterHistory, History
+
+MOST_ACTIONS = 2000  # on tickets, that are looked at: the newest
+CLOSED = 50  # tickets that are shown
+NOBODY_SAYS = "no orchestrator shows which hardware its nodes have, so none of them becomes a spare"
+FIRST = 20  # of the nodes that come next as spares
+
+
+def out_of_work(policy: str = "default", caller: Caller = NOBODY) -> list[OutOfWork]:
+    """Of each cluster. `policy` says what to do about codes."""
+    judged_by = configs.policy(policy)
+    with caller.history() as history:
+        return [
+            _out_of_work(history, part, kept_policy(part), judged_by, time_in(part, caller).now)
+            for part in history.every()
+        ]
+
+
+def _out_of_work(
+    history: History, part: ClusterHistory, keeping: KeepingPolicy, policy: Policy, now: float
+) -> OutOfWork:
+    lives = part.keeping.lives()
+    tickets, closed = _tickets(part, lives, policy)
+    return OutOfWork(
+        cluster=part.cluster,
+        nodes=len(lives),
+        tickets=tuple(_with_devices(history, tickets)),
+        closed=closed[:CLOSED],
+        buffers=tuple(_buffers(part, lives, keeping, now)),
+        by_others=tuple(life.node for life in lives if life.is_cordoned_by_others),
+    )
+
+
+# --- tickets ---------------------------------------------------------------------------------
+
+Opened = Mapping[str, tuple[LifeAction, OpenTicket]]  # by ticket
+
+
+def _tickets(
+    part: ClusterHistory, lives: Sequence[Life], policy: Policy
+) -> tuple[list[Ticket], tuple[Ticket, ...]]:
+    """The open ones, the oldest first, and those that were closed, the newest first."""
+    actions = part.keeping.ticket_actions(MOST_ACTIONS)
+    opened = {
+        action.command.ticket: (action, action.command)
+        for action in actions
+        if isinstance(action.command, OpenTicket)
+    }
+    tickets = [
+        _of_life(part.cluster, life, opened, policy) for life in lives if life.is_out_of_service
+    ]
+    tickets.sort(key=lambda ticket: (ticket.opened_at or 0.0, ticket.node))
+    still_open = {ticket.ticket for ticket in tickets}
+    by_node = {life.node: life for life in lives}
+    closed = [
+        _closed(part.cluster, action, action.command, opened, by_node)
+        for action in actions
+        if isinstance(action.command, CloseTicket) and action.command.ticket not in still_open
+    ]
+    return tickets, tuple(closed)
+
+
+def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket:
+    defect = life.defect
+    action, order = opened.get(life.ticket, (None, None))
+    code, why = life.why_out if life.must_be_out else (life.out_code, "")
+    if order and not defect:
+        code, why = order.code, order.reason
+    remedy = remedy_of(code, policy)
+    return Ticket(
+        cluster=cluster,
+        node=life.node,
+        ticket=life.ticket,
+        state=life.state.value,
+        code=code,
+        reason=why,
+        campaign=defect.campaign if defect else order.campaign if order else "",
+        opened_at=action.at if action else defect.at if defect else _since(life),
+        is_proposed=action is not None and action.stage is Stage.PROPOSED,
+        remedy=remedy.action if remedy else "",
+        vendor_asks=remedy.evidence if remedy else "",
+        awaits=awaited(life),
+    )
+
+
+def _since(life: Life) -> float | None:
+    """Of a repair that was told without a defect, or of an incident."""
+    if not life.is_broken:
+        owed = [owed.at for owed in life.owed if owed.debt is Debt.INCIDENT]
+        return min([*(incident.at for incident in life.incidents), *owed], default=None)
+    begun = max(life.repair_begun_at, life.repair_done_at)
+    return begun if math.isfinite(begun) else None
+
+
+def _closed(
+    cluster: str,
+    action: LifeAction,
+    order: CloseTicket,
+    opened: Opened,
+    lives: Mapping[str, Life],
+) -> Ticket:
+    before, opening = opened.get(order.ticket, (None, None))
+    life = lives.get(order.node)
+    return Ticket(
+        cluster=cluster,
+        node=order.node,
+        ticket=order.ticket,
+        state=life.state.value if life else "",
+        code=opening.code if opening else "",
+        reason=opening.reason if opening else "",
+        campaign=opening.campaign if opening else "",
+        opened_at=before.at if before else None,
+        is_proposed=action.stage is Stage.PROPOSED,
+        awaits=None,
+        closed_at=action.at,
+        closed_by=order.campaign,
+    )
+
+
+def _with_devices(history: History, tickets: Iterable[Ticket]) -> Iterator[Ticket]:
+    """Each campaign is asked once."""
+    found_by: dict[str, Mapping[str, Sequence[str]]] = {"": {}}
+    for ticket in tickets:
+        campaign = ticket.campaign
+        if campaign not in found_by:
+            found_by[campaign] = _devices(history, campaign)
+        yield replace(ticket, devices=tuple(found_by[campaign].get(ticket.node, ())))
+
+
+def _devices(history: History, campaign: str) -> Mapping[str, Sequence[str]]:
+    """Nothing where the campaign was taken back, or is damaged: its own page says so."""
+    try:
+        return history.assessments.defective_devices(campaign)
+    except StoreError:
+        return {}
+
+
+# --- spares ----------------------------------------------------------------------------------
+
+
+def _buffers(
+    part: ClusterHistory, lives: Sequence[Life], keeping: KeepingPolicy, now: float
+) -> Iterator[SpareBuffer]:
+    """Of each sku of which the policy wants spares here, or nodes are kept as such."""
+    here = {life.sku for life in lives}
+    goals = wanted_here(keeping.spares, here) if lives else {}
+    skus = goals.keys() | {life.sku for life in lives if life.is_reserve}
+    risk = _risk(part, keeping, lives, now) if skus else {}
+    for sku in sorted(skus):
+        reserve = reserve_of(sku, lives)
+        ready = [life for life in reserve if life.state is State.SPARE]
+        free = next_in_line(sku, lives, risk)
+        yield SpareBuffer(
+            cluster=part.cluster,
+            sku=sku,
+            target=goals.get(sku, 0),
+            ready=tuple(_spare(life, life.proven_at) for life in ready),
+            unproven=tuple(_spare(life, _chosen_at(life)) for life in reserve if life not in ready),
+            next=tuple(life.node for life in free[:FIRST]),
+            free=len(free),
+            note="" if any(here) else NOBODY_SAYS,
+        )
+
+
+def _risk(
+    part: ClusterHistory, keeping: KeepingPolicy, lives: Sequence[Life], now: float
+) -> Mapping[str, float]:
+    """As the keeper weighs the nodes that may come next."""
+    terms = Terms(suite=keeping.suite, policy=keeping.selection)
+    repertoire = read_repertoire(terms)
+    past = past_of(part, now, repertoire)
+    return risks(past, [life.node for life in lives], now, repertoire.policy.horizon_h)
+
+
+def _spare(life: Life, since: float) -> Spare:
+    return Spare(node=life.node, since=since, is_kept_from_jobs=bool(life.cordon))
+
+
+def _chosen_at(life: Life) -> float:
+    return max((owed.at for owed in life.owed if owed.debt is Debt.RESERVE), default=life.sent_at)

@@ -1,0 +1,112 @@
+"""Who may ask the service: tokens made, listed and taken back; and what was asked or ordered."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Collection, Iterable
+from typing import Literal, get_args
+
+from anubis.core.errors import UsageError, did_you_mean
+from anubis.core.history.events import (
+    IncidentReported,
+    JobAllocated,
+    JobEnded,
+    JobStalled,
+    KeptEvent,
+    NodeAdded,
+    OperatorSaid,
+    SuspicionRaised,
+)
+from anubis.operations.caller import NOBODY, Caller
+from anubis.store.tokens import AuditEntry, Token
+
+TokenScope = Literal["read", "report", "operate", "act"]
+SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
+LONGEST_S = 3650 * 86_400.0
+# What a token of scope report may tell. What people order is for the scope act; all the rest, also
+# kinds of events that are added later, says what a site did to its nodes, and is for operate.
+REPORTED = (NodeAdded, JobAllocated, JobStalled, JobEnded, IncidentReported, SuspicionRaised)
+LONGEST_DEED = 200  # characters
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def make_token(
+    name: str,
+    scopes: Collection[str],
+    caller: Caller = NOBODY,
+    *,
+    lasts_s: float | None = None,
+) -> str:
+    """Returns the secret, which nobody can ask for again: 256 random bits. `lasts_s`: how long it
+    is valid; None: until it is taken back."""
+    if not NAME.fullmatch(name):
+        raise UsageError(f'token "{name}": expected letters, digits, dots and dashes, at most 64')
+    for scope in scopes:
+        if scope not in SCOPES:
+            raise UsageError(f'--scope "{scope}" is not known; {did_you_mean(scope, SCOPES)}')
+    if lasts_s is not None and not 0 < lasts_s <= LONGEST_S:
+        raise UsageError(f"a token for {lasts_s:g} s, expected a time of 10 years at most")
+    secret = f"anubis_{secrets.token_urlsafe(32)}"
+    now = caller.clock()  # wall clock: tokens are of no cluster
+    with caller.history() as history:
+        history.tokens.add(
+            Token(
+                name=name,
+                digest=digest_of_secret(secret),
+                scopes=tuple(scope for scope in SCOPES if scope in scopes),
+                made_at=now,
+                made_by=caller.name(),
+                expires_at=None if lasts_s is None else now + lasts_s,
+            )
+        )
+    return secret
+
+
+def scope_for(event: KeptEvent) -> TokenScope:
+    """That a token needs to tell it."""
+    if isinstance(event, OperatorSaid):
+        return "act"
+    return "report" if isinstance(event, REPORTED) else "operate"
+
+
+def is_order(event: KeptEvent) -> bool:
+    """Whether it is kept who told it."""
+    return scope_for(event) in ("operate", "act")
+
+
+def order_entry(order: str, cluster: str, by: str, at: float) -> AuditEntry:
+    """For the audit: what a person or a program of the site ordered, in the words of a terminal."""
+    deed = f"{order} of {cluster}"
+    return AuditEntry(at=at, who=by, address="", method="order", path=deed[:LONGEST_DEED], status=0)
+
+
+def tokens(caller: Caller = NOBODY) -> list[Token]:
+    """By name, also those that were taken back."""
+    with caller.history() as history:
+        return history.tokens.all()
+
+
+def revoke_token(name: str, caller: Caller = NOBODY) -> None:
+    """A service that runs notices within seconds."""
+    with caller.history() as history:
+        history.tokens.revoke(name, caller.clock())  # wall clock: tokens are of no cluster
+
+
+def audit(last: int = 50, caller: Caller = NOBODY) -> list[AuditEntry]:
+    """What the service was asked to do, and whom it turned away; the newest first."""
+    with caller.history() as history:
+        return history.audit.newest(last)
+
+
+def digest_of_secret(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def matching(secret: str, valid: Iterable[Token]) -> Token | None:
+    """The token of a secret. Each is compared, in a time that tells nothing of it."""
+    digest = digest_of_secret(secret)
+    matches = [token for token in valid if hmac.compare_digest(token.digest, digest)]
+    return matches[0] if matches else None

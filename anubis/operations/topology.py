@@ -1,0 +1,143 @@
+"""A fabric before anything is scheduled on it: its topology, and what its ports count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis.config import configs
+from anubis.core.errors import TopologyError, UsageError
+from anubis.core.fabric import Fabric, Placement, Remark, place
+from anubis.core.network.inspection import Inspection
+from anubis.core.records import Counters, Judgement
+from anubis.operations.caller import NOBODY, Caller
+from anubis.readers.topology import counters, sources
+from anubis.readers.topology.counters import CounterReading
+from anubis.readers.topology.draft import Survey
+from anubis.text.wording import counted, lasting, moment
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectedFabric:
+    """A fabric, what is odd in it, and where the requested nodes are attached."""
+
+    inspection: Inspection
+    remarks: tuple[Remark, ...]  # on the source
+    placement: Placement | None
+    routes: str  # which are known, in one sentence; "" where there is one way only
+
+    @property
+    def judgement(self) -> Judgement:
+        return self.inspection.judge(self.placement)
+
+
+def inspect_fabric(
+    topology: str | None = None,
+    *,
+    hcas: Path | None = None,
+    nodes: Sequence[str] = (),
+    counter_files: Sequence[Path] = (),
+    over_s: float | None = None,
+    caller: Caller = NOBODY,
+) -> InspectedFabric:
+    """Where `nodes` are named, the fabric uses their names, and missing ones are reported."""
+    surveyed = survey(topology, hcas)
+    counted, remarks = count_errors(topology, counter_files, over_s, caller)
+    placement = place(surveyed.fabric, list(nodes)) if nodes else None
+    fabric = placement.fabric if placement else surveyed.fabric
+    return InspectedFabric(
+        inspection=Inspection(fabric=fabric, counters=counted),
+        remarks=(*surveyed.findings, *remarks),
+        placement=placement,
+        routes=routes_known(fabric, time.time()),  # wall clock: shown to a person, decides nothing
+    )
+
+
+def routes_known(fabric: Fabric, now: float) -> str:
+    """Whose routes are gone by, and how old they are; or what it costs not to know them."""
+    if not any(len(fabric.uplinks(leaf)) > 1 for leaf in fabric.leaves):
+        return ""
+    routes = fabric.routes
+    if routes:
+        tables = counted(len(routes.switches), "switch", "switches")
+        age = ""
+        if routes.as_of is not None:
+            age = f" of {moment(routes.as_of)}, {lasting(max(now - routes.as_of, 0))} ago"
+        return f"those of {tables}, from {routes.source}{age}"
+    if any(switch.guid for switch in fabric.switches):
+        return (
+            "unknown, so a bad uplink cannot be told from its sisters: "
+            "ibnetdiscover > FILE; dump_fts >> FILE keeps them with the topology"
+        )
+    return (
+        "unknown: switches choose the way of each connection by a hash (ECMP) that they do not "
+        "tell, so only counters can tell a bad uplink from its sisters"
+    )
+
+
+def survey(topology: str | None, hcas: Path | None) -> Survey:
+    """The file, one of the shipped or the user's own examples, or else the fabric itself."""
+    if topology is None:
+        return sources.live(hcas)
+    path = Path(topology)
+    return sources.load(path if path.exists() else configs.find("topologies", topology), hcas)
+
+
+def count_errors(
+    topology: str | None,
+    files: Sequence[Path],
+    over_s: float | None,
+    caller: Caller = NOBODY,
+    wait: Callable[[float], None] = time.sleep,
+) -> tuple[Counters, tuple[Remark, ...]]:
+    """What the ports count, from files or from the fabric itself; and what is odd in the answer.
+
+    Where the fabric told its topology and will not tell its counters, that is a remark.
+    """
+    if len(files) > 2 or (len(files) == 2 and over_s is None):
+        raise UsageError(
+            f"{len(files)} files of counters: expected one reading, or an earlier and a later one "
+            "with --over SECONDS between them"
+        )
+    if not files and topology is not None:
+        if over_s is not None:
+            raise UsageError("--over without counters: give --counters FILE as well")
+        return Counters(counts=()), ()
+    try:
+        readings = [counters.load(file) for file in files]
+        readings = readings or _ask_for_counters(over_s, caller, wait)
+        counted = _judged(readings, over_s)
+    except TopologyError as error:
+        if files:
+            raise
+        return Counters(counts=()), (Remark(kind="no-counters", sentence=str(error)),)
+    return counted, tuple(remark for reading in readings for remark in reading.findings)
+
+
+def _judged(readings: Sequence[CounterReading], over_s: float | None) -> Counters:
+    """Only a rise over a known time can be compared with a limit."""
+    limits = configs.limits("node_health") + configs.limits("switch_ports")
+    if over_s is None:
+        latest = readings[-1]
+        return Counters(
+            counts=latest.counts,
+            limits=limits,
+            is_whole=latest.is_whole and not latest.shows_zeros,
+            unread=tuple(sorted(latest.unread)),
+        )
+    before = readings[0] if len(readings) > 1 else counters.NONE
+    return counters.compare(before, readings[-1], over_s, limits)
+
+
+def _ask_for_counters(
+    over_s: float | None, caller: Caller, wait: Callable[[float], None]
+) -> list[CounterReading]:
+    """Once; or twice, so long apart."""
+    first = counters.live()
+    if over_s is None:
+        return [first]
+    caller.remark(f"reading the counters again in {over_s:g} s")
+    wait(over_s)
+    return [first, counters.live()]

@@ -1,0 +1,228 @@
+"""Looks at running jobs that somebody asks for: at which nodes, by which telemetry and which watch
+model."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from anubis.config import configs
+from anubis.core.errors import OrchestratorError, TelemetryError, UsageError
+from anubis.core.keep.suspicions import HitRate, hit_rates
+from anubis.core.watch.watch_settings import WatchSettings
+from anubis.models.watch import files
+from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.clusters import resolve, time_in
+from anubis.operations.owners import orchestrator_of
+from anubis.operations.running_jobs import RunningJob, nodes_of, running_jobs
+from anubis.operations.strangers import without_strangers
+from anubis.operations.tell import note
+from anubis.operations.watch_rounds import (
+    JobMemory,
+    Watching,
+    look_at_job,
+    source_of,
+    suspicions_of,
+    view_of,
+)
+from anubis.readers.telemetry.config import AgentSettings, PrometheusSettings, TelemetrySettings
+from anubis.readers.telemetry.pulled import PulledTelemetry, TelemetrySource
+from anubis.readers.telemetry.recorded import read_recording, write_recording
+from anubis.report.watch import LookView
+from anubis.text.wording import counted, moment
+
+HOW_TO_STATE = (
+    'give --prometheus URL, --agents or --file FILE; or state it once, as "prometheus: {url: ...}"'
+    ' or "agents: {}" beside "based_on: default" in $ANUBIS_HOME/configs/telemetry/default.yaml'
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookRequest:
+    job: str = ""
+    nodes: Sequence[str] = ()  # of the job, where no orchestrator says so; of a file, only these
+    cluster: str | None = None
+    file: Path | None = None  # recorded telemetry
+    prometheus: str = ""  # its address, instead of what the settings say
+    agents: bool = False
+    watching: str = "default"  # how: a name under configs/watching/, or a file
+    telemetry: str = ""  # the telemetry settings, instead of those that `watching` names
+    model: str = ""  # the watch model, instead of the one that `watching` names
+    until: float | None = None  # what was reported up to then; by default all, or up to now
+    ended: bool = False  # the job has failed: what left its peers last minute counts
+
+
+def take_looks(request: LookRequest, caller: Caller = NOBODY) -> list[LookView]:
+    """One look at a job, at a recording, or at each running job of a cluster."""
+    return _look(request, _watching(request, caller), caller)
+
+
+def follow_jobs(
+    request: LookRequest, *, every_s: float | None = None, caller: Caller = NOBODY
+) -> Iterator[list[LookView]]:
+    """Looks, time and again, until the caller wants no more. Once there was one, a source that does
+    not answer costs a look, and no more."""
+    if request.file:
+        raise UsageError("a recording has an end: --follow is for jobs that run")
+    watching = _watching(request, caller)
+    if every_s is not None:
+        watching = replace(watching, settings=replace(watching.settings, interval_s=every_s))
+    has_looked, memories = False, defaultdict[str, JobMemory](lambda: JobMemory(watching))
+    while not caller.wants_stop():
+        due = time.monotonic() + watching.settings.interval_s
+        try:
+            yield _look(request, watching, caller, memories)
+            has_looked = True
+        except (TelemetryError, OrchestratorError) as error:
+            if not has_looked:
+                raise
+            caller.remark(f"no look: {error}")
+        while not caller.wants_stop() and (left := due - time.monotonic()) > 0:
+            time.sleep(min(left, 1.0))
+
+
+def tell_suspicions(
+    view: LookView, cluster: str | None = None, caller: Caller = NOBODY
+) -> tuple[str, ...]:
+    """The suspects of whom the keeper is told; not of those that it knows of already."""
+    with caller.history() as history:
+        part = resolve(history, cluster, caller)
+        notices = suspicions_of(view.look, part, time_in(part, caller).now)
+        notices = without_strangers(notices, part, cluster, caller)
+        note(notices, part)
+    return tuple(node for notice in notices for node in notice.event.nodes)
+
+
+def record_telemetry(view: LookView, path: Path) -> None:
+    """What the look looked at, to be looked at again."""
+    write_recording(view.telemetry, path)
+
+
+# --- what is asked for ---------------------------------------------------------------------
+
+
+def _watching(request: LookRequest, caller: Caller) -> Watching:
+    """What the command line says goes before what files say."""
+    policy = configs.watching(request.watching)
+    model = files.load(files.place(request.model or policy.model))
+    settings = configs.telemetry(request.telemetry or policy.telemetry)
+    return Watching(
+        source=_source(request, settings, model.order),
+        model=model,
+        settings=policy.settings,
+        categories=policy.categories,
+        rates=_rates(request.cluster, caller) if request.cluster else {},
+    )
+
+
+def _source(
+    request: LookRequest, settings: TelemetrySettings, metrics: Sequence[str]
+) -> TelemetrySource:
+    if request.prometheus and request.agents:
+        raise UsageError("--prometheus and --agents exclude each other: give one of them")
+    if request.file:
+        return _Recording(path=request.file, settings=settings, metrics=metrics)
+    if request.prometheus:
+        settings = replace(settings, prometheus=_named_prometheus(request.prometheus, settings))
+    elif request.agents:
+        agents = settings.agents or AgentSettings()
+        settings = replace(settings, prometheus=None, agents=agents)
+    elif not settings.prometheus and not settings.agents:
+        raise UsageError(
+            f"nothing says where the telemetry of the nodes comes from: {HOW_TO_STATE}"
+        )
+    return source_of(settings, metrics)
+
+
+def _named_prometheus(url: str, settings: TelemetrySettings) -> PrometheusSettings:
+    try:
+        stated = settings.prometheus or PrometheusSettings(url=url)
+        return replace(stated, url=url)
+    except ValueError as error:
+        raise UsageError(f"--prometheus: {error}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Recording:
+    path: Path
+    settings: TelemetrySettings
+    metrics: Sequence[str]
+
+    def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
+        """All of it up to then: what went before the last minutes tells roles from faults."""
+        pulled = read_recording(self.path, self.settings, self.metrics, nodes=nodes)
+        telemetry = pulled.telemetry
+        points = int(np.count_nonzero(telemetry.times <= until))
+        if not points:
+            raise UsageError(
+                f'"{self.path}" begins at {moment(telemetry.start)}, later than {moment(until)}: '
+                f"name a time up to {moment(telemetry.end)}"
+            )
+        return replace(pulled, telemetry=replace(telemetry, values=telemetry.values[:, :, :points]))
+
+
+def _rates(cluster: str, caller: Caller) -> Mapping[tuple[str, str], HitRate]:
+    """What tests made of earlier suspicions, where the history knows the cluster."""
+    with caller.history() as history:
+        if cluster not in history.clusters.names():
+            return {}
+        return hit_rates(history.of(cluster).keeping.suspicions())
+
+
+def _look(
+    request: LookRequest,
+    watching: Watching,
+    caller: Caller,
+    memories: Mapping[str, JobMemory] | None = None,
+) -> list[LookView]:
+    until = math.inf if request.file and request.until is None else request.until
+    return [
+        view_of(
+            look_at_job(
+                running.id,
+                running.nodes,
+                watching,
+                caller,
+                ended=request.ended,
+                until=until,
+                memory=None if memories is None else memories[running.id],
+            ),
+            watching,
+            cluster=request.cluster or "",
+            ended=request.ended,
+        )
+        for running in _jobs(request, watching.settings, caller)
+    ]
+
+
+def _jobs(request: LookRequest, settings: WatchSettings, caller: Caller) -> list[RunningJob]:
+    if request.nodes or request.file:
+        return [RunningJob(id=request.job, nodes=tuple(request.nodes))]
+    if not request.cluster:
+        raise UsageError(
+            "nothing says which nodes to look at: give --cluster for its running jobs, --nodes, or"
+            " --file with a recording"
+        )
+    orchestrator = orchestrator_of(configs.cluster(request.cluster))
+    if request.job:
+        return [RunningJob(id=request.job, nodes=nodes_of(request.job, orchestrator))]
+    if orchestrator is None:
+        raise UsageError(
+            f'cluster "{request.cluster}" has no orchestrator to say which jobs run: give --nodes'
+        )
+    running = running_jobs(orchestrator)
+    large = [job for job in running if len(job.nodes) >= settings.least_nodes]
+    if small := len(running) - len(large):
+        caller.remark(
+            f"{counted(small, 'job')} of fewer than {settings.least_nodes} nodes: none of them can"
+            " be told to be unlike the others"
+        )
+    if not large:
+        raise UsageError(f'cluster "{request.cluster}" runs no job that can be watched')
+    return large

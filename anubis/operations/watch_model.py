@@ -1,0 +1,95 @@
+"""Watch models: learned from recordings or from made jobs, and read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis.core.errors import UsageError, WatchError
+from anubis.core.watch.model import WatchModel
+from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.watch_settings import WatchSettings
+from anubis.models.watch import files
+from anubis.models.watch.learning import Lessons, learn
+from anubis.models.watch.lessons import MadeLessons, RecordedLessons
+from anubis.operations.caller import NOBODY, Caller
+from anubis.readers.telemetry.config import ORDER, shipped_settings, telemetry_settings
+from anubis.readers.telemetry.recorded import read_recording
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptWatchModel:
+    model: WatchModel
+    file: Path
+
+
+def train_watch_model(
+    recordings: Sequence[Path] = (),
+    *,
+    synthetic: bool = False,
+    name: str = "ours",
+    telemetry: Path | None = None,
+    metrics: Sequence[str] = (),
+    seed: int = 0,
+    together: bool = False,
+    caller: Caller = NOBODY,
+) -> KeptWatchModel:
+    """Of `metrics`, or of those that jobs are watched by as shipped. What recordings do not say,
+    because no job has so many nodes, the shipped model does. `together`: one set of weights for
+    all metrics."""
+    if bool(recordings) == synthetic:
+        raise UsageError(
+            "expected recordings of jobs in which nothing was wrong, or --synthetic, not both"
+        )
+    path = files.own(name) if files.is_name(name) else Path(name)
+    lessons: Lessons = (
+        MadeLessons() if synthetic else _recorded(recordings, telemetry, metrics, caller)
+    )
+    names = tuple(metrics) or ORDER
+    if isinstance(lessons, RecordedLessons):
+        names = _reported(lessons, names, caller)
+    model = learn(
+        lessons,
+        names,
+        names,
+        WatchSettings(),
+        seed=seed,
+        together=together,
+        basis=None if synthetic else files.load(files.place(files.SHIPPED)),
+        tell=caller.doing,
+    )
+    files.save(model, path)
+    return KeptWatchModel(model=model, file=path)
+
+
+def watch_model(name: str = files.SHIPPED) -> KeptWatchModel:
+    """The model of that name, or in that file."""
+    path = files.place(name)
+    return KeptWatchModel(model=files.load(path), file=path)
+
+
+def _recorded(
+    recordings: Sequence[Path], telemetry: Path | None, metrics: Sequence[str], caller: Caller
+) -> RecordedLessons:
+    settings = telemetry_settings(telemetry) if telemetry else shipped_settings()
+    jobs: dict[str, Telemetry] = {}
+    for file in recordings:
+        caller.doing(f"reads {file.name}")
+        pulled = read_recording(file, settings, tuple(metrics) or ORDER)
+        for remark in pulled.remarks:
+            caller.remark(f"{file.name}: {remark}")
+        jobs[str(file)] = pulled.telemetry
+    return RecordedLessons(recordings=jobs)
+
+
+def _reported(lessons: RecordedLessons, metrics: Sequence[str], caller: Caller) -> tuple[str, ...]:
+    """A model of a metric that nobody reports cannot be learned."""
+    reported = tuple(metric for metric in metrics if lessons.reports(metric))
+    if not reported:
+        raise WatchError(
+            f"these recordings have none of {', '.join(metrics)}: name others by --metrics"
+        )
+    if silent := [metric for metric in metrics if metric not in reported]:
+        caller.remark(f"learned without {', '.join(silent)}: these recordings do not have it")
+    return reported

@@ -1,0 +1,1 @@
+"""Executors run programs on nodes, orchestrators own nodes. Only this room starts anything."""

@@ -1,0 +1,205 @@
+"""Anubis' hand on a Ray node: runs orders through the guardian, and answers at any time.
+
+It travels to the node by value and runs as an actor: the standard library, and what it takes from
+machine.py, own_folder.py and guardian.py, which need no more.
+It decides nothing; the driver writes the orders and reads the outcomes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import select
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from anubis.reach.executors.guardian import READ_BYTES, Watched, end_with_front
+from anubis.reach.executors.machine import Machine, describe, free_port
+from anubis.reach.executors.own_folder import make_held_folder, remove_unheld
+
+KILL_PATIENCE_S = 15.0  # the guardian's own is shorter
+LOOK_EVERY_S = 1.0
+FOLDERS = "anubis-agent"  # their names begin so
+
+
+class Agent:
+    def __init__(
+        self,
+        guardian: str,
+        address: str,
+        package: bytes,
+        digest: str,
+        ray_folder: Callable[[], str],
+    ) -> None:
+        """The programs in `package` came through Ray's store, which others may write to; their
+        `digest` came with this code."""
+        # Ray sets OMP_NUM_THREADS, hides the GPUs and more in a worker: programs get the
+        # environment this process was born with, before Ray's hand was on it.
+        self._environment = read_birth_environment()
+        self._guardian = guardian
+        self._address = address
+        self._package = package
+        self._digest = digest
+        self._ray_folder = ray_folder
+        self._programs: ProgramFolder | None = None
+        self._lock = threading.Lock()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._unwanted: set[str] = set()  # killed before they were started
+        with suppress(PermissionError):
+            # Ray's workers yield to others; programs must not
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+        threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
+
+    def describe(self) -> tuple[Machine, str]:
+        """Whoever has heard it may have programs run."""
+        if self._programs is None:
+            self._programs = ProgramFolder(self._package, self._digest)
+            self._programs.settle((self._ray_folder(), tempfile.gettempdir(), "/tmp"))
+        return describe(self._address, self._environment), str(self._programs.folder)
+
+    def ping(self) -> None:
+        pass
+
+    def clear_away(self) -> None:
+        """Nothing runs here any more."""
+        if self._programs is not None:
+            shutil.rmtree(self._programs.folder, ignore_errors=True)
+
+    def free_port(self, ports: str) -> int:
+        return free_port(self._address, ports)
+
+    def run(self, key: str, order: dict[str, Any]) -> bytes:
+        """Blocks its thread until the guardian reports; nothing when it ends without."""
+        with self._lock:
+            if key in self._unwanted:
+                return b'{"killed": true}'
+            assert self._programs is not None
+            self._programs.restore()
+            guardian = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", self._guardian],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=self._environment,
+                bufsize=0,
+            )
+            self._running[key] = guardian
+            assert guardian.stdin is not None
+            assert guardian.stdout is not None
+            with suppress(BrokenPipeError):
+                guardian.stdin.write(json.dumps(order).encode() + b"\n")
+        with guardian.stdout:
+            report = hear(guardian.stdout.fileno(), Watched(guardian.pid, order))
+        self._bury(guardian)
+        with self._lock:
+            del self._running[key]
+        guardian.stdin.close()
+        return report
+
+    def _bury(self, guardian: subprocess.Popen[bytes]) -> None:
+        """Its report is in; a front that was stopped would never end."""
+        try:
+            guardian.wait(timeout=KILL_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            end_with_front(guardian.pid)
+            guardian.wait()
+
+    def kill(self, key: str) -> None:
+        """The end of its stdin tells the guardian to end everything; returns when it has."""
+        with self._lock:
+            self._unwanted.add(key)
+            guardian = self._running.get(key)
+            if guardian is None or guardian.stdin is None:
+                return
+            guardian.stdin.close()
+        try:
+            guardian.wait(timeout=KILL_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            end_with_front(guardian.pid)
+
+
+def hear(stream: int, watched: Watched) -> bytes:
+    """All that a guardian reports until its end, or until nothing is due any more."""
+    report = bytearray()
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    while watched.is_due():
+        if poll.poll(LOOK_EVERY_S * 1000):
+            data = os.read(stream, READ_BYTES)
+            report += data
+            if not data:
+                return bytes(report)
+    return watched.end()
+
+
+def end_with(parent: int) -> None:
+    """A worker that serves a call outlives its raylet, and what it runs would go on with it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def read_birth_environment() -> dict[str, str]:
+    pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
+    split = (pair.partition(b"=") for pair in pairs if b"=" in pair)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in split}
+
+
+class ProgramFolder:
+    """The programs as they were sent, in a folder here that nobody else may change."""
+
+    def __init__(self, package: bytes, digest: str) -> None:
+        if hashlib.sha256(package).hexdigest() != digest:
+            raise RuntimeError("the programs that came are not those that were sent")
+        with zipfile.ZipFile(io.BytesIO(package)) as archive:
+            self._files = {member.filename: archive.read(member) for member in archive.infolist()}
+        self.folder = Path()
+
+    def settle(self, places: Iterable[str]) -> None:
+        """In the first of the places that is safe. What an agent left that was killed goes."""
+        self.folder, self._held = make_held_folder(FOLDERS, [*places])
+        remove_unheld(FOLDERS, self.folder.parent)
+        self.restore()
+
+    def restore(self) -> None:
+        """Each file that is not as it was sent is put there again, at once: others may be running
+        what is."""
+        for name, data in self._files.items():
+            file = self.folder / name
+            if not is_file_of(file, data):
+                put(data, file)
+
+
+def is_file_of(file: Path, data: bytes) -> bool:
+    """Whether it holds just this, and is a file of ours."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as opened:
+        status = os.fstat(descriptor)
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        return is_ours and status.st_size == len(data) and opened.read() == data
+
+
+def put(data: bytes, file: Path) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = file.with_name(f".{os.getpid()}-{file.name}")
+    try:
+        fresh.write_bytes(data)
+        fresh.chmod(0o700)  # what is not Python is run by itself
+        fresh.replace(file)
+    finally:
+        fresh.unlink(missing_ok=True)

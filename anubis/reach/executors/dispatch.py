@@ -1,0 +1,64 @@
+"""Sends errands to nodes, by whichever way their cluster's file says."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from anubis.core.errors import UsageError
+from anubis.reach.executors.remote_commands import CommandErrand, Errand, argv_to, ssh_host
+from anubis.reach.executors.start_settings import RayStart
+from anubis.text.hostlist import shortened
+
+
+class Sender:
+    def __init__(self, start: RayStart, own_address: str) -> None:
+        self._pods = None
+        if start.pods is not None:
+            from anubis.reach.executors.pods import Pods
+
+            self._pods = Pods(start, start.pods, own_address)
+
+    def send(self, way: RayStart, node: str, order: Mapping[str, Any], files: Path) -> Errand:
+        """`way`: to this node, where it is reached otherwise than most. `files`: the beginning of
+        the names of files for its output."""
+        if self._pods is not None:
+            return self._pods.send(node, order, files)
+        return CommandErrand(argv_to(way, node), order, files)
+
+    def close(self) -> None:
+        """After the last errand was closed."""
+        if self._pods is not None:
+            self._pods.close()
+
+
+def address_for(start: RayStart, nodes: Sequence[str]) -> str:
+    """The one of this machine's addresses by which packets leave for the first of these nodes
+    whose name tells."""
+    if start.driver_address:
+        return start.driver_address
+    for node in nodes:
+        with (
+            suppress(OSError, subprocess.SubprocessError),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+        ):
+            probe.connect((host_of(start, node), 9))
+            address: str = probe.getsockname()[0]
+            return address
+    raise UsageError(
+        f'at which address do the nodes reach this machine? The name "{shortened(nodes)}" does not'
+        " tell: write `driver_address:` into the cluster's file"
+    )
+
+
+def host_of(start: RayStart, node: str) -> str:
+    """What leads to a node, by name or address."""
+    if start.pods is not None:
+        from anubis.reach.executors.pods import address_of
+
+        return address_of(start.pods, node)
+    return ssh_host(start, node) if start.by == "ssh" else node

@@ -1,0 +1,190 @@
+"""What this machine is and can offer: its hardware's name, its interfaces, a free port.
+
+It travels to the nodes by value: the standard library and other_gpus.py only. It asks nvidia-smi
+rather than a driver library, because a sick driver may never answer.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import random
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis.reach.executors.other_gpus import amd_models, intel_gpus
+
+SIOCGIFADDR = 0x8915
+TOOL_PATIENCE_S = 20.0
+CHOOSING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+# what an order would set, if nobody else did
+OPERATORS = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What the driver must know of a node to write orders for it."""
+
+    hostname: str
+    address: str
+    interface: str  # that owns the address; "" when none does, as behind a NAT
+    python: str
+    cores: int
+    gpus: int
+    sku: str
+    is_set: frozenset[str]  # variables that the operator set there: leave them alone
+
+
+def describe(address: str, environment: Mapping[str, str]) -> Machine:
+    """As a program started in `environment` finds it. RuntimeError: too sick to be described."""
+    root = Path(environment.get("ANUBIS_HOST_ROOT", "/"))
+    chosen = chosen_gpus(environment)
+    models, is_complete = gpu_models(root)
+    gpus = visible(models, chosen)
+    count = len(gpus)
+    if not is_complete:  # a lost GPU keeps its device file, and its rank
+        count = max(count, len(visible(cards(root), chosen)))
+    if not count and chosen is None and (unknown := intel_gpus(root)):
+        raise RuntimeError(
+            f"it has {unknown} Intel GPUs, and only those of NVIDIA and AMD can be measured: an "
+            'empty CUDA_VISIBLE_DEVICES ("") there has its processor measured instead'
+        )
+    return Machine(
+        hostname=socket.gethostname(),
+        address=address,
+        interface=interface_of(address),
+        python=sys.executable,
+        cores=len(os.sched_getaffinity(0)),
+        gpus=count,
+        sku=sku_of(gpus or visible(cards(root), chosen), cpu_model()),
+        is_set=frozenset(OPERATORS & environment.keys()),
+    )
+
+
+def sku_of(gpus: list[str], cpu: str) -> str:
+    """The count is part of the name: a node that lost a GPU must not pass for a complete one."""
+    return slug(f"{gpus[0]} {len(gpus)}x") if gpus else slug(cpu)
+
+
+def slug(words: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", " ", words.lower())).strip("-")
+
+
+def gpu_models(root: Path = Path("/")) -> tuple[list[str], bool]:
+    """One line per GPU, or per slice of one; and whether the list is vouched for.
+
+    nvidia-smi ends with an error when one GPU is lost or an infoROM is damaged, and lists the
+    others.
+    """
+    if not cards(root) and (models := amd_models(root, ask)):
+        return models, True
+    if not shutil.which("nvidia-smi"):
+        return [], False
+    listing, exit_code = answer(["nvidia-smi", "-L"], TOOL_PATIENCE_S)
+    return listed(listing), exit_code == 0
+
+
+def listed(listing: str) -> list[str]:
+    """In the words of `nvidia-smi -L`: a GPU that is sliced (MIG) stands for its slices."""
+    models: list[str] = []
+    slices: dict[int, list[str]] = {}
+    for line in listing.splitlines():
+        if gpu := re.match(r"GPU \d+: (.*?) \(UUID", line):
+            models.append(gpu[1])
+        elif (part := re.match(r"\s+(MIG \S+) +Device +\d+: \(UUID", line)) and models:
+            slices.setdefault(len(models) - 1, []).append(f"{models[-1]} {part[1]}")
+    return [name for place, model in enumerate(models) for name in slices.get(place, [model])]
+
+
+def cards(root: Path) -> list[str]:
+    """One name per device file of a GPU; what it is called is unknown."""
+    return ["nvidia gpu" for _ in (root / "dev").glob("nvidia[0-9]*")]
+
+
+def ask(argv: list[str]) -> str:
+    return answer(argv, TOOL_PATIENCE_S)[0]
+
+
+def chosen_gpus(environment: Mapping[str, str]) -> str | None:
+    """The shortest list of GPUs that a process may see, if anybody made one."""
+    lists = [environment[name] for name in CHOOSING if name in environment]
+    return min(lists, key=lambda names: names.count(",") if names else -1, default=None)
+
+
+def visible(gpus: list[str], chosen: str | None) -> list[str]:
+    """What such a list leaves of them."""
+    if chosen is None:
+        return gpus
+    return gpus[: len([device for device in chosen.split(",") if device.strip() not in ("", "-1")])]
+
+
+def answer(argv: list[str], patience_s: float) -> tuple[str, int]:
+    """The stdout of a tool and its exit code; one that hangs in the kernel is left behind."""
+    tool = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert tool.stdout is not None
+    deadline = time.monotonic() + patience_s
+    while tool.poll() is None:  # not run(timeout=): that waits for the killed without limit
+        if time.monotonic() > deadline:
+            tool.kill()
+            tool.stdout.close()
+            raise RuntimeError(f"{argv[0]} gives no answer within {patience_s:g} s")
+        time.sleep(0.02)
+    with tool.stdout:
+        return tool.stdout.read(), tool.returncode
+
+
+def cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    named = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    return named[1] if named else platform.machine()  # ARM kernels give no name
+
+
+def interface_of(address: str) -> str:
+    """The name of the interface that owns an IPv4 address; all of 127/8 is the loopback's."""
+    if address.startswith("127."):
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                reply = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))
+            except OSError:
+                continue  # an interface without an IPv4 address
+            if socket.inet_ntoa(reply[20:24]) == address:
+                return name
+    return ""
+
+
+def free_port(address: str, ports: str = "") -> int:
+    """Free now, and with luck still free when the program binds it: a collision is retried.
+
+    Of a range, any in any order, so that two that look at once seldom choose the same.
+    """
+    choices = list(port_range(ports)) if ports else [0]
+    random.shuffle(choices)
+    for choice in choices:
+        with socket.socket() as probe:
+            try:
+                probe.bind((address, choice))
+            except OSError:
+                continue
+            port: int = probe.getsockname()[1]
+            return port
+    raise OSError(f"no port of {ports or 'any'} is free")
+
+
+def port_range(words: str) -> range:
+    first, _, last = words.partition("-")
+    if first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 1 << 16:
+        return range(int(first), int(last) + 1)
+    raise ValueError(f'ports cannot be "{words}": expected two numbers, such as 20000-20999')

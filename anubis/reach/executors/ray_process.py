@@ -1,0 +1,232 @@
+"""The process that Ray lives in, beside the driver. Only this imports ray.
+
+It joins the cluster, starts an agent where it is told, and passes questions and answers on. It
+decides nothing, and ends with the driver, however that ended. Or it knocks at a cluster's door.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import zipfile
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from anubis.reach.executors import agent as agent_module
+from anubis.reach.executors import guardian, machine, other_gpus, own_folder
+from anubis.reach.executors.ray_link import (
+    HEALTH_CHECKS,
+    HERE,
+    KNOCK,
+    KNOCK_PATIENCE_S,
+    Answer,
+    AskAgent,
+    Dismiss,
+    Join,
+    Joined,
+    ListNodes,
+    Request,
+    StartAgent,
+)
+
+PROGRAMS_AT_ONCE = 32  # on one node; exclusive ones come one at a time anyway
+
+
+class Correspondent:
+    """Carries requests out one after the other; answers go back as they come."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._agents: dict[str, Any] = {}
+        self._package: Any = None
+        self._digest = ""
+
+    def offer(self, package: bytes) -> None:
+        """Put the programs into Ray's store, from which each agent takes them. On a node whoever
+        reaches the store's socket may change what is there: their digest travels apart."""
+        import ray
+
+        self._digest = hashlib.sha256(package).hexdigest()
+        self._package = ray.put(package)
+
+    def send(self, message: Joined | Answer) -> None:
+        with self._lock:
+            self._pipe.send(message)
+
+    def carry_out(self, request: Request) -> None:
+        match request:
+            case StartAgent():
+                self._agents[request.node_id] = actor_on(request, self._package, self._digest)
+            case AskAgent():
+                self._ask(request)
+            case ListNodes(number=number):
+                self.send(Answer(number=number, value=records()))
+            case Dismiss(node_id=node_id) if node_id in self._agents:
+                handle = self._agents[node_id]  # aside, because a frozen head never answers
+                threading.Thread(target=dismiss, args=(handle,), daemon=True).start()
+
+    def _ask(self, ask: AskAgent) -> None:
+        method = getattr(self._agents[ask.node_id], ask.method)
+        call = method.options(concurrency_group=ask.group).remote(*ask.arguments)
+        call.future().add_done_callback(lambda future: self.send(answer_in(ask.number, future)))
+
+
+def main() -> None:
+    if sys.argv[1] == KNOCK:
+        return knock(sys.argv[2])
+    pipe = Connection(int(sys.argv[1]))
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    join: Join = pipe.recv()
+    leaving = threading.Event()
+    threading.Thread(target=read, args=(pipe, requests, leaving), daemon=True).start()
+    correspondent = Correspondent(pipe)
+    try:
+        joined = connect(join)
+        correspondent.offer(packed(join.programs))
+    except Exception as error:
+        correspondent.send(Joined(trouble=shorten_error(error)))
+        os._exit(1)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the driver, which will hang up
+    correspondent.send(joined)
+    while True:
+        correspondent.carry_out(requests.get())
+
+
+def read(pipe: Connection, requests: queue.SimpleQueue[Request], leaving: threading.Event) -> None:
+    try:
+        while True:
+            requests.put(pipe.recv())
+    except (EOFError, OSError):
+        leave()
+
+
+def leave() -> None:
+    import ray
+
+    ray.shutdown()  # may never return: the driver ends us, or we end as its orphans do
+    os._exit(0)
+
+
+def knock(address: str) -> None:
+    """Ends well if the cluster's head answers what we show, a token or none."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, without types
+
+    GcsClient(address=address).internal_kv_get(b"anubis", b"", timeout=KNOCK_PATIENCE_S)
+
+
+def connect(join: Join) -> Joined:
+    import ray
+    from ray._private.state import available_resources_per_node
+
+    settings: dict[str, Any] = {
+        "address": join.address,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    if join.address == HERE:
+        settings |= {
+            "_temp_dir": str(join.folder),  # which Ray opens to everybody: nobody else gets there
+            "include_dashboard": False,
+            "object_store_memory": 256 << 20,
+            "_system_config": HEALTH_CHECKS,
+        }
+    elif join.own_address:
+        settings["_node_ip_address"] = join.own_address
+    ray.init(**settings)
+    free = available_resources_per_node()  # type: ignore[no-untyped-call]
+    return Joined(records=records(), free={node: dict(kinds) for node, kinds in free.items()})
+
+
+def packed(folder: Path) -> bytes:
+    """All its files: the same bytes whenever it is packed. Ray ships folders as well, but by a
+    `runtime_env`, with which every worker loads Ray twice."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            member = zipfile.ZipInfo(str(file.relative_to(folder)))  # without the time of day
+            archive.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def session_folder() -> str:
+    """Ray's own on the machine that asks; it ends as Ray's logs do."""
+    from ray._private.worker import global_worker
+
+    node: Any = global_worker.node
+    return str(node.get_session_dir_path())
+
+
+def records() -> list[dict[str, Any]]:
+    import ray
+
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
+
+
+def actor_on(request: StartAgent, package: Any, digest: str) -> Any:
+    """It has the node's GPUs from Ray for as long as it lives: nobody's job runs beside it."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    # nodes need no Anubis: its code travels in the actor
+    for module in (agent_module, guardian, machine, other_gpus, own_folder):
+        ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    # two groups of threads, so that it answers while programs run; ray's types know nothing of it
+    groups: Any = {"concurrency_groups": {"control": PROGRAMS_AT_ONCE, "work": PROGRAMS_AT_ONCE}}
+    kind = ray.remote(**groups)(agent_module.Agent)
+    source = Path(guardian.__file__).read_text()
+    return kind.options(
+        num_cpus=0,
+        num_gpus=request.gpus,
+        max_restarts=0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(request.node_id, soft=False),
+    ).remote(source, request.address, package, digest, session_folder)
+
+
+def dismiss(handle: Any) -> None:
+    """If the node comes back, its agent must not: what it runs would disturb other programs."""
+    import ray
+
+    ray.kill(handle)
+
+
+def answer_in(number: int, future: Future[Any]) -> Answer:
+    from ray.exceptions import ActorUnavailableError, RayTaskError
+
+    error = future.exception()
+    if error is None:
+        return Answer(number=number, value=future.result())
+    if isinstance(error, RayTaskError):  # the agent is well, but could not do it
+        return Answer(number=number, trouble=shorten_error(error.cause))
+    if isinstance(error, ActorUnavailableError):  # for now: the next ping will tell
+        return Answer(number=number, trouble="Ray cannot reach it at the moment")
+    return Answer(number=number, trouble=explain_loss(error), gone=True)
+
+
+def explain_loss(error: object) -> str:
+    """Why an agent will never answer again, in words for the verdict."""
+    if "node has died" in str(error):
+        return "the node left the ray cluster: it crashed, its ray was ended, or it was cut off"
+    return f"its agent is gone: {shorten_error(error)}"
+
+
+def shorten_error(error: object) -> str:
+    """Ray explains itself over many lines; the sentence that says why, or the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "because" in line or "reason" in line.lower()]
+    sentence = (telling or lines or [type(error).__name__])[0]
+    return re.split(r"\s*(?:Node|Actor) Id:", sentence, flags=re.IGNORECASE)[0][:300]
+
+
+if __name__ == "__main__":
+    main()

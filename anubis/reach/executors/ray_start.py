@@ -1,0 +1,189 @@
+"""Brings Ray up where there is none: a head beside the driver, a node on each node under test.
+
+It is closed by a token of its own, and ends with the driver, however that ended: each part runs
+under a guardian that watches its way to here. A node that does not come up is absent, with what it
+said last, and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from anubis.core.errors import ExecutorError
+from anubis.reach.executors import guardian, ray_node
+from anubis.reach.executors.dispatch import Sender, address_for
+from anubis.reach.executors.machine import free_port, port_range
+from anubis.reach.executors.ray_link import HEALTH_CHECKS, LONGEST_PARENT, OWN_CLUSTER, safe_place
+from anubis.reach.executors.remote_commands import CommandErrand, Errand, argv_here
+from anubis.reach.executors.start_settings import RayStart
+
+HEAD_TRIES = 3  # another may take the port that was free a moment ago
+HEAD_DEADLINE_S = 60.0
+ADDRESS_FILE = "ray_current_cluster"  # Ray's
+JOIN_DEADLINE_S = 120.0  # Slurm may take a minute to find the node free, a cold disk another
+STARTING_AT_ONCE = 64
+CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
+DRIVER = "(driver)"  # no node's name
+FOR_EVER_S = 1e8
+FILES_BESIDE = 200
+
+
+class StartedRay:
+    """One Ray, from the start of its head to its end on all nodes."""
+
+    def __init__(self, start: RayStart, ways: Mapping[str, RayStart]) -> None:
+        """`ways`: to each node, where some are reached otherwise than the file says."""
+        self.absent: dict[str, str] = {}
+        self.own_address = address_for(start, [*ways])
+        self._start = start
+        self._ways = ways
+        self._queue = [*ways][::-1]
+        self._coming: dict[str, Errand] = {}
+        self._errands: list[Errand] = []
+        self._secret = secrets.token_hex(32)
+        self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-", dir=safe_place()))
+        allow_files(FILES_BESIDE + len(ways))
+        self._sender: Sender | None = None
+        try:
+            self._sender = Sender(start, self.own_address)
+            self._start_head()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_gathering(self) -> bool:
+        return bool(self._queue or self._coming)
+
+    def tend(self, joined: Collection[str]) -> None:
+        """Let more of them begin, and see which have come or will not come any more."""
+        for name, errand in list(self._coming.items()):
+            waited_s = time.monotonic() - errand.sent_at
+            if name in joined:
+                del self._coming[name]
+            elif errand.has_ended or waited_s > JOIN_DEADLINE_S:
+                self._give_up(name, self._coming.pop(name))
+        while self._queue and len(self._coming) < STARTING_AT_ONCE:
+            self._start_node(self._queue.pop())
+
+    def close(self) -> None:
+        """Everything is told first, and then waited for."""
+        for errand in self._errands:
+            errand.let_go()
+        until = time.monotonic() + CLOSE_PATIENCE_S
+        for errand in self._errands:
+            errand.close(until)
+        self._errands.clear()
+        if self._sender:
+            self._sender.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- its parts -------------------------------------------------------------------------
+
+    def _start_head(self) -> None:
+        for _ in range(HEAD_TRIES):
+            port = free_port("", self._start.ports)
+            self.address = f"{self.own_address}:{port}"
+            scratch = scratch_in(Path(safe_place(LONGEST_PARENT)))
+            self.token = scratch / "token"
+            request = {"is_head": True, "name": DRIVER, "address": self.own_address}
+            request["health"] = HEALTH_CHECKS
+            order = self._order(sys.executable, scratch, request)
+            head = CommandErrand(argv_here(sys.executable), order, self._files)
+            self._errands.append(head)
+            if self._is_up(head, scratch):
+                return
+        raise ExecutorError(f'no head of Ray started beside the driver: "{head.last_words()}"')
+
+    def _is_up(self, head: Errand, scratch: Path) -> bool:
+        """By what Ray writes once it has started: at its port another may answer by now."""
+        started = scratch / ray_node.OWN_FOLDER / ADDRESS_FILE
+        while not head.has_ended:
+            with suppress(OSError):
+                if started.read_text().strip() == self.address:
+                    return True
+            if time.monotonic() - head.sent_at > HEAD_DEADLINE_S:
+                return False
+            time.sleep(0.1)
+        return False
+
+    def _start_node(self, name: str) -> None:
+        scratch = scratch_in(Path("/tmp"))
+        request = {"is_head": False, "name": name}
+        order = self._order(self._start.python, scratch, request)
+        assert self._sender is not None
+        try:
+            errand = self._sender.send(self._ways[name], name, order, self._files)
+        except OSError as error:
+            self.absent[name] = f"Ray did not start on it: {error}"
+            return
+        self._coming[name] = errand
+        self._errands.append(errand)
+
+    def _give_up(self, name: str, errand: Errand) -> None:
+        why = "Ray did not start on it"
+        if not errand.has_ended:
+            errand.let_go()
+            why = f"its Ray did not come within {JOIN_DEADLINE_S:g} s"
+        self.absent[name] = f'{why}: "{errand.last_words()}"'
+
+    @property
+    def _files(self) -> Path:
+        """Of the next errand."""
+        return self._folder / str(len(self._errands))
+
+    def _order(self, python: str, scratch: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+        settings = {
+            **self._start.env,
+            **OWN_CLUSTER,
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_TOKEN": self._secret,
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "30",  # a node that is cut off ends its Ray
+        }
+        return order_for(
+            python,
+            {"task": "start", "head": self.address, **request},
+            ports=self._start.ports,
+            env=settings,
+            timeout_s=FOR_EVER_S,
+            scratch=str(scratch),
+        )
+
+
+def order_for(
+    python: str, request: Mapping[str, Any], *, ports: str, **more: object
+) -> dict[str, Any]:
+    """For a guardian on a node: what is asked of `ray_node` there."""
+    bounds = port_range(ports) if ports else None
+    complete = {
+        "python": platform.python_version(),
+        "ray": version("ray"),
+        "ports": bounds and (bounds[0], bounds[-1]),
+        **request,
+    }
+    source = Path(ray_node.__file__).read_text()
+    return {"argv": [python, "-c", source, json.dumps(complete)], **more}
+
+
+def scratch_in(parent: Path) -> Path:
+    return parent / f"anubis-node-{secrets.token_hex(4)}"
+
+
+def allow_files(count: int) -> None:
+    """Each way to a node is a pipe, and the default is 1024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        limit = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -1,0 +1,127 @@
+"""Hosts that no scheduler has, by commands of their operator's."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from anubis.core.errors import OrchestratorError
+from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode
+from anubis.core.keep.reasons import is_ours
+from anubis.reach.orchestrators.commands import run_command
+from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
+from anubis.reach.orchestrators.orchestrator_settings import HostsSettings
+from anubis.text import hostlist
+
+UNSEEN = "unseen"  # a job that may run where nobody answers
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSeen:
+    """What the commands say of one host, or why they say nothing."""
+
+    jobs: Mapping[str, str]  # whose each is, by id
+    reason: str = ""
+    trouble: str = ""
+
+
+class HostsOrchestrator:
+    def __init__(
+        self,
+        settings: HostsSettings,
+        skus: NodeSkus = SKUS_UNTOLD,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._names = hostlist.expand(settings.nodes)
+        self._skus = skus
+        self._clock = clock
+
+    def observe(self) -> FleetSeen:
+        """A host that does not answer is not up, and nobody knows what runs there. Where none
+        does, the commands are at fault."""
+        at = self._clock()
+        with ThreadPoolExecutor(self._settings.at_once) as pool:
+            hosts = dict(zip(self._names, pool.map(self._look_at, self._names), strict=True))
+        troubles = [host.trouble for host in hosts.values() if host.trouble]
+        if len(troubles) == len(hosts):
+            raise OrchestratorError(f"none of {len(hosts)} hosts answers: {troubles[0]}")
+        nodes_of = defaultdict[str, list[str]](list)
+        owners: dict[str, str] = {}
+        for node, host in hosts.items():
+            for id, owner in host.jobs.items():
+                nodes_of[self._job(node, id)].append(node)
+                owners.setdefault(self._job(node, id), owner)
+        return FleetSeen(
+            at=at,
+            nodes={n: self._shown(n, host) for n, host in hosts.items()},
+            jobs={
+                job: SeenJob(owner=owners[job], nodes=tuple(nodes))
+                for job, nodes in nodes_of.items()
+            },
+        )
+
+    def _job(self, node: str, id: str) -> str:
+        """An id that stands for a host that gave no answer is that host's alone."""
+        is_everywhere_the_same = self._settings.job_ids == "fleet" and id != UNSEEN
+        return id if is_everywhere_the_same else f"{node}/{id}"
+
+    def cordon(self, node: str, reason: str) -> None:
+        before = self._reason_on(node)
+        if before == reason:
+            return
+        _refuse_others_reason(node, before)
+        self._run(self._settings.cordon, node, reason)
+        after = self._reason_on(node)
+        if after != reason:
+            raise OrchestratorError(f'"{node}" was cordoned with "{reason}", and shows "{after}"')
+
+    def release(self, node: str) -> None:
+        before = self._reason_on(node)
+        _refuse_others_reason(node, before)
+        if before:
+            self._run(self._settings.release, node)
+
+    def _shown(self, node: str, host: HostSeen) -> SeenNode:
+        return SeenNode(
+            sku=self._skus.of(node),
+            state="no answer" if host.trouble else "cordoned" if host.reason else "up",
+            is_up=not host.trouble,
+            jobs=tuple(self._job(node, id) for id in host.jobs),
+            cordon=host.reason,
+        )
+
+    def _look_at(self, node: str) -> HostSeen:
+        try:
+            jobs = parse_jobs_of_host(self._run(self._settings.jobs, node))
+            reason = self._reason_on(node) if self._settings.cordoned else ""
+        except OrchestratorError as error:
+            return HostSeen(jobs={UNSEEN: ""}, trouble=str(error))
+        return HostSeen(jobs=jobs, reason=reason)
+
+    def _reason_on(self, node: str) -> str:
+        if node not in self._names:
+            raise OrchestratorError(f'there is no host "{node}" in "{self._settings.nodes}"')
+        return self._run(self._settings.cordoned, node).strip()
+
+    def _run(self, command: Sequence[str], node: str, reason: str = "") -> str:
+        if not command:
+            raise OrchestratorError("there are no commands that take hosts out: Anubis only looks")
+        words = [word.replace("{node}", node).replace("{reason}", reason) for word in command]
+        return run_command(words, self._settings.deadline_s, stdin=reason)
+
+
+def parse_jobs_of_host(text: str) -> dict[str, str]:
+    """A line for each job: its id, and whose it is where that is known."""
+    rows = (line.split(None, 1) for line in text.splitlines() if line.strip())
+    return {id: owner[0].strip() if owner else "somebody" for id, *owner in rows}
+
+
+def _refuse_others_reason(node: str, reason: str) -> None:
+    if reason and not is_ours(reason):
+        raise OrchestratorError(
+            f'"{node}" is kept from jobs with the reason "{reason}": anubis leaves it as it is'
+        )

@@ -1,0 +1,209 @@
+"""Nodes and jobs of a Kubernetes cluster, and the two orders that it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from urllib.parse import quote
+
+from anubis.core.errors import OrchestratorError
+from anubis.core.keep.events import FleetSeen, SeenJob
+from anubis.core.keep.reasons import NO_DEFECT, code_of
+from anubis.core.text import one_line
+from anubis.reach.orchestrators.kubernetes_api import (
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    KubernetesApi,
+    accepted,
+)
+from anubis.reach.orchestrators.kubernetes_fields import Document, Fields
+from anubis.reach.orchestrators.kubernetes_objects import (
+    WRITER,
+    JobOwner,
+    cordon_of,
+    cordoning,
+    ends_by,
+    event,
+    is_work,
+    joined,
+    name_of,
+    owner_of,
+    releasing,
+    seen_node,
+    shown_condition,
+    sku_by_gpus,
+    sku_by_label,
+    windows_of,
+)
+from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
+from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+
+MOST_TRIES = 8  # when others change a node again and again
+MOST_OWNERS = 5  # above a pod
+OURS = {"fieldManager": WRITER}
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"  # lists of conditions are merged by their type
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+
+
+class KubernetesOrchestrator:
+    def __init__(
+        self,
+        settings: KubernetesSettings,
+        skus: NodeSkus = SKUS_UNTOLD,
+        clock: Callable[[], float] = time.time,
+        api: KubernetesApi | None = None,
+    ) -> None:
+        self._settings = settings
+        self._api = api or KubernetesApi(settings)
+        self._skus = skus
+        self._clock = clock
+        self._owners: dict[JobOwner, JobOwner] = {}  # whose each of those in between is
+
+    def observe(self) -> FleetSeen:
+        at = self._clock()
+        nodes = {
+            name_of(node): node
+            for node in self._api.items("/api/v1/nodes", labelSelector=self._settings.nodes)
+        }
+        jobs = self._jobs(nodes.keys())
+        running: dict[str, list[str]] = {name: [] for name in nodes}
+        for name, job in jobs.items():
+            for node in job.nodes:
+                running[node].append(name)
+        return FleetSeen(
+            at=at,
+            nodes={
+                name: seen_node(node, self._sku_of(node), running[name])
+                for name, node in nodes.items()
+            },
+            jobs=jobs,
+            windows=windows_of(nodes, self._settings.maintenance, at),
+        )
+
+    def _sku_of(self, node: Document) -> str:
+        by_label = sku_by_label(node, self._settings.sku_label)
+        return self._skus.of(name_of(node), by_label) or sku_by_gpus(node)
+
+    def _jobs(self, nodes: Collection[str]) -> dict[str, SeenJob]:
+        pods = self._api.items("/api/v1/pods", fieldSelector=RUNNING)
+        owned = [(pod, owner_of(pod)) for pod in pods]
+        by_uid = {Fields(pod).text("metadata", "uid"): owner for pod, owner in owned}
+        before, self._owners = self._owners, {}
+        jobs: dict[str, SeenJob] = {}
+        for pod, direct in owned:
+            node = Fields(pod).text("spec", "nodeName")
+            if node in nodes and is_work(pod, direct, self._settings):
+                owner = self._top(direct, by_uid, before)
+                jobs[owner.job] = joined(jobs.get(owner.job), pod, owner)
+        return jobs
+
+    def cordon(self, node: str, reason: str) -> None:
+        def change(document: Document) -> Document | None:
+            self._refuse_foreign(document, "cordon")
+            return cordoning(document, reason, self._settings)
+
+        document, has_changed = self._change(node, "cordon", change)
+        if has_changed:
+            is_warning = code_of(reason) not in NO_DEFECT
+            self._tell(document, "AnubisCordoned", reason, is_warning=is_warning)
+        self._show_condition(document, reason, "cordon")
+
+    def release(self, node: str) -> None:
+        def change(document: Document) -> Document | None:
+            self._refuse_foreign(document, "release")
+            return releasing(document)
+
+        document, has_changed = self._change(node, "release", change)
+        if has_changed:
+            sentence = "nothing is held against it any more"
+            self._tell(document, "AnubisReleased", sentence, is_warning=False)
+        self._show_condition(document, None, "release")
+
+    # --- orders ----------------------------------------------------------------------------
+
+    def _refuse_foreign(self, document: Document, order: str) -> None:
+        key, name, now = self._settings.maintenance, name_of(document), self._clock()
+        if any(window.end > now for window in windows_of({name: document}, key, now).values()):
+            raise OrchestratorError(
+                f'kubernetes: {order} of "{name}": it has "{key}", so it is under maintenance:'
+                " anubis leaves it alone"
+            )
+        owner = cordon_of(document)
+        if owner and not owner.is_anubis:
+            whose = one_line(owner.name) or "somebody else"
+            raise OrchestratorError(
+                f'kubernetes: {order} of "{name_of(document)}": {whose} keeps it from jobs'
+                f" ({one_line(owner.reason)}): anubis leaves it as it is"
+            )
+
+    def _change(
+        self, node: str, order: str, change: Callable[[Document], Document | None]
+    ) -> tuple[Document, bool]:
+        """The node as it is now, and whether it had to be changed.
+
+        Decided again by what the node is now, whenever somebody else wrote in between.
+        """
+        path = f"/api/v1/nodes/{quote(node, safe='')}"
+        for _ in range(MOST_TRIES):
+            request = f'{order} of "{node}"'
+            document = accepted(self._api.ask("GET", path), request, "spec")
+            patch = change(document)
+            if patch is None:
+                return document, False
+            reply = self._api.ask("PATCH", path, body=patch, form=MERGE, query=OURS)
+            if reply.status != CONFLICT:
+                return accepted(reply, request, "spec"), True
+        raise OrchestratorError(
+            f'kubernetes: {order} of "{node}": others changed the node {MOST_TRIES} times in a row'
+            " while it was changed; see who writes it by kubectl get node --show-managed-fields"
+        )
+
+    def _show_condition(self, document: Document, reason: str | None, order: str) -> None:
+        patch = shown_condition(document, reason, self._clock())
+        if patch is None:
+            return
+        path = f"/api/v1/nodes/{quote(name_of(document), safe='')}/status"
+        reply = self._api.ask("PATCH", path, body=patch, form=STRATEGIC, query=OURS)
+        accepted(reply, f'{order} of "{name_of(document)}", condition')
+
+    def _tell(self, document: Document, word: str, message: str, *, is_warning: bool) -> None:
+        body = event(document, word=word, message=message, is_warning=is_warning, at=self._clock())
+        reply = self._api.ask("POST", "/api/v1/namespaces/default/events", body=body)
+        accepted(reply, f'event on "{name_of(document)}"')
+
+    # --- what is there ---------------------------------------------------------------------
+
+    def _top(
+        self,
+        owner: JobOwner,
+        pods: Mapping[str, JobOwner],
+        before: Mapping[JobOwner, JobOwner],
+    ) -> JobOwner:
+        """The last in the chain of owners: a Job of a JobSet is the JobSet."""
+        limit = owner.ends_by
+        for _ in range(MOST_OWNERS):
+            is_pod = owner.kind == "Pod"
+            above = pods.get(owner.uid, owner) if is_pod else self._above(owner, before)
+            limit = min(limit, above.ends_by)
+            if above.uid == owner.uid:
+                break
+            owner = above
+        return replace(owner, ends_by=limit)
+
+    def _above(self, owner: JobOwner, before: Mapping[JobOwner, JobOwner]) -> JobOwner:
+        """Asked for once: owners do not change. Whoever is gone, or not to be seen, has none."""
+        if not owner.path:
+            return owner
+        if owner not in self._owners:
+            self._owners[owner] = before.get(owner) or self._ask_above(owner)
+        return self._owners[owner]
+
+    def _ask_above(self, owner: JobOwner) -> JobOwner:
+        reply = self._api.ask("GET", owner.path)
+        if reply.status in (FORBIDDEN, NOT_FOUND):
+            return owner
+        document = accepted(reply, f'owner "{owner.job}"')
+        return replace(owner_of(document), ends_by=ends_by(document))

@@ -1,0 +1,308 @@
+"""Slurm, by its own commands.
+
+Their tables are read, not their JSON, whose shape changes with Slurm's version and which many
+builds lack. Times are asked for as seconds since 1970, states with all their flags.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from types import MappingProxyType
+
+from anubis.core.errors import HostlistError, OrchestratorError
+from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode, SeenWindow
+from anubis.core.keep.reasons import is_ours
+from anubis.reach.executors.start_settings import SLURM_JOB
+from anubis.reach.orchestrators.commands import run_command
+from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
+from anubis.reach.orchestrators.orchestrator_settings import SlurmSettings
+from anubis.reach.orchestrators.slurm_states import SlurmState, read_state
+from anubis.text import hostlist
+
+# columns of sinfo and how wide; the reason is the last, for it may be longer and hold anything
+COLUMNS = {
+    "NodeList": 256,
+    "StateComplete": 128,
+    "Features": 512,
+    "Timestamp": 24,
+    "User": 64,
+    "Reason": 512,
+}
+OF_JOBS = "%A|%T|%S|%e|%N|%u|%j"  # id, state, start, end at the latest, nodes, user, name
+IN_SECONDS = {"SLURM_TIME_FORMAT": "%s"}
+UNLISTED = "maintenance"  # the window of nodes that show one, and whose reservation is hidden
+FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")  # of a reservation
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmNode:
+    """As sinfo shows it."""
+
+    name: str
+    state: str  # as `idle+drain`
+    features: frozenset[str] = frozenset()
+    reason: str = ""
+    reason_by: str = ""
+    reason_at: float | None = None
+
+    @property
+    def shows(self) -> SlurmState:
+        return read_state(self.state)
+
+    @property
+    def is_drained(self) -> bool:
+        return "drain" in self.shows.words
+
+    @property
+    def cordon(self) -> str:
+        """Why it is kept from jobs; without a reason, what Slurm shows of it."""
+        if not self.shows.keeps_jobs_off:
+            return ""
+        return self.reason or f"{self.shows.means}; slurm has no reason for it"
+
+
+class SlurmOrchestrator:
+    def __init__(
+        self,
+        settings: SlurmSettings,
+        skus: NodeSkus = SKUS_UNTOLD,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._skus = skus
+        self._clock = clock
+
+    def observe(self) -> FleetSeen:
+        at = self._clock()
+        shown = self._run("squeue", "--noheader", "--all", f"--format={OF_JOBS}")
+        jobs, tested = parse_jobs(shown, name_of(os.geteuid()))
+        partition = self._settings.partition
+        nodes = self._nodes(f"--partition={partition}" if partition else "--all")
+        windows = parse_windows(self._run("scontrol", "--all", "--oneliner", "show", "reservation"))
+        return fleet_seen(at, nodes, jobs, self._sku_of, tested, windows)
+
+    def cordon(self, node: str, reason: str) -> None:
+        before = self._look_at(node)
+        _refuse_others_reason(before)
+        if before.is_drained and before.reason == reason:
+            return
+        self._run("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
+        after = self._look_at(node)
+        if not after.is_drained or after.reason != reason:
+            raise OrchestratorError(
+                f'slurm was told to drain "{node}" with "{reason}", and shows {after.state}'
+                f' with "{after.reason}"'
+            )
+
+    def release(self, node: str) -> None:
+        """A node that is down stays down: unlike `resume`, `undrain` takes back a drain only."""
+        before = self._look_at(node)
+        _refuse_others_reason(before)
+        if before.shows.keeps_jobs_off:
+            self._run("scontrol", "update", f"nodename={node}", "state=undrain")
+
+    def _look_at(self, node: str) -> SlurmNode:
+        shown = self._nodes("--all", f"--nodes={node}")
+        if len(shown) != 1:
+            raise OrchestratorError(f'slurm has no node "{node}"')
+        return shown[0]
+
+    def _nodes(self, *options: str) -> list[SlurmNode]:
+        columns = ",".join(f"{name}:{width}" for name, width in COLUMNS.items())
+        shown = self._run("sinfo", "--noheader", "--Node", *options, f"--Format={columns}")
+        return parse_nodes(shown)
+
+    def _run(self, *words: str) -> str:
+        return run_command(words, self._settings.deadline_s, IN_SECONDS)
+
+    def _sku_of(self, node: SlurmNode) -> str:
+        by_feature = (
+            sku for feature, sku in self._settings.features.items() if feature in node.features
+        )
+        return self._skus.of(node.name, next(by_feature, ""))
+
+
+def _refuse_others_reason(node: SlurmNode) -> None:
+    if node.shows.is_in_maintenance:
+        raise OrchestratorError(
+            f'slurm shows "{node.name}" as {node.state}: anubis leaves a maintenance alone'
+        )
+    if (node.shows.keeps_jobs_off or node.reason) and not is_ours(node.reason):
+        whose = f" by {node.reason_by}" if node.reason_by else ""
+        raise OrchestratorError(
+            f'slurm shows "{node.name}" as {node.state}{whose} with the reason "{node.reason}":'
+            " anubis leaves it as it is"
+        )
+
+
+# --- what the commands print ---------------------------------------------------------------
+
+
+def parse_nodes(text: str) -> list[SlurmNode]:
+    """A node in several partitions has a line for each."""
+    nodes: dict[str, SlurmNode] = {}
+    for line in text.splitlines():
+        for node in _nodes_in(line):
+            nodes[node.name] = node
+    return list(nodes.values())
+
+
+def _nodes_in(line: str) -> Iterator[SlurmNode]:
+    row, begins = dict[str, str](), 0
+    for name, width in COLUMNS.items():
+        row[name] = line[begins : begins + width].strip()
+        begins += width
+    if not row["StateComplete"]:
+        raise OrchestratorError(f'sinfo printed "{line.strip()[:80]}", expected a node and a state')
+    for name in _expanded(row["NodeList"]):
+        yield SlurmNode(
+            name=name,
+            state=row["StateComplete"].lower(),
+            features=frozenset(row["Features"].split(",")),
+            reason=_or_nothing(row["Reason"]),
+            reason_by=_or_nothing(row["User"]),
+            reason_at=_seconds(row["Timestamp"]),
+        )
+
+
+def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
+    """Those that are on nodes, with whatever they are doing there; and the nodes where we, the user
+    `us`, test in a job of our own, which is nobody's work."""
+    jobs = {}
+    tested = set[str]()
+    for line in text.splitlines():
+        id, *fields = line.split("|", 6)
+        if len(fields) != 6:
+            raise OrchestratorError(f'squeue printed "{line[:80]}", expected {OF_JOBS}')
+        state, start, end, nodes, user, name = fields
+        if state == "PENDING" or not nodes:
+            continue
+        if (user.strip(), name.strip()) == (us, SLURM_JOB):
+            tested.update(_expanded(nodes))
+            continue
+        jobs[id] = SeenJob(
+            owner=user.strip(),
+            nodes=tuple(_expanded(nodes)),
+            started_at=_seconds(start),
+            ends_by=_seconds(end) or inf,
+        )
+    return jobs, frozenset(tested)
+
+
+def parse_windows(text: str) -> dict[str, SeenWindow]:
+    """Of the reservations, those for maintenance."""
+    windows = {}
+    for line in text.splitlines():
+        row: dict[str, str] = {}
+        for name, value in FIELD.findall(line):
+            row.setdefault(name, value)
+        if "MAINT" not in row.get("Flags", "").upper().split(","):
+            continue
+        name, begin, nodes = (row.get(key, "") for key in ("ReservationName", "StartTime", "Nodes"))
+        start = _seconds(begin)
+        if not name or start is None:
+            raise OrchestratorError(
+                f'scontrol printed the reservation "{line.strip()[:80]}", expected its name and its'
+                " start in seconds"
+            )
+        end = _seconds(row.get("EndTime", ""))
+        if _or_nothing(nodes) and (end is None or end > start):
+            windows[f"reservation {name}"] = SeenWindow(
+                nodes=tuple(_expanded(nodes)),
+                begin=start,
+                end=inf if end is None else end,
+                reason=f"slurm's reservation {name}",
+            )
+    return windows
+
+
+def name_of(user: int) -> str:
+    """As Slurm shows it."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def fleet_seen(
+    at: float,
+    nodes: list[SlurmNode],
+    jobs: Mapping[str, SeenJob],
+    sku_of: Callable[[SlurmNode], str],
+    tested: frozenset[str] = frozenset(),
+    windows: Mapping[str, SeenWindow] = MappingProxyType({}),
+) -> FleetSeen:
+    """A node is at work also where nobody shows us its jobs, unless we are at work there."""
+    on_node = defaultdict[str, list[str]](list)
+    for id, job in jobs.items():
+        for name in job.nodes:
+            on_node[name].append(id)
+    unseen = {
+        f"unseen-{node.name}": SeenJob(owner="", nodes=(node.name,))
+        for node in nodes
+        if node.shows.is_at_work and not on_node[node.name] and node.name not in tested
+    }
+    for id, job in unseen.items():
+        on_node[job.nodes[0]].append(id)
+    return FleetSeen(
+        at=at,
+        nodes={node.name: _seen(node, sku_of(node), tuple(on_node[node.name])) for node in nodes},
+        jobs={**jobs, **unseen},
+        windows=_windows_of(at, nodes, windows),
+    )
+
+
+def _seen(node: SlurmNode, sku: str, jobs: tuple[str, ...]) -> SeenNode:
+    shows, cordon = node.shows, node.cordon
+    return SeenNode(
+        sku=sku,
+        state=node.state,
+        meaning=shows.means,
+        is_up=shows.is_up,
+        is_free=shows.is_free,
+        jobs=jobs,
+        cordon=cordon,
+        cordoned_by=node.reason_by if cordon else "",
+        cordoned_at=node.reason_at if cordon else None,
+    )
+
+
+def _windows_of(
+    at: float, nodes: Sequence[SlurmNode], windows: Mapping[str, SeenWindow]
+) -> dict[str, SeenWindow]:
+    """Of these nodes; also where Slurm does not show us the reservation."""
+    names = {node.name for node in nodes}
+    of_nodes = {
+        name: replace(window, nodes=kept)
+        for name, window in windows.items()
+        if (kept := tuple(node for node in window.nodes if node in names))
+    }
+    now = {n for w in of_nodes.values() if w.begin <= at < w.end for n in w.nodes}
+    unlisted = [n.name for n in nodes if n.shows.is_in_maintenance and n.name not in now]
+    if unlisted:
+        of_nodes[UNLISTED] = SeenWindow(
+            nodes=tuple(unlisted), begin=at, reason="slurm shows the node under maintenance"
+        )
+    return of_nodes
+
+
+def _expanded(nodes: str) -> list[str]:
+    try:
+        return hostlist.expand(nodes)
+    except HostlistError as error:
+        raise OrchestratorError(f"slurm's {error}") from None
+
+
+def _or_nothing(text: str) -> str:
+    return "" if text.lower() in ("none", "unknown", "(null)", "n/a") else text
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if text.strip().isdigit() else None

@@ -1,0 +1,319 @@
+"""From the records of a file to incidents and watches, and to what was left out and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count, islice
+
+from anubis.core.errors import UsageError, did_you_mean
+from anubis.core.history.status import Incident, Watch
+from anubis.readers.incidents.clock import Clock, Moment
+from anubis.readers.incidents.mapping import (
+    NOT_SAID,
+    EventMapping,
+    IncidentMapping,
+    IntervalMapping,
+    filled,
+)
+from anubis.readers.incidents.records import SourceRecord, SourceRecords
+from anubis.text import hostlist
+
+
+@dataclass(frozen=True, kw_only=True)
+class Note:
+    """A sentence about some records, and where they are."""
+
+    text: str
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intake:
+    records: int
+    incidents: tuple[Incident, ...]  # by node and start, each once
+    watches: tuple[Watch, ...]
+    left_out: tuple[Note, ...]
+    remarks: tuple[Note, ...]  # on what was taken nevertheless
+
+
+@dataclass(frozen=True)
+class _SourceIncident:
+    """An incident as a record describes it; its end may come from another record."""
+
+    record: SourceRecord
+    node: str
+    category: str
+    start: Moment
+    end: Moment | None
+
+
+@dataclass
+class _Desk:
+    """Where the notes are collected."""
+
+    left_out: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def leave_out(self, text: str, record: SourceRecord, cell: str = "") -> None:
+        self.left_out[text].append(record.where + (f' ("{cell[:40]}")' if cell else ""))
+
+    def remark(self, text: str, record: SourceRecord) -> None:
+        self.remarks[text].append(record.where)
+
+
+def take_in(
+    records: SourceRecords,
+    mapping: IncidentMapping,
+    where: str,
+    now: float,
+    nodes: Collection[str] | None = None,
+) -> Intake:
+    """`nodes` are all watched nodes, if known: those without a record had no incident, and
+    records of other nodes are left out."""
+    _check_columns(records, mapping, where)
+    desk = _Desk()
+    for place in records.unreadable:
+        desk.left_out["no JSON"].append(place)
+    clock = mapping.clock()
+    candidates: Iterable[_SourceIncident] = (
+        _pair(records, mapping, clock, desk)
+        if isinstance(mapping, EventMapping)
+        else _intervals(records, mapping, clock, desk)
+    )
+    fleet = None if nodes is None else set(nodes)
+    incidents = _without_duplicates(
+        [candidate for candidate in candidates if _is_usable(candidate, now, fleet, desk)], desk
+    )
+    taken = tuple(_incident(candidate, now, desk) for candidate in incidents)
+    _look_for_overlaps(incidents, taken, desk)
+    return Intake(
+        records=len(records.rows) + len(records.unreadable),
+        incidents=taken,
+        watches=_watches(records, mapping, clock, taken, fleet, now),
+        left_out=_notes(desk.left_out),
+        remarks=_notes(desk.remarks),
+    )
+
+
+def _notes(notes: dict[str, list[str]]) -> tuple[Note, ...]:
+    return tuple(Note(text=text, where=tuple(where)) for text, where in notes.items())
+
+
+def _check_columns(records: SourceRecords, mapping: IncidentMapping, where: str) -> None:
+    for name, key in mapping.columns():
+        if name not in records.columns:
+            raise UsageError(
+                f'{where} has no column "{name}", which the mapping names as "{key}"; '
+                f"{did_you_mean(name, records.columns)}; another mapping is chosen with -m"
+            )
+
+
+# --- what the records tell -----------------------------------------------------------------
+
+
+def _intervals(
+    records: SourceRecords, mapping: IntervalMapping, clock: Clock, desk: _Desk
+) -> Iterator[_SourceIncident]:
+    for record in records.rows:
+        written = filled(mapping.end, record.cells)
+        written = "" if written in mapping.not_over else written
+        start = _read(clock, record, mapping.start, "start", desk)
+        end = _read(clock, record, mapping.end, "end", desk) if start and written else None
+        if start and (end or not written):
+            yield _incident_of(record, mapping, start, end)
+
+
+def _pair(
+    records: SourceRecords, mapping: EventMapping, clock: Clock, desk: _Desk
+) -> list[_SourceIncident]:
+    """An end belongs to the oldest open incident of its node and category. Incidents that stay
+    open end with the last such end after their start: two starts may share one."""
+    open_: dict[tuple[str, str], list[_SourceIncident]] = defaultdict(list)
+    last: dict[tuple[str, str], Moment] = {}
+    paired = []
+    events = _events(records, mapping, clock, desk)
+    # at the same time starts come before ends, for incidents of no length
+    for moment, starts, record in sorted(events, key=lambda event: (event[0].at, not event[1])):
+        incident = _incident_of(record, mapping, moment, None)
+        key = (incident.node, incident.category)
+        if starts:
+            open_[key].append(incident)
+        elif open_[key]:
+            paired.append(replace(open_[key].pop(0), end=moment))
+            last[key] = moment
+        else:
+            desk.leave_out("it ends an incident that did not begin", record)
+    for key, rest in open_.items():
+        shared = last.get(key)
+        for incident in rest:
+            shares = shared is not None and shared.at >= incident.start.at
+            paired.append(replace(incident, end=shared) if shares else incident)
+    return paired
+
+
+def _events(
+    records: SourceRecords, mapping: EventMapping, clock: Clock, desk: _Desk
+) -> Iterator[tuple[Moment, bool, SourceRecord]]:
+    for record in records.rows:
+        event = filled(mapping.event, record.cells)
+        if event not in (*mapping.starts, *mapping.ends):
+            desk.leave_out("the event is neither a start nor an end", record, event)
+        elif moment := _read(clock, record, mapping.time, "time", desk):
+            yield moment, event in mapping.starts, record
+
+
+def _read(
+    clock: Clock, record: SourceRecord, column: str, column_name: str, desk: _Desk
+) -> Moment | None:
+    text = filled(column, record.cells)
+    moment = clock.read(text)
+    if moment is None:
+        desk.leave_out(f"the {column_name} cannot be read as a time", record, text or "nothing")
+    return moment
+
+
+def _incident_of(
+    record: SourceRecord, mapping: IncidentMapping, start: Moment, end: Moment | None
+) -> _SourceIncident:
+    category = mapping.category_of(record.cells) or NOT_SAID
+    return _SourceIncident(record, filled(mapping.node, record.cells), category, start, end)
+
+
+# --- what of it can be taken ---------------------------------------------------------------
+
+
+def _is_usable(incident: _SourceIncident, now: float, fleet: set[str] | None, desk: _Desk) -> bool:
+    node = incident.node
+    if not node:
+        desk.leave_out("no node is named", incident.record)
+    elif not hostlist.is_name(node):
+        desk.leave_out("the name is not a node name", incident.record, node)
+    elif fleet is not None and node not in fleet:
+        desk.leave_out("the node is not in the list", incident.record, node)
+    elif incident.start.at > now:
+        desk.leave_out("it begins in the future", incident.record)
+    elif incident.end and incident.start.at > max(incident.end):
+        desk.leave_out("it ends before it begins", incident.record)
+    else:
+        return True
+    return False
+
+
+def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
+    end = None
+    if incident.end:
+        # in the hour that is repeated, the end may be in the second one
+        end = incident.end.at if incident.end.at >= incident.start.at else incident.end.otherwise
+        if end > now:
+            desk.remark("it ends in the future: the node is down until then", incident.record)
+    else:
+        desk.remark("no end: the node is down until one is imported", incident.record)
+    if incident.start.doubtful or (incident.end and incident.end.doubtful):
+        desk.remark("a change of clocks repeats or leaves out this time of day", incident.record)
+    if incident.category == NOT_SAID:
+        desk.remark(f'no category: taken as "{NOT_SAID}"', incident.record)
+    if "\ufffd" in incident.category:
+        text = f'the category "{incident.category}" is not UTF-8: convert the file'
+        desk.remark(text, incident.record)
+    start = incident.start.at
+    return Incident(node=incident.node, category=incident.category, start=start, end=end)
+
+
+def _without_duplicates(incidents: list[_SourceIncident], desk: _Desk) -> list[_SourceIncident]:
+    """By node and start; of two that differ only in their ends, the one with the later end."""
+    kept_of: dict[tuple[str, float, str], _SourceIncident] = {}
+    for incident in incidents:
+        key = (incident.node, incident.start.at, incident.category)
+        kept = kept_of.setdefault(key, incident)
+        if kept is incident:
+            continue
+        repeated = "the same incident is listed twice"
+        if _known_end(incident) != _known_end(kept):
+            repeated = "the same incident is listed with another end: the later one counts"
+        desk.leave_out(repeated, incident.record)
+        kept_of[key] = max(kept, incident, key=_known_end)
+    return [kept_of[key] for key in sorted(kept_of)]
+
+
+def _known_end(incident: _SourceIncident) -> float:
+    """A known end is better than none."""
+    return -1e300 if incident.end is None else incident.end.at
+
+
+def _look_for_overlaps(
+    sources: list[_SourceIncident], incidents: tuple[Incident, ...], desk: _Desk
+) -> None:
+    node, down_until = "", 0.0
+    for source, incident in zip(sources, incidents, strict=True):
+        end = float("inf") if incident.end is None else incident.end
+        if incident.node == node and incident.start < down_until:
+            desk.remark("the node was down already: the time counts once", source.record)
+        down_until = max(down_until, end) if incident.node == node else end
+        node = incident.node
+
+
+# --- who was watched -----------------------------------------------------------------------
+
+
+@dataclass
+class _Cluster:
+    """Nodes that one file numbers together."""
+
+    size: int = 0
+    nodes: set[str] = field(default_factory=set)
+    since: list[float] = field(default_factory=list)
+
+    def silent(self, prefix: str) -> Iterator[str]:
+        """Nodes without a record: the free numbers from 0 on."""
+        free = (name for number in count() if (name := f"{prefix}{number}") not in self.nodes)
+        return islice(free, max(0, min(self.size, hostlist.MOST_NODES) - len(self.nodes)))
+
+
+def _watches(
+    records: SourceRecords,
+    mapping: IncidentMapping,
+    clock: Clock,
+    incidents: tuple[Incident, ...],
+    fleet: set[str] | None,
+    now: float,
+) -> tuple[Watch, ...]:
+    """From the first to the last time in the file, unless it says since when and until when a node
+    was there; never less than the incidents of the node, and nobody has watched the future."""
+    if not incidents:
+        return ()
+    first = min(incident.start for incident in incidents)
+    last = max(_seen_until(incident, now) for incident in incidents)
+    seen: dict[str, float] = {}
+    for incident in incidents:
+        until_then = seen.get(incident.node, first)
+        seen[incident.node] = max(_seen_until(incident, now), until_then)
+    since, until = dict.fromkeys(fleet or (), first), dict.fromkeys(fleet or (), last)
+    clusters = defaultdict[str, _Cluster](_Cluster)
+    read = cache(clock.read)  # the same few in every record
+    for record in records.rows:
+        node = filled(mapping.node, record.cells)
+        if node not in seen:
+            continue
+        added = read(filled(mapping.since, record.cells))
+        gone = read(filled(mapping.until, record.cells))
+        since[node] = added.at if added else first
+        until[node] = max(seen[node], min(last, gone.at)) if gone else last
+        cluster = clusters[mapping.cluster_of(record.cells)]
+        cluster.size = max(mapping.size_of(record.cells), cluster.size)
+        cluster.nodes.add(node)
+        cluster.since.append(since[node])
+    if fleet is None:
+        for prefix, cluster in clusters.items():
+            for node in cluster.silent(prefix):
+                since[node], until[node] = min(cluster.since), last
+    return tuple(
+        Watch(node=node, since=min(since[node], until[node]), until=until[node])
+        for node in sorted(since)
+    )
+
+
+def _seen_until(incident: Incident, now: float) -> float:
+    return incident.start if incident.end is None else min(incident.end, now)

@@ -1,0 +1,145 @@
+"""Which column of a file says what, and how it writes times; read from configs/incidents/."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from anubis.core.errors import UsageError, did_you_mean
+from anubis.readers.incidents.clock import Clock
+
+NOT_SAID = "unspecified"  # the category of an incident where the file gives none
+_PLACE = re.compile(r"\{([^{}]+)\}")
+
+Cells = Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """What both kinds of files have. A column is named by its heading, or is a text with
+    headings in braces; in JSON a dot goes into a table: `fault.class`."""
+
+    summary: str = ""
+    """What the file is, in one line."""
+    node: str
+    """The node's name."""
+    category: str | tuple[str, ...] = ""
+    """What went wrong; or several columns, of which the first that is not empty gives its
+    heading."""
+    times: tuple[str, ...] = ("iso",)
+    """How times are written, tried in turn: `iso`, a pattern of strptime, or a number of
+    milliseconds, seconds, minutes, hours or days since `origin`."""
+    zone: str = "UTC"
+    """The time zone of times that name none."""
+    origin: str = "1970-01-01"
+    """When numbers of seconds or days begin."""
+    since: str = ""
+    """From when a node was watched. Without it, from the first time in the file."""
+    until: str = ""
+    """Until when a node was watched. Without it, to the last time in the file."""
+    size: str | int = ""
+    """How many nodes there are: a number, or a column. Nodes without a record were well all the
+    time."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("node", "category", "since", "until")  # that name columns
+
+    def __post_init__(self) -> None:
+        self.clock()
+
+    def clock(self) -> Clock:
+        return Clock(formats=self.times, zone=self.zone, origin=self.origin)
+
+    def columns(self) -> Iterator[tuple[str, str]]:
+        """Every column that must be there, and which key wants it."""
+        for key in self.KEYS:
+            value = getattr(self, key)
+            for text in (value,) if isinstance(value, str) else value:
+                yield from ((name, key) for name in columns_in(text))
+        if not str(self.size).isdecimal():
+            yield from ((name, "size") for name in columns_in(str(self.size)))
+
+    def category_of(self, cells: Cells) -> str:
+        """What the column says, or the heading of the first of several that says something."""
+        if isinstance(self.category, str):
+            return filled(self.category, cells)
+        return next((name for name in self.category if cells.get(name)), "")
+
+    def cluster_of(self, cells: Cells) -> str:
+        """What the names of a cluster's nodes begin with: the last column in them numbers them."""
+        return filled(self.node.rpartition("{")[0], cells)
+
+    def size_of(self, cells: Cells) -> int:
+        """How many nodes the cluster has; 0: nobody said."""
+        size = str(self.size)
+        size = size if size.isdecimal() else filled(size, cells)
+        return int(size) if size.isdecimal() else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalMapping(_Columns):
+    """A record for each incident, with its start and its end."""
+
+    records: Literal["intervals"]
+    start: str
+    """When the incident began."""
+    end: str
+    """When it was over; an empty cell means not yet."""
+    not_over: tuple[str, ...] = ()
+    """What else `end` says where the incident is not over."""
+
+    KEYS: ClassVar = (*_Columns.KEYS, "start", "end")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventMapping(_Columns):
+    """A record for the start of an incident and another one for its end."""
+
+    records: Literal["events"]
+    event: str
+    """The column that says whether an incident begins or ends."""
+    starts: tuple[str, ...]
+    """What it says where an incident begins."""
+    ends: tuple[str, ...]
+    """What it says where an incident is over."""
+    time: str
+    """When it happened."""
+
+    KEYS: ClassVar = (*_Columns.KEYS, "event", "time")
+
+
+IncidentMapping = IntervalMapping | EventMapping
+KINDS: dict[str, type[IncidentMapping]] = {"intervals": IntervalMapping, "events": EventMapping}
+
+
+def mapped(texts: Iterable[str]) -> dict[str, str]:
+    """As the command line writes it, `node=host`: by key a heading, or a text with headings."""
+    columns: dict[str, str] = {}
+    for text in texts:
+        key, _, name = (part.strip() for part in text.partition("="))
+        if not key or not name:
+            raise UsageError(f'--map is "{text}", expected KEY=COLUMN such as node=host')
+        if columns.setdefault(key, name) != name:
+            raise UsageError(f'--map has two columns for "{key}": name one of them')
+    return columns
+
+
+def check_keys(columns: Iterable[str], keys: Sequence[str]) -> None:
+    for key in columns:
+        if key not in keys:
+            raise UsageError(f'--map: unknown key "{key}"; {did_you_mean(key, keys)}')
+
+
+def columns_in(text: str) -> list[str]:
+    """The column that a text names, or those in its braces."""
+    return _PLACE.findall(text) or ([text] if text else [])
+
+
+def filled(text: str, cells: Cells) -> str:
+    """A column's cell, or the text with cells in it; empty where one of its columns is."""
+    if not _PLACE.search(text):
+        return cells.get(text, "")
+    if not all(cells.get(name) for name in columns_in(text)):
+        return ""
+    return _PLACE.sub(lambda place: cells[place[1]], text)

@@ -1,0 +1,121 @@
+"""From a table of nodes to what each is by itself, and to what was left out and why."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from anubis.core.errors import UsageError, did_you_mean
+from anubis.core.history.traits import NodeTraits
+from anubis.readers.incidents.clock import Clock
+from anubis.readers.incidents.intake import Note
+from anubis.readers.incidents.mapping import Cells, check_keys, columns_in, filled, mapped
+from anubis.readers.incidents.records import SourceRecords
+from anubis.text import hostlist
+
+TEXTS = ("rack", "cage", "sku")
+KEYS = ("node", *TEXTS, "installed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeMapping:
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """By key, a heading, or a text with headings in braces. A key that is not mapped is the column
+    of its own name, if there is one."""
+    clock: Clock = Clock(formats=("iso",), zone="UTC", origin="1970-01-01")
+
+    def __post_init__(self) -> None:
+        check_keys(self.columns, KEYS)
+
+    @classmethod
+    def of(cls, columns: Iterable[str], times: Iterable[str] = (), zone: str = "UTC") -> Self:
+        """As the command line writes it: `rack=Rack`."""
+        clock = Clock(formats=tuple(times) or ("iso",), zone=zone, origin="1970-01-01")
+        return cls(columns=mapped(columns), clock=clock)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeIntake:
+    records: int
+    traits: tuple[NodeTraits, ...]  # by name
+    left_out: tuple[Note, ...]
+    remarks: tuple[Note, ...]  # on what was taken nevertheless
+
+
+def take_in_nodes(
+    records: SourceRecords, mapping: NodeMapping, where: str, now: float
+) -> NodeIntake:
+    """Of a node that is listed twice, the last line counts."""
+    columns = _bound(mapping, records.columns, where)
+    left_out, remarks = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    of_node: dict[str, NodeTraits] = {}
+    for record in records.rows:
+        node = filled(columns["node"], record.cells)
+        if not hostlist.is_name(node):
+            left_out[_unusable(node)].append(record.where)
+            continue
+        installed, because = _installed(columns, record.cells, mapping.clock, now)
+        if because:
+            remarks[because].append(record.where)
+        texts = {key: filled(columns[key], record.cells) for key in TEXTS if key in columns}
+        traits = NodeTraits(node=node, installed=installed, **texts)
+        if of_node.setdefault(node, traits) != traits:
+            remarks["the node is listed twice and otherwise: the last line counts"].append(
+                record.where
+            )
+        of_node[node] = traits
+    for place in records.unreadable:
+        left_out["no JSON"].append(place)
+    return NodeIntake(
+        records=len(records.rows) + len(records.unreadable),
+        traits=tuple(of_node[node] for node in sorted(of_node)),
+        left_out=tuple(_notes(left_out)),
+        remarks=tuple(_notes(remarks)),
+    )
+
+
+def _bound(mapping: NodeMapping, heading: tuple[str, ...], where: str) -> dict[str, str]:
+    """By key, its column: of those that the table has."""
+    chosen = {key: mapping.columns.get(key, key if key in heading else "") for key in KEYS}
+    for key, text in chosen.items():
+        for name in columns_in(text):
+            if name not in heading:
+                raise UsageError(
+                    f'{where} has no column "{name}", which is to be its {key}; '
+                    + did_you_mean(name, heading)
+                )
+    bound = {key: text for key, text in chosen.items() if text}
+    if "node" not in bound:
+        raise UsageError(f"{where} has no column node: say which one it is, --map node=COLUMN")
+    if len(bound) == 1:
+        raise UsageError(
+            f"{where} says nothing of its nodes: expected a column rack, cage, sku or installed;"
+            " say which one it is, such as --map rack=COLUMN"
+        )
+    return bound
+
+
+def _unusable(node: str) -> str:
+    return f'the name is not a node name: "{node[:40]}"' if node else "no node is named"
+
+
+def _installed(
+    columns: Mapping[str, str], cells: Cells, clock: Clock, now: float
+) -> tuple[float | None, str]:
+    """None where it is not told, or nothing that can be used, and then why."""
+    text = filled(columns.get("installed", ""), cells)
+    if not text:
+        return None, ""
+    moment = clock.read(text)
+    if moment is None:
+        return None, "the time of installation cannot be read and is left out"
+    if moment.at > now:
+        return None, "the time of installation is in the future and is left out"
+    return moment.at, ""
+
+
+def _notes(notes: Mapping[str, list[str]]) -> Iterator[Note]:
+    for text, where in notes.items():
+        yield Note(text=text, where=tuple(where))

@@ -1,0 +1,120 @@
+"""Files of any common form into records of named cells: CSV, JSON, JSON Lines; also gzipped."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis.core.errors import UsageError
+from anubis.readers.topology.text import decode
+from anubis.text.files import json_value, read_bytes
+
+KEY = "key"  # the column for the key under which a list of records stands
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRecord:
+    where: str  # "line 12"
+    cells: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRecords:
+    columns: tuple[str, ...]
+    rows: tuple[SourceRecord, ...]
+    unreadable: tuple[str, ...] = ()  # where
+
+
+def read(path: Path) -> SourceRecords:
+    text, _ = decode(read_bytes(path, UsageError))
+    return parse(text, f'"{path}"')
+
+
+def parse(text: str, where: str) -> SourceRecords:
+    if not text.strip():
+        raise UsageError(f"{where} is empty: expected CSV with a heading, JSON or JSON Lines")
+    return _of_json(text, where) if text.lstrip()[0] in "[{" else _of_table(text, where)
+
+
+def _of_table(text: str, where: str) -> SourceRecords:
+    lines = text.split("\n")
+    heading = next(line for line in lines if line.strip())
+    reader = csv.reader(lines, delimiter=max(",;\t|", key=heading.count))
+    columns: tuple[str, ...] = ()
+    rows = []
+    try:
+        for cells in reader:
+            stripped = [cell.strip() for cell in cells]
+            if not any(stripped):
+                continue
+            if columns:
+                named = dict(zip(columns, stripped, strict=False))
+                rows.append(SourceRecord(where=f"line {reader.line_num}", cells=named))
+            else:
+                columns = tuple(stripped)
+    except csv.Error as error:
+        raise UsageError(f"{where}, line {reader.line_num}: {error}") from None
+    if twice := next((name for name in columns if name and columns.count(name) > 1), None):
+        raise UsageError(f'{where} has two columns "{twice}": rename one of them')
+    return SourceRecords(columns=columns, rows=tuple(rows))
+
+
+def _of_json(text: str, where: str) -> SourceRecords:
+    try:
+        tables = enumerate(_flat(json_value(text), {}), start=1)
+        rows = [SourceRecord(where=f"record {n}", cells=cells) for n, cells in tables]
+        unreadable: list[str] = []
+    except json.JSONDecodeError as error:
+        rows, unreadable = _of_lines(text)
+        if not rows:
+            raise UsageError(f"{where} is no JSON: {error}; was it cut off?") from None
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+    columns = dict.fromkeys(name for row in rows for name in row.cells)
+    return SourceRecords(columns=tuple(columns), rows=tuple(rows), unreadable=tuple(unreadable))
+
+
+def _of_lines(text: str) -> tuple[list[SourceRecord], list[str]]:
+    rows, unreadable = [], []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                for cells in _flat(json_value(line), {}):
+                    rows.append(SourceRecord(where=f"line {number}", cells=cells))
+            except ValueError:
+                unreadable.append(f"line {number}")
+    return rows, unreadable
+
+
+def _flat(value: object, above: dict[str, str]) -> Iterator[dict[str, str]]:
+    """A record for each innermost table, with the cells beside the lists that hold it."""
+    if isinstance(value, list):
+        for element in value:
+            yield from _flat(element, above)
+        return
+    if not isinstance(value, dict):
+        yield above  # it has none of the columns, and is counted
+        return
+    lists = {key: member for key, member in value.items() if _holds_tables(member)}
+    own = above | dict(_cells({k: v for k, v in value.items() if k not in lists}, ""))
+    if not lists:
+        yield own
+    for key, tables in lists.items():
+        yield from _flat(tables, own | {KEY: key})
+
+
+def _holds_tables(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(element, dict) for element in value)
+
+
+def _cells(table: dict[str, object], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _cells(value, f"{prefix}{key}.")
+        elif isinstance(value, str):
+            yield f"{prefix}{key}", value.strip()
+        else:
+            yield f"{prefix}{key}", "" if value is None else json.dumps(value)

@@ -1,0 +1,434 @@
+"""Dumps of PyTorch's Flight Recorder, pickled or as JSON, of NCCL and of gloo: one of each rank.
+
+Within a dump a communicator is a number that means nothing elsewhere. Its name is taken from the
+recorded calls; where a rank recorded none in it, from ranks with the same communicators. Counts of
+a communicator in which ranks send and receive tell nothing of its collectives: there, and wherever
+calls were recorded, these count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from anubis.core.diagnose.evidence import Advance, Call, CallState, Collector, JobEvidence
+from anubis.core.errors import EvidenceError
+from anubis.core.text import one_line
+from anubis.readers.jobs.plain_pickle import plain_values
+from anubis.text.files import json_value, read_bytes
+
+MOST_BYTES = 64 << 20  # of one dump
+MOST_FILES = 20_000
+MOST_CALLS = 100_000  # of one dump
+MOST_RANKS = 1_000_000
+LONGEST_NAME = 120
+KNOWN_VERSIONS = ("1.", "2.")
+DEFAULT = "default_pg"
+COALESCED = "coalesced"
+_RANK = re.compile(r"(\d{1,7})(?:\.(?:json|pickle|pkl|bin|gz|dump))*$")
+_PAIR = re.compile(r"(\d{1,7})(?:->|<-)(\d{1,7})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupConfig:
+    name: str
+    description: str
+    ranks: tuple[int, ...]  # empty: nobody says
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupStatus:
+    enqueued: int
+    started: int | None
+    completed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedCall:
+    group: str  # its number, on this rank
+    name: str
+    description: str
+    collective: int
+    pair: int  # among sends and receives
+    order: int
+    operation: str
+    state: CallState
+    is_pair: bool
+    sizes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    launched: float | None
+    finished: float | None
+    line: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlightDump:
+    groups: tuple[GroupConfig, ...]
+    status: Mapping[str, GroupStatus]
+    calls: tuple[RecordedCall, ...]
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_dumps(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+    """All dumps of a folder. One that cannot be read is a gap; if none can, that is an error."""
+    dumps: dict[int, FlightDump] = {}
+    broken: list[str] = []
+    for rank, path in _files(folder):
+        try:
+            if rank in dumps:
+                raise EvidenceError(f'"{path}": there is another dump of rank {rank}')
+            dumps[rank] = parse_dump(read_bytes(path, EvidenceError, limit=MOST_BYTES), f'"{path}"')
+        except EvidenceError as cause:
+            broken.append(str(cause))
+    if not dumps:
+        expected = "expected files such as nccl_trace_rank_0 or _dump_0"
+        raise EvidenceError(broken[0] if broken else f'"{folder}" has no dumps: {expected}')
+    return evidence_of(dumps, job=job, at=at, broken=broken)
+
+
+def _files(folder: Path) -> list[tuple[int, Path]]:
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.is_file())
+    except OSError as cause:
+        raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
+    files = [(int(match[1]), path) for path in paths if (match := _RANK.search(path.name))]
+    if len(files) > MOST_FILES:
+        raise EvidenceError(f'"{folder}" has {len(files):,} dumps, at most {MOST_FILES:,} are read')
+    return sorted(files)
+
+
+def parse_dump(data: bytes, where: str) -> FlightDump:
+    try:
+        document = plain_values(data) if data[:1] == b"\x80" else json_value(data.decode())
+    except UnicodeDecodeError:
+        raise EvidenceError(f"{where} is no dump: neither a pickle nor JSON") from None
+    except (ValueError, RecursionError) as cause:
+        raise EvidenceError(
+            f"{where} is no dump that can be read: {one_line(str(cause))[:200]}"
+        ) from None
+    return dump_of(document, where)
+
+
+def dump_of(document: object, where: str) -> FlightDump:
+    table = _table(document, where, "the dump")
+    version = _text(table.get("version"))
+    if not version.startswith(KNOWN_VERSIONS):
+        raise EvidenceError(
+            f'{where}: its version is "{version}", expected 2 with any number behind the point'
+        )
+    entries = table.get("entries", [])
+    if not isinstance(entries, list):
+        raise EvidenceError(f"{where}: its entries are no list")
+    if len(entries) > MOST_CALLS:
+        raise EvidenceError(f"{where}: {len(entries):,} entries, at most {MOST_CALLS:,} are read")
+    config = _table(table.get("pg_config") or {}, where, "pg_config")
+    status = _table(table.get("pg_status") or {}, where, "pg_status")
+    return FlightDump(
+        groups=tuple(_group(value, where) for value in config.values()),
+        status={_text(key): _status(value, where) for key, value in status.items()},
+        calls=tuple(_call(entry, where) for entry in entries),
+    )
+
+
+def _group(value: object, where: str) -> GroupConfig:
+    table = _table(value, where, "a group of pg_config")
+    ranks = re.findall(r"\d{1,7}", _text(table.get("ranks"), 10_000_000))
+    return GroupConfig(
+        name=_text(table.get("name")),
+        description=_text(table.get("desc")),
+        ranks=tuple(map(int, ranks[:MOST_RANKS])),
+    )
+
+
+def _status(value: object, where: str) -> GroupStatus:
+    table = _table(value, where, "a group of pg_status")
+    started = _count(table.get("last_started_collective", -1), where)
+    return GroupStatus(
+        enqueued=max(0, _count(table.get("last_enqueued_collective", -1), where)),
+        started=started if started >= 0 else None,
+        completed=max(0, _count(table.get("last_completed_collective", -1), where)),
+    )
+
+
+def _call(value: object, where: str) -> RecordedCall:
+    entry = _table(value, where, "an entry")
+    group = entry.get("process_group") or ("", "")
+    if not isinstance(group, list | tuple) or len(group) != 2:
+        raise EvidenceError(f"{where}: an entry's process_group is no pair of name and description")
+    return RecordedCall(
+        group=_text(entry.get("pg_id", "")),
+        name=_text(group[0]),
+        description=_text(group[1]),
+        collective=_count(entry.get("collective_seq_id", entry.get("seq_id", 0)), where),
+        pair=_count(entry.get("p2p_seq_id", 0), where),
+        order=_count(entry.get("record_id", entry.get("id", 0)), where),
+        operation=_text(entry.get("profiling_name")),
+        state=_state(entry),
+        is_pair=entry.get("is_p2p") is True,
+        sizes=_sizes(entry.get("input_sizes")),
+        dtypes=tuple(_text(dtype) for dtype in _list(entry.get("input_dtypes"))[:64]),
+        launched=_seconds(entry.get("time_created_ns")),
+        finished=_seconds(entry.get("time_discovered_completed_ns")),
+        line=_line(entry.get("frames")),
+    )
+
+
+def _state(entry: Mapping[Any, Any]) -> CallState:
+    if entry.get("retired") is True or entry.get("state") == "completed":
+        return CallState.FINISHED
+    return CallState.STARTED if entry.get("state") == "started" else CallState.LAUNCHED
+
+
+def _sizes(value: object) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(number for number in _list(size)[:16] if type(number) is int and number >= 0)
+        for size in _list(value)[:64]
+    )
+
+
+def _line(frames: object) -> str:
+    first = next(iter(_list(frames)), None)
+    if not isinstance(first, dict):
+        return ""
+    return f"{_text(first.get('filename'))}:{_text(first.get('line'))} {_text(first.get('name'))}"
+
+
+def _table(value: object, where: str, name: str) -> Mapping[Any, Any]:
+    if not isinstance(value, dict):
+        raise EvidenceError(f"{where}: {name} is no table")
+    return value
+
+
+def _list(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _text(value: object, longest: int = LONGEST_NAME) -> str:
+    return one_line(str(value)[:longest]) if isinstance(value, str | int | float) else ""
+
+
+def _count(value: object, where: str) -> int:
+    """JSON has some as texts."""
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
+        return int(value)
+    if type(value) is int and -1 <= value < 1 << 62:
+        return value
+    raise EvidenceError(
+        f"{where}: a count is {one_line(repr(value)[:40])}, expected a whole number"
+    )
+
+
+def _seconds(value: object) -> float | None:
+    """Of nanoseconds; zero where nothing was recorded."""
+    if type(value) not in (int, float) or not 0 < value < 1e20:  # type: ignore[operator]
+        return None
+    return float(value) / 1e9  # type: ignore[arg-type]
+
+
+# --- what it means -------------------------------------------------------------------------------
+
+
+def evidence_of(
+    dumps: Mapping[int, FlightDump],
+    *,
+    job: str = "",
+    at: float = 0.0,
+    expected: Iterable[int] = (),
+    broken: Sequence[str] = (),
+) -> JobEvidence:
+    """`expected`: ranks of the job that have left no dump too."""
+    reading = _Reading(dumps, frozenset((*dumps, *expected)))
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    return JobEvidence(
+        job=job,
+        at=at,
+        collectors=frozenset({Collector.PROGRESS, Collector.CALLS}),
+        gaps={Collector.CALLS: f"{broken[0]}{more}"} if broken else {},
+        advances=tuple(reading.advances()),
+        calls=tuple(reading.calls()),
+    )
+
+
+GroupKey = tuple[str, str]  # name and description
+
+
+class _Reading:
+    def __init__(self, dumps: Mapping[int, FlightDump], ranks: frozenset[int]) -> None:
+        self.dumps = dumps
+        self.ranks = ranks
+        self.groups = {rank: _told(dump) for rank, dump in dumps.items()}
+        for rank, naming in _inferred(dumps, self.groups).items():
+            self.groups[rank] = {**naming, **self.groups[rank]}
+        self.members = self._members()
+        self.with_pairs = {
+            _key(call) for dump in dumps.values() for call in dump.calls if call.is_pair
+        }
+
+    def _members(self) -> dict[tuple[int, GroupKey], tuple[int, ...]]:
+        """Of each rank's groups, in the order of their own numbers. Where no dump tells: whoever
+        recorded a call in it, and of the default group all."""
+        users: dict[GroupKey, set[int]] = {}
+        groups = {
+            rank: {*self.groups[rank].values(), *(_key(call) for call in dump.calls)}
+            for rank, dump in self.dumps.items()  # a damaged dump calls several by one number
+        }
+        for rank, own in groups.items():
+            for group in own:
+                users.setdefault(group, set()).add(rank)
+        members: dict[tuple[int, GroupKey], tuple[int, ...]] = {}
+        for rank, dump in self.dumps.items():
+            config = {(group.name, group.description): group.ranks for group in dump.groups}
+            for group in groups[rank]:
+                everybody = self.ranks if group[1] == DEFAULT else users[group]
+                members[rank, group] = config.get(group) or tuple(sorted(everybody))
+        return members
+
+    @cached_property
+    def _variants(self) -> Mapping[GroupKey, frozenset[tuple[int, ...]]]:
+        variants: dict[GroupKey, frozenset[tuple[int, ...]]] = {}
+        for (_, group), members in self.members.items():
+            variants[group] = variants.get(group, frozenset()) | {members}
+        return variants
+
+    def _communicator(self, rank: int, group: GroupKey) -> str:
+        """One name may stand for several groups, where ranks made them by themselves."""
+        name, description = group
+        plain = description if description == DEFAULT else f"{description} {name}".strip()
+        if len(self._variants[group]) == 1:
+            return plain
+        return f"{plain} from rank {self.members[rank, group][0]}"
+
+    def advances(self) -> Iterator[Advance]:
+        for rank, dump in self.dumps.items():
+            recorded: dict[GroupKey, list[RecordedCall]] = {}
+            for call in dump.calls:
+                recorded.setdefault(_key(call), []).append(call)
+            for number, group in self.groups[rank].items():
+                if calls := recorded.get(group):
+                    counted = _counted(calls)
+                elif group not in self.with_pairs and number in dump.status:
+                    status = dump.status[number]
+                    counted = status.enqueued, status.completed, status.started, ""
+                else:
+                    continue
+                enqueued, completed, started, operation = counted
+                yield Advance(
+                    rank=rank,
+                    communicator=self._communicator(rank, group),
+                    members=self.members[rank, group],
+                    enqueued=enqueued,
+                    completed=completed,
+                    started=started,
+                    operation=operation,
+                )
+
+    def calls(self) -> Iterator[Call]:
+        for rank, dump in self.dumps.items():
+            for call in _whole(dump.calls):
+                group = _key(call)
+                yield Call(
+                    rank=rank,
+                    communicator=self._communicator(rank, group),
+                    sequence=call.pair if call.is_pair else call.collective,
+                    operation=call.operation,
+                    state=call.state,
+                    point_to_point=call.is_pair,
+                    peer=_peer(call, self.members[rank, group]),
+                    sizes=call.sizes,
+                    dtypes=call.dtypes,
+                    launched=call.launched,
+                    finished=call.finished,
+                    line=call.line,
+                )
+
+
+def _key(call: RecordedCall) -> GroupKey:
+    return call.name, call.description
+
+
+def _told(dump: FlightDump) -> dict[str, GroupKey]:
+    """The groups in which a rank recorded calls, by their numbers."""
+    return {call.group: _key(call) for call in dump.calls}
+
+
+def _inferred(
+    dumps: Mapping[int, FlightDump], naming: Mapping[int, Mapping[str, GroupKey]]
+) -> dict[int, dict[str, GroupKey]]:
+    """By ranks with the same communicators: their numbers mean groups of the same description."""
+    layouts: dict[object, list[int]] = {}
+    for rank, dump in dumps.items():
+        descriptions = Counter(group.description for group in dump.groups)
+        layout = frozenset(dump.status), frozenset(descriptions.items())
+        layouts.setdefault(layout, []).append(rank)
+    inferred: dict[int, dict[str, GroupKey]] = {}
+    for alike in layouts.values():
+        meant: dict[str, set[str]] = {}
+        for rank in alike:
+            for number, (_, description) in naming[rank].items():
+                meant.setdefault(number, set()).add(description)
+        for rank in alike:
+            own: dict[str, list[str]] = {}
+            for group in dumps[rank].groups:
+                own.setdefault(group.description, []).append(group.name)
+            inferred[rank] = {
+                number: (own[description][0], description)
+                for number, descriptions in meant.items()
+                if len(descriptions) == 1
+                for description in descriptions
+                if len(own.get(description, ())) == 1
+            }
+    return inferred
+
+
+def _counted(calls: Sequence[RecordedCall]) -> tuple[int, int, int | None, str]:
+    """Launched, finished and begun collectives, and the operation that is under way. Calls that
+    are older than the recorder's memory were finished."""
+    enqueued = max(call.collective for call in calls)
+    under_way = [
+        call for call in calls if not call.is_pair and call.state is not CallState.FINISHED
+    ]
+    first = min(under_way, key=lambda call: call.collective, default=None)
+    completed = first.collective - 1 if first else enqueued
+    begun = [call.collective for call in under_way if call.state is CallState.STARTED]
+    return enqueued, completed, max(begun, default=None), first.operation if first else ""
+
+
+def _whole(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
+    """Several calls may be launched as one: then only the record of them all tells how far they
+    are, and the single ones tell between whom."""
+    together = {_place(call): call for call in calls if COALESCED in call.operation.lower()}
+    single = {_place(call) for call in calls if COALESCED not in call.operation.lower()}
+    for call in sorted(calls, key=lambda call: call.order):
+        all_of_them = together.get(_place(call))
+        if all_of_them is None:
+            yield call
+        elif call is all_of_them:
+            if not (call.is_pair and _place(call) in single):
+                yield call
+        elif call.is_pair:
+            finished = all_of_them.state is CallState.FINISHED
+            yield call if not finished else _ended(call, all_of_them)
+
+
+def _place(call: RecordedCall) -> tuple[str, bool, int]:
+    return call.group, call.is_pair, call.pair if call.is_pair else call.collective
+
+
+def _ended(call: RecordedCall, with_them: RecordedCall) -> RecordedCall:
+    return RecordedCall(
+        **{**call.__dict__, "state": CallState.FINISHED, "finished": with_them.finished}
+    )
+
+
+def _peer(call: RecordedCall, members: Sequence[int]) -> int | None:
+    if not (call.is_pair and (ends := _PAIR.search(call.operation))):
+        return None
+    number = int(ends[2])
+    return members[number] if number < len(members) else None

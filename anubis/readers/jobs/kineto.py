@@ -1,0 +1,110 @@
+"""Traces of torch.profiler (Kineto's JSON), one of each rank: how long steps took, and how much of
+them was work and communication. On GPUs kernels count, those of NCCL as communication; without them
+PyTorch's operations, waiting for data, and the calls of collectives."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from anubis.core.diagnose.evidence import Collector, JobEvidence
+from anubis.core.errors import EvidenceError
+from anubis.core.text import one_line
+from anubis.readers.jobs.step_tables import WHOLE, TraceSpan, gaps_of, step_times
+from anubis.text.files import json_value, read_text
+
+MOST_RANKS = 4096  # traces are large
+WORK = "work"
+STEP = re.compile(r"ProfilerStep#(\d{1,9})")
+KERNEL = re.compile(r"nccl(?:Dev)?Kernel", re.IGNORECASE)
+CALL = re.compile(r"(?:gloo|nccl):")
+OPERATION = re.compile(r"aten::|enumerate\(DataLoader\)")
+
+
+def read_traces(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+    """All traces of a folder: `*.json`, gzipped or not."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if ".json" in path.suffixes)
+    except OSError as cause:
+        raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
+    spans: dict[tuple[int, int], list[TraceSpan]] = {}
+    for path in paths[:MOST_RANKS]:
+        spans.update(parse_trace(read_text(path, EvidenceError), f'"{path}"'))
+    if not spans:
+        raise EvidenceError(f'"{folder}" has no traces with steps, expected *.json of a profiler')
+    return JobEvidence(
+        job=job,
+        at=at,
+        collectors=frozenset({Collector.STEPS}),
+        steps=(steps := tuple(step_times(spans, {}))),
+        gaps=gaps_of(steps),
+    )
+
+
+def parse_trace(text: str, where: str) -> dict[tuple[int, int], list[TraceSpan]]:
+    """Of a rank and its steps: the step itself, and the communication within it."""
+    try:
+        document = json_value(text)
+    except ValueError as cause:
+        raise EvidenceError(f"{where} is no JSON: {one_line(str(cause))[:200]}") from None
+    events = document.get("traceEvents") if isinstance(document, dict) else None
+    if not isinstance(events, list):
+        raise EvidenceError(f"{where} is no trace of a profiler: it has no list of traceEvents")
+    information = document.get("distributedInfo")
+    rank = information.get("rank") if isinstance(information, dict) else None
+    if type(rank) is not int or not 0 <= rank < 1_000_000:
+        raise EvidenceError(f"{where}: its distributedInfo names no rank")
+    named = list(_spans(events))
+    on_device = list(_spans(event for event in events if _is_kernel(event)))
+    kernels = [span for span in named if KERNEL.search(span.operation)]
+    calls = kernels or [span for span in named if CALL.match(span.operation)]
+    work = [span for span in on_device if not KERNEL.search(span.operation)]
+    work = work or [span for span in named if OPERATION.match(span.operation)]
+    return dict(_steps(rank, named, calls, work))
+
+
+def _is_kernel(event: object) -> bool:
+    return isinstance(event, dict) and event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def _spans(events: Iterable[object]) -> Iterator[TraceSpan]:
+    for event in events:
+        if (
+            isinstance(event, dict)
+            and event.get("ph") == "X"
+            and isinstance(event.get("name"), str)
+        ):
+            start, duration = _seconds(event.get("ts")), _seconds(event.get("dur"))
+            if start is not None and duration is not None:
+                yield TraceSpan(event["name"][:200], start, duration)
+
+
+def _seconds(value: object) -> float | None:
+    """Of microseconds."""
+    if type(value) not in (int, float) or not math.isfinite(value) or value < 0:  # type: ignore[arg-type,operator]
+        return None
+    return float(value) / 1e6  # type: ignore[arg-type]
+
+
+def _steps(
+    rank: int, named: Iterable[TraceSpan], calls: Iterable[TraceSpan], work: Iterable[TraceSpan]
+) -> Iterator[tuple[tuple[int, int], list[TraceSpan]]]:
+    steps: Mapping[int, TraceSpan] = {
+        int(match[1]): span for span in named if (match := STEP.fullmatch(span.operation))
+    }
+    spans = [*map(_all, calls), *(TraceSpan(WORK, span.start_s, span.duration_s) for span in work)]
+    spans.sort(key=lambda span: span.start_s)
+    starts = [span.start_s for span in spans]
+    for number, step in steps.items():
+        inside = spans[bisect_left(starts, step.start_s) : bisect_left(starts, step.end_s)]
+        yield (rank, number), [TraceSpan(WHOLE, step.start_s, step.duration_s), *inside]
+
+
+def _all(span: TraceSpan) -> TraceSpan:
+    """A collective, whatever its kernel is called; sends and receives keep their name."""
+    is_message = re.search(r"send|recv", span.operation, re.IGNORECASE)
+    name = span.operation if is_message else "gather"
+    return TraceSpan(name, span.start_s, span.duration_s)

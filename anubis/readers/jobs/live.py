@@ -1,0 +1,426 @@
+"""Asks the ranks of a job on this machine what they do, while they run or hang: how far their
+collectives are, where their programs stand, and whether they answer at all.
+
+The ranks announce themselves in a folder (hook/sitecustomize.py). All are asked at once, with one
+deadline; whoever does not answer by then is looked at from outside.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+from anubis.core.diagnose.evidence import (
+    Collector,
+    Connection,
+    JobEvidence,
+    ProcessState,
+    Pulse,
+    RankMap,
+    Rise,
+    Stack,
+    Stall,
+)
+from anubis.core.diagnose.live_progress import STILL_S, RankCount, Standstill, progress_of, steps_of
+from anubis.core.errors import EvidenceError
+from anubis.core.text import one_line
+from anubis.readers.jobs.flight_recorder import FlightDump, evidence_of, parse_dump
+from anubis.readers.jobs.scheduling import ProcessorWatch
+from anubis.readers.jobs.sockets import SocketWatch
+from anubis.text.files import json_value, read_text
+
+HOOK = Path(__file__).parent / "hook"
+FOLDER_VARIABLE = "ANUBIS_LIVE_DIR"
+UNHOOKED = "it was started without the hook (--hook)"
+DEADLINE_S = 3.0
+MOST_BYTES = 64 << 20
+MOST_RANKS = 4096  # of one machine
+LARGEST_RANK = 1_000_000
+LARGEST_PID = 1 << 22  # of Linux
+AT_ONCE = 64
+PULSE_EVERY_S = 0.05
+PULSES_A_SAMPLE = 4  # of connections: they cost more to look at
+LONGEST_HOST = 255
+LONGEST_NOTE = 200
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
+FRAMES = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveRank:
+    """A rank as it announced itself."""
+
+    rank: int
+    pid: int
+    socket: str  # empty: it opened none
+    host: str = ""
+    world: int = 0  # ranks of the job
+    here: int = 0  # and of it on this machine; 0: its launcher does not tell
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveAnswer:
+    rank: LiveRank
+    pulse: Pulse
+    trace: str = ""  # what its flight recorder told, as JSON
+    frames: tuple[str, ...] = ()
+    why_not: str = ""
+
+
+def hooked(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The environment in which a job has to be started, so that it can be asked."""
+    paths = [str(HOOK), *filter(None, [environment.get("PYTHONPATH")])]
+    return {**environment, "PYTHONPATH": ":".join(paths), FOLDER_VARIABLE: str(folder)}
+
+
+def announced(folder: Path) -> list[LiveRank]:
+    try:
+        files = sorted(folder.glob("*.json"))[:MOST_RANKS]
+        if files and folder.stat().st_mode & 0o022:
+            raise EvidenceError(
+                f'others may write to "{folder}": what lies there need not be of the ranks'
+            )
+    except OSError as cause:
+        raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
+    return [_announced(file) for file in files]
+
+
+def _announced(file: Path) -> LiveRank:
+    """Only a rank's own user speaks for it, and from the folder alone."""
+    try:
+        owner, status = file.parent.stat().st_uid, file.lstat()
+    except OSError as cause:
+        raise EvidenceError(f'cannot read "{file}": {cause.strerror}') from None
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
+        raise EvidenceError(f'"{file}" is no file of the owner of its folder')
+    try:
+        words = json_value(read_text(file, EvidenceError, limit=1 << 16))
+        rank = LiveRank(
+            rank=int(words["rank"]),
+            pid=int(words["pid"]),
+            socket=_beside(file, str(words["socket"])),
+            host=one_line(str(words.get("host", "")))[:LONGEST_HOST],
+            world=int(words.get("world", 0)),
+            here=int(words.get("here", 0)),
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        raise EvidenceError(f'"{file}" is no announcement of a rank') from None
+    if not (0 <= rank.rank < LARGEST_RANK and 0 < rank.pid < LARGEST_PID):
+        raise EvidenceError(f'"{file}" announces no rank and no process that can be')
+    with suppress(OSError):  # it has ended
+        if (user := Path(f"/proc/{rank.pid}").stat().st_uid) != owner:
+            raise EvidenceError(
+                f'"{file}" of user {owner} announces process {rank.pid}, which is of user {user}'
+            )
+    return rank
+
+
+def _beside(file: Path, socket: str) -> str:
+    """Nothing elsewhere is asked, whatever is announced."""
+    return str(file.with_name(socket.rpartition("/")[2])) if socket else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveLook:
+    """What was seen of the ranks of one machine at once."""
+
+    at: float
+    answers: tuple[LiveAnswer, ...]
+    ended: Mapping[int, float] = field(default_factory=dict)  # when ranks were seen to end
+    connections: tuple[Connection, ...] = ()
+    waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
+    quiet_s: float = 0.0  # for so long nothing has moved
+    hangs: bool = False
+    counts: tuple[RankCount, ...] = ()  # how far ranks came while they were looked at
+    fresh_s: float = 0.0  # what moved so lately moves
+    is_told: bool = True  # more looks would say no more
+
+
+def ranks_in(folder: Path) -> list[LiveRank]:
+    ranks = announced(folder)
+    if not ranks:
+        raise EvidenceError(
+            f'no rank has announced itself in "{folder}": was the job started with {HOOK} on'
+            f" PYTHONPATH and {FOLDER_VARIABLE} set?"
+        )
+    return ranks
+
+
+def refusals(folder: Path) -> str:
+    """Why ranks did not announce themselves, as the hook in them noted; empty: none did."""
+    present = {rank.rank for rank in announced(folder)}
+    why: dict[int, str] = {}
+    for file in sorted(folder.glob("*.refused"))[:MOST_RANKS]:
+        is_note = file.stem.isdigit() and stat.S_ISREG(file.lstat().st_mode)
+        if is_note and int(file.stem[:7]) not in present:
+            note = read_text(file, EvidenceError, limit=1 << 12)
+            why[int(file.stem[:7])] = one_line(note)[:LONGEST_NOTE]
+    if not why:
+        return ""
+    first = min(why)
+    more = f", nor could {len(why) - 1} of the others" if len(why) > 1 else ""
+    return f"rank {first} could not be asked: {why[first] or 'its hook does not say why'}{more}"
+
+
+def ask_ranks(
+    ranks: Sequence[LiveRank], *, deadline_s: float = DEADLINE_S, stacks: bool = True
+) -> LiveLook:
+    # wall clock: logs and dumps are dated by it
+    return LiveLook(at=time.time(), answers=tuple(_answers(ranks, deadline_s, stacks)))
+
+
+def watch_ranks(
+    present: Callable[[], Sequence[LiveRank]], *, every_s: float = 1.0
+) -> Iterator[LiveLook]:
+    """Looks at a job, without end; `present` says who there is by now. Stacks are asked for only
+    where it stands still. Between looks it is noted which process ends first: the launcher soon
+    ends all."""
+    standstill, sockets, processors = Standstill(), SocketWatch(), ProcessorWatch()
+    gone: dict[int, float | None] = {}
+    met: set[int] = set()  # while they ran
+    while True:
+        began = time.monotonic()
+        ranks = present()
+        if ranks:
+            look = ask_ranks(ranks, stacks=False)
+            if hangs := standstill.since(evidence_of_looks([look])) is not None:
+                look = ask_ranks(ranks)
+            met |= {answer.rank.rank for answer in look.answers if answer.pulse is not Pulse.GONE}
+            _note_ends(ranks, met, gone)
+            processors.sample(_running(ranks, gone))
+            shares = {rank.rank: processors.share(rank.rank) for rank in ranks}
+            yield replace(
+                look,
+                ended={rank: at for rank, at in gone.items() if at is not None},
+                connections=tuple(sockets.connections()),
+                waits={rank: share for rank, share in shares.items() if share is not None},
+                quiet_s=standstill.quiet_s,
+                hangs=hangs,
+                counts=standstill.counts,
+                fresh_s=standstill.fresh_s,
+                is_told=standstill.is_told,
+            )
+        for pulse in count():
+            if time.monotonic() >= began + every_s:
+                break
+            _note_ends(ranks, met, gone)
+            if pulse % PULSES_A_SAMPLE == 0:
+                sockets.sample(_running(ranks, gone))
+            time.sleep(PULSE_EVERY_S)
+
+
+def _running(ranks: Sequence[LiveRank], gone: Collection[int]) -> dict[int, int]:
+    return {rank.rank: rank.pid for rank in ranks if rank.rank not in gone}
+
+
+def _note_ends(
+    ranks: Sequence[LiveRank], met: Collection[int], gone: dict[int, float | None]
+) -> None:
+    """Of those that were gone before anybody looked, nobody knows since when."""
+    now = time.time()  # wall clock: logs and dumps are dated by it
+    for rank in ranks:
+        if rank.rank not in gone and pulse_of(rank.pid) is Pulse.GONE:
+            gone[rank.rank] = now if rank.rank in met else None
+
+
+def _answers(ranks: Sequence[LiveRank], deadline_s: float, stacks: bool) -> list[LiveAnswer]:
+    until = time.monotonic() + deadline_s
+    pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(ranks)))
+    questions = {pool.submit(_ask, rank, until, stacks): rank for rank in ranks}
+    ended, _ = wait(questions, timeout=deadline_s + 0.5)
+    pool.shutdown(wait=False, cancel_futures=True)
+    return [
+        future.result() if future in ended else _outside(rank, "no answer in time")
+        for future, rank in questions.items()
+    ]
+
+
+def _ask(rank: LiveRank, until: float, stacks: bool) -> LiveAnswer:
+    if (pulse := pulse_of(rank.pid)) is not Pulse.ANSWERS:
+        return LiveAnswer(rank=rank, pulse=pulse)
+    if not rank.socket:
+        return LiveAnswer(rank=rank, pulse=pulse, why_not=UNHOOKED)
+    try:
+        trace = _post(rank.socket, "fr_trace_json", until)
+        frames = parse_stack(_post(rank.socket, "dump_traceback", until)) if stacks else ()
+    except (OSError, http.client.HTTPException, EvidenceError) as cause:
+        return _outside(rank, one_line(str(cause))[:200] or "no answer")
+    text = trace.decode(errors="replace")
+    return LiveAnswer(rank=rank, pulse=Pulse.ANSWERS, trace=text, frames=frames)
+
+
+def _outside(rank: LiveRank, why_not: str) -> LiveAnswer:
+    return LiveAnswer(rank=rank, pulse=pulse_of(rank.pid), why_not=why_not)
+
+
+def pulse_of(pid: int) -> Pulse:
+    """By what the kernel says of a process: an ended one that nobody waited for is gone."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return Pulse.GONE
+    state = status.rpartition(")")[2].split()[:1]
+    if state in (["T"], ["t"]):
+        return Pulse.STOPPED
+    return Pulse.GONE if state in (["Z"], ["X"]) else Pulse.ANSWERS
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path: str, until: float) -> None:
+        super().__init__("localhost", timeout=max(0.05, until - time.monotonic()))
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _post(path: str, handler: str, until: float) -> bytes:
+    connection = _Unix(path, until)
+    try:
+        connection.request("POST", f"/handler/{handler}", body=b"")
+        answer = connection.getresponse()
+        data = answer.read(MOST_BYTES + 1)
+    finally:
+        connection.close()
+    if answer.status != 200 or len(data) > MOST_BYTES:
+        raise EvidenceError(f"{handler} was answered with {answer.status} and {len(data)} bytes")
+    return data
+
+
+def parse_stack(text: bytes) -> tuple[str, ...]:
+    """Of `faulthandler`'s words on all threads: the main thread, outermost call first."""
+    threads = text[: 1 << 20].decode(errors="replace").split("\n\n")
+    main = next((part for part in reversed(threads) if _FRAME.search(part)), "")
+    frames = [
+        one_line(f"{match['name']} ({match['file']}:{match['line']})")[:200]
+        for match in _FRAME.finditer(main)
+    ]
+    return tuple(reversed(frames[:FRAMES]))
+
+
+def hang_together(looks: Sequence[LiveLook]) -> bool:
+    """Of one machine its own word. Where several were looked at, one after the other: nothing moves
+    on any, and somebody waits or does not answer."""
+    if len(looks) == 1:
+        return looks[0].hangs
+    evidence = evidence_of_looks(looks)
+    waits = any(advance.enqueued > advance.completed for advance in evidence.advances)
+    is_out = any(process.pulse is not Pulse.ANSWERS for process in evidence.processes)
+    return (waits or is_out) and all(look.quiet_s >= STILL_S for look in looks)
+
+
+def stall_of(looks: Sequence[LiveLook], evidence: JobEvidence) -> Stall | None:
+    """None: nobody waits, and a process that does not answer says more."""
+    waiting = [advance for advance in evidence.advances if advance.enqueued > advance.completed]
+    if not waiting:
+        return None
+    at, quiet_s = max(look.at for look in looks), min(look.quiet_s for look in looks)
+    first = min(waiting, key=lambda advance: (advance.rank, advance.communicator))
+    return Stall(
+        since=at - quiet_s,
+        sentence=(
+            f"no collective was launched or finished for {quiet_s:.0f} s, and rank {first.rank}"
+            f" waits: it launched {first.enqueued} and finished {first.completed}"
+        ),
+    )
+
+
+def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
+    """Of each machine one look, as of one job."""
+    answers = [answer for look in looks for answer in look.answers]
+    ranks = [answer.rank for answer in answers]
+    dumps, unread = _dumps_of(answers)
+    everybody, unasked = _expected(ranks)
+    recorded = evidence_of(
+        dumps, at=max((look.at for look in looks), default=0.0), expected=everybody
+    )
+    steps = tuple(steps_of(recorded.calls))
+    connections = tuple(wire for look in looks for wire in look.connections)
+    met = {Collector.PROCESSES}
+    met |= {Collector.STACKS} if dumps else set()
+    met |= {Collector.STEPS} if steps else set()
+    met |= {Collector.CONNECTIONS} if connections else set()
+    gaps = {Collector.STACKS: unread, Collector.PROGRESS: unasked}
+    hosts = {rank.rank: rank.host for rank in ranks if rank.host}
+    return replace(
+        recorded,
+        collectors=recorded.collectors | met,
+        ranks=RankMap(nodes=hosts, addresses={host: host for host in hosts.values()}),
+        steps=steps,
+        progress=() if unasked else tuple(_progress(looks)),
+        mute=frozenset(_asked(answers)) - {advance.rank for advance in recorded.advances},
+        gaps={name: why for name, why in gaps.items() if why},
+        connections=connections,
+        stacks=tuple(
+            Stack(rank=answer.rank.rank, frames=answer.frames)
+            for answer in answers
+            if answer.frames
+        ),
+        processes=tuple(state for look in looks for state in _states(look)),
+        alive=any(answer.pulse is not Pulse.GONE for answer in answers),
+    )
+
+
+def _progress(looks: Iterable[LiveLook]) -> Iterator[Rise]:
+    for look in looks:
+        yield from progress_of(look.counts, look.at, look.fresh_s)
+
+
+def _asked(answers: Iterable[LiveAnswer]) -> Iterator[int]:
+    """Ranks that are there, whether they answered or not."""
+    for answer in answers:
+        if answer.pulse is Pulse.ANSWERS and answer.rank.socket:
+            yield answer.rank.rank
+
+
+def _states(look: LiveLook) -> Iterator[ProcessState]:
+    for answer in look.answers:
+        rank = answer.rank.rank
+        yield ProcessState(
+            rank=rank,
+            pulse=answer.pulse,
+            at=look.ended.get(rank) if answer.pulse is Pulse.GONE else look.at,
+            waits=look.waits.get(rank),
+        )
+
+
+def _dumps_of(answers: Iterable[LiveAnswer]) -> tuple[dict[int, FlightDump], str]:
+    """And why there is none of the first rank that is there and has none."""
+    dumps: dict[int, FlightDump] = {}
+    sentences: list[str] = []
+    for answer in answers:
+        rank = answer.rank.rank
+        why_not = answer.why_not if answer.pulse is Pulse.ANSWERS else ""
+        try:
+            if answer.trace:
+                dumps[rank] = parse_dump(answer.trace.encode(), f"rank {rank}")
+        except EvidenceError as error:
+            why_not = str(error)
+        if why_not:
+            sentences.append(f"rank {rank} did not answer: {why_not}")
+    return dumps, next(iter(sentences), "")
+
+
+def _expected(ranks: Sequence[LiveRank]) -> tuple[frozenset[int], str]:
+    """Whoever should have left a record: all ranks of the job, if all of its machines were asked.
+    Of a rank on a machine that nobody asked nothing is known; then it says so."""
+    present = frozenset(rank.rank for rank in ranks)
+    world = min(max((rank.world for rank in ranks), default=0), MOST_RANKS)
+    on_host = {rank.host: rank.here for rank in ranks}
+    if len(present) >= world or (all(on_host.values()) and sum(on_host.values()) >= world):
+        return present | frozenset(range(world)), ""
+    return present, (
+        f"{len(present)} of {world} ranks are on the machines that were asked: look at the others"
+        " with --live-to"
+    )

@@ -1,0 +1,58 @@
+"""Looks at the ranks of single machines, kept as files: a job of several machines is asked on each
+of them, and diagnosed from what they wrote."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from anubis.core.errors import EvidenceError
+from anubis.readers.jobs.live import LiveLook
+from anubis.text.files import json_value, read_text, write_whole
+from anubis.text.reading import read
+
+SUFFIX = ".look"
+MOST_FILES = 65_536
+TOGETHER_S = 120.0  # looks of one question are not further apart
+
+
+def write_look(look: LiveLook, folder: Path) -> Path:
+    """Called like this machine."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise EvidenceError(f'cannot make "{folder}": {cause.strerror}') from None
+    file = folder / f"{socket.gethostname()}{SUFFIX}"
+    packed = gzip.compress(json.dumps(asdict(look)).encode(), mtime=0)
+    write_whole(file, packed, EvidenceError, "what the ranks of this machine told")
+    return file
+
+
+def look_files(place: Path) -> list[Path]:
+    """None: it is no such file, and no folder of them."""
+    if place.suffix == SUFFIX:
+        return [place]
+    try:
+        return sorted(place.glob(f"*{SUFFIX}"))[:MOST_FILES]
+    except OSError as cause:
+        raise EvidenceError(f'cannot read "{place}": {cause.strerror}') from None
+
+
+def read_looks(files: Sequence[Path]) -> list[LiveLook]:
+    """Those that were taken at one time: what an earlier question left does not count."""
+    looks = [read_look(file) for file in files]
+    newest = max((look.at for look in looks), default=0.0)
+    return [look for look in looks if newest - look.at <= TOGETHER_S]
+
+
+def read_look(file: Path) -> LiveLook:
+    text = read_text(file, EvidenceError)
+    try:
+        document = json_value(text)
+    except ValueError as cause:
+        raise EvidenceError(f'"{file}" is no look at ranks: {cause}') from None
+    return read(document, LiveLook, f'"{file}"', EvidenceError)

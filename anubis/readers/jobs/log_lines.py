@@ -1,0 +1,188 @@
+"""Lines of logs of any size, and when they were written: bounded, whatever stands in the files.
+
+A line is cut at `LONGEST` letters, a file is read from `MOST_BYTES` before its end. Bytes that are
+no text are replaced. Nothing here knows what lines mean.
+"""
+
+from __future__ import annotations
+
+import calendar
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, tzinfo
+from itertools import islice
+from pathlib import Path
+from typing import IO, cast
+
+from anubis.core.errors import EvidenceError
+from anubis.text.files import GZIPPED
+
+LONGEST = 4096  # letters of a line that are kept
+MOST_BYTES = 1 << 30  # of a file, from its end; of a gzipped one, unpacked
+CHUNK = 1 << 20
+MOST_FILES = 50_000
+DAY_S = 86_400.0
+COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+NO_LOGS = {  # what lies beside logs
+    *(".json", ".jsonl", ".pkl", ".pickle", ".pt", ".pth", ".bin", ".npz", ".npy", ".csv"),
+    *(".png", ".html", ".yaml", ".yml", ".py", ".safetensors", ".sqlite", ".db", ".trace"),
+}
+
+
+def log_files(path: Path) -> list[Path]:
+    """The file, or all that may be logs in a folder and those below it, in the order of names."""
+    if not path.exists():
+        raise EvidenceError(f'there is no file or folder "{path}"')
+    if path.is_file():
+        return [path]
+    files: list[Path] = []
+    for file in _below(path):
+        files.append(file)
+        if len(files) > MOST_FILES:
+            raise EvidenceError(f'"{path}" has more than {MOST_FILES} files: name fewer')
+    if not files:
+        raise EvidenceError(f'"{path}" has no logs')
+    return sorted(files)
+
+
+def last_written(path: Path, enough: float) -> float | None:
+    """When any log there was written last; of those later than `enough` the first that is met.
+    None: there is none, or nobody can tell."""
+    newest: float | None = None
+    try:
+        for file in islice([path] if path.is_file() else _below(path), MOST_FILES):
+            at = file.stat().st_mtime
+            newest = at if newest is None else max(newest, at)
+            if newest > enough:
+                break
+    except OSError:
+        return None
+    return newest
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for file in folder.rglob("*"):
+        if file.suffix not in NO_LOGS and not file.name.startswith(".") and file.is_file():
+            yield file
+
+
+def read_lines(
+    path: Path, *, longest: int = LONGEST, most_bytes: int | None = None
+) -> Iterator[str]:
+    """Lines without their ends. A carriage return ends one as well: progress bars use it.
+    `most_bytes`: from the end of a file that is not packed."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == GZIPPED
+            if packed:
+                file.seek(0)
+                with gzip.open(file) as unpacked:
+                    yield from split_lines(cast(IO[bytes], unpacked), longest)
+                return
+            file.seek(max(0, file.seek(0, 2) - (most_bytes or MOST_BYTES)))
+            yield from split_lines(file, longest)
+    except (OSError, ValueError, EOFError, zlib.error) as cause:
+        reason = getattr(cause, "strerror", None) or cause
+        raise EvidenceError(f'cannot read "{path}": {reason}') from None
+
+
+def split_lines(file: IO[bytes], longest: int = LONGEST) -> Iterator[str]:
+    rest, total = b"", 0
+    while total < MOST_BYTES and (chunk := file.read(CHUNK)):
+        total += len(chunk)
+        *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
+        yield from (_text(line, longest) for line in lines)
+        rest = rest[:longest]
+    if rest:
+        yield _text(rest, longest)
+
+
+def _text(line: bytes, longest: int) -> str:
+    text = line[:longest].decode(errors="replace")
+    if "\0" in text:
+        text = text.replace("\0", "")
+    return COLOURS.sub("", text) if "\x1b" in text else text
+
+
+def written_at(path: Path) -> float:
+    """When the file was changed last: what tells the year of lines that leave it out."""
+    try:
+        return path.stat().st_mtime
+    except OSError as cause:
+        raise EvidenceError(f'cannot read "{path}": {cause.strerror}') from None
+
+
+# --- when a line was written ---------------------------------------------------------------
+
+ISO = re.compile(
+    r"(?P<day>\d{4}[-/]\d\d[-/]\d\d)[T _](?P<time>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
+    r"(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)(?![\d:]))?"
+)
+GLOG = re.compile(
+    r"\b[IWEF](?P<month>\d{1,2})(?P<day>\d\d) (?P<time>\d\d:\d\d:\d\d)(?P<part>\.\d+)?"
+)
+CTIME = re.compile(r"\w{3} (?P<month>\w{3}) +(?P<day>\d+) (?P<time>\d\d:\d\d:\d\d) (?P<year>\d{4})")
+SYSLOG = re.compile(r"^(?P<month>\w{3}) +(?P<day>\d{1,2}) (?P<time>\d\d:\d\d:\d\d)\b")
+MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
+HEAD = 100  # letters in which a line says when it was written
+
+
+def time_of(line: str, about: float, zone: tzinfo = UTC) -> float | None:
+    """Seconds since 1970. A time without a zone is one of `zone`; one without a year is the last
+    before a day after `about`."""
+    head = line[:HEAD]
+    try:
+        if match := ISO.search(head):
+            return _iso(match, zone)
+        if match := CTIME.search(head):
+            return _moment(int(match["year"]), MONTHS[match["month"]], match, zone)
+        if match := GLOG.search(head):
+            return _recent(int(match["month"]), match, about, zone) + float(match["part"] or 0)
+        if match := SYSLOG.search(head):
+            return _recent(MONTHS[match["month"]], match, about, zone)
+    except (ValueError, KeyError, OverflowError):
+        return None
+    return None
+
+
+def _iso(match: re.Match[str], zone: tzinfo) -> float:
+    day = match["day"].replace("/", "-")
+    named = match["zone"] or ""
+    offset = "+00:00" if named in ("Z", "UTC") else named
+    moment = datetime.fromisoformat(f"{day}T{match['time']}{offset}")
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone)
+    return moment.timestamp() + float(f"0.{match['part'] or 0}")
+
+
+def _recent(month: int, match: re.Match[str], about: float, zone: tzinfo) -> float:
+    year = datetime.fromtimestamp(about, zone).year
+    moments: Iterable[float] = (_moment(when, month, match, zone) for when in (year + 1, year))
+    past = next((moment for moment in moments if moment <= about + DAY_S), None)
+    return _moment(year - 1, month, match, zone) if past is None else past
+
+
+def _moment(year: int, month: int, match: re.Match[str], zone: tzinfo) -> float:
+    hours, minutes, seconds = map(int, match["time"].split(":"))
+    return datetime(
+        year, month, int(match["day"]), hours, minutes, seconds, tzinfo=zone
+    ).timestamp()
+
+
+# --- whose log a file is -------------------------------------------------------------------
+
+
+def node_of_file(file: Path, root: Path, nodes: Iterable[str]) -> str:
+    """The node after which the file or a folder above it is named; empty: none."""
+    parts = file.relative_to(root).parts if file != root else (file.name,)
+    for part in reversed(parts):
+        best = max(
+            (node for node in nodes if re.search(rf"(?<![\w]){re.escape(node)}(?![\w-]*\d)", part)),
+            key=len,
+            default="",
+        )
+        if best:
+            return best
+    return ""

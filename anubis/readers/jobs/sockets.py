@@ -1,0 +1,154 @@
+"""What the kernel says of the connections between the ranks of this machine, and to others: bytes
+that the other end has not acknowledged, and how often they were sent again in vain.
+
+Read from `/proc/PID/net/tcp` in the network that a rank is in, without a right beyond that to look
+at the process. RDMA does not pass here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from anubis.core.diagnose.evidence import Connection
+
+FILES = ("tcp", "tcp6")
+MOST_BYTES = 8 << 20  # of such a file: 50,000 connections
+MOST_OPEN = 65_536  # files of a process
+WINDOW = 40  # samples
+RESENDING = 1  # the timer that runs: bytes were sent, and are not acknowledged
+PROBING = 4  # the peer has no room for more: its program does not read
+_LINE = re.compile(
+    r"\s*\d+: ([0-9A-F]+:[0-9A-F]{4}) ([0-9A-F]+:[0-9A-F]{4}) 01 ([0-9A-F]{8}):([0-9A-F]{8})"
+    r" ([0-9A-F]{2}):[0-9A-F]+ ([0-9A-F]{8}) +\d+ +\d+ (\d+)"
+)
+_INODE = re.compile(r"socket:\[(\d+)\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """One end of an established connection, at one moment."""
+
+    here: str  # address and port, as the kernel writes them
+    there: str
+    unacknowledged: int  # bytes, that the other end has room for
+    unread: int  # bytes that came, and that the program has not taken
+    resent: int  # how often the oldest bytes were sent again without an answer
+    inode: int
+
+
+def parse_wires(text: str) -> list[Wire]:
+    """Of a file like `/proc/net/tcp`. Lines of any other form are passed over."""
+    return [_wire(match) for match in map(_LINE.match, text.splitlines()) if match]
+
+
+def _wire(line: re.Match[str]) -> Wire:
+    timer = int(line[5], 16)
+    return Wire(
+        here=line[1],
+        there=line[2],
+        unacknowledged=0 if timer == PROBING else int(line[3], 16),
+        unread=int(line[4], 16),
+        resent=int(line[6], 16) if timer == RESENDING else 0,
+        inode=int(line[7]),
+    )
+
+
+def address_of(end: str) -> str:
+    """The kernel writes addresses in the order of its own bytes, four at a time."""
+    digits = end.partition(":")[0]
+    words = (bytes.fromhex(digits[start : start + 8]) for start in range(0, len(digits), 8))
+    packed = b"".join(word[::-1] for word in words)
+    address = ipaddress.ip_address(packed)
+    inner = getattr(address, "ipv4_mapped", None)
+    return str(inner or address)
+
+
+@dataclass(frozen=True)
+class _Sample:
+    is_sending: bool
+    resent: int
+
+
+_Place = tuple[int, str, str, int | None]  # rank, its address, that of its peer, the peer's rank
+
+
+@dataclass
+class SocketWatch:
+    """Samples the connections of processes by their ranks, and says what the last samples saw."""
+
+    _seen: dict[_Place, deque[_Sample]] = field(default_factory=dict)
+
+    def sample(self, pids: Mapping[int, int]) -> None:
+        """`pids`: by rank. A process that may not be looked at has no connections."""
+        wires = dict(_of_ranks(pids))
+        owners = {(wire.here, wire.there): rank for rank, own in wires.items() for wire in own}
+        unread = {(wire.here, wire.there) for own in wires.values() for wire in own if wire.unread}
+        now: dict[_Place, _Sample] = {}
+        for rank, own in wires.items():
+            for wire in own:
+                back = wire.there, wire.here
+                peer_rank = owners.get(back)
+                if peer_rank == rank:
+                    continue
+                key = rank, address_of(wire.here), address_of(wire.there), peer_rank
+                before = now.get(key, _Sample(False, 0))
+                # what the other end leaves unread waits for its program, not for the wire
+                is_sending = wire.unacknowledged > 0 and back not in unread
+                now[key] = _Sample(before.is_sending or is_sending, max(before.resent, wire.resent))
+        for key, sample in now.items():
+            self._seen.setdefault(key, deque(maxlen=WINDOW)).append(sample)
+        for key in self._seen.keys() - now.keys():
+            del self._seen[key]
+
+    def connections(self) -> Iterator[Connection]:
+        for (rank, own, peer, peer_rank), samples in self._seen.items():
+            yield Connection(
+                rank=rank,
+                own=own,
+                peer=peer,
+                peer_rank=peer_rank,
+                samples=len(samples),
+                sending=sum(sample.is_sending for sample in samples),
+                resent=samples[-1].resent,
+            )
+
+
+def _of_ranks(pids: Mapping[int, int]) -> Iterator[tuple[int, list[Wire]]]:
+    networks: dict[Path, dict[int, Wire]] = {}
+    for rank, pid in pids.items():
+        place = Path("/proc", str(pid))
+        try:
+            network = (place / "ns" / "net").readlink()
+            inodes = set(_inodes(place / "fd"))
+            if network not in networks:
+                networks[network] = {wire.inode: wire for wire in _wires(place / "net")}
+        except OSError:
+            continue
+        known_here = networks[network]
+        yield rank, [known_here[inode] for inode in inodes if inode in known_here]
+
+
+def _wires(folder: Path) -> Iterator[Wire]:
+    for name in FILES:
+        try:
+            with (folder / name).open("rb") as file:
+                text = file.read(MOST_BYTES).decode("ascii", errors="replace")
+        except FileNotFoundError:
+            continue  # no IPv6 here
+        yield from parse_wires(text)
+
+
+def _inodes(folder: Path) -> Iterable[int]:
+    for entry in islice(folder.iterdir(), MOST_OPEN):
+        try:
+            target = str(entry.readlink())
+        except OSError:
+            continue  # closed meanwhile
+        if match := _INODE.match(target):
+            yield int(match[1])

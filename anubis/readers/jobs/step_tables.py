@@ -1,0 +1,156 @@
+"""Traces of training steps as tables (CSV): which worker did what from when for how long.
+
+A worker's own time is what it recorded of work. What is neither that nor communication may be
+anything; a table without spans of work tells nobody's own time. Collectives of workers of one stage
+end together, so the time in them tells who came last; sends and receives are left to the pipeline.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap, StepTime
+from anubis.core.errors import EvidenceError
+from anubis.core.text import one_line
+from anubis.text.files import read_text
+
+WHOLE = "step"  # a span that is the step itself
+NO_WORK = "the trace has no spans of computation: who works longer than its peers is not known"
+COLUMNS = ("rank", "step", "optype", "start_ts", "duration")
+MOST_ROWS = 5_000_000
+_MESSAGE = re.compile(r"send|recv|receive", re.IGNORECASE)
+_COLLECTIVE = re.compile(
+    r"reduce|gather|scatter|broadcast|all.?to.?all|barrier|sync", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpan:
+    operation: str
+    start_s: float
+    duration_s: float
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.duration_s
+
+    @property
+    def is_collective(self) -> bool:
+        return bool(_COLLECTIVE.search(self.operation)) and not _MESSAGE.search(self.operation)
+
+    @property
+    def is_communication(self) -> bool:
+        return bool(_COLLECTIVE.search(self.operation) or _MESSAGE.search(self.operation))
+
+    @property
+    def is_work(self) -> bool:
+        return not self.is_communication and self.operation != WHOLE
+
+
+SpansOfSteps = Mapping[tuple[int, int], list[TraceSpan]]  # of a rank and a step
+
+
+def read_step_table(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+    """A CSV file, gzipped or not."""
+    return parse_step_table(read_text(path, EvidenceError), f'"{path}"', job=job, at=at)
+
+
+def parse_step_table(text: str, where: str, *, job: str = "", at: float = 0.0) -> JobEvidence:
+    spans: dict[tuple[int, int], list[TraceSpan]] = {}
+    stages: dict[int, int] = {}
+    rows = csv.DictReader(text.splitlines(), restval="", skipinitialspace=True)
+    try:
+        if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
+            raise EvidenceError(f'{where}: the first line has no "{missing[0]}"')
+        for row in rows:
+            line = f"{where}, line {rows.line_num}"
+            if rows.line_num > MOST_ROWS:
+                raise EvidenceError(f"{line}: at most {MOST_ROWS:,} lines are read")
+            rank = _whole(row["rank"], "rank", line)
+            if row.get("stage"):
+                stages[rank] = _whole(row["stage"], "stage", line)
+            span = TraceSpan(
+                one_line(row["optype"][:80]),
+                _seconds(row["start_ts"], "start_ts", line),
+                _seconds(row["duration"], "duration", line),
+            )
+            spans.setdefault((rank, _whole(row["step"], "step", line)), []).append(span)
+    except csv.Error as cause:
+        raise EvidenceError(f"{where}, line {rows.line_num}: {cause}") from None
+    if not spans:
+        raise EvidenceError(f"{where}: no steps")
+    return JobEvidence(
+        job=job,
+        at=at,
+        collectors=frozenset({Collector.STEPS}),
+        ranks=RankMap(stages=stages),
+        steps=(steps := tuple(step_times(spans, stages))),
+        gaps=gaps_of(steps),
+    )
+
+
+def gaps_of(steps: Iterable[StepTime]) -> dict[Collector, str]:
+    is_known = any(step.own_s is not None for step in steps)
+    return {} if is_known else {Collector.STEPS: NO_WORK}
+
+
+def _whole(cell: str, name: str, line: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", cell.strip(), re.ASCII):
+        shown = one_line(cell[:40])
+        raise EvidenceError(f'{line}: {name} is "{shown}", expected a whole number from 0')
+    return int(cell)
+
+
+def _seconds(cell: str, name: str, line: str) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and 0 <= number < 1e12):
+        raise EvidenceError(f'{line}: {name} is "{one_line(cell[:40])}", expected seconds')
+    return number
+
+
+# --- what it means -------------------------------------------------------------------------------
+
+
+def step_times(spans: SpansOfSteps, stages: Mapping[int, int]) -> Iterator[StepTime]:
+    """Of each rank and step: how long it took, how long the rank worked, and how its time in
+    collectives compares with the mean of its stage."""
+    is_recorded = any(span.is_work for of_step in spans.values() for span in of_step)
+    waited: dict[tuple[int, int], float] = {}
+    of_stage: dict[tuple[int, int], list[float]] = {}
+    for (rank, step), spans_of_step in spans.items():
+        waited[rank, step] = sum(span.duration_s for span in spans_of_step if span.is_collective)
+        of_stage.setdefault((stages.get(rank, 0), step), []).append(waited[rank, step])
+    for (rank, step), spans_of_step in sorted(spans.items()):
+        stage = stages.get(rank, 0)
+        group = of_stage[stage, step]
+        duration = max(span.end_s for span in spans_of_step) - min(
+            span.start_s for span in spans_of_step
+        )
+        yield StepTime(
+            rank=rank,
+            step=step,
+            duration_s=duration,
+            own_s=covered(span for span in spans_of_step if span.is_work) if is_recorded else None,
+            communicator=f"stage {stage}",
+            collective_s=waited[rank, step] if len(group) > 1 else None,
+            group_s=fmean(group) if len(group) > 1 else None,
+        )
+
+
+def covered(spans: Iterable[TraceSpan]) -> float:
+    """Seconds in which at least one of them was."""
+    total, end = 0.0, -math.inf
+    for span in sorted(spans, key=lambda span: span.start_s):
+        if span.end_s > end:
+            total += span.end_s - max(span.start_s, end)
+            end = span.end_s
+    return total

@@ -1,0 +1,612 @@
+"""Logs of a job's ranks: errors, tracebacks, how far the watchdog saw each rank come, how processes
+ended, and which rank and which address is on which node.
+
+A folder with a file for each rank, torchrun's own folders, or one file in which the lines of all
+ranks are mixed. What a line means is in the table of classes. Lines that end because somebody else
+failed are notes there: they are not taken for causes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, tzinfo
+from itertools import chain, islice
+from pathlib import Path
+
+from anubis.core.diagnose.classes import ErrorClasses, Recognised
+from anubis.core.diagnose.evidence import (
+    Advance,
+    Collector,
+    Exit,
+    JobEvidence,
+    LogEvent,
+    RankMap,
+    Rise,
+)
+from anubis.core.errors import EvidenceError
+from anubis.core.text import one_line
+from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
+from anubis.readers.jobs.task_labels import HEAD, task_labels
+
+TRACEBACK = "Traceback (most recent call last)"
+CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+ATTEMPT = re.compile(r"^(?P<run>.*?)attempt_(?P<attempt>\d+)/(?P<local>\d+)/std(out|err)\.log")
+OF_RANK = re.compile(r"(?:^|[._-])(?:rank|log|std(?:out|err))[._-]?(\d{1,6})(?:[._-]|$)", re.I)
+BARE = re.compile(r"^(\d{1,6})\.?(?:log|out|err|txt)?(?:\.gz)?$")
+PREFIX = re.compile(r"^(?:\[\d+\] ?|\d+: ?)?\[(?:(rank)|[a-z_]{2,20}?)(\d{1,6})\]:? ?")
+NCCL = re.compile(
+    r"(?:^|[\s\]])([A-Za-z0-9][\w.-]*):(\d+):(\d+) \[(-?\d+)\] (?:\S+ )?NCCL (WARN|INFO) ?(.*)"
+)
+OWN_ADDRESS = re.compile(
+    r"[\w.-]+:\[?([0-9a-fA-F.:]+\.[\d.]+|[0-9a-fA-F:]{4,}:[0-9a-fA-F:]+)\]?(?:%\w+)?<\d+>"
+)
+OWN_RANK = re.compile(r"\brank (\d+) nranks (\d+) ")
+FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+), in (.+)')
+EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|$)")
+WORK = re.compile(
+    r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)[^)]*(?:\([^)]*\)[^)]*)*\) ran for (\d+) milliseconds"
+)
+STATUS = re.compile(
+    r"last enqueued (?:NCCL )?work: (-?\d+), (?:last started[^:]*: (-?\d+), )?"
+    r"last completed (?:NCCL )?work: (-?\d+)"
+)
+GROUP = re.compile(r"\[PG (?:ID )?(\d+)(?: PG GUID ([^ )]+\)?))? Rank (\d+)\]")
+BARE_RANK = re.compile(r"(?<!\w)\[Rank (\d+)\]")
+ENTRY = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.+)")
+SRUN = re.compile(
+    r"srun: error: (\S+): tasks? (\d+): (Killed|Terminated|Segmentation fault|Bus error|Aborted|"
+    r"Exited with exit code (\d+))"
+)
+SIGNALS = {"Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6}
+ROOT_CAUSE = "Root Cause (first observed failure)"
+FAILED = "failed (exitcode:"  # torchrun, of each attempt
+RESTARTS = "will restart worker group"
+LAUNCHER = re.compile(r"[/<](?:torch/distributed/|frozen runpy|torchrun\b)|bin/torchrun")
+OF_LAUNCHER = re.compile(r"^[IWE]\d{4} .{1,60}torch/distributed/(?:elastic|run)")
+STEP = re.compile(r"(?<![a-z])(?:step|iter|iteration)s?\b[\"']?[ \t=:#\[]{0,4}(\d{1,12})\b", re.I)
+FEWEST_STEPS = 3  # that show that a count rises
+FRESH_S, LONGEST_FRESH_S = 3.0, 600.0
+STEPS = 3.0  # steps go on if the last one is not older than so many take
+GLOO_WAIT = re.compile(r"Timed out waiting (\d+)ms")
+LONGEST_SHOWN = 240
+MOST_OF_FILE = 2000  # events: floods say nothing new
+MOST_OF_KIND = 20  # of one speaker
+MOST_SPEAKERS = 100_000
+DEFAULT_GROUP = "default_pg"
+WORLD = "world"
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """Who writes lines: by global rank, by rank on its node, or by process."""
+
+    rank: int | None = None
+    local: int | None = None
+    process: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSource:
+    """A file, and what its name says."""
+
+    path: Path
+    node: str = ""
+    rank: int | None = None
+    local: int | None = None
+
+
+def read_training(
+    path: Path, ranks: RankMap, classes: ErrorClasses, zone: tzinfo = UTC
+) -> JobEvidence:
+    """A file or a folder. Nodes of whose ranks nothing was read are told as `unread`."""
+    sources = sources_of(log_files(path), path, ranks)
+    readings = [_read(source, ranks, classes, zone) for source in sources]
+    if not any(reading.lines for reading in readings):
+        raise EvidenceError(f'"{path}" has no text')
+    return gather(readings, ranks)
+
+
+def _read(source: LogSource, ranks: RankMap, classes: ErrorClasses, zone: tzinfo) -> Reading:
+    reading = Reading(
+        source=source, ranks=ranks, classes=classes, zone=zone, about=written_at(source.path)
+    )
+    reading.hear(read_lines(source.path))
+    return reading
+
+
+def sources_of(files: Iterable[Path], root: Path, ranks: RankMap) -> list[LogSource]:
+    """Of each run that torchrun started again only the last attempt."""
+    nodes = tuple(dict.fromkeys(ranks.nodes.values()))
+    last: dict[str, int] = {}
+    named_files: list[tuple[LogSource, str, int]] = []
+    for file in files:
+        node = node_of_file(file, root, nodes)
+        match = ATTEMPT.match(file.as_posix())
+        if match:
+            attempt, run = int(match["attempt"]), match["run"]
+            last[run] = max(last.get(run, 0), attempt)
+            source = LogSource(path=file, node=node, local=int(match["local"]))
+            named_files.append((source, run, attempt))
+            continue
+        named = OF_RANK.search(file.name) or BARE.match(file.name)
+        rank = int(named[1]) if named else None
+        named_files.append((LogSource(path=file, node=node, rank=rank), "", 0))
+    return [source for source, run, attempt in named_files if attempt == last.get(run, 0)]
+
+
+@dataclass(kw_only=True)
+class _Trace:
+    """A traceback that is being written."""
+
+    at: float | None
+    frame: str = ""
+    lines: int = 0
+    chained: int | None = None  # the event that it follows from
+
+
+@dataclass(kw_only=True)
+class _StepRun:
+    """Steps that a speaker counted upwards, with the times of their lines."""
+
+    first: int
+    since: float
+    last: int
+    until: float
+    count: int = 1
+
+    def progress(self) -> Rise:
+        step_s = (self.until - self.since) / max(1, self.count - 1)
+        return Rise(
+            what="steps",
+            before=self.first,
+            after=self.last if self.count >= FEWEST_STEPS else self.first,
+            since=self.since,
+            until=self.until,
+            vouches_s=min(max(FRESH_S, STEPS * step_s), LONGEST_FRESH_S),
+        )
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """What one file told, line by line."""
+
+    source: LogSource
+    ranks: RankMap
+    classes: ErrorClasses
+    about: float
+    zone: tzinfo = UTC
+    lines: int = 0
+    events: list[tuple[Speaker, str, LogEvent]] = field(default_factory=list)  # speaker, host
+    exits: list[Exit] = field(default_factory=list)
+    progress: dict[tuple[Speaker, str], tuple[int, int, int, str]] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)  # address → host
+    process_ranks: dict[str, tuple[int, int]] = field(default_factory=dict)  # process → ranks, rank
+    hosts: dict[int, str] = field(default_factory=dict)  # rank → host
+    speakers: dict[Speaker, None] = field(default_factory=dict)
+    steps: dict[Speaker, _StepRun] = field(default_factory=dict)
+    restarted_at: float | None = None  # when the last attempt but one had failed
+    _recent: deque[str] = field(default_factory=lambda: deque(maxlen=6))
+    _traces: dict[Speaker, _Trace] = field(default_factory=dict)
+    _ended: dict[Speaker, int | None] = field(default_factory=dict)  # its last traceback's event
+    _counts: dict[tuple[Speaker, str], int] = field(default_factory=dict)
+    _operations: dict[Speaker, str] = field(default_factory=dict)
+    _entry: dict[str, str] = field(default_factory=dict)
+    _failed_at: float | None = None  # an attempt; None: none, or it was the last
+    _is_root: bool = False  # the table of the process that failed first
+    _task: tuple[int | None, str] = (None, "")  # the rank or the node that Slurm says speaks
+
+    def hear(self, lines: Iterable[str]) -> None:
+        unread = iter(lines)
+        head = list(islice(unread, HEAD))
+        labels = task_labels(head, self.ranks)
+        for line in chain(head, unread):
+            self.lines += bool(line.strip())
+            rank, node, text = labels.of(line) if labels else (None, "", line)
+            self._task = rank, node
+            if text:
+                self._hear(text)
+
+    def _hear(self, line: str) -> None:
+        if line[0] in "[0123456789IWEF" or ":" in line[:40]:
+            self._recent.append(line[:160])
+        speaker, text = self._speaker(line)
+        if self._failed_at is not None and text.strip():
+            self._goes_on(text)
+        if "step" in text or "iter" in text or "Step" in text or "Iter" in text:
+            self._step(speaker, line, text)
+        if self._traces and speaker in self._traces and self._in_trace(speaker, text):
+            return
+        if TRACEBACK in text and "traceback :" not in text:
+            chained = self._ended.pop(speaker, None)
+            self._traces[speaker] = _Trace(at=self._now(), chained=chained)
+            return
+        if self._ended and text.strip() and not text.startswith(CHAINED):
+            self._ended.pop(speaker, None)
+        host = ""
+        if "NCCL" in text and (match := NCCL.search(text)):
+            host, process = match[1], f"{match[1]}:{match[2]}"
+            if match[5] == "INFO":
+                self._learn(process, host, match[6])
+                return
+            if speaker.rank is None and speaker.local is None:
+                speaker = Speaker(process=process)
+        if ROOT_CAUSE in text or text.startswith("===="):
+            self._is_root = ROOT_CAUSE in text
+        if " : " in text or "  : " in text or "exitcode" in text or "rank" in text:
+            self._in_table(text)
+        if FAILED in text or RESTARTS in text:
+            self._failed_at = self._now() or 0.0
+        if "srun: error" in text and (match := SRUN.search(text)):
+            self._of_srun(match)
+        recognised = self.classes.in_training(text)
+        if recognised is not None:
+            self._tell(speaker, host, recognised, text)
+
+    # --- who speaks ---
+
+    def _speaker(self, line: str) -> tuple[Speaker, str]:
+        task, node = self._task
+        own = Speaker(rank=self.source.rank, local=self.source.local)
+        if task is not None:
+            own = Speaker(rank=task)
+        elif node:  # of a launcher: its own words are no rank's
+            own = Speaker(process=f"{node}:launcher")
+        if "[" in line[:12] and (match := PREFIX.match(line)):
+            text = line[match.end() :]
+            if match[1]:
+                own = Speaker(rank=int(match[2]))
+            elif node:
+                own = Speaker(rank=self.ranks.rank_on(node, int(match[2])))
+            elif own.rank is None:
+                own = Speaker(local=int(match[2]))
+            if inner := PREFIX.match(text):  # torchrun's prefix before PyTorch's own
+                text = text[inner.end() :]
+                own = Speaker(rank=int(inner[2])) if inner[1] else own
+            self._know(own)
+            return own, text
+        self._know(own)
+        return own, line
+
+    def _know(self, speaker: Speaker) -> None:
+        if len(self.speakers) < MOST_SPEAKERS:
+            self.speakers[speaker] = None
+
+    # --- how far, and in which attempt ---
+
+    def _step(self, speaker: Speaker, line: str, text: str) -> None:
+        """Of lines that say when they were written."""
+        match = STEP.search(text)
+        at = time_of(line, self.about, self.zone) if match else None
+        if match is None or at is None:
+            return
+        number, run = int(match[1]), self.steps.get(speaker)
+        if run is None or number < run.last or at < run.until:
+            self.steps[speaker] = _StepRun(first=number, since=at, last=number, until=at)
+        elif number > run.last:
+            run.last, run.until, run.count = number, at, run.count + 1
+
+    def _goes_on(self, text: str) -> None:
+        """What follows the failure of an attempt: the launcher's own words, or another attempt, in
+        which nothing counts that was told before."""
+        if OF_LAUNCHER.match(text) or TRACEBACK in text:
+            return
+        failed_at, self._failed_at = self._failed_at, None
+        if LAUNCHER.search(text) or text.startswith(("=", "-")):
+            return
+        self.restarted_at = failed_at
+        for lines in (self.events, self.exits):
+            lines.clear()
+        for table in (self.progress, self.steps, self._counts, self._ended, self._operations):
+            table.clear()
+
+    # --- what is told ---
+
+    def _tell(
+        self, speaker: Speaker, host: str, recognised: Recognised, text: str, detail: str = ""
+    ) -> int | None:
+        """The event's place among those of the file; None: there are enough of its kind."""
+        code = recognised.kind.code
+        lasted_s, operation = 0.0, ""
+        if speaker == Speaker() and (match := BARE_RANK.search(text)):
+            speaker = Speaker(rank=int(match[1]))
+            self._know(speaker)
+        if match := WORK.search(text):
+            lasted_s, operation = int(match[3]) / 1000, match[2]
+            self._operations[speaker] = operation
+        elif match := GLOO_WAIT.search(text):
+            lasted_s = int(match[1]) / 1000
+        if match := STATUS.search(text):
+            self._progress(speaker, match, text)
+        count = self._counts.get((speaker, code), 0)
+        self._counts[speaker, code] = count + 1
+        if count >= MOST_OF_KIND or len(self.events) >= MOST_OF_FILE:
+            return None
+        event = LogEvent(
+            collector=Collector.TRAINING_LOG,
+            code=code,
+            gravity=recognised.gravity,
+            text=one_line(text.strip())[:LONGEST_SHOWN],
+            at=self._now(),
+            peer=_peer(recognised.parts),
+            device=recognised.parts.get("device", ""),
+            detail=detail or f"{code}: {without_numbers(text)}",
+            lasted_s=lasted_s,
+        )
+        self.events.append((speaker, host, event))
+        return len(self.events) - 1
+
+    def _now(self) -> float | None:
+        """Of the last line that says when it was written."""
+        times = (time_of(line, self.about, self.zone) for line in reversed(self._recent))
+        return next((moment for moment in times if moment is not None), None)
+
+    # --- tracebacks ---
+
+    def _in_trace(self, speaker: Speaker, text: str) -> bool:
+        """Whether the line belongs to the traceback that its speaker writes."""
+        trace = self._traces[speaker]
+        trace.lines += 1
+        if frame := FRAME.match(text):
+            trace.frame = f"{frame[3].strip()} ({frame[1].rpartition('/')[2]}:{frame[2]})"
+            return True
+        if not text.strip() or text[0] in " \t|+" or trace.lines > MOST_OF_FILE:
+            if trace.lines > MOST_OF_FILE:
+                del self._traces[speaker]
+            return True
+        del self._traces[speaker]
+        if not EXCEPTION.match(text):
+            return False
+        self._raised(speaker, trace, text)
+        return True
+
+    def _raised(self, speaker: Speaker, trace: _Trace, text: str) -> None:
+        recognised = self.classes.in_training(text) or self.classes.in_training(TRACEBACK)
+        if recognised is None:
+            return
+        detail = f"{without_numbers(text)} in {trace.frame}"
+        if trace.chained is not None:
+            _, _, first = self.events[trace.chained]
+            self._ended[speaker] = trace.chained
+            if first.code != "python-error" or recognised.kind.code == "python-error":
+                return  # it follows from the first
+        place = self._tell(speaker, "", recognised, f"{text} in {trace.frame}", detail)
+        if place is None:
+            return
+        if trace.chained is not None:
+            self.events[trace.chained] = self.events.pop()
+            place = trace.chained
+        self._ended[speaker] = place
+
+    # --- how far, how ended, who is where ---
+
+    def _progress(self, speaker: Speaker, match: re.Match[str], text: str) -> None:
+        group = GROUP.search(text)
+        name = "" if group is None else group[2] or f"PG {group[1]}"
+        inside = int(group[3]) if group else -1
+        if DEFAULT_GROUP in name or name in ("", "PG 0"):
+            name = WORLD
+        self.progress[speaker, name] = (
+            int(match[1]),
+            int(match[3]),
+            inside,
+            self._operations.get(speaker, ""),
+        )
+
+    def _learn(self, process: str, host: str, text: str) -> None:
+        if "Using" in text:
+            for address in OWN_ADDRESS.findall(text):
+                self.addresses[address] = host
+        elif match := OWN_RANK.search(text):
+            size = int(match[2])
+            if size > self.process_ranks.get(process, (0, 0))[0]:
+                self.process_ranks[process] = (size, int(match[1]))
+
+    def _in_table(self, text: str) -> None:
+        """torchrun's table of processes that failed."""
+        match = ENTRY.match(text)
+        if match is None:
+            return
+        self._entry[match[1]] = match[2].strip()
+        if match[1] != "exitcode" or "rank" not in self._entry:
+            return
+        rank = re.match(r"\d{1,6}\b", self._entry["rank"])
+        code = re.match(r"-?\d{1,6}\b", match[2])
+        if rank and code:
+            at = time_of(self._entry.get("time", ""), self.about, self.zone)
+            ended = exit_of(int(rank[0]), int(code[0]), at)
+            self.exits.append(replace(ended, is_first=self._is_root))
+            if host := self._entry.get("host"):
+                self.hosts[int(rank[0])] = host
+        self._entry = {}
+
+    def _of_srun(self, match: re.Match[str]) -> None:
+        rank = int(match[2])
+        if self.ranks.nodes and self.ranks.node_of(rank) != self.ranks.node_named(match[1]):
+            return  # a task that is no rank
+        at = self._now()
+        if match[4]:
+            self.exits.append(exit_of(rank, int(match[4]), at))
+        else:
+            self.exits.append(Exit(rank=rank, signal=SIGNALS[match[3]], at=at))
+
+
+def exit_of(rank: int, code: int, at: float | None) -> Exit:
+    """-9 is a signal to torchrun, 137 to a shell, and 247 is -9 as a byte."""
+    if code < 0:
+        return Exit(rank=rank, signal=-code, at=at)
+    if 128 < code < 128 + 65:
+        return Exit(rank=rank, code=code, signal=code - 128, at=at)
+    if 256 - 32 < code < 256:
+        return Exit(rank=rank, code=code, signal=256 - code, at=at)
+    return Exit(rank=rank, code=code, at=at)
+
+
+HEX = re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{8,}\b")
+PATH = re.compile(r"(?:/[\w.@+-]+){2,}")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+PREAMBLE = re.compile(r"^.*?(?:\w+\.(?:cpp|cc|h|py):#?\d*\] ?|NCCL WARN )")
+
+
+def without_numbers(text: str) -> str:
+    """What is left when addresses, paths and numbers are taken out: the same on all ranks."""
+    text = PREAMBLE.sub("", text)
+    text = PATH.sub("PATH", HEX.sub("#", text))
+    return one_line(NUMBER.sub("#", text).strip())[:LONGEST_SHOWN]
+
+
+def _peer(parts: Mapping[str, str]) -> str:
+    """Without its port: an address, a host, or `rank 3`."""
+    if "rank" in parts:
+        return f"rank {int(parts['rank'])}"
+    peer = parts.get("peer", "").partition("<")[0].partition("%")[0]
+    if peer.startswith("["):
+        return peer[1:].partition("]")[0]
+    if "]:" in peer:
+        return peer.partition("]")[0]
+    return peer.partition(":")[0] if peer.count(":") == 1 else peer
+
+
+# --- all files together --------------------------------------------------------------------
+
+
+def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
+    readings = list(readings)
+    placed = _placed(readings, ranks)
+    processes: dict[str, tuple[int, int]] = {}
+    for reading in readings:
+        for process, (size, rank) in reading.process_ranks.items():
+            processes[process] = max(processes.get(process, (0, 0)), (size, rank))
+    places = _Places(ranks=placed, processes={name: rank for name, (_, rank) in processes.items()})
+    restarts = (reading.restarted_at for reading in readings)
+    restarted_at = max((at for at in restarts if at is not None), default=0.0)
+    log: list[LogEvent] = []
+    read: set[str] = set()
+    spoken: set[int] = set()
+    advances: dict[tuple[int, str], Advance] = {}
+    for reading in readings:
+        for speaker, host, event in reading.events:
+            if event.at is not None and event.at < restarted_at:
+                continue  # in an earlier attempt
+            spoke, node = places.of(speaker, host, reading.source)
+            log.append(replace(event, rank=spoke, node=node))
+        for speaker in reading.speakers:
+            spoke, node = places.of(speaker, "", reading.source)
+            spoken |= set() if spoke is None else {spoke}
+            read |= {node} - {""}
+        if reading.source.node:
+            read.add(reading.source.node)
+        for (speaker, group), status in reading.progress.items():
+            spoke, _ = places.of(speaker, "", reading.source)
+            if spoke is not None:
+                advances[spoke, group] = _advance(spoke, group, status)
+    exits = tuple(
+        ended
+        for reading in readings
+        for ended in reading.exits
+        if ended.at is None or ended.at >= restarted_at
+    )
+    collectors = {Collector.TRAINING_LOG}
+    collectors |= {Collector.EXITS} if exits else set()
+    collectors |= {Collector.PROGRESS} if advances else set()
+    return JobEvidence(
+        job="",
+        at=0.0,
+        collectors=frozenset(collectors),
+        ranks=placed,
+        log=tuple(log),
+        exits=exits,
+        advances=_with_members(advances, placed),
+        mute=frozenset(spoken - {rank for rank, _ in advances}),
+        progress=_steps_of(readings),
+        unread=frozenset(placed.nodes.values()) - read,
+    )
+
+
+def _steps_of(readings: Iterable[Reading]) -> tuple[Rise, ...]:
+    """A step is that of all ranks. Of several that count them the one that counted last least."""
+    runs = [run.progress() for reading in readings for run in reading.steps.values()]
+    return tuple(sorted(runs, key=lambda run: run.until + run.vouches_s)[:1])
+
+
+def _placed(readings: Iterable[Reading], ranks: RankMap) -> RankMap:
+    """With addresses and places that the logs tell. Whoever asks knows better who is where."""
+    nodes, addresses = dict(ranks.nodes), dict(ranks.addresses)
+
+    def node(host: str) -> str:
+        short = host.partition(".")[0]
+        return ranks.node_named(host) or ranks.node_named(short) or ("" if ranks.nodes else host)
+
+    for reading in readings:
+        for address, host in reading.addresses.items():
+            if node(host):
+                addresses.setdefault(address, node(host))
+        for rank, host in reading.hosts.items():
+            if node(host):
+                nodes.setdefault(rank, node(host))
+        for process, (_, rank) in reading.process_ranks.items():
+            if not ranks.nodes:
+                nodes.setdefault(rank, process.partition(":")[0])
+    for name in set(nodes.values()):
+        addresses.setdefault(name, name)
+    return RankMap(nodes=nodes, stages=ranks.stages, addresses=addresses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    ranks: RankMap
+    processes: Mapping[str, int]
+
+    def of(self, speaker: Speaker, host: str, source: LogSource) -> tuple[int | None, str]:
+        """Its global rank and its node, as far as they are known."""
+        rank = speaker.rank
+        host = host or speaker.process.partition(":")[0]
+        node = source.node or self.ranks.node_named(host)
+        node = node or self.ranks.node_named(host.partition(".")[0])
+        if rank is None and speaker.process in self.processes:
+            rank = self.processes[speaker.process]
+        if rank is None and speaker.local is not None:
+            rank = self._global(speaker.local, node)
+        if rank is not None and not node:
+            node = self.ranks.node_of(rank)
+        if not node and not self.ranks.nodes:
+            node = host
+        return rank, node
+
+    def _global(self, local: int, node: str) -> int | None:
+        """Of the node's ranks, in order, the one of that number; of no other node's."""
+        nodes = set(self.ranks.nodes.values())
+        if len(nodes) == 1:
+            node = next(iter(nodes))
+        if not nodes:
+            return local
+        return self.ranks.rank_on(node, local)
+
+
+def _advance(rank: int, group: str, status: tuple[int, int, int, str]) -> Advance:
+    enqueued, completed, _, operation = status
+    return Advance(
+        rank=rank,
+        communicator=group,
+        members=(),
+        enqueued=max(enqueued, 0),
+        completed=max(completed, 0),
+        operation=operation,
+    )
+
+
+def _with_members(
+    advances: Mapping[tuple[int, str], Advance], ranks: RankMap
+) -> tuple[Advance, ...]:
+    """Of the job's first group all ranks; of others those that told of it, for logs do not list
+    members."""
+    members: dict[str, tuple[int, ...]] = {}
+    for rank, group in sorted(advances):
+        members[group] = (*members.get(group, ()), rank)
+    if WORLD in members:
+        members[WORLD] = tuple(sorted({*members[WORLD], *ranks.nodes}))
+    return tuple(
+        replace(advance, members=members[group]) for (_, group), advance in sorted(advances.items())
+    )

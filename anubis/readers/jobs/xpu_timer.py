@@ -1,0 +1,67 @@
+"""What DLRover's xpu_timer exposes of the ranks of a node, as Prometheus reads it (port 18889).
+
+The format is that of intelligent-machine-learning/dlrover, xpu_timer (manager.cc and README of its
+commits 1340e1ad and 0f2b5e7a; real scrapes are in DLRover's tests). `XPU_TIMER_COMMON_HANG`
+becomes 1 when a kernel of a rank, a matrix multiplication or a collective, has run for
+XPU_TIMER_HANG_TIMEOUT (300 s by default), and stays 1. Ranks do not reach that at one moment.
+
+Its latencies are averages in buckets by throughput (`level`): a slow rank and a fast one fill
+different buckets, so they compare nobody, and are left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from anubis.core.diagnose.evidence import Collector, JobEvidence, KernelTimer
+from anubis.core.errors import EvidenceError
+from anubis.core.text import one_line
+from anubis.readers.jobs.log_lines import log_files, read_lines
+
+MOST_RANKS = 1_000_000
+MOST_LINES = 5_000_000
+HANG = "XPU_TIMER_COMMON_HANG"
+RANK = re.compile(r'[{,] *rank="(\d{1,7})"')
+VALUE = re.compile(r"\} +([01])(?:\.0+)?(?: +-?\d{1,18})?$")
+
+
+def read_xpu_timer(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
+    """A scrape, or a folder of scrapes, one of each node."""
+    timers: dict[int, bool] = {}
+    broken: list[str] = []
+    for file in log_files(path):
+        try:
+            for timer in parse_xpu_timer(read_lines(file), f'"{file}"'):
+                timers[timer.rank] = timer.is_hung or timers.get(timer.rank, False)
+        except EvidenceError as cause:
+            broken.append(str(cause))
+    if not timers:
+        raise EvidenceError(broken[0])
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    return JobEvidence(
+        job=job,
+        at=at,
+        collectors=frozenset({Collector.TIMERS}),
+        gaps={Collector.TIMERS: f"{broken[0]}{more}"} if broken else {},
+        timers=tuple(
+            KernelTimer(rank=rank, is_hung=is_hung) for rank, is_hung in sorted(timers.items())
+        ),
+    )
+
+
+def parse_xpu_timer(lines: Iterable[str], where: str) -> list[KernelTimer]:
+    timers: list[KernelTimer] = []
+    for number, line in enumerate(lines, start=1):
+        if number > MOST_LINES:
+            raise EvidenceError(f"{where}: more than {MOST_LINES:,} lines, the most that are read")
+        if line.startswith(HANG):
+            rank, value = RANK.search(line), VALUE.search(line.rstrip())
+            if not (rank and value and int(rank[1]) < MOST_RANKS):
+                shown = one_line(line[:120])
+                raise EvidenceError(f"{where}, line {number}: {shown}: expected a rank, and 0 or 1")
+            timers.append(KernelTimer(rank=int(rank[1]), is_hung=value[1] == "1"))
+    if not timers:
+        raise EvidenceError(f"{where} has no {HANG}, expected what xpu_timer exposes")
+    return timers

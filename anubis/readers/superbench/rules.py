@@ -1,0 +1,229 @@
+"""SuperBench's rule files: parsed, never evaluated, and applied as SuperBench applies them.
+
+A criterion is Python text, `lambda x:x<-0.05`. A single comparison of x with a number is accepted;
+anything else is refused. Two things differ on purpose: what a node did not measure is unknown, not
+defective; and a rule that matches nothing is reported.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anubis.core.errors import UsageError
+from anubis.core.records import WORST_FIRST, Assessment, Judgement, NodeVerdict, Verdict
+from anubis.readers.superbench.names import place
+from anubis.readers.superbench.patterns import Pattern
+from anubis.readers.superbench.results import NodeResults, number, shown
+from anubis.text.reading import load_yaml
+
+FUNCTIONS = ("variance", "value", "failure_check")
+OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_COMPARISON = re.compile(
+    rf"\s*lambda\s+(\w+)\s*:\s*\1\s*({'|'.join(OPERATORS)})"
+    r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A value for which the comparison is true is a defect."""
+
+    name: str
+    category: str
+    function: str
+    comparison: str  # one of OPERATORS
+    limit: float
+    patterns: tuple[Pattern, ...]
+
+    @property
+    def condition(self) -> str:
+        return f"{self.comparison}{self.limit:g}"
+
+    def violated_by(self, value: float) -> bool:
+        return OPERATORS[self.comparison](value, self.limit)
+
+    def finds(self, name: str) -> bool:
+        """As in SuperBench: the benchmark word for word, the rest wherever the pattern matches."""
+        return any(
+            name == pattern.pattern
+            or (_benchmark(name) == _benchmark(pattern.pattern) and pattern.search(name))
+            for pattern in self.patterns
+        )
+
+
+def read_rules(path: Path) -> tuple[Rule, ...]:
+    return parse_rules(load_yaml(path, UsageError), f'"{path}"')
+
+
+def parse_rules(document: Mapping[str, object], where: str) -> tuple[Rule, ...]:
+    inner = document.get("superbench")
+    rules = inner.get("rules") if isinstance(inner, dict) else None
+    if not isinstance(rules, dict) or not rules:
+        raise UsageError(f'{where}: expected the rules of SuperBench under "superbench", "rules"')
+    return tuple(_rule(str(name), rule, where) for name, rule in rules.items())
+
+
+def _rule(name: str, rule: object, where: str) -> Rule:
+    here = f'{where}: rule "{name}"'
+    if not isinstance(rule, dict):
+        raise UsageError(f"{here}: expected a table, found {shown(rule)}")
+    criterion = rule.get("criteria")
+    function = rule.get("function")
+    if function not in FUNCTIONS or rule.get("store"):
+        problem = f"its function is {shown(function)}"
+        if function in FUNCTIONS:
+            problem = "it is stored for other rules"
+        raise UsageError(
+            f"{here}: {problem}, and Anubis applies only {', '.join(FUNCTIONS)} by themselves; "
+            f"take it out of a copy of the file (criteria: {shown(criterion)})"
+        )
+    comparison = _COMPARISON.fullmatch(criterion) if isinstance(criterion, str) else None
+    if not comparison:
+        raise UsageError(
+            f"{here}: its criteria is {shown(criterion)}, expected one comparison with a number "
+            'like "lambda x:x<-0.05"; code in a rule is never run'
+        )
+    return Rule(
+        name=name,
+        category=str(rule.get("categories", "")),
+        function=str(function),
+        comparison=comparison[2],
+        limit=float(comparison[3]),
+        patterns=_patterns(rule, here),
+    )
+
+
+def _patterns(rule: Mapping[str, object], here: str) -> tuple[Pattern, ...]:
+    texts = rule.get("metrics")
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        has = ", ".join(map(str, rule))
+        raise UsageError(
+            f'{here}: expected "metrics", a list of names or patterns; the rule has {has}'
+        )
+    patterns = []
+    for text in texts:
+        try:
+            patterns.append(Pattern(text))
+        except ValueError as error:
+            raise UsageError(f'{here}: "{text}" {error}') from None
+    return tuple(patterns)
+
+
+def _benchmark(name: str) -> str:
+    """Without the annotation: `nccl-bw:nvlink/…` is nccl-bw."""
+    return name.partition("/")[0].partition(":")[0]
+
+
+# --- applying ------------------------------------------------------------------------------
+
+
+def apply_rules(
+    rules: Iterable[Rule], rows: Sequence[NodeResults], baseline: Mapping[str, object]
+) -> tuple[Assessment, list[str]]:
+    """The verdicts of all nodes, worst first, and the rules that match nothing."""
+    names = [name for name in dict.fromkeys(n for row in rows for n in row.values) if "/" in name]
+    verdicts: list[Verdict] = []
+    idle = []
+    for rule in rules:
+        matching = [name for name in names if rule.finds(name)]
+        if not matching and rule.function != "failure_check":
+            idle.append(rule.name)
+            continue
+        means = {name: _mean(rule, name, baseline) for name in matching}
+        for row in rows:
+            problems = [*_missing(rule, matching, row), *_violations(rule, means, row)]
+            verdicts += problems or [_kept(rule, len(matching), row)]
+    if not verdicts:
+        raise UsageError("no rule matches a metric in the results: nothing could be judged")
+    verdicts.sort(key=lambda verdict: WORST_FIRST.index(verdict.judgement))
+    return Assessment(alone=tuple(verdicts), nodes=_roll_up(verdicts, rows)), idle
+
+
+def _mean(rule: Rule, name: str, baseline: Mapping[str, object]) -> float:
+    """The mean of the metric or, if it has a rank, of the metric without it."""
+    if rule.function != "variance":
+        return 0.0
+    mean = number(baseline.get(name, baseline.get(name.rpartition(":")[0])))
+    if not mean:
+        raise UsageError(
+            f'rule "{rule.name}" compares "{name}" with the baseline, which has no number other '
+            "than 0 for it: give another --baseline, or take the metric out of the rule"
+        )
+    return mean
+
+
+def _violations(rule: Rule, means: Mapping[str, float], row: NodeResults) -> Iterator[Verdict]:
+    for name, mean in means.items():
+        value = number(row.values.get(name))
+        if value is None:
+            state = f"is {shown(row.values[name])}" if name in row.values else "is missing"
+            yield _verdict(rule, row, name, Judgement.UNKNOWN, "NOT-MEASURED", f"{name} {state}")
+        elif rule.function == "variance" and rule.violated_by((value - mean) / mean):
+            change = f"{(value - mean) / mean:+.1%} from the baseline's {mean:.4g}"
+            yield _broken(rule, row, name, f"{name} is {value:.4g}, {change}")
+        elif rule.function != "variance" and rule.violated_by(value):
+            yield _broken(rule, row, name, f"{name} is {value:.4g}")
+
+
+def _missing(rule: Rule, names: Iterable[str], row: NodeResults) -> Iterator[Verdict]:
+    """A failure check requires that each of its patterns matches something."""
+    if rule.function == "failure_check":
+        for pattern in rule.patterns:
+            if not any(pattern.search(name) for name in names):
+                reason = f"{pattern.pattern} is nowhere in the results"
+                yield _verdict(rule, row, "", Judgement.UNKNOWN, "NOT-MEASURED", reason)
+
+
+def _broken(rule: Rule, row: NodeResults, name: str, reason: str) -> Verdict:
+    code = f"RULE.{rule.name}".upper()
+    return _verdict(rule, row, name, Judgement.DEFECTIVE, code, f"{reason} ({rule.condition})")
+
+
+def _kept(rule: Rule, values: int, row: NodeResults) -> Verdict:
+    return _verdict(rule, row, "", Judgement.HEALTHY, "OK", f"keeps the rule: {values} values")
+
+
+def _verdict(
+    rule: Rule, row: NodeResults, name: str, judgement: Judgement, code: str, reason: str
+) -> Verdict:
+    where = place(name)
+    return Verdict(
+        participants=(row.node,),
+        benchmark=where.benchmark if where else "",
+        metric=where.metric if where else "",
+        device=where.device if where else "",
+        judgement=judgement,
+        code=code,
+        reason=f"{rule.name} ({rule.category}): {reason}",
+    )
+
+
+def _roll_up(verdicts: Iterable[Verdict], rows: Iterable[NodeResults]) -> tuple[NodeVerdict, ...]:
+    verdicts_of: defaultdict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:  # worst first
+        verdicts_of[verdict.participants[0]].append(verdict)
+    nodes = []
+    for row in rows:
+        worst = verdicts_of[row.node][0]
+        judgement = worst.judgement
+        alike = sum(verdict.judgement is judgement for verdict in verdicts_of[row.node])
+        more = f" (and {alike - 1} more)" if alike > 1 else ""
+        healthy = judgement is Judgement.HEALTHY
+        reason = f"keeps all {alike} rules" if healthy else f"{worst.reason}{more}"
+        nodes.append(
+            NodeVerdict(node=row.node, judgement=judgement, code=worst.code, reason=reason)
+        )
+    return tuple(nodes)

@@ -1,0 +1,120 @@
+"""A campaign as results-summary.jsonl: one line per node, `benchmark/metric:rank` -> median."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from anubis.core.errors import UsageError
+from anubis.core.judge.units import Units, latest, units
+from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
+from anubis.readers.superbench.aliases import alias
+from anubis.readers.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
+
+OWN_CODE = 1  # for an Anubis program that could not measure; SuperBench only knows "not 0"
+
+
+@dataclass(frozen=True)
+class Summary:
+    text: str
+    left_out: str  # what such a file cannot hold; "" if it holds everything
+
+
+def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
+    """Nodes in the order of the plan and names in alphabetical order, so that bytes repeat."""
+    last = latest(executions)
+    called = _annotated(entry.workload for phase in plan.phases for entry in phase.entries)
+    lines: dict[str, dict[str, object]] = {node.name: {} for node in plan.nodes}
+    for name, benchmark, code in _return_codes(last, called):
+        lines[name][f"{benchmark}/{RETURN_CODE}"] = code
+    groups = 0
+    measured = units(last, plan)
+    ambiguous = _ambiguous(measured)
+    for alike in measured:
+        with_kind = (alike.key.workload, alike.key.metric) in ambiguous
+        name_of = {d: _name(alike.key, d, called, with_kind) for d in set(alike.devices)}
+        foreign = _alias(alike.key, called)
+        medians = (alike.medians * (foreign[1] if foreign else 1.0)).tolist()
+        columns = (alike.participants, alike.devices, medians)
+        for participants, device, median in zip(*columns, strict=True):
+            if len(participants) > 1:
+                groups += 1
+                continue
+            line, name = lines[participants[0]], name_of[device]
+            if name in line:
+                raise UsageError(
+                    f'"{name}" of node "{participants[0]}" would be in the summary twice: '
+                    "its devices differ only in kind, which SuperBench does not write"
+                )
+            line[name] = median
+    text = "".join(
+        json.dumps({"node": node, **dict(sorted(line.items()))}, ensure_ascii=False) + "\n"
+        for node, line in lines.items()
+    )
+    left_out = f"{groups:,} of groups: such a file has one line per node" if groups else ""
+    return Summary(text, left_out)
+
+
+def _ambiguous(measured: Iterable[Units]) -> set[tuple[Workload, str]]:
+    """Metrics that a node has for several kinds of device: mlx5_0 and mlx5_1, / and /scratch."""
+    kinds: defaultdict[tuple[Workload, str, str], set[str]] = defaultdict(set)
+    for alike in measured:
+        kind = alike.key.device_kind
+        if kind != NODE and not kind.startswith(RANK):
+            for participants in set(alike.participants):
+                kinds[alike.key.workload, alike.key.metric, participants[0]].add(kind)
+    return {key[:2] for key, device_kinds in kinds.items() if len(device_kinds) > 1}
+
+
+def _return_codes(
+    last: Iterable[Execution], called: Mapping[Workload, str]
+) -> Iterable[tuple[str, str, object]]:
+    """0 wherever something was measured; none for a benchmark that never started."""
+    codes: defaultdict[tuple[str, Workload], object] = defaultdict(lambda: None)
+    for execution in last:
+        if len(execution.step.participants) > 1:
+            continue
+        key = (execution.step.participants[0], execution.step.workload)
+        if execution.ended is Ended.MEASURED:
+            codes[key] = 0
+        elif codes[key] is None and execution.ended in (Ended.FAILED, Ended.TIMED_OUT):
+            own = None if execution.step.workload.version == VERSION else OWN_CODE
+            codes[key] = execution.result.environment.get(RETURN_CODE, own)
+    for (node, workload), code in codes.items():
+        if code is not None:
+            yield node, called[workload], code
+
+
+def _name(key: CriterionKey, device: str, called: Mapping[Workload, str], with_kind: bool) -> str:
+    """The index of a device is its rank: `cuda:3` and `rank:3` both end in `:3`.
+
+    SuperBench writes no kind of device; if it is needed, it is appended to the metric's name.
+    """
+    kind = f"_{key.device_kind.strip('/').replace('/', '_') or 'root'}" if with_kind else ""
+    foreign = _alias(key, called)
+    name = (foreign[0] if foreign else f"{called[key.workload]}/{key.metric}") + kind
+    index = rank_of(device)
+    if index:
+        return f"{name}:{index}"
+    read_again = place(name)  # a qualifier that is a number would be taken for a rank
+    return name if read_again and read_again.device == NODE else f"{name}:0"
+
+
+def _alias(key: CriterionKey, called: Mapping[Workload, str]) -> tuple[str, float] | None:
+    return alias(called[key.workload], key.metric, key.workload.arguments)
+
+
+def _annotated(workloads: Iterable[Workload]) -> dict[Workload, str]:
+    """SuperBench writes `benchmark:annotation` where one benchmark runs in several ways."""
+    siblings: defaultdict[str, list[Workload]] = defaultdict(list)
+    for workload in dict.fromkeys(workloads):
+        siblings[workload.benchmark].append(workload)
+    return {
+        workload: benchmark
+        if len(alike) == 1
+        else f"{benchmark}:{','.join(workload.distinct_from(alike))}"
+        for benchmark, alike in siblings.items()
+        for workload in alike
+    }

@@ -1,0 +1,279 @@
+"""From the rows of a table to samples in columns, and which lines are wrong and why.
+
+Text is forgotten line by line: what is kept of a sample is its number and where it belongs.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from anubis.core.arrays import Ints
+from anubis.core.errors import UsageError
+from anubis.core.records import MetricSpec, Samples
+from anubis.readers.incidents.clock import Clock
+from anubis.readers.tables.mapping import DIRECTIONS, BoundMapping, TableMapping, TableRow, bind
+from anubis.readers.tables.stream import TableStream, opened
+from anubis.text import hostlist
+from anubis.text.wording import counted, names
+
+WHOLE = "node"  # the device of a measurement that names none
+PART = "device"  # the kind of a device that is only numbered
+NO_UNIT = "units"
+TIMES = Clock(formats=("seconds", "iso"), zone="UTC", origin="1970-01-01")
+ENOUGH_WRONG = 1000  # lines, after which nobody wants to read of more
+OTHERWISE = "wrong for other reasons"
+LINES_NAMED = 20
+LONGEST = 60  # characters of a foreign cell in a sentence
+UNKNOWN = -1  # where samples of a metric stand that nobody asked for
+
+
+class SeriesName(NamedTuple):
+    node: str
+    metric: str
+    device: str
+
+
+@dataclass
+class WrongLines:
+    """Lines that are wrong for one reason."""
+
+    reason: str
+    count: int = 0
+    lines: list[int] = field(default_factory=list)  # the first of them
+
+    def __str__(self) -> str:
+        word = "line" if self.count == 1 else "lines"
+        shown = names([str(line) for line in self.lines], LINES_NAMED)
+        more = self.count - len(self.lines)
+        return f"{word} {shown}{f' and {more:,} more' if more else ''}: {self.reason}"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ForeignTable:
+    skus: Mapping[str, str]  # by node, in the order of the table
+    metrics: Mapping[str, MetricSpec]
+    series: Sequence[SeriesName]
+    places: Ints  # of each sample, its series
+    samples: Samples
+    spans: Mapping[str, tuple[float, float]]  # by node: from when until when it was measured
+    wrong: Sequence[WrongLines]
+    unread: Mapping[str, str]  # by node: why something that it measured could not be read
+    passed_over: Sequence[str]  # metrics that nobody asked for
+
+
+def read(
+    path: Path, mapping: TableMapping, now: float, *, skip_wrong: bool = False
+) -> ForeignTable:
+    """All of the table. Unless wrong lines are skipped, look at them before anything is kept."""
+    with opened(path) as stream:
+        desk = _Desk(stream, mapping, now)
+        desk.read(math.inf if skip_wrong else ENOUGH_WRONG)
+    if not desk.samples and not desk.wrong:
+        raise UsageError(f"{stream.where} has no measurement{desk.asked_in_vain()}")
+    return ForeignTable(
+        skus=desk.skus,
+        metrics=desk.metrics,
+        series=tuple(desk.series),
+        places=np.frombuffer(desk.places, dtype=np.int32),
+        samples=np.frombuffer(desk.samples, dtype=np.float64),
+        spans=desk.spans,
+        wrong=tuple(desk.wrong.values()),
+        unread=desk.unread,
+        passed_over=tuple(desk.passed_over),
+    )
+
+
+class _WrongLineError(Exception):
+    """The whole line says nothing; `node`: of which it would have."""
+
+    def __init__(self, reason: str, node: str = "") -> None:
+        super().__init__(reason)
+        self.node = node
+
+
+class _Origin(NamedTuple):
+    """What lines with the same identity have in common."""
+
+    node: str
+    places: tuple[int, ...]
+    wrong: str
+
+
+class _Desk:
+    """Where the rows of a table are sorted."""
+
+    def __init__(self, stream: TableStream, mapping: TableMapping, now: float) -> None:
+        self._stream, self._mapping, self._now = stream, mapping, now
+        self._bound: BoundMapping = bind(mapping, stream.heading, stream.where)
+        self._asked = {metric.name: metric for metric in mapping.metrics}
+        self._columns = [column for column, _ in self._bound.values]
+        self._identify = itemgetter(*self._bound.cells)
+        self._origins: dict[object, _Origin] = {}
+        self._instant = lru_cache(1 << 16)(TIMES.read)
+        self.skus: dict[str, str] = {}
+        self.metrics: dict[str, MetricSpec] = {}
+        self.series: list[SeriesName] = []
+        self._places: dict[SeriesName, int] = {}
+        self.places, self.samples = array("i"), array("d")
+        self.spans: dict[str, tuple[float, float]] = {}
+        self.wrong: dict[str, WrongLines] = {}
+        self._count_wrong = 0
+        self.unread: dict[str, str] = {}
+        self.passed_over: dict[str, None] = {}
+
+    def read(self, enough_wrong: float) -> None:
+        for row in self._stream:
+            if not row:
+                continue
+            try:
+                self._take(row)
+            except _WrongLineError as wrong:
+                self._leave_out(str(wrong), wrong.node)
+            except IndexError:
+                cells = counted(len(row), "cell")
+                self._leave_out(f"{cells}, expected {len(self._stream.heading)} as in the heading")
+            if self._count_wrong >= enough_wrong:
+                return
+
+    def asked_in_vain(self) -> str:
+        if not self.passed_over:
+            return ""
+        return f" of {names(list(self._asked))}: its metrics are {names(list(self.passed_over))}"
+
+    def _leave_out(self, reason: str, node: str = "") -> None:
+        line = self._stream.line
+        listed = reason if reason in self.wrong or len(self.wrong) < ENOUGH_WRONG else OTHERWISE
+        wrong = self.wrong.setdefault(listed, WrongLines(listed))
+        wrong.count += 1
+        self._count_wrong += 1
+        if len(wrong.lines) < LINES_NAMED:
+            wrong.lines.append(line)
+        if node:
+            self.unread.setdefault(node, f"line {line}: {reason}")
+
+    def _take(self, row: TableRow) -> None:
+        cells = self._identify(row)
+        origin = self._origins.get(cells)
+        if origin is None:
+            origin = self._origins[cells] = self._meet(row)
+        if origin.wrong:
+            raise _WrongLineError(origin.wrong, origin.node)
+        if self._bound.time:
+            self._note_time(self._bound.time(row), origin.node)
+        for column, place in zip(self._columns, origin.places, strict=True):
+            if place == UNKNOWN:
+                continue
+            try:
+                value = float(row[column])
+            except ValueError:
+                value = math.nan
+            if 0 < value < math.inf:
+                self.places.append(place)
+                self.samples.append(value)
+            else:
+                self._leave_out_value(row[column].strip(), place)
+
+    def _leave_out_value(self, cell: str, place: int) -> None:
+        """A wide table has a cell for what was not measured, too."""
+        if not cell and self._bound.values[0][1]:
+            return
+        node, metric, device = self.series[place]
+        self._leave_out(
+            f'{metric} on {device} of {node} is "{cell[:LONGEST]}", expected a positive finite '
+            "number",
+            node,
+        )
+
+    def _note_time(self, text: str, node: str) -> None:
+        moment = self._instant(text)
+        if moment is None:
+            raise _WrongLineError(
+                f'time "{text[:LONGEST]}" cannot be read, expected one like 2026-11-01T08:00 or '
+                "seconds since 1970",
+                node,
+            )
+        if moment.at > self._now:
+            raise _WrongLineError(f'time "{text[:LONGEST]}" is in the future', node)
+        first, last = self.spans.get(node, (moment.at, moment.at))
+        self.spans[node] = min(first, moment.at), max(last, moment.at)
+
+    # --- what is met for the first time ----------------------------------------------------
+
+    def _meet(self, row: TableRow) -> _Origin:
+        cells = {key: pick(row) for key, pick in self._bound.identity.items()}
+        node = cells["node"]
+        try:
+            self._meet_node(node, cells.get("sku") or self._mapping.sku)
+            places = tuple(
+                self._place(node, metric or cells["metric"], cells)
+                for _, metric in self._bound.values
+            )
+        except _WrongLineError as wrong:
+            return _Origin(wrong.node, (), str(wrong))
+        return _Origin(node, places, "")
+
+    def _meet_node(self, node: str, sku: str) -> None:
+        if not hostlist.is_name(node):
+            raise _WrongLineError(
+                f'node "{node[:LONGEST]}" is no name: letters, digits, dots, dashes, underscores'
+                if node
+                else "it names no node"
+            )
+        if not sku:
+            raise _WrongLineError(f"it names no sku of {node}", node)
+        before = self.skus.setdefault(node, sku)
+        if before != sku:
+            raise _WrongLineError(f'{node} is of sku "{sku}" here and "{before}" elsewhere', node)
+
+    def _place(self, node: str, metric: str, cells: Mapping[str, str]) -> int:
+        """Where samples of the metric stand, on this node and device."""
+        if not metric:
+            raise _WrongLineError("it names no metric", node)
+        family = metric.partition(":")[0]
+        declared = self._asked.get(metric) or self._asked.get(family)
+        if self._asked and not declared:
+            self.passed_over[metric] = None
+            return UNKNOWN
+        spec = _spec(family, declared, cells, node)
+        before = self.metrics.setdefault(family, spec)
+        if before != spec:
+            raise _WrongLineError(
+                f'metric "{metric}" is {spec.meaning} here and {before.meaning} elsewhere', node
+            )
+        name = SeriesName(node, metric, _device(cells.get("device", "")))
+        if name not in self._places:  # lines may spell one thing in several ways
+            self._places[name] = len(self.series)
+            self.series.append(name)
+        return self._places[name]
+
+
+def _spec(
+    family: str, declared: MetricSpec | None, cells: Mapping[str, str], node: str
+) -> MetricSpec:
+    word = declared.direction if declared else cells.get("direction", "")
+    direction = next((direction for direction in DIRECTIONS if direction == word), None)
+    if not direction:
+        problem = f'has the direction "{word[:LONGEST]}"' if word else "has no direction"
+        raise _WrongLineError(
+            f'metric "{family[:LONGEST]}" {problem}: expected higher, lower or either, in a column '
+            f"or as --metric {family[:LONGEST]}=lower",
+            node,
+        )
+    unit = (declared.unit if declared else "") or cells.get("unit", "") or NO_UNIT
+    return MetricSpec(name=family, unit=unit, direction=direction)
+
+
+def _device(cell: str) -> str:
+    """`gpu:3` as it is; `3` and `GPU-8b39353e` are devices of one unnamed kind."""
+    if not cell:
+        return WHOLE
+    return cell if ":" in cell else f"{PART}:{cell}"

@@ -1,0 +1,149 @@
+"""The telemetry of a job from the agents on its nodes, asked side by side.
+
+A node that does not answer is told, and is silence: nothing is known of it, and nothing is zero.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from anubis.core.errors import TelemetryError, UsageError
+from anubis.core.watch.alignment import SampledSeries, align, grid_over, step_of
+from anubis.readers.telemetry.agent_lines import AgentRows, agent_rows
+from anubis.readers.telemetry.config import ORDER, AgentSettings, TelemetrySettings
+from anubis.readers.telemetry.fetching import HttpQuestion, fetch
+from anubis.readers.telemetry.pulled import PulledTelemetry, nodes_in_words, silences
+from anubis.text import files
+from anubis.text.hostlist import is_name
+
+AT_ONCE = 32
+MOST_BYTES = 8 << 20  # of one answer: 20 minutes of all metrics are half a MiB
+CLOCKS_APART_S = 15.0
+
+
+class Agents:
+    def __init__(
+        self,
+        settings: TelemetrySettings,
+        names: Sequence[str] = ORDER,
+        where: AgentSettings | None = None,
+    ) -> None:
+        """`where`: instead of what the settings say."""
+        self._settings, self._names = settings, tuple(names)
+        self._metrics = settings.watched(names)
+        self._place = where or settings.agents or AgentSettings()
+
+    def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
+        rows, reasons = self._collect(nodes, until - last_s)
+        if not rows:
+            reason, times = Counter(reasons.values()).most_common(1)[0]
+            raise TelemetryError(
+                f"none of the {len(nodes):,} agents told anything, {times:,} of them for this"
+                f" reason: {reason}; each node needs one at port {self._place.port}"
+            )
+        samples = _samples(rows, nodes, self._names)
+        step = step_of([series for series in samples.values() if len(series.times)])
+        grid = grid_over(until - last_s, until, step if step > 0 else 1.0)
+        telemetry = align(samples, self._metrics, nodes, grid)
+        remarks = [
+            *_unanswered(reasons, nodes),
+            *_clocks(rows, nodes, until),
+            *_absent(rows, self._names),
+            *(text for text in silences(telemetry, self._settings) if "at all" not in text),
+        ]
+        return PulledTelemetry(telemetry=telemetry, remarks=tuple(remarks))
+
+    def _collect(
+        self, nodes: Sequence[str], since: float
+    ) -> tuple[dict[str, AgentRows], dict[str, str]]:
+        """What the nodes told, and why the others told nothing."""
+        headers = self._headers()
+        rows, reasons = {}, {}
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            pending = {node: pool.submit(self._ask, node, since, headers) for node in nodes}
+            for node, future in pending.items():
+                try:
+                    rows[node] = future.result()
+                except TelemetryError as cause:
+                    reasons[node] = str(cause)
+        return rows, reasons
+
+    def _ask(self, node: str, since: float, headers: Mapping[str, str]) -> AgentRows:
+        if not is_name(node):
+            raise UsageError(f'"{node}" is not a node name')
+        answer = fetch(
+            HttpQuestion(
+                url=f"http://{node}:{self._place.port}/samples?since={since:.3f}",
+                deadline_s=self._place.deadline_s,
+                headers=headers,
+                most_bytes=MOST_BYTES,
+            )
+        )
+        if answer.status == 401:
+            raise TelemetryError("it wants another token")
+        if answer.status != 200:
+            raise TelemetryError(f"it answered {answer.status}")
+        return agent_rows(answer.body.splitlines(keepends=True), "its answer")[-1]
+
+    def _headers(self) -> dict[str, str]:
+        if not self._place.token_file:
+            return {}
+        named = f'token_file "{self._place.token_file}"'
+        token = files.read_text(Path(self._place.token_file), TelemetryError, named, 1 << 16)
+        return {"Authorization": f"Bearer {token.strip()}"}
+
+
+def _samples(
+    rows: Mapping[str, AgentRows], nodes: Sequence[str], names: Sequence[str]
+) -> dict[str, SampledSeries]:
+    """All metrics share their times, so their places on the grid are found once."""
+    parts = [(place, rows[node]) for place, node in enumerate(nodes) if node in rows]
+    of_node = np.concatenate([np.full(len(part.times), place) for place, part in parts])
+    times = np.concatenate([part.times for _, part in parts])
+    return {
+        name: SampledSeries(
+            rows=of_node,
+            times=times,
+            values=np.concatenate([part.of(name) for _, part in parts]),
+        )
+        for name in names
+    }
+
+
+def _unanswered(reasons: Mapping[str, str], nodes: Sequence[str]) -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for node, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(node)
+    return [
+        f"the agents of {nodes_in_words(some, nodes)} told nothing: {reason}"
+        for reason, some in by_reason.items()
+    ]
+
+
+def _clocks(rows: Mapping[str, AgentRows], nodes: Sequence[str], until: float) -> list[str]:
+    apart = [
+        node
+        for node, part in rows.items()
+        if not len(part.times) or abs(until - part.times[-1]) > CLOCKS_APART_S
+    ]
+    if not apart:
+        return []
+    late = f"the last samples of {nodes_in_words(apart, nodes)} are more than {CLOCKS_APART_S:g} s"
+    return [f"{late} off: a clock is wrong, or an agent stands still"]
+
+
+def _absent(rows: Mapping[str, AgentRows], names: Sequence[str]) -> list[str]:
+    """Why no node reports a metric, as one of them says."""
+    reported = {name for part in rows.values() for name in part.names}
+    reasons = {
+        name: f"{name} cannot be read, as {node} says: {' '.join(reason.split())[:160]}"
+        for node, part in rows.items()
+        for name, reason in part.absent.items()
+        if name in names and name not in reported
+    }
+    return list(reasons.values())

@@ -1,0 +1,78 @@
+"""Forwarding tables of InfiniBand switches: which port each uses for which address (LID).
+
+As dump_fts, ibroute, ibtracert and the subnet manager (opensm-lfts.dump, opensm.fdbs; UFM keeps the
+same files) write them. They may stand in one file with what ibnetdiscover says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from anubis.core.fabric import Fabric
+from anubis.core.routes import Routes
+from anubis.readers.topology.ibnetdiscover import guid_of
+
+LIVE = ("dump_fts",)
+NO_WAY = 255  # as a table has it
+
+_TABLE = re.compile(
+    r"(?:Unicast lids .* of switch .*\bguid|\S*dump_ucast_routes: Switch) (0x\w+).*"
+)
+_ENTRY = re.compile(r"(0x[0-9a-fA-F]{1,4})\s*:?\s+(\d{3})\b(?:.*\bportguid (0x[0-9a-fA-F]+))?.*")
+_HOP = re.compile(r"\[(\d{1,5})\] -> (?:(?:switch|ca) port )?\{(0x[0-9a-fA-F]+)\}\[\d+\].*")
+_END = re.compile(
+    r"(From|To) (?:(?:switch|ca) )?\{(0x[0-9a-fA-F]+)\}(?: portnum \d+ lid (\d{1,5})|\[\d+\]).*"
+)
+_REST = re.compile(
+    r"\s*(Lid\s+Out\s+Destination|Port\s+Info|\d+ (valid )?lids dumped|LID\s*: Port\s*: Hops.*"
+    r"|0x[0-9a-fA-F]{1,4}\s*: UNREACHABLE.*|\*\*\* WARNING \*\*\*: this command has been .*)\s*"
+)
+_LINES = (_TABLE, _ENTRY, _HOP, _END, _REST)
+
+
+def split(text: str) -> tuple[str, str]:
+    """What is no forwarding table, and what is; both keep their line numbers."""
+    rest, tables = list[str](), list[str]()
+    for row in text.split("\n"):
+        of_table = "Unicast" in row or "0x" in row or "lids dumped" in row or _REST.fullmatch(row)
+        is_table = bool(of_table) and any(pattern.fullmatch(row) for pattern in _LINES)
+        rest.append("" if is_table else row)
+        tables.append(row if is_table else "")
+    return "\n".join(rest), "\n".join(tables)
+
+
+def parse(text: str, fabric: Fabric, source: str, as_of: float | None) -> Routes | None:
+    """None where the text holds no table of a switch of this fabric; of two, the later counts."""
+    nic_of = {f"lid {nic.lid}": nic.id for nic in fabric.nics if nic.lid}
+    nic_of |= {nic.guid: nic.id for nic in fabric.nics if nic.guid}
+    nic_of |= {guid_of(nic.id): nic.id for nic in fabric.nics if nic.guid}
+    switch_of = {switch.guid: switch.id for switch in fabric.switches if switch.guid}
+    ports: dict[str, dict[str, int]] = {}
+    for guid, target, port in _entries(text):
+        switch, nic = switch_of.get(guid), nic_of.get(target)
+        if switch and nic and 0 < port < NO_WAY:
+            ports.setdefault(switch, {})[nic] = port
+    return Routes.of(ports, source, as_of) if ports else None
+
+
+def _entries(text: str) -> Iterator[tuple[str, str, int]]:
+    """GUID of the switch, LID or GUID of the target, port; of what names both, both."""
+    switch, path = "", list[tuple[str, int]]()
+    for row in text.split("\n"):
+        if table := _TABLE.fullmatch(row):
+            switch = guid_of(table.group(1))
+        elif entry := _ENTRY.fullmatch(row):
+            lid, port, guid = entry.groups()
+            if guid:
+                yield switch, guid_of(guid), int(port)
+            yield switch, f"lid {int(lid, 16)}", int(port)
+        elif end := _END.fullmatch(row):
+            direction, guid, lid = end.groups()
+            if direction == "To":
+                for here, port in path:
+                    yield here, f"lid {lid}" if lid else guid_of(guid), port
+            switch, path = guid_of(guid), []
+        elif hop := _HOP.fullmatch(row):
+            path.append((switch, int(hop.group(1))))
+            switch = guid_of(hop.group(2))

@@ -1,0 +1,155 @@
+"""The neighbours of each host by LLDP: `lldpctl -f json`, collected from many machines.
+
+One document is an object `{"node001": {"lldp": ...}, ...}`, or lines of
+`{"host": "node001", "lldp": ...}`. Switches that run lldpd may be among the machines: their
+neighbours are the links between switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from anubis.core.errors import TopologyError
+from anubis.readers.topology.draft import Draft, Survey
+from anubis.text.files import json_value
+
+
+@dataclass(frozen=True)
+class _Neighbour:
+    of: str
+    device: str
+    name: str
+    port: str
+    is_switch: bool
+
+
+def parse(text: str, where: str) -> Survey:
+    draft = Draft()
+    neighbours = [
+        neighbour
+        for host, document in _documents(text, where, draft)
+        for neighbour in _neighbours(host, document, draft)
+    ]
+    switches = {neighbour.name for neighbour in neighbours if neighbour.is_switch}
+    _report_one_sided(neighbours, switches, draft)
+    cabled: set[tuple[str, str]] = set()
+    seen: dict[tuple[str, str], str] = {}
+    for neighbour in neighbours:
+        if neighbour.name not in switches and neighbour.of in switches:
+            continue  # a host, as the switch sees it
+        if neighbour.name not in switches:
+            sentence = f"{neighbour.of} {neighbour.device} is next to {neighbour.name}"
+            draft.find("no-switch", f"{sentence}, which is no switch")
+        elif neighbour.of in switches:
+            if (neighbour.of, neighbour.device) not in cabled:
+                draft.cable(neighbour.of, neighbour.name, ports=(neighbour.device, neighbour.port))
+            cabled |= {(neighbour.of, neighbour.device), (neighbour.name, neighbour.port)}
+        elif seen.setdefault((neighbour.of, neighbour.device), neighbour.name) != neighbour.name:
+            first = seen[neighbour.of, neighbour.device]
+            sentence = f"{neighbour.of} {neighbour.device} sees {neighbour.name} besides {first}"
+            draft.find("two-neighbours", f"{sentence}: left out")
+        else:
+            draft.nic(
+                node=neighbour.of,
+                device=neighbour.device,
+                switch=neighbour.name,
+                port=neighbour.port,
+            )
+    return draft.survey()
+
+
+def _report_one_sided(neighbours: Sequence[_Neighbour], switches: Set[str], draft: Draft) -> None:
+    """Where both ends told their neighbours, and the switch calls its ports as others do.
+
+    A machine that a switch knows by a name under which nobody told anything may be any.
+    """
+    reporting = {_plain(neighbour.of) for neighbour in neighbours}
+    listed: dict[tuple[str, str], list[str]] = {}
+    for neighbour in neighbours:
+        listed.setdefault((neighbour.of, neighbour.device), []).append(neighbour.name)
+    ends = {(neighbour.name, neighbour.port) for neighbour in neighbours}
+    answering = switches & {name for name, _ in ends & listed.keys()}
+    for neighbour in neighbours:
+        if neighbour.name not in answering:
+            continue
+        sentence = f"{neighbour.of}[{neighbour.device}] is cabled to "
+        sentence += f"{neighbour.name}[{neighbour.port}], which "
+        back = listed.get((neighbour.name, neighbour.port), [])
+        if not back:
+            draft.find("one-sided", f"{sentence}does not list it")
+        elif _plain(neighbour.of) not in map(_plain, back) and reporting.issuperset(
+            map(_plain, back)
+        ):
+            draft.find("contradiction", f"{sentence}names {' and '.join(back)}")
+
+
+def _plain(name: str) -> str:
+    return name.partition(".")[0].casefold()
+
+
+def _documents(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
+    try:
+        document = json_value(text)
+    except ValueError:
+        yield from _lines(text, where, draft)
+        return
+    if not isinstance(document, dict):
+        raise TopologyError(f"{where}: expected a table from host to the output of lldpctl there")
+    if isinstance(document.get("host"), str):
+        yield document["host"], document
+    elif "lldp" in document:
+        raise TopologyError(
+            f"{where}: this is the output of one host, which it does not name; "
+            'expected {"<host>": {"lldp": ...}, ...}'
+        )
+    else:
+        yield from document.items()
+
+
+def _lines(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
+    understood = False
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            document = json_value(line)
+            host = document["host"]
+        except (ValueError, TypeError, KeyError):
+            draft.find("unreadable", f'is no {{"host": ..., "lldp": ...}}: "{line[:60]}"', number)
+            continue
+        understood = True
+        yield str(host), document
+    if not understood:
+        raise TopologyError(f"{where}: no line is a JSON document of a host")
+
+
+def _neighbours(host: str, document: Any, draft: Draft) -> Iterator[_Neighbour]:
+    """lldpctl writes one interface as a table and several as a list of tables."""
+    try:
+        interfaces = document["lldp"].get("interface", [])
+        listed = interfaces if isinstance(interfaces, list) else [interfaces]
+        pairs = [pair for table in listed for pair in table.items()]
+    except (TypeError, KeyError, AttributeError):
+        draft.find("unreadable", f"{host}: expected what lldpctl -f json writes")
+        return
+    if not pairs:
+        draft.find("no-neighbour", f"{host} has no neighbour by LLDP")
+    for device, seen in pairs:
+        try:
+            yield _neighbour(host, device, seen)
+        except (TypeError, KeyError, AttributeError, StopIteration):
+            draft.find("unreadable", f"{host} {device}: its neighbour cannot be read")
+
+
+def _neighbour(host: str, device: str, seen: Any) -> _Neighbour:
+    chassis = seen["chassis"]
+    named = "id" not in chassis  # a neighbour without a system name is not wrapped in it
+    name, about = next(iter(chassis.items())) if named else (chassis["id"]["value"], chassis)
+    port = seen.get("port", {}).get("id", {}).get("value", "")
+    capabilities = about.get("capability", [])
+    listed = capabilities if isinstance(capabilities, list) else [capabilities]
+    enabled = {capability["type"] for capability in listed if capability.get("enabled")}
+    forwards = bool(enabled & {"Bridge", "Router"}) and "Station" not in enabled
+    return _Neighbour(host, device, str(name), str(port), forwards or not listed)

@@ -1,0 +1,194 @@
+"""Where a fabric comes from: a file of any known kind, or the fabric itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from anubis.core.errors import TopologyError
+from anubis.core.fabric import Fabric, Remark
+from anubis.readers.topology import (
+    forwarding,
+    ibnetdiscover,
+    kubernetes,
+    lldp,
+    slurm,
+    table,
+    tool,
+    written,
+)
+from anubis.readers.topology.draft import Survey
+from anubis.readers.topology.ibnetdiscover import Owner
+from anubis.readers.topology.text import decode, located
+from anubis.text.files import json_value, parse_yaml, read_bytes
+
+LIVE = ("ibnetdiscover",)
+FOLLOWED = 64  # NICs between which routes are followed, to see whether they arrive
+
+_OF_IBNETDISCOVER = re.compile(r'^\s*(Switch|Ca|Rt)\s+\d+\s+"|^(switch|ca)guid=', re.MULTILINE)
+_OF_SLURM = re.compile(r"^\s*(SwitchName|Switch|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
+_OF_YAML = re.compile(r"^(racks|links|rails|items|apiVersion)\s*:|^-\s+topology\s*:", re.MULTILINE)
+
+
+def load(path: Path, mapping: Path | None = None) -> Survey:
+    """The fabric in a file of any known kind, or in a folder of lldpctl's output per host."""
+    if path.is_dir():
+        return _of_folder(path)
+    text, findings = decode(read_bytes(path, TopologyError))
+    text, tables = forwarding.split(text)
+    if tables.strip() and not text.strip():
+        raise TopologyError(
+            f'"{path}" holds forwarding tables alone: put them behind the topology, '
+            "ibnetdiscover > FILE; dump_fts >> FILE"
+        )
+    source, as_of = f'"{path}"', path.stat().st_mtime
+    survey = _from(source, as_of, _with(findings, text, source, mapping))
+    return _routed(survey, tables, source, as_of)
+
+
+def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
+    """The InfiniBand fabric this machine is on, as it is now, with its forwarding tables."""
+    answer = tool.ask(command, "--topology")
+    if answer.code:
+        raise answer.refusal(command, "--topology")
+    text, findings = decode(answer.out)
+    lines = [line for line in answer.err.split("\n") if line.strip()]
+    findings += [Remark(kind="said", sentence=line) for line in lines]
+    survey = _with(findings, text, f'what "{command[0]}" says', mapping)
+    tables, odd = _live_tables()
+    survey = replace(survey, findings=(*survey.findings, *odd))
+    now = time.time()  # wall clock: dates a file, and decides nothing
+    return _routed(_from("ibnetdiscover", now, survey), tables, f'"{forwarding.LIVE[0]}"', now)
+
+
+def _from(source: str, as_of: float, survey: Survey) -> Survey:
+    return replace(survey, fabric=replace(survey.fabric, source=source, as_of=as_of))
+
+
+def _live_tables() -> tuple[str, list[Remark]]:
+    """A fabric that shows its cables and not its tables is scanned without them."""
+    try:
+        answer = tool.ask(forwarding.LIVE, "--topology")
+        if answer.code:
+            raise answer.refusal(forwarding.LIVE, "--topology")
+    except TopologyError as error:
+        return "", [Remark(kind="no-routes", sentence=str(error))]
+    text, findings = decode(answer.out)
+    return forwarding.split(text)[1], findings
+
+
+def _routed(survey: Survey, tables: str, source: str, as_of: float) -> Survey:
+    if not tables.strip():
+        return survey
+    fabric = survey.fabric
+    routes = forwarding.parse(tables, fabric, source, as_of)
+    findings = list(survey.findings)
+    if routes is None:
+        sentence = f"in {source}: no forwarding table is about a switch and a NIC of this fabric"
+        findings.append(Remark(kind="no-routes", sentence=sentence))
+    else:
+        fabric = replace(fabric, routes=routes)
+        findings += _astray(fabric)
+    return replace(survey, fabric=fabric, findings=tuple(findings))
+
+
+def _astray(fabric: Fabric) -> list[Remark]:
+    """Some routes are followed: tables that are older than the cables lead nowhere."""
+    nics = [nic for nic in fabric.nics if nic.node]
+    chosen = nics[:: max(1, len(nics) // FOLLOWED)]
+    ways = [(a, b) for a in chosen for b in chosen if a is not b and fabric.hops(a, b)]
+    lost = sum(not fabric.route(a, b) for a, b in ways)
+    if not lost:
+        return []
+    sentence = f"{lost:,} of {len(ways):,} routes that were followed do not arrive: "
+    sentence += "tables are missing, or older than the cables; there any way counts as possible"
+    return [Remark(kind="astray", sentence=sentence)]
+
+
+def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> Survey:
+    """The kind is guessed from the text; a table is the last guess."""
+    if not text.strip():
+        raise TopologyError(f"{where} is empty: expected the description of a fabric")
+    if _OF_IBNETDISCOVER.search(text):
+        return ibnetdiscover.parse(text, owners)
+    if text.lstrip()[0] in "{[":
+        return _of_json(text, where)
+    if _OF_YAML.search(text):
+        return _of_yaml(parse_yaml(text, where, TopologyError), where)
+    if _OF_SLURM.search(text):
+        return slurm.parse_conf(text)
+    survey = table.parse(text)
+    unreadable = sum(finding.kind == "unreadable" for finding in survey.findings)
+    if not survey.fabric.nics or len(survey.fabric.nics) < unreadable:
+        raise TopologyError(
+            f"{where}: no fabric could be read from it; known are ibnetdiscover's output, YAML "
+            "like configs/topologies/example.yaml, tables of host and switch, lldpctl -f json, "
+            "Slurm's topology.conf and topology.yaml, and kubectl get nodes -o json"
+        )
+    return survey
+
+
+def _with(findings: list[Remark], text: str, where: str, mapping: Path | None) -> Survey:
+    owners = None
+    if mapping:
+        written_there, odd = decode(read_bytes(mapping, TopologyError))
+        owners, more = ibnetdiscover.parse_mapping(written_there)
+        findings = [*findings, *located((*odd, *more), f'"{mapping}"')]
+    survey = parse(text, where, owners)
+    return replace(survey, findings=(*findings, *survey.findings))
+
+
+def _of_json(text: str, where: str) -> Survey:
+    try:
+        document = json_value(text)
+    except ValueError as error:
+        return _of_json_lines(text, where, error)
+    if isinstance(document, dict) and ("items" in document or "metadata" in document):
+        return kubernetes.parse(document, where)
+    if isinstance(document, dict) and "racks" not in document:
+        return lldp.parse(text, where)
+    return _of_yaml(document, where)
+
+
+def _of_json_lines(text: str, where: str, error: ValueError) -> Survey:
+    """One document per line; if that fails too, report that the single document is broken."""
+    try:
+        return lldp.parse(text, where)
+    except TopologyError:
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"line {error.lineno}: {error.msg.lower()}; was it cut off?"
+        raise TopologyError(f"{where} is not valid JSON: {reason}") from None
+
+
+def _of_yaml(document: object, where: str) -> Survey:
+    if isinstance(document, list):
+        return slurm.parse_yaml(document, where)
+    if isinstance(document, dict) and ("items" in document or "metadata" in document):
+        return kubernetes.parse(document, where)
+    return written.parse(document, where)
+
+
+def _of_folder(folder: Path) -> Survey:
+    """One file per host, named after it: node001.json."""
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise TopologyError(
+            f'"{folder}" has no file <host>.json with the output of lldpctl -f json'
+        )
+    lines, findings = [], []
+    for file in files:
+        text, odd = decode(read_bytes(file, TopologyError))
+        findings += located(odd, file.name)
+        try:
+            lines.append(json.dumps({"host": file.stem, **json_value(text)}))
+        except (ValueError, TypeError):
+            sentence = f"{file.name} is no JSON document: left out"
+            findings.append(Remark(kind="unreadable", sentence=sentence))
+    survey = lldp.parse("\n".join(lines), f'"{folder}"')
+    oldest = min(file.stat().st_mtime for file in files)
+    return _from(f'"{folder}"', oldest, replace(survey, findings=(*findings, *survey.findings)))

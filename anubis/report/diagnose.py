@@ -1,0 +1,286 @@
+"""A diagnosis in ten lines: what is wrong, who, why, how sure, what to do, what was not seen."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.cures import WORDS, CureLevel
+from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer
+from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.text.wording import called, json_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anubis.report.documents import DiagnosisLine, FactLine, WhomFields
+
+WIDTH = 79
+LABEL = 10
+MORE = 2  # facts that a terminal lists beside those that decide
+VERBS = {
+    JobTrouble.FAILED: "failed",
+    JobTrouble.HUNG: "hangs",
+    JobTrouble.SLOW: "is slow",
+    JobTrouble.UNEVEN: "runs, and not all of its nodes alike",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisView:
+    diagnosis: Diagnosis
+    evidence: JobEvidence
+    cluster: str = ""
+
+    @property
+    def job(self) -> str:
+        return f"job {self.diagnosis.job}" if self.diagnosis.job else "this job"
+
+
+# --- sentences -----------------------------------------------------------------------------
+
+
+def headline(view: DiagnosisView) -> str:
+    diagnosis = view.diagnosis
+    if not diagnosis.collectors:
+        return f"{view.job}: cannot say: nothing that tells of it could be read"
+    if diagnosis.trouble is JobTrouble.UNKNOWN:
+        return f"{view.job}: cannot say: {_unknown(diagnosis, view.evidence)}"
+    if diagnosis.trouble is JobTrouble.NOTHING:
+        return f"{view.job} moves, and nothing wrong was seen"
+    verb = VERBS[diagnosis.trouble]
+    if diagnosis.is_nobodys:
+        return f"{view.job} {verb} by its own doing, and no node is to blame"
+    if not diagnosis.culprits:
+        return f"{view.job} {verb}, and nobody can be named"
+    culprits = " and ".join(_who(diagnosis.culprits[:2]))
+    more = f" and {len(diagnosis.culprits) - 2:,} more" if len(diagnosis.culprits) > 2 else ""
+    return f"{view.job} {verb}: {culprits}{more}"
+
+
+def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
+    """Why nobody can say whether the job is well."""
+    if diagnosis.progress:
+        return "it moves, and has moved on since trouble of which what was read tells"
+    if evidence.alive is False:
+        return "its processes have ended, and nothing that was read says how"
+    if evidence.is_past:
+        return "nothing that was read says why it ended, or whether it ended well"
+    if evidence.processes and not evidence.advances and not evidence.progress:
+        return "nothing wrong was seen, and none of its ranks told how far it is"
+    return "nothing wrong was seen, and nothing shows that it moves now"
+
+
+def _who(culprits: Sequence[Whom]) -> list[str]:
+    return [named(whom) for whom in culprits]
+
+
+def named(whom: Whom) -> str:
+    """`rank 3 on n1`, `GPU 0000:3b:00 of n1`, `link ...`."""
+    if whom.part:
+        return whom.part
+    place = f" on {whom.node}" if whom.node else ""
+    if whom.rank is not None:
+        return f"rank {whom.rank}{place}"
+    if whom.device:
+        return f"{whom.device} of {whom.node}" if whom.node else whom.device
+    return f"node {whom.node}" if whom.node else "the job"
+
+
+def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
+    """Label and sentence; the first line is the headline."""
+    diagnosis = view.diagnosis
+    if facts := diagnosis.decisive or diagnosis.facts:
+        yield "what", facts[0].evidence
+    elif view.evidence.stall:
+        yield "what", view.evidence.stall.sentence
+    if diagnosis.culprits:
+        yield "who", "; ".join(_who(diagnosis.culprits[:4])) + _and_more(diagnosis.culprits)
+    if diagnosis.cause and diagnosis.cause not in diagnosis.decisive[:1]:
+        yield "why", diagnosis.cause.evidence
+    elif diagnosis.cause and diagnosis.cause.kind in (FactKind.ABSENT, FactKind.UNFINISHED):
+        yield "why", "not known: nothing that was read says why"
+    if diagnosis.trouble is JobTrouble.NOTHING:
+        yield "seen", moving(diagnosis.progress)
+    elif diagnosis.collectors and diagnosis.trouble is not JobTrouble.UNKNOWN:
+        yield "how sure", how_sure(view)
+        yield "cure", cure(diagnosis)
+    for step in next_steps(view):
+        yield "next", step
+    if gaps := not_seen(diagnosis.gaps.values()):
+        yield "not seen", gaps
+
+
+def moving(progress: Sequence[Rise]) -> str:
+    """On what the answer rests that it moves."""
+    by_count: dict[str, list[Rise]] = {}
+    for rise in progress:
+        by_count.setdefault(rise.what, []).append(rise)
+    return "; ".join(_rises(count, rises) for count, rises in by_count.items())
+
+
+def _rises(count: str, rises: Sequence[Rise]) -> str:
+    least = min(rises, key=lambda rise: rise.after - rise.before)
+    ranks = frozenset[int]().union(*(rise.ranks for rise in rises))
+    whose = f" of each of {len(ranks):,} ranks" if len(ranks) > 1 else ""
+    return (
+        f"{count}{whose} rose, the least from {least.before:,} to {least.after:,} between"
+        f" {clock(least.since)} and {clock(least.until)}"
+    )
+
+
+def not_seen(gaps: Iterable[str]) -> str:
+    """What was named and could not be read comes first, then what could be named. What no option
+    brings is on the page alone."""
+    every = dict.fromkeys(gaps)
+    unnamed = [gap[len("no ") :] for gap in every if gap.startswith("no ") and gap.endswith(")")]
+    failed = [gap for gap in every if not gap.startswith("no ")]
+    return "; ".join([*failed, *([f"no {', '.join(unnamed)}"] if unnamed else [])])
+
+
+def _and_more(culprits: Sequence[Whom]) -> str:
+    return f" and {len(culprits) - 4:,} more" if len(culprits) > 4 else ""
+
+
+def how_sure(view: DiagnosisView) -> str:
+    diagnosis = view.diagnosis
+    if not diagnosis.confidence:
+        return "not at all: no rule came to a conclusion"
+    return f"{min(diagnosis.confidence, 0.99):.0%}, by {' and '.join(sorted(diagnosis.collectors))}"
+
+
+def cure(diagnosis: Diagnosis) -> str:
+    cure = diagnosis.cure
+    words = WORDS[cure.level]
+    if cure.level is CureLevel.NONE:
+        return words
+    if cure.level is CureLevel.REPLACE and cure.replaced:
+        words = f"replace {called(cure.replaced)}"
+    why = f" ({cure.why})" if cure.why else ""
+    return f"level {cure.level:d} of 4: {words}{why}"
+
+
+def next_steps(view: DiagnosisView) -> list[str]:
+    """The commands that turn a suspicion into a verdict, or bring what would settle the answer."""
+    diagnosis = view.diagnosis
+    cluster = f" --cluster {view.cluster}" if view.cluster else ""
+    if diagnosis.cure.tested:
+        return [f"anubis validate '{called(diagnosis.cure.tested)}'{cluster}"]
+    if diagnosis.trouble is JobTrouble.UNKNOWN:
+        return [f"anubis diagnose{f' {diagnosis.job}' if diagnosis.job else ''} {settling(view)}"]
+    nodes = sorted(set(view.evidence.ranks.nodes.values()))
+    if view.diagnosis.answer is DiagnosisAnswer.UNKNOWN and diagnosis.facts and nodes:
+        return [f"anubis locate '{called(nodes)}'{cluster}"]
+    return []
+
+
+def settling(view: DiagnosisView) -> str:
+    """Options that bring what shows whether a job moves, or why it ended: counts of a job that
+    runs, twice apart in time, or its logs."""
+    evidence = view.evidence
+    is_over = evidence.is_past or evidence.alive is False
+    if is_over or (Collector.PROCESSES in evidence.collectors and not evidence.advances):
+        if Collector.TRAINING_LOG not in evidence.collectors:
+            return "--logs FOLDER"
+        return "--dumps FOLDER" if is_over else "--hook FOLDER"
+    return "--live FOLDER"
+
+
+def clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S UTC")
+
+
+# --- on a terminal -------------------------------------------------------------------------
+
+
+def show(view: DiagnosisView, console: Console) -> None:
+    is_named = view.diagnosis.answer is DiagnosisAnswer.NAMED
+    for line in textwrap.wrap(headline(view), WIDTH, subsequent_indent="  "):
+        console.print(line, markup=False, highlight=False, style="bold" if is_named else "")
+    for label, sentence in ten_lines(view):
+        if label == "next":  # to be copied: never broken
+            console.print(
+                f"  {label:<{LABEL}}{sentence}", markup=False, highlight=False, soft_wrap=True
+            )
+            continue
+        for place, line in enumerate(textwrap.wrap(sentence, WIDTH - LABEL - 2)):
+            console.print(
+                f"  {'' if place else label:<{LABEL}}{line}", markup=False, highlight=False
+            )
+
+
+# --- for programs --------------------------------------------------------------------------
+
+
+def lines(view: DiagnosisView) -> Iterator[str]:
+    """A line for each fact, in the order of reasoning, and the diagnosis at the end."""
+    for fact in view.diagnosis.facts:
+        yield json_line("fact", _fact_fields(view, fact))
+    yield json_line("diagnosis", _diagnosis_fields(view))
+
+
+def _whom_fields(whom: Whom) -> WhomFields:
+    return {
+        "node": whom.node or None,
+        "rank": whom.rank,
+        "device": whom.device or None,
+        "part": whom.part or None,
+    }
+
+
+def _fact_fields(view: DiagnosisView, fact: JobFact) -> FactLine:
+    return {
+        "cluster": view.cluster,
+        "job": view.diagnosis.job,
+        "kind": fact.kind,
+        "whom": _whom_fields(fact.whom),
+        "peer": _whom_fields(fact.peer) if fact.peer else None,
+        "code": fact.code,
+        "evidence": fact.evidence,
+        "confidence": fact.confidence,
+        "at": fact.at,
+        "is_decisive": fact in view.diagnosis.decisive,
+    }
+
+
+def _diagnosis_fields(view: DiagnosisView) -> DiagnosisLine:
+    diagnosis = view.diagnosis
+    return {
+        "cluster": view.cluster,
+        "job": diagnosis.job,
+        "at": diagnosis.at,
+        "answer": view.diagnosis.answer,
+        "headline": headline(view),
+        "trouble": diagnosis.trouble,
+        "culprits": [_whom_fields(whom) for whom in diagnosis.culprits],
+        "nodes": diagnosis.nodes,
+        "is_the_job_itself": diagnosis.is_nobodys,
+        "cause": diagnosis.cause.kind if diagnosis.cause else None,
+        "code": diagnosis.cause.code if diagnosis.cause else "",
+        "why": diagnosis.cause.evidence if diagnosis.cause else "",
+        "confidence": diagnosis.confidence,
+        "level": None if diagnosis.cure.level is CureLevel.NONE else int(diagnosis.cure.level),
+        "cure": cure(diagnosis),
+        "replaced": diagnosis.cure.replaced,
+        "tested": diagnosis.cure.tested,
+        "next": next_steps(view),
+        "progress": [
+            {
+                "what": rise.what,
+                "ranks": sorted(rise.ranks),
+                "before": rise.before,
+                "after": rise.after,
+                "since": rise.since,
+                "until": rise.until,
+            }
+            for rise in diagnosis.progress
+        ],
+        "collectors": sorted(diagnosis.collectors),
+        "gaps": {name.value: why for name, why in diagnosis.gaps.items()},
+        "unmet": {name: tuple(lacking) for name, lacking in diagnosis.unmet.items()},
+    }

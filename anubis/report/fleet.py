@@ -1,0 +1,153 @@
+"""Nodes and campaigns at a glance: as tables and as JSON Lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anubis.core.history.status import Validation
+from anubis.core.history.traits import NodeTraits
+from anubis.core.records import CampaignKind, Judgement
+from anubis.report.tables import add_row, table
+from anubis.report.view import GLYPH
+from anubis.store.holds import Hold
+from anubis.text.wording import counted, json_line, moment, names
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anubis.report.documents import CampaignStatusLine, StandingLine
+
+PASSES_NAMED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGlance:
+    """A node, without any further test."""
+
+    node: str
+    cluster: str
+    judgement: Judgement  # as a gate has it that runs nothing
+    why: str = ""  # it is out of service, owes an answer, or a clock is in doubt
+    hold: Hold | None = None
+    last: Validation | None = None
+    passed: Mapping[str, float] = field(default_factory=dict)  # benchmarks, and when
+    traits: NodeTraits
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignGlance:
+    """A campaign, and how far it has come."""
+
+    campaign: str
+    cluster: str
+    kind: CampaignKind
+    suite: str
+    nodes: int
+    created_at: float
+    finished_at: float | None
+    judgement: Judgement | None  # None: it is not over
+    executions: Mapping[str, int]  # how many ended how
+
+
+def node_fields(glance: NodeGlance) -> StandingLine:
+    last, hold, traits = glance.last, glance.hold, glance.traits
+    return {
+        "node": glance.node,
+        "cluster": glance.cluster,
+        "judgement": glance.judgement,
+        "why": glance.why,
+        "holder": hold.holder if hold else None,
+        "held_since": hold.since if hold else None,
+        "last_verdict": last.judgement if last else None,
+        "last_code": last.code if last else None,
+        "last_campaign": last.campaign if last else None,
+        "last_at": last.at if last else None,
+        "passed": glance.passed,
+        "sku": traits.sku,
+        "rack": traits.rack,
+        "cage": traits.cage,
+    }
+
+
+def node_line(glance: NodeGlance) -> str:
+    return json_line("standing", node_fields(glance))
+
+
+def campaign_fields(glance: CampaignGlance) -> CampaignStatusLine:
+    return {
+        "campaign": glance.campaign,
+        "cluster": glance.cluster,
+        "kind": glance.kind,
+        "suite": glance.suite,
+        "nodes": glance.nodes,
+        "created_at": glance.created_at,
+        "finished_at": glance.finished_at,
+        "judgement": glance.judgement,
+        "executions": glance.executions,
+    }
+
+
+def campaign_line(glance: CampaignGlance) -> str:
+    return json_line("campaign-status", campaign_fields(glance))
+
+
+def why(glance: NodeGlance) -> str:
+    """What a reader wants to know of a node beside its judgement."""
+    if glance.why:
+        return glance.why
+    if glance.judgement is Judgement.HEALTHY:
+        return f"passed {names(sorted(glance.passed), PASSES_NAMED)}"
+    if glance.last is None:
+        return "never tested"
+    return "no pass counts since its last incident, repair, defect or upgrade"
+
+
+def show_nodes(glances: Sequence[NodeGlance], console: Console) -> None:
+    clusters = {glance.cluster for glance in glances}
+    rows = table("node", "", "last verdict (UTC)", "held by", "why", gap=2)
+    for glance in glances:
+        name = glance.node if len(clusters) == 1 else f"{glance.cluster}: {glance.node}"
+        head = f"{GLYPH[glance.judgement]} {glance.judgement}"
+        held = glance.hold.holder if glance.hold else ""
+        add_row(rows, name, head, _last(glance.last), held, why(glance))
+    console.print(rows)
+    console.print(f"  {_counts(glances)}", markup=False)
+
+
+def _last(last: Validation | None) -> str:
+    if last is None:
+        return "-"
+    code = f" ({last.code})" if last.code else ""
+    return f"{last.judgement}{code} {_when(last.at)}"
+
+
+def _counts(glances: Sequence[NodeGlance]) -> str:
+    judged = [glance.judgement for glance in glances]
+    counts = [f"{judged.count(judgement):,} {judgement}" for judgement in Judgement]
+    return f"{counted(len(glances), 'node')}: {', '.join(counts[:3])}"
+
+
+def show_campaigns(glances: Sequence[CampaignGlance], console: Console) -> None:
+    rows = table("campaign", "cluster", "suite", "", "when (UTC)", figures=("nodes", "executions"))
+    for glance in glances:
+        add_row(rows, *_campaign_cells(glance))
+    console.print(rows)
+
+
+def _campaign_cells(glance: CampaignGlance) -> Iterator[str]:
+    yield from (glance.campaign, glance.cluster, glance.suite, progress(glance))
+    yield _when(glance.created_at)
+    yield f"{glance.nodes:,}"
+    yield f"{sum(glance.executions.values()):,}"
+
+
+def progress(glance: CampaignGlance) -> str:
+    if glance.finished_at is None:
+        return "not over"
+    return f"{GLYPH[glance.judgement]} {glance.judgement}" if glance.judgement else "over"
+
+
+def _when(at: float) -> str:
+    return moment(at).removesuffix(" UTC")

@@ -1,0 +1,192 @@
+"""Where the nodes of a kept fleet stand, and what is proposed or done about them."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from anubis.core.keep.actions import OPEN, LifeAction, Stage, subjects
+from anubis.core.keep.breaker import Breaker
+from anubis.core.keep.commands import (
+    CloseTicket,
+    Cordon,
+    DoChore,
+    EndSuspicion,
+    LifeCommand,
+    Notify,
+    OpenTicket,
+    Prove,
+    Release,
+    Swap,
+)
+from anubis.core.keep.life import Debt, Life, Proof, State
+from anubis.report.maintenance import sentence as sentence_of_window
+from anubis.report.tables import add_row, table
+from anubis.text.hostlist import compress
+from anubis.text.wording import counted, json_line, moment
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from anubis.report.documents import ActionLine, KeepingLine, LifeLine
+
+QUIET = (State.IN_SERVICE, State.SPARE)  # states of a node that nobody need look at
+PROOFS = {
+    Proof.FULL: "all that a new node has to pass",
+    Proof.LIGHT: "a light check after a job",
+    Proof.CHECK: "all of the light check, as a job failed there",
+}
+
+TO_BE_TESTED = {  # why, about what
+    Debt.NEW: "new here",
+    Debt.UPGRADE: "upgraded",
+    Debt.DOUBT: "nothing that it passed counts",
+    Debt.INCIDENT: "incident {}",
+    Debt.ANSWER: "its last test gave no answer",
+    Debt.SUSPICION: "suspicion {}",
+    Debt.REPAIR: "repaired",
+    Debt.RESERVE: "chosen as a spare",
+    Debt.WORK: "a job ended there",
+    Debt.FAILURE: "a job failed there",
+}
+
+
+def headline(
+    cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker], proposals: int
+) -> str:
+    """What matters first: that a person is needed, then how many nodes stand where."""
+    states = Counter(life.state for life in lives.values())
+    counts = [f"{states[state]} {state.value}" for state in State if states[state]]
+    scopes = ", ".join(scope for scope, breaker in breakers.items() if breaker.is_open)
+    parts = [f"{counted(len(lives), 'node')} of cluster {cluster}: {', '.join(counts) or 'none'}"]
+    if scopes:
+        how = " ".join(f"--close {shlex.quote(s)}" for s, b in breakers.items() if b.is_open)
+        parts.insert(
+            0,
+            f"the breaker is open ({scopes}): no more nodes are taken out until somebody closes it"
+            f" (anubis keep {how})",
+        )
+    if accepted := [f"{b.accepted} of {scope}" for scope, b in breakers.items() if b.accepted]:
+        parts.append(f"accepted to be out when a breaker was closed: {', '.join(accepted)}")
+    if proposals:
+        parts.append(f"{counted(proposals, 'proposal')} to look at (anubis actions)")
+    return "; ".join(parts)
+
+
+def turned(at: float, by: str) -> str:
+    return f"last turn {moment(at)}" + (f" by {by}" if by else "")
+
+
+def show_lives(lives: Mapping[str, Life], console: Console) -> None:
+    """The nodes that are not simply in service."""
+    columns = table("node", "state", "why")
+    for life in lives.values():
+        if life.state not in QUIET:
+            add_row(columns, life.node, life.state.value, why(life))
+    if columns.row_count:
+        console.print(columns)
+
+
+def why(life: Life) -> str:
+    """Why a node stands where it does."""
+    if life.maintained is not None:
+        return sentence_of_window(life.maintained, life.maintained.begin)
+    if life.defect is not None:
+        return f"{life.defect.code}: {life.defect.reason}"
+    if life.incidents:
+        return life.why_out[1]
+    if life.is_cordoned_by_others:
+        return f"kept from jobs by a person: {life.cordon}"
+    owed = [TO_BE_TESTED[owed.debt].format(owed.about or "unknown") for owed in life.owed]
+    if owed:
+        return f"to be tested: {', '.join(dict.fromkeys(owed))}"
+    return f"kept for others: {life.kept_for}" if life.kept_for else ""
+
+
+def show_actions(actions: Sequence[LifeAction], console: Console) -> None:
+    columns = table("since", "stage", "action", figures=("id",))
+    for action in actions:
+        text = sentence(action.command)
+        if action.note:
+            text = f"{text} ({action.note})"
+        add_row(columns, moment(action.at), action.stage.value, text, str(action.id))
+    if columns.row_count:
+        console.print(columns)
+
+
+def sentence(command: LifeCommand) -> str:
+    match command:
+        case Cordon(node=node, code=code):
+            return f"keep {node} from jobs ({code})"
+        case Release(node=node):
+            return f"give {node} back to jobs"
+        case Prove(proof=proof, about=about, owed=owed):
+            aim = PROOFS.get(proof, f"that nothing of category {about} is wrong")
+            return f"test {compress(list(owed))}: {aim}"
+        case Swap(node=node, spare=spare):
+            return f"bring {spare} into service for {node}"
+        case OpenTicket(node=node, code=code):
+            return f"ticket for {node} ({code})"
+        case CloseTicket(node=node, campaign=campaign):
+            return f"the repair of {node} is proven by campaign {campaign}"
+        case EndSuspicion(node=node, outcome=outcome, reason=reason):
+            return f"the suspicion of {node} is {outcome.value}: {reason}"
+        case DoChore(chore=chore, reason=text):
+            return f"{chore.value}: {text}"
+        case Notify(subject=subject, sentence=text):
+            return f"{subject}: {text}"
+
+
+def life_fields(life: Life) -> LifeLine:
+    return {
+        "node": life.node,
+        "state": life.state.value,
+        "sku": life.sku,
+        "jobs": sorted(life.jobs),
+        "cordon": life.cordon,
+        "why": why(life),
+        "ticket": life.ticket,
+    }
+
+
+def action_fields(action: LifeAction) -> ActionLine:
+    return {
+        "id": action.id,
+        "at": action.at,
+        "action": action.command.kind,
+        "subjects": list(subjects(action.command)),
+        "stage": action.stage.value,
+        "changed_at": action.changed_at,
+        "campaign": action.campaign,
+        "sentence": sentence(action.command),
+        "note": action.note,
+        "ordered_by": action.ordered_by,
+    }
+
+
+def keeping_fields(
+    cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker], doubt: str = ""
+) -> KeepingLine:
+    states = Counter(life.state.value for life in lives.values())
+    return {
+        "cluster": cluster,
+        "nodes": len(lives),
+        "states": {state.value: states[state.value] for state in State},
+        "open_breakers": [scope for scope, breaker in breakers.items() if breaker.is_open],
+        "accepted": {s: breaker.accepted for s, breaker in breakers.items() if breaker.accepted},
+        "doubt": doubt,
+    }
+
+
+def action_line(action: LifeAction) -> str:
+    return json_line("action", action_fields(action))
+
+
+def waits_for_a_person(action: LifeAction) -> bool:
+    return action.stage is Stage.PROPOSED
+
+
+def is_open(action: LifeAction) -> bool:
+    return action.stage in OPEN

@@ -1,0 +1,182 @@
+"""What lies between nodes, cluster by cluster: when it was measured last, and what is suspected: as
+JSON Lines and as a page. What nobody measured is unknown, and never shown as good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anubis.core.network.recency import NICS, Recency
+from anubis.core.records import Judgement
+from anubis.report.network import network_section
+from anubis.report.page import page
+from anubis.report.view import GLYPH, NetworkView
+from anubis.text.wording import json_line, moment
+
+if TYPE_CHECKING:
+    from anubis.report.documents import BetweenLine, RecencyFields, SuspectFields
+
+LISTED = 100  # suspects and paths
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspectedPart:
+    """A part that was blamed or doubted, and that no later campaign has crossed."""
+
+    subject: str
+    judgement: Judgement
+    code: str
+    reason: str
+    campaign: str
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TogetherMeasured:
+    """A program that needs several nodes: on how many it ran, and when last."""
+
+    benchmark: str
+    nodes: int
+    newest: float | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BetweenNodes:
+    cluster: str
+    nodes: int
+    campaign: str  # the newest that crossed a fabric; empty: none did
+    at: float | None
+    view: NetworkView | None
+    tiers: Mapping[tuple[int, int], Recency]
+    pairs: Mapping[int, Recency]  # by hops
+    suspects: tuple[SuspectedPart, ...]
+    paths: Mapping[tuple[str, ...], str]  # without a topology: nodes that do badly together, why
+    together: tuple[TogetherMeasured, ...]
+
+    @property
+    def defective(self) -> int:
+        surely = sum(suspect.judgement is Judgement.DEFECTIVE for suspect in self.suspects)
+        return surely + len(self.paths)
+
+    @property
+    def doubted(self) -> int:
+        return len(self.suspects) + len(self.paths) - self.defective
+
+    @property
+    def unmeasured(self) -> int:
+        """Links that no campaign crossed as good as surely."""
+        return sum(recency.every - recency.measured for recency in self.tiers.values())
+
+
+def between_line(between: BetweenNodes) -> str:
+    fields: BetweenLine = {
+        "cluster": between.cluster,
+        "campaign": between.campaign,
+        "measured_at": between.at,
+        "links": [
+            {"tiers": list(tiers), **_recency_fields(recency)}
+            for tiers, recency in between.tiers.items()
+        ],
+        "pairs": [
+            {"hops": hops, **_recency_fields(recency)} for hops, recency in between.pairs.items()
+        ],
+        "suspects": [_suspect_fields(suspect) for suspect in between.suspects],
+        "bad_links": [
+            {"nodes": list(nodes), "reason": why} for nodes, why in between.paths.items()
+        ],
+        "together": [
+            {"benchmark": run.benchmark, "nodes": run.nodes, "newest": run.newest}
+            for run in between.together
+        ],
+    }
+    return json_line("fabric", fields)
+
+
+def _suspect_fields(suspect: SuspectedPart) -> SuspectFields:
+    return {
+        "subject": suspect.subject,
+        "judgement": suspect.judgement,
+        "code": suspect.code,
+        "reason": suspect.reason,
+        "campaign": suspect.campaign,
+        "at": suspect.at,
+    }
+
+
+def _recency_fields(recency: Recency) -> RecencyFields:
+    return {
+        "every": recency.every,
+        "measured": recency.measured,
+        "below_normal": recency.short,
+        "oldest": recency.oldest,
+        "newest": recency.newest,
+    }
+
+
+def fabric_page(clusters: Sequence[BetweenNodes], as_of: float) -> str:
+    drawings = [
+        network_section(between.view, anchor=f"network-{number}") if between.view else ""
+        for number, between in enumerate(clusters, start=1)
+    ]
+    return page(
+        "service_fabric",
+        here="/fabric",
+        as_of=as_of,
+        clusters=list(zip(clusters, drawings, strict=True)),
+        counts=list(counts(clusters)),
+        to_do=to_do,
+        tier_name=tier_name,
+        span=span,
+        glyph=GLYPH,
+        listed=LISTED,
+    )
+
+
+def counts(clusters: Sequence[BetweenNodes]) -> Iterator[tuple[str, int, str]]:
+    """Of the first line: a class, a number and its words."""
+    defective = sum(between.defective for between in clusters)
+    doubted = sum(between.doubted for between in clusters)
+    unmeasured = sum(between.unmeasured for between in clusters)
+    measured = sum(r.measured for between in clusters for r in between.tiers.values())
+    yield "defective" if defective else "none", defective, "suspected"
+    if doubted:
+        yield "unknown", doubted, "in doubt"
+    never = [between for between in clusters if between.nodes and between.at is None]
+    if never:
+        yield "unknown", len(never), f"{'clusters' if never[1:] else 'cluster'} never measured"
+    if measured or unmeasured:
+        yield "unknown" if unmeasured else "none", unmeasured, "links never measured"
+        is_good = not (defective or doubted)
+        yield "healthy" if is_good else "none", measured, "measured"
+
+
+def to_do(between: BetweenNodes) -> str:
+    if not between.nodes:
+        return "no node was tested yet: begin with anubis accept."
+    if between.at is None:
+        return (
+            "the fabric was never measured: anubis scan --topology FILE does, and names the part"
+            " behind what is slow."
+        )
+    age = f"measured last {moment(between.at)}"
+    if between.defective or between.doubted:
+        return f"{age}; look at what is suspected, then scan again: a clean scan answers it."
+    if between.unmeasured:
+        return f"{age}, nothing suspected; scan with more nodes to cross the rest."
+    return f"{age}, all of it, and nothing suspected."
+
+
+def tier_name(tiers: tuple[int, int]) -> str:
+    low, high = tiers
+    if tiers == NICS:
+        return "nodes to switches"
+    return f"tier {low} to {high}" if low != high else f"within tier {low}"
+
+
+def span(recency: Recency) -> str:
+    """When what was measured was measured last."""
+    if recency.oldest is None or recency.newest is None:
+        return "never"
+    oldest, newest = moment(recency.oldest), moment(recency.newest)
+    return newest if oldest == newest else f"{newest}, some of it {oldest}"

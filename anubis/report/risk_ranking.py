@@ -1,0 +1,147 @@
+"""Which nodes are most likely to have an incident soon, and what that rests on: as JSON Lines and
+as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anubis.core.history.logbook import AGE, LONG_AGO_H, VALIDATED
+from anubis.core.history.traits import GROUPINGS, NodeTraits
+from anubis.core.records import Judgement
+from anubis.models.risk.contributions import Carrier
+from anubis.models.risk.evaluation import Evaluation
+from anubis.models.risk.files import ModelProvenance
+from anubis.report.page import page
+from anubis.report.risk import COLUMNS, SPLITS, by_split, rows
+from anubis.report.service_pages import path_of
+from anubis.report.view import GLYPH
+from anubis.text.wording import counted, json_line
+
+if TYPE_CHECKING:
+    from anubis.report.documents import CarrierFields, NodeRiskLine
+
+CARRIERS_NAMED = 2
+SHOWN = 50  # nodes
+NOTABLE = 0.9  # of the chance: what lowers it less is not worth a word
+DAY_H = 24.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAtRisk:
+    node: str
+    chance: float
+    judgement: Judgement  # as a gate has it that runs nothing
+    carriers: tuple[Carrier, ...]  # what lowers it most first
+    status: Mapping[str, float]
+    traits: NodeTraits
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskGlance:
+    cluster: str
+    horizon_h: float
+    nodes: tuple[NodeAtRisk, ...]  # the likeliest first; none without a model
+    total: int
+    expected: float  # incidents within the horizon
+    middle: float  # the chance of the middle node
+    half: int  # nodes that carry half of what is expected
+    model: str  # empty: the base rate of all nodes
+    looks: bool  # at each node
+    trained_at: float | None
+    origin: ModelProvenance | None
+    trouble: str = ""  # why a model that is there cannot be used
+
+
+def node_line(glance: RiskGlance, at_risk: NodeAtRisk) -> str:
+    fields: NodeRiskLine = {
+        "cluster": glance.cluster,
+        "node": at_risk.node,
+        "hours": glance.horizon_h,
+        "p": at_risk.chance,
+        "model": glance.model,
+        "trained_at": glance.trained_at,
+        "carried_by": [_carrier_fields(carrier, at_risk) for carrier in at_risk.carriers],
+    }
+    return json_line("node-risk", fields)
+
+
+def _carrier_fields(carrier: Carrier, at_risk: NodeAtRisk) -> CarrierFields:
+    return {
+        "about": carrier.about,
+        "status": {name: at_risk.status[name] for name in carrier.covariates},
+        "p_without": carrier.without,
+    }
+
+
+def risk_page(glances: Sequence[RiskGlance], as_of: float) -> str:
+    return page(
+        "service_risk",
+        here="/risk",
+        as_of=as_of,
+        clusters=glances,
+        expected=sum(glance.expected for glance in glances),
+        total=sum(glance.total for glance in glances),
+        horizon_h=glances[0].horizon_h if glances else DAY_H,
+        is_modelled=bool(glances) and all(glance.model for glance in glances),
+        shown=SHOWN,
+        notable=notable,
+        in_words=in_words,
+        amount=amount,
+        per_cent=per_cent,
+        columns=COLUMNS,
+        judged=judged,
+        glyph=GLYPH,
+        path_of=path_of,
+    )
+
+
+def notable(at_risk: NodeAtRisk) -> list[Carrier]:
+    least = NOTABLE * at_risk.chance
+    return [carrier for carrier in at_risk.carriers if carrier.without < least][:CARRIERS_NAMED]
+
+
+def in_words(carrier: Carrier, at_risk: NodeAtRisk) -> str:
+    """`3 gpu incidents, the last 20 h ago`, `back for 5 h`."""
+    status, traits = at_risk.status, at_risk.traits
+    about = carrier.about
+    if about == "up":
+        return f"back for {_hours(status.get('up_h', 0.0))}"
+    if about == "validated":
+        return f"last validated {_hours(status[VALIDATED])} ago"
+    if about == "age":
+        return f"{_hours(status[AGE])} old"
+    if about in GROUPINGS:
+        return f"{about} {getattr(traits, about)}, {status[f'{about}_rate']:.1f} times as many"
+    return _incidents(about, status)
+
+
+def _incidents(about: str, status: Mapping[str, float]) -> str:
+    """Of one category, or of all."""
+    suffix = "" if about == "incidents" else f":{about}"
+    number = int(status.get(f"incidents{suffix}", 0))
+    kind = "incident" if not suffix else f"{about} incident"
+    ago = status.get(f"since_incident_h{suffix}", LONG_AGO_H)
+    last = f", the last {_hours(ago)} ago" if number else ""
+    return f"{counted(number, kind)}{last}"
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f} h" if hours < 2 * DAY_H else f"{hours / DAY_H:,.0f} days"
+
+
+def per_cent(chance: float) -> str:
+    return f"{chance:.1%}" if chance >= 0.001 else f"{chance:.2%}"
+
+
+def amount(expected: float) -> str:
+    return f"{expected:,.1f}" if expected >= 1 else f"{expected:.2g}"
+
+
+def judged(origin: ModelProvenance) -> Iterator[tuple[str, list[str]]]:
+    """How it did on other data than its own, by what was held back."""
+    evaluation = Evaluation(scores=origin.scores)
+    for kind, scored in by_split(evaluation):
+        for row in rows(scored):
+            yield SPLITS[kind], row

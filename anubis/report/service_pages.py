@@ -1,0 +1,170 @@
+"""The pages of the service: the fleet, a node, campaigns and decisions. They need no script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from urllib.parse import quote
+
+from anubis.core.diagnose.cures import PastDiagnosis
+from anubis.core.keep.actions import LifeAction
+from anubis.core.keep.life import Life
+from anubis.core.records import WORST_FIRST, Judgement
+from anubis.core.select.decision import Decision
+from anubis.report import decision as decisions
+from anubis.report import keep
+from anubis.report.fleet import CampaignGlance, NodeGlance, progress, why
+from anubis.report.history import Happening
+from anubis.report.life_line import life_line
+from anubis.report.page import page
+from anubis.report.view import GLYPH
+from anubis.text.wording import moment
+
+LISTED = 200  # nodes and actions of a cluster
+SHOWN = (Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN)
+TEMPLATES = files("anubis.report") / "templates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOnPage:
+    name: str
+    nodes: Sequence[NodeGlance]
+    lives: Mapping[str, Life]
+    headline: str  # of the keeper; empty: nobody keeps it
+    is_alarming: bool
+    actions: Sequence[LifeAction]
+    diagnosed: str = ""  # whom diagnoses of jobs suspected; empty: nobody
+    watched: str = ""  # what the last looks at its jobs came to; empty: none was taken
+
+    @property
+    def places(self) -> list[tuple[str, list[NodeGlance]]]:
+        """By rack, or else by sku; as the nodes are ordered."""
+        by_place = defaultdict[str, list[NodeGlance]](list)
+        for node in self.nodes:
+            by_place[node.traits.rack or node.traits.sku].append(node)
+        return list(by_place.items())
+
+    @property
+    def attention(self) -> list[tuple[NodeGlance, str]]:
+        """Nodes that are not healthy, the worst first, and the keeper's state of each."""
+        bad = [node for node in self.nodes if node.judgement is not Judgement.HEALTHY]
+        bad.sort(key=lambda node: WORST_FIRST.index(node.judgement))
+        return [
+            (node, self.lives[node.node].state.value if node.node in self.lives else "")
+            for node in bad
+        ]
+
+
+def fleet(clusters: Sequence[ClusterOnPage], as_of: float) -> str:
+    judged = [node.judgement for cluster in clusters for node in cluster.nodes]
+    counts = [(judgement, judged.count(judgement)) for judgement in SHOWN]
+    return page(
+        "service_fleet",
+        here="/",
+        as_of=as_of,
+        title=" · ".join(f"{number:,} {judgement.value}" for judgement, number in counts),
+        counts=counts,
+        clusters=clusters,
+        listed=LISTED,
+        glyph=GLYPH,
+        href=href,
+        why=why,
+        sentence=keep.sentence,
+    )
+
+
+def href(node: NodeGlance) -> str:
+    return path_of(node.cluster, node.node)
+
+
+def path_of(cluster: str, node: str) -> str:
+    return f"/nodes/{quote(cluster, safe='')}/{quote(node, safe='')}"
+
+
+def node(
+    glance: NodeGlance,
+    life: Sequence[Happening],
+    kept: Life | None,
+    made: Iterable[Decision],
+    as_of: float,
+    diagnosed: Sequence[tuple[PastDiagnosis, str]] = (),
+) -> str:
+    """`diagnosed`: diagnoses of jobs that suspect it, and where each is shown."""
+    hold, last, traits = glance.hold, glance.last, glance.traits
+    facts = (
+        ("state", kept.state.value if kept else ""),
+        ("why", keep.why(kept) if kept else ""),
+        ("ticket", kept.ticket if kept else ""),
+        ("held by", f"{hold.holder} since {moment(hold.since)}" if hold else ""),
+        ("last verdict", f"{last.judgement} ({last.code}) {moment(last.at)}" if last else ""),
+        ("sku", traits.sku),
+        ("rack", traits.rack),
+        ("cage", traits.cage),
+    )
+    return page(
+        "service_node",
+        here="",
+        as_of=as_of,
+        node=glance,
+        facts=facts,
+        line=life_line(life, as_of),
+        life=[_told(happening) for happening in life],
+        decisions=list(made),
+        diagnosed=diagnosed,
+        paragraph=decisions.paragraph,
+        why=why,
+    )
+
+
+def _told(happening: Happening) -> dict[str, object]:
+    return {
+        "at": happening.at,
+        "kind": happening.kind,
+        "summary": happening.summary,
+        "campaign": happening.facts.get("campaign", ""),
+    }
+
+
+def campaigns(rows: Sequence[CampaignGlance], as_of: float) -> str:
+    return page(
+        "service_campaigns",
+        here="/campaigns",
+        as_of=as_of,
+        campaigns=rows,
+        running=sum(row.finished_at is None for row in rows),
+        judged=[(j, sum(row.judgement is j for row in rows)) for j in SHOWN],
+        glyph=GLYPH,
+        progress=progress,
+    )
+
+
+def campaign(row: CampaignGlance, steps: int, as_of: float) -> str:
+    """`steps`: about how many executions its plan has; 0: it is over, or nobody can say."""
+    return page("service_campaign", here="", as_of=as_of, row=row, steps=steps, progress=progress)
+
+
+def decisions_made(made: Sequence[Decision], as_of: float) -> str:
+    return page(
+        "service_decisions",
+        here="/decisions",
+        as_of=as_of,
+        decisions=made,
+        testing=sum(bool(decision.tests) for decision in made),
+        event_of=decisions.event_of,
+        paragraph=decisions.paragraph,
+    )
+
+
+def live_script() -> str:
+    return (TEMPLATES / "live.js").read_text(encoding="utf-8")
+
+
+def report_script_digest() -> str:
+    """What a browser is told of the one script that stands in the page of a campaign."""
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8").removesuffix("\n")
+    digest = hashlib.sha256(f"\n{script}".encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

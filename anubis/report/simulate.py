@@ -1,0 +1,274 @@
+"""What a simulation found: on a screen, for programs, and as one HTML page."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from anubis.lab.study.scenario import IncidentSource, PolicyName
+from anubis.lab.study.trials import SeedMean, Study, estimate
+from anubis.report.page import page
+from anubis.report.simulation_pictures import pictures
+from anubis.text.wording import counted, json_line
+
+if TYPE_CHECKING:
+    from anubis.report.documents import PolicyLine, SimulationLine
+
+POLICIES: dict[PolicyName, str] = {
+    "absence": "no validation",
+    "full set": "all benchmarks at every allocation and after every incident",
+    "cron": "all benchmarks on nodes whose last validation is too old",
+    "random": "random benchmarks, for as much time as the Selector spends",
+    "selector": "Algorithm 1, by risk and cost",
+    "ideal": "every defect is known and costs no validation",
+}
+
+
+@dataclass(frozen=True)
+class _Column:
+    figure: str
+    title: str
+    scale: float = 1.0
+    digits: int = 1
+    help: str = ""
+
+
+COLUMNS = (
+    _Column("utilization", "work %", 100, 1, "node time spent on jobs, of all node time"),
+    _Column("goodput", "kept %", 100, 1, "work that was not lost to incidents"),
+    _Column("validation_h", "validation h", 1, 2, "per node"),
+    _Column("mtbi_h", "MTBI h", 1, 1, "node-hours in service per incident"),
+    _Column("work_per_hit_h", "work/hit h", 1, 1, "node-hours of work per interrupted job"),
+    _Column("incidents", "incidents", 1, 2, "per node"),
+    _Column("found", "found", 1, 2, "defects per node, repaired before they became incidents"),
+    _Column("repair_h", "repair h", 1, 1, "per node"),
+    _Column("wait_h", "wait h", 1, 1, "from the submission of a job to its first work"),
+    _Column("held_up_h", "held up h", 1, 2, "of a finished job between its first work and its end"),
+)
+INCIDENTS: dict[IncidentSource, str] = {
+    "rates": "",
+    "model": "; incidents are drawn from a trained risk model",
+    "history": "; incidents happen as they were recorded",
+}
+OTHERS: tuple[PolicyName, ...] = ("absence", "full set")  # that the Selector is compared with
+ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
+
+
+def interval(value: SeedMean, scale: float = 1.0, digits: int = 1) -> str:
+    """`12.3 ± 0.4`; a dash where there was nothing to count."""
+    if not math.isfinite(value.mean):
+        return "-"
+    mean = f"{value.mean * scale:,.{digits}f}"
+    return f"{mean} ± {value.margin * scale:,.{digits}f}" if math.isfinite(value.margin) else mean
+
+
+def text(name: str, study: Study) -> Iterator[str]:
+    """The whole answer, line by line."""
+    scenario = study.scenario
+    yield f"{name}: {scenario.summary}"
+    yield _setting(study)
+    yield from textwrap.wrap(knowledge(study), 78)
+    yield ""
+    shown = [column for column in _columns(study) if column.figure not in ONLY_ON_THE_PAGE]
+    yield from _aligned([["", *(column.title for column in shown)], *_rows(study, shown)])
+    legend = "; ".join(f"{column.title}: {column.help}" for column in shown)
+    yield from textwrap.wrap(legend, 78, initial_indent="  ", subsequent_indent="  ")
+    sweeps = list(_catches(study))
+    if sweeps:
+        yield ""
+        yield "where benchmarks find only a part of what they could (the model's main assumption):"
+        yield from _aligned([["catch", "", "work %", "validation h", "MTBI h"], *sweeps])
+    p0s = list(_p0s(study))
+    if p0s:
+        yield ""
+        yield "the Selector by the risk p0 that it accepts, and what it gains in % of node time:"
+        head = ["p0", "work %", "validation h", "MTBI h", "over absence", "over full set"]
+        yield from _aligned([head, *p0s])
+    yield ""
+    yield from findings(study)
+
+
+def knowledge(study: Study) -> str:
+    """What the Selector knows: without it nobody can tell what its figures are worth."""
+    scenario = study.scenario
+    if "selector" not in scenario.policies:
+        return ""
+    risk = "is told the true risk of every node"
+    if study.risk != "truth":
+        risk = f"asks {study.risk}, a model that learned from the past, for the risk of every node"
+    defects = counted(scenario.known_defects, "past defect")
+    return f"The Selector {risk}. Which benchmark finds what it has learned from {defects}."
+
+
+def findings(study: Study) -> Iterator[str]:
+    """What the numbers say, in sentences."""
+    if not {"selector", *OTHERS} <= set(study.scenario.policies):
+        return
+    selector, absence, full = (
+        {name: value.mean for name, value in study.estimates(study.trial(policy)).items()}
+        for policy in ("selector", *OTHERS)
+    )
+    if full["validation_h"]:
+        saved = 1 - selector["validation_h"] / full["validation_h"]
+        yield f"The Selector spends {saved:.1%} less time on validation than the full set."
+    if math.isfinite(selector["mtbi_h"]):
+        over = f"{selector['mtbi_h'] / absence['mtbi_h']:.1f} times that of absence"
+        if math.isfinite(full["mtbi_h"]):
+            over += f" and {selector['mtbi_h'] / full['mtbi_h']:.1%} of the full set's"
+        yield f"Its mean time between incidents is {over}."
+    yield (
+        f"Nodes work {selector['utilization']:.1%} of the time with it, "
+        f"{full['utilization']:.1%} with the full set, {absence['utilization']:.1%} with absence."
+    )
+    if study.scenario.sweep.p0:
+        yield stops_paying(study)
+
+
+def stops_paying(study: Study) -> str:
+    """Up to which p0 the Selector does better than no validation."""
+    if study.scenario.seeds == 1:
+        return "One seed cannot tell whether the Selector pays: a gain may be chance."
+    tried = _tried(study)
+    gains = [estimate(study.gains("absence", p0)) for p0 in tried]
+    paying = [p0 for p0, gain in zip(tried, gains, strict=True) if gain.low > 0]
+    if not paying:
+        return "The Selector pays at no p0 that was tried: its gain may be chance."
+    best = tried[max(range(len(tried)), key=lambda place: gains[place].mean)]
+    beyond = [p0 for p0 in tried if p0 > max(paying)]
+    end = f"and no longer at {beyond[0]:g}" if beyond else "the largest that was tried"
+    return f"The Selector pays up to p0 = {max(paying):g}, {end}; it pays most at {best:g}."
+
+
+def json_lines(name: str, study: Study) -> Iterator[str]:
+    """A record for each run, one for each policy with its intervals, and a summary at the end."""
+    for trial in study.trials():
+        yield json_line("run", {**vars(trial), "figures": study.result(trial).figures})
+    for trial in study.first_trials():
+        means: PolicyLine = {
+            "policy": trial.policy,
+            "catch": trial.catch,
+            "p0": trial.p0,
+            "figures": {name: _pair(value) for name, value in study.estimates(trial).items()},
+        }
+        yield json_line("policy", means)
+    summary: SimulationLine = {
+        "name": name,
+        "nodes": study.scenario.nodes,
+        "days": study.scenario.days,
+        "seeds": study.scenario.seeds,
+        "risk": study.risk,
+        "known_defects": study.scenario.known_defects,
+        "knowledge": knowledge(study),
+        "findings": list(findings(study)),
+    }
+    yield json_line("simulation", summary)
+
+
+def render(name: str, study: Study) -> str:
+    """The page."""
+    return page(
+        "simulation",
+        name=name,
+        scenario=study.scenario,
+        setting=_setting(study),
+        knowledge=knowledge(study),
+        findings=list(findings(study)),
+        policies=[(policy, POLICIES[policy]) for policy in study.scenario.policies],
+        columns=_columns(study),
+        rows=_rows(study, _columns(study)),
+        catches=list(_catches(study)),
+        p0s=list(_p0s(study)),
+        pictures=pictures(study, _tried(study)),
+    )
+
+
+# --- numbers -------------------------------------------------------------------------------
+
+
+def _setting(study: Study) -> str:
+    scenario, outcome = study.scenario, study.result(study.trials()[0]).outcome
+    too_large = f"; {outcome.too_large:,} jobs left out that need more nodes"
+    large = too_large if outcome.too_large else ""
+    return (
+        f"{scenario.nodes:,} nodes, {scenario.spares:,} of them spare, {scenario.days:g} days, "
+        f"{counted(scenario.seeds, 'seed')} (mean ± 95 % interval){large}"
+        f"{INCIDENTS[scenario.incidents]}"
+    )
+
+
+def _columns(study: Study) -> list[_Column]:
+    """Where nothing is ever lost, all work is kept."""
+    return [
+        column for column in COLUMNS if column.figure != "goodput" or study.scenario.checkpoint_h
+    ]
+
+
+def _rows(study: Study, columns: Sequence[_Column]) -> list[list[str]]:
+    rows = []
+    for policy in study.scenario.policies:
+        estimates = study.estimates(study.trial(policy))
+        cells = (interval(estimates[c.figure], c.scale, c.digits) for c in columns)
+        rows.append([policy, *cells])
+    return rows
+
+
+def _short(estimates: dict[str, SeedMean]) -> list[str]:
+    return [
+        interval(estimates["utilization"], 100),
+        interval(estimates["validation_h"], digits=2),
+        interval(estimates["mtbi_h"]),
+    ]
+
+
+def _catches(study: Study) -> Iterator[list[str]]:
+    scenario = study.scenario
+    catches = sorted({scenario.catch, *scenario.sweep.catch}, reverse=True)
+    if len(catches) < 2:
+        return
+    for catch in catches:
+        for policy in scenario.policies:
+            trial = replace(study.trial(policy), catch=catch)
+            yield [f"{catch:g}", policy, *_short(study.estimates(trial))]
+
+
+def _tried(study: Study) -> list[float]:
+    """The numbers that were tried as p0, in order; none where only one was."""
+    scenario = study.scenario
+    if not scenario.sweep.p0 or "selector" not in scenario.policies:
+        return []
+    tried = {scenario.selection.p0, *scenario.sweep.p0}
+    return sorted(p0 for p0 in tried if not isinstance(p0, str))
+
+
+def _p0s(study: Study) -> Iterator[list[str]]:
+    for p0 in _tried(study):
+        estimates = study.estimates(study.trial("selector", p0=p0))
+        gains = [
+            interval(estimate(study.gains(over, p0)), 100, 2)
+            if over in study.scenario.policies
+            else "-"
+            for over in OTHERS
+        ]
+        yield [f"{p0:g}", *_short(estimates), *gains]
+
+
+def _pair(value: SeedMean) -> list[float]:
+    return [value.mean, value.margin]
+
+
+# --- spelling ------------------------------------------------------------------------------
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Names to the left, numbers and their titles to the right."""
+    names = [all(cell[:1].isalpha() for cell in column[1:]) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if name else cell.rjust(width)
+            for cell, width, name in zip(row, widths, names, strict=True)
+        ]
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,54 @@
+"""How the running jobs of a cluster are watched: what the last looks came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from anubis.core.keep.suspicions import HitRate
+from anubis.core.watch.rounds import KeptLook
+from anubis.text.wording import counted, json_line, lasting
+
+if TYPE_CHECKING:
+    from anubis.report.documents import WatchLine
+
+TROUBLES_NAMED = 3
+
+
+def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:
+    """Of jobs that run; of each that could not be looked at, why."""
+    running = [look for look in looks if not look.job_ended]
+    if not running:
+        yield "watch: no running job was looked at yet"
+        return
+    suspects = sum(look.suspects for look in running)
+    newest = max(look.at for look in running)
+    yield (
+        f"watch: {counted(len(running), 'running job')}, last look"
+        f" {lasting(max(0.0, now - newest))} ago, {counted(suspects, 'suspected node')}"
+    )
+    for look in [look for look in running if look.trouble][:TROUBLES_NAMED]:
+        yield f"watch: job {look.job} could not be looked at: {look.trouble}"
+
+
+def watch_line(cluster: str, look: KeptLook) -> str:
+    fields: WatchLine = {
+        "cluster": cluster,
+        "job": look.job,
+        "at": look.at,
+        "nodes": look.nodes,
+        "suspects": look.suspects,
+        "oddities": look.oddities,
+        "job_ended": look.job_ended,
+        "trouble": look.trouble,
+    }
+    return json_line("watch", fields)
+
+
+def sentences_on_rates(rates: Mapping[str, HitRate], source: str = "watch") -> Iterator[str]:
+    """How often suspicions of the watch, or of another source, were right at this site."""
+    for category, rate in rates.items():
+        yield (
+            f"{source}: of its suspicions of {category}, tests confirmed {rate.hits} and refuted"
+            f" {rate.misses}; the next is believed to {rate.confidence():.0%}"
+        )

@@ -1,0 +1,139 @@
+"""What readers see: all nodes, the latest campaigns and decisions, read together and kept for some
+seconds, so that fifty readers cost no more than one. It says of when it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from anubis.core.errors import AnubisError
+from anubis.core.select.decision import Decision
+from anubis.operations.caller import Caller
+from anubis.operations.clusters import time_in
+from anubis.operations.fleet import ClusterGlance, campaigns_at_a_glance, glance_at
+from anubis.operations.history import decisions
+from anubis.operations.keeper_health import Upkeep, upkeep_of
+from anubis.report.fleet import CampaignGlance, NodeGlance, node_line
+from anubis.service.requester import LOG
+from anubis.store.tokens import Token
+
+RENEWED_S = 2.0  # after the last time, and not before nine times what that took
+SPARED = 9.0
+CAMPAIGNS_SHOWN = 200
+DECISIONS_SHOWN = 100
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Snapshot:
+    at: float
+    clusters: Mapping[str, ClusterGlance]
+    campaigns: tuple[CampaignGlance, ...]  # the newest first
+    decisions: tuple[Decision, ...]
+    tokens: tuple[Token, ...] = ()  # that nobody took back
+    upkeep: Mapping[str, Upkeep] = field(default_factory=dict)  # by cluster
+    lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, as they are asked
+    pages: dict[str, str] = field(default_factory=dict)  # the same
+
+    @property
+    def nodes(self) -> Iterator[NodeGlance]:
+        """Of all clusters."""
+        return chain.from_iterable(glance.nodes for glance in self.clusters.values())
+
+    def node(self, cluster: str, name: str) -> NodeGlance | None:
+        glance = self.clusters.get(cluster)
+        return glance.by_name.get(name) if glance else None
+
+    def line_of(self, glance: NodeGlance) -> str:
+        key = glance.cluster, glance.node
+        if key not in self.lines:
+            self.lines[key] = node_line(glance)
+        return self.lines[key]
+
+
+class Board:
+    """The latest snapshot. A reader never waits for the next one, unless there is none yet."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._snapshot: Snapshot | None = None
+        self._asked_for = threading.Event()
+        self._first = threading.Lock()
+        self._ends = threading.Event()
+        self.trouble = ""  # why it could not be renewed
+        self._thread = threading.Thread(target=self._keep, name="board", daemon=True)
+
+    def start(self) -> None:
+        """Whoever reads first does not wait until ten thousand nodes are read."""
+        self._asked_for.set()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ends.set()
+        self._asked_for.set()
+        self._thread.join(timeout=5)
+
+    def read(self) -> Snapshot:
+        snapshot = self._snapshot
+        if snapshot is None:
+            with self._first:
+                return self._snapshot or self._renew()
+        # wall clock: a jump has the board renewed, and no more
+        if abs(time.time() - snapshot.at) > RENEWED_S:
+            self._asked_for.set()
+        return snapshot
+
+    @property
+    def latest(self) -> Snapshot | None:
+        """None before anybody has read one."""
+        return self.read() if self._snapshot else None
+
+    def forget(self) -> None:
+        """Something was told just now: whoever reads next wants to see it."""
+        self._asked_for.set()
+
+    def _renew(self) -> Snapshot:
+        """Only what has changed since the last snapshot is looked at again; readers see that one
+        until this one is whole."""
+        caller, before = self._caller, self._snapshot
+        earlier = before.clusters if before else {}
+        with caller.history() as history:
+            now = caller.clock()  # wall clock: when it was read, decides nothing
+            clusters = {
+                part.cluster: glance_at(part, time_in(part, caller), earlier.get(part.cluster))
+                for part in history.every()
+            }
+            upkeep = {part.cluster: upkeep_of(part, now) for part in history.every()}
+            kept = [token for token in history.tokens.all() if token.revoked_at is None]
+        rows = before.campaigns if before else ()
+        campaigns = campaigns_at_a_glance(CAMPAIGNS_SHOWN, before=rows, caller=caller)
+        self._snapshot = Snapshot(
+            at=now,
+            clusters=clusters,
+            campaigns=tuple(campaigns),
+            decisions=tuple(decisions(DECISIONS_SHOWN, caller=caller)),
+            tokens=tuple(kept),
+            upkeep=upkeep,
+        )
+        return self._snapshot
+
+    def _keep(self) -> None:
+        while not self._ends.is_set():
+            self._asked_for.wait()
+            self._asked_for.clear()
+            if self._ends.is_set():
+                return
+            began = time.monotonic()
+            try:
+                with self._first:  # a first reader waits for this one, and reads no other
+                    self._renew()
+                self.trouble = ""
+            except AnubisError as error:
+                self.trouble = str(error)
+                LOG.warning("what readers see was not renewed: %s", error)
+            except Exception:  # a bug must not end the renewals of a service that runs for months
+                self.trouble = "a bug in Anubis: see the log"
+                LOG.exception("what readers see was not renewed")
+            self._ends.wait(max(RENEWED_S, SPARED * (time.monotonic() - began)))

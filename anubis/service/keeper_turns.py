@@ -1,0 +1,73 @@
+"""The keeper's turns, each in a process of its own: of every cluster that is served, now and then
+and soon after something was told. Only the service that acts has any taken."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from anubis.core.errors import AnubisError
+from anubis.service.requester import LOG
+
+LOOKS_EVERY_S = 1.0
+LONGEST_TURN_S = 600.0  # seconds, with ten thousand nodes: tests have processes of their own
+SOON_S = 5.0  # after something was told: more may follow
+
+
+class Turns:
+    def __init__(
+        self,
+        clusters: Sequence[str],
+        every_s: float,
+        start: Callable[[str], subprocess.Popen[bytes]],
+    ) -> None:
+        """`every_s`: 0: none are taken. `start`: the turn of a cluster."""
+        self._every_s = every_s
+        self._start = start
+        self._due = dict.fromkeys(clusters if every_s else (), 0.0)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._began: dict[str, float] = {}
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="turns", daemon=True)
+        self.may_act: Callable[[], bool] = lambda: False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """A turn that was begun goes on without the service."""
+        self._ends.set()
+        self._thread.join(timeout=5)
+
+    def hurry(self, cluster: str) -> None:
+        if cluster in self._due:
+            self._due[cluster] = min(self._due[cluster], time.monotonic() + SOON_S)
+
+    def _run(self) -> None:
+        while not self._ends.wait(LOOKS_EVERY_S):
+            if self.may_act():
+                for cluster in self._due:
+                    self._take(cluster, time.monotonic())
+
+    def _take(self, cluster: str, now: float) -> None:
+        running = self._running.get(cluster)
+        if running and running.poll() is None:
+            self._end_late(cluster, running, now)
+            return
+        if now < self._due[cluster]:
+            return
+        if running and running.returncode > 1:
+            LOG.warning("the last turn of %s ended with status %d", cluster, running.returncode)
+        self._due[cluster], self._began[cluster] = now + self._every_s, now
+        try:
+            self._running[cluster] = self._start(cluster)
+        except (AnubisError, OSError) as error:
+            LOG.warning("the turn of %s could not begin: %s", cluster, error)
+
+    def _end_late(self, cluster: str, running: subprocess.Popen[bytes], now: float) -> None:
+        """A turn is kept whole or not at all: the next one does what this one did not."""
+        if now - self._began[cluster] >= LONGEST_TURN_S:
+            LOG.warning("the turn of %s had not ended after %g s: killed", cluster, LONGEST_TURN_S)
+            running.kill()

@@ -1,0 +1,75 @@
+"""Who asks, for operations: a token by its name, and the one history that the service has open."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from anubis.core.history.events import KeptEvent
+from anubis.core.text import one_line
+from anubis.operations.caller import Caller
+from anubis.operations.tokens import TokenScope, scope_for
+from anubis.service.problems import Refused
+from anubis.store.database import Database
+from anubis.store.history import ClusterHistory, History
+
+LOG = logging.getLogger("anubis.service")
+
+
+class OpenHistory(History):
+    """It stays open when an operation is through with it, and remembers what was read of clusters:
+    the next operation reads only what has changed."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self.dialect = database.dialect
+        self._parts: dict[str, ClusterHistory] = {}
+
+    def of(self, cluster: str) -> ClusterHistory:
+        return self._parts.setdefault(cluster, super().of(cluster))
+
+    def close(self) -> None:
+        pass
+
+    def close_at_last(self) -> None:
+        self._database.close()
+
+
+class Asker(Caller):
+    def __init__(self, history: OpenHistory, token: str, scopes: tuple[str, ...]) -> None:
+        self._history = history
+        self.token = token  # by its name; empty: nobody knows
+        self._scopes = scopes
+
+    clock = staticmethod(time.time)
+
+    def name(self) -> str:
+        return self.token or "anubis serve"
+
+    def history(self) -> History:
+        return self._history
+
+    def remark(self, sentence: str) -> None:
+        LOG.info("%s: %s", self.name(), one_line(sentence))
+
+    def require(self, *scopes: TokenScope) -> None:
+        """One of these."""
+        if not set(scopes) & {*self._scopes}:
+            raise Refused(403, lacks(self.token, scopes[0]))
+
+    def require_for(self, event: KeptEvent) -> None:
+        scope = scope_for(event)
+        if scope not in self._scopes:
+            raise Refused(403, f"{event.kind}: {lacks(self.token, scope)}")
+
+
+def lacks(token: str, scope: str) -> str:
+    if token:
+        return (
+            f'token "{token}" has no scope "{scope}": make one that has (anubis token make NAME'
+            f" --scope {scope})"
+        )
+    return (
+        f'without a token everybody on this machine may read, and nobody "{scope}": make one '
+        f"(anubis token make NAME --scope {scope})"
+    )

@@ -1,0 +1,109 @@
+"""What all routes share: the open history, what readers see of it, and who keeps count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ParamSpec, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from anubis.core.errors import UnknownCampaignError, UsageError
+from anubis.operations.clusters import resolve
+from anubis.service.audit import AuditTrail
+from anubis.service.child_processes import StartedTests
+from anubis.service.connections import Connections
+from anubis.service.event_queue import Letterbox
+from anubis.service.fleet_cache import Board, Snapshot
+from anubis.service.gate import Gates
+from anubis.service.keeper_turns import Turns
+from anubis.service.metrics import Gauges
+from anubis.service.problems import Refused
+from anubis.service.requester import Asker, OpenHistory
+from anubis.service.service_settings import ServiceSettings
+from anubis.service.slow_pages import Overviews
+from anubis.store.clusters import unknown
+from anubis.store.tokens import AuditEntry
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class House:
+    settings: ServiceSettings
+    history: OpenHistory
+    history_url: str
+    board: Board
+    gauges: Gauges
+    trail: AuditTrail
+    started: StartedTests
+    turns: Turns
+    gates: Gates
+    overviews: Overviews
+    connections: Connections[Any] = field(default_factory=Connections)
+    writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+
+    @cached_property
+    def letterbox(self) -> Letterbox:
+        return Letterbox(self.writer)
+
+    async def read(self) -> Snapshot:
+        """What there is needs no thread, and so waits for none."""
+        if latest := self.board.latest:
+            return latest
+        return await self.in_thread(self.board.read)
+
+    async def writing(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """One after the other, by a thread that no reader waits for: SQLite has one writer, and
+        whoever finds it busy sleeps longer than it is."""
+        return await to_thread.run_sync(lambda: call(*args, **kwargs), limiter=self.writer)
+
+    async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What reads and writes the history keeps nobody else waiting."""
+        return await to_thread.run_sync(lambda: call(*args, **kwargs))
+
+    async def meant(self, cluster: str | None, *, may_begin: bool = False) -> str | None:
+        """As the history calls it. Where nobody names one, it is the one that is served, or the
+        only one; None: the history knows none. `may_begin`: a name that nobody knows is fine."""
+        served = self.settings.clusters
+        name = next(iter(served)) if cluster is None and len(served) == 1 else cluster
+        latest = self.board.latest
+        if name is not None and latest and name in latest.clusters:
+            return name  # without a look into the history, for there may be thousands of events
+        return await self.in_thread(self._find, name, may_begin)
+
+    def _find(self, name: str | None, may_begin: bool) -> str | None:
+        names, served = self.history.clusters.names(), self.settings.clusters
+        if name is None and len(names) > 1:
+            listed = '", "'.join(names)
+            raise UsageError(
+                f'the history knows clusters "{listed}": name one, by "cluster" in the body of a'
+                " gate or an event, by ?cluster= in the address of anything else"
+            )
+        if name is None:
+            return next(iter(names), None)
+        if name not in names and name in served:
+            return resolve(self.history, served[name], Asker(self.history, "", ())).cluster
+        if name not in names and not may_begin:
+            raise UsageError(unknown(name, names))
+        return name
+
+    async def refuse_unknown_cluster(self, cluster: str | None) -> None:
+        """For those who only read: they need not name one, and enter none."""
+        if cluster is not None and cluster not in self.settings.clusters:
+            await self.meant(cluster)
+
+    def audit_now(self, asker: Asker, deed: str) -> None:
+        """On disk before it is done."""
+        entry = AuditEntry(
+            at=asker.clock(), who=asker.token, address="", method="act", path=deed[:200], status=0
+        )
+        self.history.audit.add([entry])
+
+    def refuse_unknown(self, campaign: str) -> None:
+        try:
+            self.history.campaigns.at_a_glance(campaign)
+        except UnknownCampaignError as error:
+            raise Refused(404, str(error)) from None

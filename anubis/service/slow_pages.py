@@ -1,0 +1,192 @@
+"""What takes long to find out, for the few pages that show it: computed when somebody asks, in a
+process of its own, and kept for a while. It says of when it is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+from anubis.operations.diagnose_due import last_diagnoses
+from anubis.operations.links import between_nodes
+from anubis.operations.risk_ranking import risk_at_a_glance
+from anubis.operations.tickets import out_of_work
+from anubis.operations.watch_rounds import last_looks
+from anubis.report import diagnoses, links, risk_ranking, tickets, watch_looks, watch_rounds
+from anubis.service.gate import beside, opened
+from anubis.service.problems import Refused
+from anubis.service.requester import Asker
+from anubis.service.service_settings import ServiceSettings
+
+KEPT_S = 5.0  # and not less than nine times what it took
+SPARED = 9.0
+PATIENCE_S = 20.0  # then what is there is shown, however old
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    history_url: str
+    settings: ServiceSettings
+
+    @property
+    def asker(self) -> Asker:
+        return Asker(opened(self.history_url), "", ())
+
+
+ClusterLine = tuple[str, str]  # a document, after the name of its cluster
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    at: float
+    page: str
+    documents: Mapping[str, Sequence[ClusterLine]]  # by their type
+
+    def of(self, kind: str, cluster: str | None) -> list[str]:
+        """Of one cluster, or of all."""
+        return [line for name, line in self.documents[kind] if cluster in (None, name)]
+
+
+def of_tickets(question: Question) -> Overview:
+    asker, settings = question.asker, question.settings
+    at = asker.clock()
+    clusters = out_of_work(settings.policy, asker)
+    every = [ticket for cluster in clusters for ticket in (*cluster.tickets, *cluster.closed)]
+    buffers = [buffer for cluster in clusters for buffer in cluster.buffers]
+    return Overview(
+        at=at,
+        page=tickets.tickets_page(clusters, at),
+        documents={
+            "ticket": [(ticket.cluster, tickets.ticket_line(ticket)) for ticket in every],
+            "spares": [(buffer.cluster, tickets.spares_line(buffer)) for buffer in buffers],
+        },
+    )
+
+
+def of_risk(question: Question) -> Overview:
+    asker, settings = question.asker, question.settings
+    at = asker.clock()
+    glances = risk_at_a_glance(settings.suite, settings.policy, settings.benchmarks, asker)
+    return Overview(
+        at=at,
+        page=risk_ranking.risk_page(glances, at),
+        documents={
+            "node-risk": [
+                (glance.cluster, risk_ranking.node_line(glance, node))
+                for glance in glances
+                for node in glance.nodes
+            ]
+        },
+    )
+
+
+def of_fabric(question: Question) -> Overview:
+    asker = question.asker
+    at = asker.clock()
+    clusters = between_nodes(asker)
+    return Overview(
+        at=at,
+        page=links.fabric_page(clusters, at),
+        documents={"fabric": [(c.cluster, links.between_line(c)) for c in clusters]},
+    )
+
+
+def of_looks(question: Question) -> Overview:
+    asker = question.asker
+    at = asker.clock()
+    clusters = last_looks(asker)
+    return Overview(
+        at=at,
+        page=watch_looks.looks_page(clusters, at),
+        documents={
+            "watch": [
+                (cluster.cluster, watch_rounds.watch_line(cluster.cluster, job.kept))
+                for cluster in clusters
+                for job in cluster.jobs
+            ]
+        },
+    )
+
+
+def of_diagnoses(question: Question) -> Overview:
+    asker = question.asker
+    at = asker.clock()
+    clusters = last_diagnoses(asker)
+    return Overview(
+        at=at,
+        page=diagnoses.diagnoses_page(clusters, at),
+        documents={
+            "diagnosed": [
+                (cluster.cluster, diagnoses.diagnosed_line(job))
+                for cluster in clusters
+                for job in cluster.jobs
+            ]
+        },
+    )
+
+
+def _do_nothing() -> None:
+    """What a process has to do so that it has begun."""
+
+
+Inquiry = Callable[[Question], Overview]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    overview: Overview
+    until: float  # by the monotonic clock
+
+
+class Overviews:
+    """Who asks for the same at once waits for the same answer."""
+
+    def __init__(self, question: Question, *, in_process: bool = False) -> None:
+        self._question = question
+        self._in_process = in_process
+        self._executor: Executor | None = None
+        self._kept: dict[Inquiry, _Kept] = {}
+        self._running: dict[Inquiry, asyncio.Task[Overview]] = {}
+
+    def start(self) -> None:
+        """To begin a process takes longer than most answers: it is there when somebody asks."""
+        self._begun().submit(_do_nothing)
+
+    def _begun(self) -> Executor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1) if self._in_process else beside()
+        return self._executor
+
+    def stop(self) -> None:
+        if self._executor:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def read(self, ask: Inquiry) -> Overview:
+        kept = self._kept.get(ask)
+        if kept and time.monotonic() < kept.until:
+            return kept.overview
+        task = self._running.get(ask)
+        if task is None or task.done():
+            task = self._running[ask] = asyncio.create_task(self._renew(ask))
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), PATIENCE_S)
+        except TimeoutError:
+            if kept:
+                return kept.overview
+            raise Refused(503, "this takes longer than usual: ask again in a minute") from None
+
+    async def _renew(self, ask: Inquiry) -> Overview:
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        try:
+            overview = await loop.run_in_executor(self._begun(), ask, self._question)
+        except BrokenProcessPool:
+            self._executor = None
+            raise Refused(503, "the process that finds this out had ended: ask again") from None
+        now = time.monotonic()
+        until = now + max(KEPT_S, SPARED * (now - began))
+        self._kept[ask] = _Kept(overview=overview, until=until)
+        return overview

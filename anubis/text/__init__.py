@@ -1,0 +1,1 @@
+"""Text and files from outside: node lists, strict reading, limits, places."""

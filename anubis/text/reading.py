@@ -1,0 +1,125 @@
+"""Documents from outside (YAML, JSON) into the frozen records of core: strict, and helpful."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from anubis.core.errors import AnubisError, did_you_mean
+from anubis.core.text import one_line
+from anubis.text.files import MOST_YAML, parse_yaml, read_text
+
+Shape = TypeVar("Shape")
+SHOWN = 200  # letters of a text that was found
+LONGEST = 800  # of a sentence
+
+
+def read(document: object, record: type[Shape], where: str, error: type[AnubisError]) -> Shape:
+    """A document as `record`; the first thing that is wrong with it as one `error`."""
+    from pydantic import ValidationError
+
+    try:
+        text = json.dumps(document, allow_nan=False, default=_refuse)
+    except (TypeError, ValueError, RecursionError) as cause:
+        raise error(f"{where}: {cause}; expected plain numbers, texts, lists and tables") from None
+    try:
+        validated = _adapter(cast(Any, record)).validate_json(text)
+    except ValidationError as cause:
+        sentence = one_line(_sentence(cause.errors(include_url=False)[0], record))
+        raise error(f"{where}: {sentence[:LONGEST]}") from None
+    # pydantic's is a subclass, which is equal to no record that was made without it
+    fields = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
+    return record(**{name: getattr(validated, name) for name in fields})
+
+
+def _refuse(value: object) -> None:
+    """YAML takes some words for a date: `2026-11-20`."""
+    raise TypeError(f'found the {type(value).__name__} "{value}" (a text needs quotes)')
+
+
+def load_yaml(path: Path, error: type[AnubisError]) -> dict[str, object]:
+    """The table in a YAML file; nothing in it is ever executed."""
+    text = read_text(path, error, limit=MOST_YAML)
+    document = parse_yaml(text, f'"{path}"', error)
+    if not isinstance(document, dict):
+        raise error(f'"{path}": expected a table of "key: value" lines, found {kind_of(document)}')
+    return document
+
+
+@cache
+def _adapter(record: Any) -> Any:
+    from pydantic import ConfigDict, TypeAdapter
+    from pydantic.dataclasses import dataclass as validated
+
+    strict = ConfigDict(extra="forbid", strict=True)
+    return TypeAdapter(validated(record, config=strict, frozen=True, kw_only=True))
+
+
+def _sentence(problem: Any, record: type[Any]) -> str:
+    """One of pydantic's findings in the house's words."""
+    *path, last = problem["loc"] or ("",)
+    if last in SCALARS:  # which of a parameter's possible types pydantic tried first
+        return f"{_place(path)}: expected a number, a text or true or false, found " + kind_of(
+            problem["input"]
+        )
+    place = _place(problem["loc"])
+    match problem["type"]:
+        case "unexpected_keyword_argument":
+            inside = f" in {_place(path)}" if path else ""
+            return f'unknown key "{last}"{inside}; {did_you_mean(str(last), _keys(record, path))}'
+        case "missing" | "missing_keyword_only_argument":
+            return f'the key "{last}" is missing' + (f" in {_place(path)}" if path else "")
+        case "value_error":
+            reason = problem["ctx"]["error"]
+            return f"{place}: {reason}" if place else str(reason)
+        case _:
+            expected = problem["msg"].removeprefix("Input should be ")
+            expected = EXPECTED.get(expected, expected)
+            return f"{place}: expected {expected}, found {kind_of(problem['input'])}"
+
+
+SCALARS = {"int", "float", "str", "bool"}
+EXPECTED = {
+    "a valid array": "a list",
+    "an object": "a table",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+}
+
+
+def _place(path: Sequence[int | str]) -> str:
+    """`"benchmarks", entry 1, "repeats"`: people count from one."""
+    return ", ".join(f"entry {p + 1}" if isinstance(p, int) else f'"{p}"' for p in path)
+
+
+def kind_of(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case dict():
+            return "a table"
+        case list():
+            return "a list"
+        case str():
+            shown = one_line(value)
+            return f'the text "{shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"}"'
+        case _:
+            return json.dumps(value, default=repr)
+
+
+def _keys(record: type[Any], path: list[int | str]) -> list[str]:
+    """Those a record has at a place: follow field names and list positions down."""
+    kind: Any = record
+    for part in path:
+        if isinstance(part, int):
+            kind = typing.get_args(kind)[0]
+        elif dataclasses.is_dataclass(kind):
+            kind = typing.get_type_hints(kind)[part]
+    return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []

@@ -1,0 +1,101 @@
+"""How numbers, times, lists of names and JSON are written, the same in every report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from anubis.text import hostlist
+
+WIDTH = 48  # characters that a list of names may take
+# of documents that have changed so that readers must know; else 1
+VERSIONS: dict[str, int] = {"fact": 3, "diagnosis": 3, "diagnosed": 2}
+
+
+def figure(value: float | None) -> str:
+    """Four significant digits: what a measurement deserves and a column can hold."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if not -4 <= exponent < 6:
+        return f"{value:.3e}"
+    return f"{value:,.{max(0, 3 - exponent)}f}"
+
+
+def share(value: float | None) -> str:
+    """A similarity or alpha. Cut, not rounded: 0.99996 must not read as perfect."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{math.floor(value * 1000 + 1e-9) / 1000:.3f}"
+
+
+def chance(p: float) -> str:
+    if 0 < p < 0.0001:
+        return f"{p:.0e}"
+    return f"{p:.2g}"
+
+
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def lasting(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60:02d} min" if hours < 100 else f"{round(hours / 24):,} days"
+
+
+def names(listed: Sequence[str], limit: int = 8) -> str:
+    """The first few by name and the rest as a number, so that a line stays a line."""
+    if len(listed) <= limit:
+        return ", ".join(listed)
+    return f"{', '.join(listed[:limit])} and {len(listed) - limit:,} more"
+
+
+def called(listed: Sequence[str]) -> str:
+    """As a node list while that is short, else the first few by name."""
+    short = hostlist.compress(listed)
+    if len(short) <= WIDTH or len(listed) == 1:
+        return short
+    first = next((n for n in (2, 1) if len(", ".join(listed[:n])) <= WIDTH), 0)
+    return names(listed, first) if first else f"{listed[0][:20]}... and {len(listed) - 1:,} more"
+
+
+def counted(number: int, singular: str, several: str = "") -> str:
+    return f"{number:,} {singular if number == 1 else several or singular + 's'}"
+
+
+def left_out(damaged: int) -> str:
+    """Before the answer of who does without them."""
+    return f"{counted(damaged, 'damaged execution')} left out"
+
+
+def schema_name(kind: str) -> str:
+    return f"anubis.{kind}/{VERSIONS.get(kind, 1)}"
+
+
+def json_line(kind: str, fields: Mapping[str, object]) -> str:
+    """A line of JSON Lines: what it is, and by which schema; its fields are in documents.py."""
+    document = finite({"type": kind, "schema": schema_name(kind), **fields})
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """What is infinite or not a number, as `null`: JSON has no number for it."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: finite(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [finite(inner) for inner in value]
+    return value
