@@ -5,7 +5,7 @@ A pass counts as long as nothing happened to its node since: no incident, no rep
 event that presumes one. It proves nothing while an incident or a repair goes on, and a result that
 is dated in the future proves nothing before that time has come.
 
-What a node left unanswered in a campaign (`core.judging.unanswered` says what that is) it owes
+What a node left unanswered in a campaign (`core.judge.unanswered` says what that is) it owes
 until it passes it in a later one that asks for no less, or the program says that it does not apply.
 Until then nothing is known of it, whatever else it passes.
 """

@@ -1,8 +1,8 @@
 """A fitted risk model in a simulation: the Selector uses it, or incidents are drawn from it.
 
-A model is anything that gives cumulative hazards for statuses (anubis/risk has some). It knows no
-categories. Incidents drawn from it get one by how often each happens to a new node, and by how
-often it has happened to this one.
+A model is anything that gives cumulative hazards for statuses, such as those of
+anubis/models/risk. It knows no categories. Incidents drawn from it get one by how often each
+happens to a new node, and by how often it has happened to this one.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def sku_by_label(node: Document, label: str) -> str:
 
 
 def sku_by_gpus(node: Document) -> str:
-    """In the words of `executors.machine`, so that a node has the same sku by both ways."""
+    """In the words of `reach.executors.machine`, so that a node has the same sku by both ways."""
     labels = _labels(node)
     product = next(filter(None, map(labels.text, PRODUCTS)), "")
     count = labels.text("nvidia.com/gpu.count") or _capacity(node)

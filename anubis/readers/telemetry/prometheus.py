@@ -1,7 +1,7 @@
 """The telemetry of a job from a Prometheus, or from what answers like one.
 
 The grid has the step of the slowest scrape. A value may be two scrapes old and a rate is taken
-over four, because one scrape may fail; the rest is the business of core.watching.alignment. A
+over four, because one scrape may fail; the rest is the business of core.watch.alignment. A
 metric whose answer is not whole is left out: a hole of ours must not look like a fault of a node.
 """
 
