@@ -793,8 +793,6 @@ class HistoryLine(TypedDict):
     sound: bool
     campaigns: int
     rows: int
-    unchecked: int
-    """Rows that were written before there were checksums."""
     damages: int
 
 

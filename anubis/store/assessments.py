@@ -16,7 +16,6 @@ from anubis.core.records import (
     Judgement,
     NodeVerdict,
     PartVerdict,
-    Plan,
     Ruling,
     Verdict,
     canonical,
@@ -82,7 +81,7 @@ NODE_VERDICTS = RecordTable(
     *_place(),
     sa.Index("node_verdicts_by_node", "node"),
     checked=True,
-    long=("owes",),  # so that checksums from before there was this column still fit
+    long=("owes",),
     reason=Prose,
     owes=converted(
         sa.Column("owes", sa.Text),
@@ -171,17 +170,9 @@ class Assessments:
             campaign = short_row(connection, campaign_id)
             if campaign.finished_at is None:
                 return None
-            assessment = Assessment(
+            return Assessment(
                 **{name: of_campaign(connection, kind, campaign) for name, kind in TABLES.items()}
             )
-            of_plan = sa.select(CAMPAIGNS.c.plan).where(CAMPAIGNS.c.key == campaign.key)
-            plan = "" if campaign.judgement else connection.execute(of_plan).scalar_one()
-        if campaign.judgement is None:  # concluded before verdicts on parts were kept
-            # what locates faults loads where it is used, and not with every gate
-            from anubis.core.judge.conclusion import complete
-
-            return complete(assessment, codec.load(Plan, plan))
-        return assessment
 
 
 def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
@@ -189,16 +180,12 @@ def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
         yield record, {"campaign": key, "position": position}
 
 
-def _counts(connection: sa.Connection, key: int) -> str | None:
-    """How many rows belong to the campaign, by table, and what they come to; None where some are
-    not checked."""
+def _counts(connection: sa.Connection, key: int) -> str:
+    """Return how many rows belong to the campaign, by table, and what they come to."""
     counts = {}
     for kind in OF_CAMPAIGN:
-        rows, checked = sa.func.count(), sa.func.count(kind.c.checksum)
-        of_campaign = sa.select(rows, checked).where(kind.c.campaign == key)
-        counts[kind.table.name], are_checked = connection.execute(of_campaign).one()
-        if are_checked < counts[kind.table.name]:
-            return None
+        of_campaign = sa.select(sa.func.count()).where(kind.c.campaign == key)
+        counts[kind.table.name] = connection.execute(of_campaign).scalar_one()
     counts[MEASURED] = measured_nodes(connection, [key])[key].sum
     failed = failed_alone(connection, VERDICTS, VERDICTS.c.campaign == key)
     counts[FAILED] = sum_of_failed(failed.get(key, set()))
@@ -218,7 +205,7 @@ def of_campaign(
     connection: sa.Connection, kind: RecordTable[R], campaign: sa.Row[Any]
 ) -> tuple[R, ...]:
     query = kind.select().where(kind.c.campaign == campaign.key).order_by(kind.c.position)
-    read = kind.reader(all_checked=campaign.counts is not None)
+    read = kind.reader()
     position, records = kind.place(kind.c.position), list[R]()
     for row in connection.execute(query):
         try:

@@ -30,7 +30,7 @@ CAMPAIGNS = RecordTable(
     sa.Column("key", sa.Integer, primary_key=True),
     sa.Column("suite", sa.Text, nullable=False),
     sa.Column("nodes", sa.Integer, nullable=False),
-    sa.Column("judgement", sa.Text),  # what the whole came to; NULL: not concluded, or before 0006
+    sa.Column("judgement", sa.Text),  # what the whole came to; NULL: not concluded
     sa.Column("counts", sa.Text),  # of rows that belong to it, by table; NULL until it is concluded
     sa.UniqueConstraint("id"),
     sa.Index("campaigns_by_cluster", "cluster", "finished_at"),
@@ -51,7 +51,7 @@ class CampaignRow:
     created_at: float
     finished_at: float | None
     nodes: int
-    judgement: Judgement | None  # of the whole; None: it is not over, or was over before 0006
+    judgement: Judgement | None  # of the whole; None: it is not over
 
 
 DEMANDS = RecordTable(
@@ -205,7 +205,7 @@ def refuse_gone(campaign: sa.Row[Any], table: str, there: int) -> None:
     """Rows of a campaign that were there when it was concluded."""
     if campaign.counts is None:
         return
-    expected = json.loads(campaign.counts).get(table, there)
+    expected = json.loads(campaign.counts)[table]
     if there != expected:
         raise Damage(
             f'campaign "{campaign.id}" is damaged: {there} rows of {table} are there, expected'

@@ -4,7 +4,7 @@ refused, and never judged.
 The upper half of a checksum is about the short cells of a row, the lower half about the long ones,
 such as samples or a plan: a list of thousands reads only the short ones. CRC-32 finds every burst
 of up to 32 wrong bits and misses one in four billion others. It is no seal against forgers, and a
-fifth of the price of one. NULL stands in rows that were written before there were checksums.
+fifth of the price of one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Checksum:
     """Of the rows of one table."""
 
     def __init__(self, short: Sequence[sa.Column[Any]], long: Sequence[sa.Column[Any]]) -> None:
-        self.column = sa.Column("checksum", sa.BigInteger)
+        self.column = sa.Column("checksum", sa.BigInteger, nullable=False)
         self.short = tuple(short)
         self.long = tuple(long)
 
@@ -54,9 +54,7 @@ class Checksum:
         return self._sum(short) << 32 | _long([row.get(column.name) for column in self.long])
 
     def renewed(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A row whose short cells were changed, with a checksum of them, if it had one."""
-        if row["checksum"] is None:
-            return row
+        """The row with a checksum of its short cells, which were changed."""
         short = [_as_kept(column, row[column.name]) for column in self.short]
         return row | {"checksum": self._sum(short) << 32 | row["checksum"] & 0xFFFFFFFF}
 
@@ -64,8 +62,8 @@ class Checksum:
         return self.fits_short(checksum, short) and fits_long(checksum, long)
 
     def fits_short(self, checksum: int | None, cells: RowCells) -> bool:
-        if checksum is None:
-            return True
+        if checksum is None:  # a damaged page may say so
+            return False
         try:
             if checksum >> 32 == self._sum(cells):
                 return True
@@ -93,8 +91,7 @@ class ColumnChecksum(Checksum):
         except (TypeError, ValueError):  # a damaged cell may be of another type
             return False
         sums = ((total >> np.uint64(33)) << np.uint64(32)).tolist()
-        pairs = zip(checksums, sums, strict=True)
-        return all(kept is None or kept == own for kept, own in pairs)
+        return list(checksums) == sums
 
     def _sum(self, short: RowCells) -> int:
         """The same, without arrays: a row by itself is told, or imported."""
@@ -125,7 +122,7 @@ def _text(cell: object) -> int:
 
 
 def fits_long(checksum: int | None, cells: RowCells) -> bool:
-    return checksum is None or checksum & 0xFFFFFFFF == _long(cells)
+    return checksum is not None and checksum & 0xFFFFFFFF == _long(cells)
 
 
 def _long(cells: RowCells) -> int:

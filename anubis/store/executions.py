@@ -152,7 +152,7 @@ def _rows(
     connection: sa.Connection, campaign: sa.Row[Any]
 ) -> Iterator[Execution | DamagedExecution]:
     query = EXECUTIONS.select().where(EXECUTIONS.c.campaign == campaign.key)
-    read = EXECUTIONS.reader(all_checked=campaign.counts is not None)
+    read = EXECUTIONS.reader()
     number, last = EXECUTIONS.place(EXECUTIONS.c.number), 0
     for row in connection.execute(query.order_by(EXECUTIONS.c.number)):
         try:

@@ -20,7 +20,7 @@ from anubis.core.history.logbook import Logbook
 from anubis.core.history.past import Happened
 from anubis.core.history.status import Validation
 from anubis.core.history.strength import CampaignDemands
-from anubis.core.judge.faulty_paths import PATH, faulty_paths
+from anubis.core.judge.faulty_paths import PATH
 from anubis.core.judge.unanswered import leaves_open
 from anubis.core.records import (
     CampaignKind,
@@ -263,7 +263,7 @@ class Experience:
         rows = connection.execute(query.order_by(campaigns.c.key)).all()
         mark = (more, *map(tuple, rows))
         before = self._by_campaigns.get(question)
-        if before is None or before[0] != mark or any(row.checksum is None for row in rows):
+        if before is None or before[0] != mark:
             before = self._by_campaigns[question] = mark, ask()
         return cast(A, before[1])
 
@@ -316,12 +316,7 @@ class Experience:
 
     def _paths(self, connection: Connection) -> dict[str, tuple[PartVerdict, ...]]:
         return {
-            row.id: faulty_paths(
-                of_campaign(connection, VERDICTS, row),
-                of_campaign(connection, NODE_VERDICTS, row),
-            )
-            if row.judgement is None  # concluded before verdicts on parts were kept
-            else of_campaign(connection, PART_VERDICTS, row)
+            row.id: of_campaign(connection, PART_VERDICTS, row)
             for row in _campaigns_with_paths(connection, self._cluster)
         }
 
@@ -371,29 +366,14 @@ def _concluded(connection: Connection, cluster: str) -> list[Row[Any]]:
 
 
 def _campaigns_with_paths(connection: Connection, cluster: str) -> list[Row[Any]]:
-    """Of those concluded before verdicts on parts were kept, all that may have one."""
+    """Campaigns that have such verdicts, or had some when they were concluded."""
     have_paths = select(part_verdicts.c.campaign).where(part_verdicts.c.code == PATH)
-    have_defects = select(verdicts.c.campaign).where(
-        verdicts.c.judgement == Judgement.DEFECTIVE.value
-    )
-    may_have = {*connection.execute(have_paths.distinct()).scalars()}
-    older = {*connection.execute(have_defects.distinct()).scalars()}
-    return [
-        row
-        for row in _concluded(connection, cluster)
-        if row.key in may_have
-        or has_paths(row)
-        or (row.judgement is None and not _names_parts(row) and row.key in older)
-    ]
-
-
-def _names_parts(row: Row[Any]) -> bool:
-    verb: str = row.verb  # of a row that is damaged it is any word
-    return verb in LOCATING
+    keys = {*connection.execute(have_paths.distinct()).scalars()}
+    return [row for row in _concluded(connection, cluster) if row.key in keys or has_paths(row)]
 
 
 def _mark(row: Row[Any], since: float) -> ConcludedMark:
-    """What a campaign concluded is the same while this is; without a checksum by its times."""
+    """What a campaign concluded is the same while this is."""
     return row.key, row.id, row.checksum, row.finished_at, row.finished_at >= since
 
 

@@ -218,8 +218,7 @@ def _damaged(connection: sa.Connection, now: float) -> list[sa.Row[Any]]:
     return [
         row
         for row in connection.execute(HOLDS.select())
-        if row.until > now + LASTS_S + TOLERANCE_S
-        or (not HOLDS.is_short_sound(row) and row.checksum is not None)
+        if row.until > now + LASTS_S + TOLERANCE_S or not HOLDS.is_short_sound(row)
     ]
 
 

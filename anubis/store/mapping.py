@@ -363,8 +363,7 @@ class RecordTable(Generic[R]):
         return were, rows
 
     def _revised(self, row: sa.RowMapping, changes: Row) -> Row:
-        revised = {**row, **changes}
-        return revised if row["checksum"] is None else self.stamped(revised)
+        return self.stamped({**row, **changes})
 
     def select(self) -> sa.Select[Any]:
         query = sa.select(*self._sources).select_from(self.table)
@@ -376,7 +375,7 @@ class RecordTable(Generic[R]):
         """Of a column in the rows of `select`."""
         return self._places[column]
 
-    def reader(self, *, all_checked: bool = False) -> Callable[[RowValues], R]:
+    def reader(self) -> Callable[[RowValues], R]:
         """From the rows of one answer, whatever else they have at their end."""
         read: Callable[[RowValues], R] = self._form.reader(0)
         if self.checksum is None:
@@ -388,8 +387,7 @@ class RecordTable(Generic[R]):
 
         def read_checked(row: RowValues) -> R:
             cells = tuple(row)
-            is_lost = all_checked and cells[checksum] is None
-            if is_lost or not fits_short(cells[checksum], short(cells)):
+            if not fits_short(cells[checksum], short(cells)):
                 raise Damage(f"a row of {self.table.name} is damaged")
             if not fits_long(cells[checksum], [cells[place] for place in long]):
                 raise Damage(f"a row of {self.table.name} is damaged", only_long=True)
@@ -398,9 +396,8 @@ class RecordTable(Generic[R]):
         return read_checked
 
     def is_short_sound(self, row: RowValues) -> bool:
-        """The short cells have a checksum, and are as they were written."""
-        if self.checksum is None or row[self.place(self.checksum.column)] is None:
-            return False
+        """Return whether the short cells are as they were written."""
+        assert self.checksum is not None
         short = [row[self.place(column)] for column in self.checksum.short]
         return self.checksum.fits_short(row[self.place(self.checksum.column)], short)
 

@@ -123,9 +123,8 @@ def _sum(document: Any) -> int:
 
 
 def refuse_other(campaign: sa.Row[Any], thing: str, there: int) -> None:
-    """A sum that is not what it was when the campaign was concluded; older ones have none."""
-    expected = json.loads(campaign.counts).get(thing) if campaign.counts else None
-    if expected not in (None, there):
+    """Refuse a sum that is not what it was when the campaign was concluded."""
+    if campaign.counts is not None and json.loads(campaign.counts)[thing] != there:
         raise Damage(f'campaign "{campaign.id}" is damaged: {SAID[thing]}')
 
 

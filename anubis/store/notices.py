@@ -104,14 +104,14 @@ def ids_since(connection: sa.Connection, cluster: str, since: float) -> Iterator
 def told_by_id(
     connection: sa.Connection, cluster: str, ids: Sequence[str]
 ) -> tuple[list[Notice], list[int]]:
-    """And the upper halves of their checksums, where they have any."""
+    """And the upper halves of their checksums."""
     notices: list[Notice] = []
-    checksums: list[int | None] = []
+    halves: list[int] = []
     read, place = NOTICES.reader(), NOTICES.place(NOTICES.c.checksum)
     query = NOTICES.select().where(NOTICES.c.cluster == cluster)
     for start in range(0, len(ids), PER_QUESTION):
         some = NOTICES.c.id.in_(ids[start : start + PER_QUESTION])
         for row in connection.execute(query.where(some)):
             notices.append(read(row))
-            checksums.append(row[place])
-    return notices, [checksum >> 32 for checksum in checksums if checksum is not None]
+            halves.append(row[place] >> 32)
+    return notices, halves

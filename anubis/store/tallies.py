@@ -80,7 +80,7 @@ def change_tally(
 
 def _halves(rows: Iterable[StoredRow]) -> list[int]:
     """The upper halves of their checksums, so that the sum stays in 64 bits."""
-    return [row["checksum"] >> 32 for row in rows if row["checksum"] is not None]
+    return [row["checksum"] >> 32 for row in rows]
 
 
 def tallies_of(connection: sa.Connection, cluster: str) -> dict[str, RowTally]:

@@ -12,7 +12,7 @@ from anubis.text import hostlist
 
 WIDTH = 48  # characters that a list of names may take
 # of documents that have changed so that readers must know; else 1
-VERSIONS: dict[str, int] = {"fact": 3, "diagnosis": 3, "diagnosed": 2}
+VERSIONS: dict[str, int] = {"fact": 3, "diagnosis": 3, "diagnosed": 2, "history": 2}
 
 
 def figure(value: float | None) -> str:

@@ -11,7 +11,6 @@ from fleets import entry, small_plan
 from anubis.config import criteria_files
 from anubis.core.campaign.planning import follow_ups, steps
 from anubis.core.fabric import Part
-from anubis.core.judge.conclusion import complete
 from anubis.core.judge.faulty_paths import faulty_paths
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
@@ -458,14 +457,6 @@ def test_the_whole_is_healthy_only_where_every_node_and_every_part_is():
     assert whole() is U
     assert whole(H, U) is whole(H, N) is whole(N) is whole(H, parts=(part,)) is U
     assert whole(H, U, D) is whole(H, parts=(replace(part, judgement=D),)) is D
-
-
-def test_an_assessment_kept_before_parts_were_is_completed_to_the_same_value():
-    plan = pairs_plan(6)
-    slow = {"n1", "n4"}
-    done = list(executions(plan, lambda step, i: 50 if set(step.participants) == slow else 100))
-    assessment = judged(plan, done)
-    assert complete(replace(assessment, parts=()), plan) == assessment
 
 
 def test_a_group_that_is_slow_because_of_a_faulty_pair_in_it_is_not_named_beside_the_pair():

@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from anubis.config import catalog
 from anubis.core.records import Judgement, MetricAlpha, Verdict
 from anubis.operations.policy_text import line_of, with_alphas
+from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.history import History
 from tests.edges.desk import NO_VERDICT, ROOT, Desk, Done
+from tests.edges.stamps import stamp
 
 pytestmark = pytest.mark.long
 
@@ -248,7 +250,8 @@ def test_since_pools_what_each_device_measured_in_all_campaigns_of_the_suite(nea
 def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(near):
     accept(near, sku="old", nodes="m[1-8]")
     with closing(sqlite3.connect(near.history)) as raw, raw:
-        raw.execute("UPDATE campaigns SET created_at = 1.7e9, checksum = NULL")  # 2023
+        raw.execute("UPDATE campaigns SET created_at = 1.7e9")  # 2023
+        stamp(raw, CAMPAIGNS)
     assert near.ask("accept", "--suite", near.suite(near.flow())).code == 0  # another cluster
     for _ in range(2):
         accept(near, sku="new")

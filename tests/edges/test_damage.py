@@ -49,7 +49,7 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.store.campaigns import CHECKSUM
-from anubis.store.checksums import ColumnChecksum
+from anubis.store.checksums import ColumnChecksum, fits_long
 from anubis.store.happenings import INCIDENTS, begin_watches
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
@@ -143,9 +143,6 @@ def test_a_check_says_first_whether_the_history_is_as_it_was_written(near, file)
     done = checked(near, file)
     assert (done.code, done.err) == (0, "")
     assert done.out == "the history is as it was written: 1 campaign, 15 rows\n"
-    change(file, "UPDATE executions SET checksum = NULL", "UPDATE campaigns SET counts = NULL")
-    change(file, "UPDATE campaigns SET checksum = NULL")
-    assert "3 rows were written before there were checksums: not checked" in checked(near, file).out
 
 
 def test_a_check_lists_everything_that_is_damaged_and_ends_with_2(near, file):
@@ -203,7 +200,7 @@ def test_samples_that_were_changed_are_refused_with_the_campaign_the_node_and_th
     [
         ("UPDATE executions SET ended = 'skipped' WHERE number = 1", "execution 1"),
         ("UPDATE executions SET duration_s = 3.5 WHERE number = 2", "execution 2"),
-        ("UPDATE executions SET checksum = NULL WHERE number = 2", "execution 2"),
+        ("UPDATE executions SET checksum = 0 WHERE number = 2", "execution 2"),
         ("DELETE FROM executions WHERE number = 2", "1 rows of executions are there, expected 2"),
         ("UPDATE node_verdicts SET node = 'n3' WHERE node = 'n2'", 'verdict of campaign "c1"'),
         ("DELETE FROM node_verdicts WHERE node = 'n1'", 'verdict of campaign "c1"'),
@@ -228,22 +225,11 @@ def test_whatever_a_verdict_follows_from_is_refused_once_it_was_changed(file, st
 def test_the_latest_campaign_does_not_give_way_to_an_older_one_because_its_row_is_gone(file):
     change(
         file,
-        "INSERT INTO demands (campaign, position, benchmark, version, parameters, stronger_with)"
-        " VALUES (2, 0, 'gemm', '1', '{}', '[]')",
+        "INSERT INTO demands (campaign, position, benchmark, version, parameters, stronger_with,"
+        " checksum) VALUES (2, 0, 'gemm', '1', '{}', '[]', 0)",
     )
     with History.open(str(file)) as history, pytest.raises(StoreError, match="campaign is gone"):
         history.campaigns.latest(finished=True)
-
-
-def test_rows_of_before_there_were_checksums_are_read_as_they_are(file):
-    tables = ("campaigns", "executions", "node_verdicts", "rulings")
-    change(
-        file,
-        *(f"UPDATE {table} SET checksum = NULL" for table in tables),
-        "UPDATE campaigns SET counts = NULL",
-        "UPDATE executions SET duration_s = 3.5",
-    )
-    read_all(file)
 
 
 def test_a_campaign_stays_readable_when_its_cluster_gets_another_name(file):
@@ -267,6 +253,15 @@ def test_numbers_that_a_database_keeps_otherwise_do_not_look_damaged(file):
         history.campaigns.begin(replace(history.campaigns.get("c1"), id="c2", finished_at=None))
         history.executions.record("c2", runs)
         assert [run.duration_s for run in history.executions.of("c2")] == [0, 7, 0]
+
+
+def test_a_row_without_its_checksum_is_damaged():
+    row = {"id": "c1", "created_at": 1, "nodes": 2, "plan": "{}", "policy": "{}"}
+    cells = [row.get(column.name) for column in CHECKSUM.short]
+    assert CHECKSUM.fits_short(CHECKSUM.of(row), cells)
+    assert not CHECKSUM.fits_short(None, cells)
+    assert fits_long(CHECKSUM.of(row), ["{}", "{}"])
+    assert not fits_long(None, ["{}", "{}"])
 
 
 def test_a_checksum_is_the_same_in_all_versions():
@@ -332,7 +327,7 @@ def test_a_row_of_what_happened_is_refused_when_it_is_changed_gone_or_there_twic
             f"a row of {table} is damaged",
         ),
         (f"DELETE FROM {table} WHERE {key} = {first}", "1 rows are there, expected 2"),
-        (f"UPDATE {table} SET checksum = NULL WHERE {key} = {first}", "1 rows are there"),
+        (f"UPDATE {table} SET checksum = 0 WHERE {key} = {first}", "2 rows are there"),
         (f"UPDATE {table} SET cluster = 'd' WHERE {key} = {first}", "1 rows are there, expected 2"),
         (f"INSERT INTO {table} SELECT {others} FROM {table} LIMIT 1", "3 rows are there"),
     ):
@@ -382,18 +377,6 @@ def test_a_tally_follows_the_rows_that_changed_and_no_row_is_counted_for_it(tmp_
             assert not any("count(" in statement for statement in statements)
             read_part(history)
             statements.clear()
-
-
-def test_rows_of_before_there_were_checksums_are_read_beside_new_ones(lived):
-    change(lived, *(f"UPDATE {table} SET checksum = NULL" for table in TOLD), "DELETE FROM tallies")
-    read_of_nodes(lived)
-    with History.open(str(lived)) as history:
-        history.of("c").incidents.add([Incident(node="n3", category="gpu", start=1.0)])
-        assert history.examine().unchecked == 2 * len(TOLD)
-    read_of_nodes(lived)
-    change(lived, "DELETE FROM incidents WHERE node = 'n3'")
-    with pytest.raises(StoreError, match="0 rows are there, expected 1"):
-        read_of_nodes(lived)
 
 
 def test_a_cluster_of_another_name_and_an_import_that_is_taken_back_look_whole(lived):
@@ -600,7 +583,7 @@ def test_a_sum_of_columns_is_the_sum_of_each_row_and_shows_the_cell_that_changed
     sums = [checksum.of(dict(zip(names, cells, strict=True))) for cells in rows]
     columns = list(zip(*rows, strict=True)) or [()] * 4
     assert checksum.fit(sums, columns)
-    assert checksum.fit([None] * len(rows), columns)
+    assert checksum.fit([None] * len(rows), columns) is (not rows)
     assert all(checksum.fits(kept, cells, ()) for kept, cells in zip(sums, rows, strict=True))
     if row < len(rows):
         for other in ("x", None, 7.25, b"x"):

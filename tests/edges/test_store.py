@@ -25,9 +25,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -48,7 +46,6 @@ from anubis.core.records import (
     Assessment,
     Campaign,
     CampaignKind,
-    ClusterIdentity,
     CriteriaSet,
     Ended,
     Execution,
@@ -71,16 +68,17 @@ from anubis.core.records import (
 )
 from anubis.core.select.decision import Outlook, decide
 from anubis.core.select.selection import learn_detection
-from anubis.operations.selector import read_past
 from anubis.store import codec, database, mapping, trouble
-from anubis.store.campaigns import CampaignRow
+from anubis.store.campaigns import CAMPAIGNS, CampaignRow
 from anubis.store.database import HEAD
+from anubis.store.decisions import DECISIONS
 from anubis.store.happenings import Kept
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S, holder_of
 from anubis.store.imports import Forgotten
 from anubis.store.trouble import insist
 from tests.edges.postgresql import Server, ask, engine_for
+from tests.edges.stamps import stamp
 from tests.patience import LIMIT_S, eventually
 
 pytestmark = pytest.mark.long
@@ -142,29 +140,6 @@ def lasting_history(
     folder = tmp_path_factory.mktemp("lasting")
     with History.open(new_database(request.param, request, folder)) as opened:
         yield opened
-
-
-def migrated(connection: sa.Connection, revision: str) -> sa.MetaData:
-    """The tables as they were at that revision, in an empty database."""
-    config = Config()
-    config.set_main_option("script_location", "anubis.store:migrations")
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    command.upgrade(config, revision)
-    tables = sa.MetaData()
-    tables.reflect(connection)
-    return tables
-
-
-def old_campaign(**changes: Any) -> dict[str, Any]:
-    """A row of any revision."""
-    kept = campaign()
-    row = {
-        "key": 1, "id": "c1", "verb": "accept", "suite": "quick", "nodes": 1, "executor": "local",
-        "setting": "", "created_at": 1.0, "finished_at": None, "plan": codec.dump(kept.plan),
-        "policy": codec.dump(kept.policy), "criteria": "[]",
-    }  # fmt: skip
-    return row | changes
 
 
 N1, NO_ENVIRONMENT = map(mapping.digest_of, ('["n1"]', "{}"))
@@ -537,7 +512,10 @@ def test_a_document_of_another_anubis_is_refused_by_campaign_and_field(
     history: History, url: str
 ) -> None:
     history.campaigns.begin(campaign())
-    ask(url, """UPDATE campaigns SET policy = '{"alpha":0.95,"mood":"good"}', checksum = NULL""")
+    ask(url, """UPDATE campaigns SET policy = '{"alpha":0.95,"mood":"good"}'""")
+    with closing(engine_for(url).raw_connection()) as connection:
+        stamp(connection, CAMPAIGNS)
+        connection.commit()
     with pytest.raises(StoreError, match=r'campaign "c1" cannot be read: Policy has no .*"mood"'):
         history.campaigns.get("c1")
 
@@ -665,82 +643,6 @@ def test_what_the_whole_came_to_stands_at_the_campaign(history: History, url: st
     assert history.assessments.of("c1") == with_a_part
 
 
-def test_in_an_older_history_the_path_of_a_bad_pair_is_named(url: str) -> None:
-    """Kept before verdicts on parts were: two nodes that are well alone and slow together."""
-    database = engine_for(url)
-    pair = mapping.digest_of('["n1","n2"]')
-    with database.begin() as connection:
-        old = migrated(connection, "0005")
-        connection.execute(
-            old.tables["participants"].insert().values(digest=pair, nodes='["n1","n2"]')
-        )
-        for key, verb in enumerate(("validate", "scan"), start=1):
-            concluded_once = old_campaign(key=key, id=verb, verb=verb, finished_at=2.0)
-            connection.execute(old.tables["campaigns"].insert().values(concluded_once))
-            connection.execute(
-                old.tables["verdicts"].insert().values(
-                    campaign=key, position=0, participants=pair, benchmark="pair", parameters="{}",
-                    metric="busbw", device="", judgement="defective", code="PAIR.BUSBW",
-                    reason="50 % below normal", similarity=0.5, alpha=0.95,
-                )
-            )  # fmt: skip
-            for position, node in enumerate(("n1", "n2")):
-                connection.execute(
-                    old.tables["node_verdicts"].insert().values(
-                        campaign=key, position=position, node=node, judgement="healthy",
-                        code="OK", reason="",
-                    )
-                )  # fmt: skip
-    database.dispose()
-    with History.open(url) as history:
-        assessment = history.assessments.of("validate")
-        paths = history.only().experience.faulty_paths()
-        links = read_past(history.only(), 3.0).links
-    assert assessment is not None
-    assert [part.subject for part in assessment.parts] == ["path between n1 and n2"]
-    assert assessment.judgement is Judgement.DEFECTIVE
-    assert paths == {"validate": assessment.parts}  # a scan blames parts of the fabric
-    assert links == {("n1", "n2"): "pair was defective in campaign validate"}
-
-
-def test_in_an_older_history_a_path_was_a_part_and_its_benchmarks_stood_in_sentences(
-    url: str,
-) -> None:
-    database = engine_for(url)
-    subject = "path between n1, n2 and n3"
-    with database.begin() as connection:
-        old = migrated(connection, "0006")
-        for key, verb in enumerate(("validate", "scan"), start=1):
-            concluded_once = old_campaign(
-                key=key, id=verb, verb=verb, finished_at=2.0, judgement="defective"
-            )
-            connection.execute(old.tables["campaigns"].insert().values(concluded_once))
-        verdict = {"position": 0, "subject": subject, "judgement": "defective"}
-        connection.execute(
-            old.tables["part_verdicts"].insert().values(
-                **verdict, campaign=1, code="NETWORK.PATH",
-                parts='[{"kind":"path","name":"n1","other":"n2,n3"}]',
-                reason=f"{subject}: ring: busbw: slow", evidence='["ring: latency: slow","all: x"]',
-            )
-        )  # fmt: skip
-        connection.execute(
-            old.tables["part_verdicts"].insert().values(
-                **verdict, campaign=2, code="NETWORK.SWITCH", parts=codec.dump((LEAF,)),
-                reason="s", evidence="[]",
-            )
-        )  # fmt: skip
-    database.dispose()
-    with History.open(url) as history:
-        paths = history.only().experience.faulty_paths()
-        scan = history.assessments.of("scan")
-    assert scan is not None
-    (path,), (switch,) = paths["validate"], scan.parts
-    assert (path.parts, path.nodes, path.benchmarks) == ((), ("n1", "n2", "n3"), ("ring", "all"))
-    assert path.evidence == ("ring: latency: slow", "all: x")
-    assert (switch.parts, switch.nodes, switch.benchmarks) == ((LEAF,), (), ())
-    assert paths.keys() == {"validate"}
-
-
 # --- what happened to nodes ----------------------------------------------------------------
 
 
@@ -848,9 +750,12 @@ def test_parameters_of_any_length_are_kept(history: History) -> None:
 
 
 def test_a_decision_of_another_anubis_is_one_clear_error(history: History, url: str) -> None:
-    row = """VALUES (1, 1.0, 'tick', 'skip', '{"mood": "good"}', 'unnamed')"""
-    columns = "key, at, event, action, document, cluster"
+    row = """VALUES (1, 1.0, 'tick', 'skip', '{"mood": "good"}', 'unnamed', 0)"""
+    columns = "key, at, event, action, document, cluster, checksum"
     ask(url, f"INSERT INTO decisions ({columns}) {row}")
+    with closing(engine_for(url).raw_connection()) as connection:
+        stamp(connection, DECISIONS)
+        connection.commit()
     with pytest.raises(
         StoreError, match=r'a decision cannot be read: .*"mood".*another version of Anubis'
     ):
@@ -950,28 +855,6 @@ def test_a_node_is_watched_from_its_first_validation_on_until_it_is_removed(
         Watch(node="n1", since=5.0, until=9.0),
         Watch(node="n1", since=11.0),
     ]
-
-
-def test_in_an_older_history_nodes_are_watched_from_their_first_validation_on(url: str) -> None:
-    database = engine_for(url)
-    with database.begin() as connection:
-        old = migrated(connection, "0002")
-        for key, (verb, finished_at) in enumerate(
-            [("import", 1.0), ("validate", 7.0), ("accept", 5.0), ("accept", None)], start=1
-        ):
-            connection.execute(
-                old.tables["campaigns"]
-                .insert()
-                .values(old_campaign(key=key, id=f"c{key}", verb=verb, finished_at=finished_at))
-            )
-            connection.execute(
-                old.tables["node_verdicts"].insert().values(
-                    campaign=key, position=0, node="n1", judgement="healthy", code="", reason=""
-                )
-            )  # fmt: skip
-    database.dispose()
-    with History.open(url) as history:
-        assert history.only().watches.all() == [Watch(node="n1", since=5.0)]
 
 
 def test_a_logbook_holds_incidents_told_and_found(history: History) -> None:
@@ -1438,152 +1321,20 @@ def test_the_migrations_lead_to_the_tables_that_the_code_uses(history: History, 
         assert context.get_current_revision() == HEAD
 
 
-def test_a_newer_schema_is_refused_and_left_as_it_is(url: str) -> None:
+@pytest.mark.parametrize(
+    ("revision", "advice"), [("9999", "upgrade Anubis"), ("0031", "it is of before 1.0")]
+)
+def test_a_schema_of_another_time_is_refused_and_left_as_it_is(
+    url: str, revision: str, advice: str
+) -> None:
     with History.open(url) as history:
         history.campaigns.begin(campaign())
-    ask(url, "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StoreError, match=rf'"9999".*revisions up to "{HEAD}".*upgrade') as error:
+    ask(url, f"UPDATE alembic_version SET version_num = '{revision}'")
+    with pytest.raises(StoreError, match=rf'"{revision}".* to "{HEAD}".*{advice}') as error:
         History.open(url)
     assert url.partition("?")[0].rpartition("/")[2] in str(error.value)
-    assert ask(url, "SELECT version_num FROM alembic_version") == "9999"
+    assert ask(url, "SELECT version_num FROM alembic_version") == revision
     assert ask(url, "SELECT id FROM campaigns") == "c1"
-
-
-def test_an_older_history_keeps_every_sample(url: str) -> None:
-    """Written by the first tables, a row for each series; read by today's."""
-    database = engine_for(url)
-    row = {"packing": "raw", "campaign": 1}
-    with database.begin() as connection:
-        old = migrated(connection, "0001")
-        connection.execute(old.tables["campaigns"].insert().values(old_campaign()))
-        connection.execute(
-            old.tables["environments"].insert().values(digest=NO_ENVIRONMENT, document="{}")
-        )
-        connection.execute(old.tables["participants"].insert().values(digest=N1, nodes='["n1"]'))
-        for number, step in enumerate(("a", "b", "nothing measured"), start=1):
-            connection.execute(
-                old.tables["executions"].insert().values(
-                    campaign=1, number=number, step=step, attempt=1, benchmark="gemm", version="1",
-                    parameters="{}", participants=N1, phase=0, repeat=0, timeout_s=1.0,
-                    exclusive=True, ended="measured", final=True, reason="", lost="[]",
-                    duration_s=1.0, environment=NO_ENVIRONMENT, not_applicable="",
-                )
-            )  # fmt: skip
-        series = [
-            {"execution": 1, "position": 0, "metric": "m", "device": "cpu", **row},
-            {"execution": 1, "position": 1, "metric": "k", "device": "cpu", **row},
-            {"execution": 2, "position": 0, "metric": "m", "device": "cpu", **row},
-        ]
-        samples = [np.array([1.0, 2.0]), np.array([3.0]), np.arange(1.0, 3000.0)]
-        for one, values in zip(series, samples, strict=True):
-            packing, packed = codec.pack(values)
-            connection.execute(
-                old.tables["series"].insert().values(one | {"packing": packing, "samples": packed})
-            )
-        assert packing == "zlib"  # so both ways of packing were there
-    database.dispose()
-    with History.open(url) as history:
-        found = {one.step.id: tuple(one.result.series) for one in history.executions.of("c1")}
-    assert spelled(found) == spelled(
-        {
-            "a": (
-                Series(metric="m", device="cpu", samples=samples[0]),
-                Series(metric="k", device="cpu", samples=samples[1]),
-            ),
-            "b": (Series(metric="m", device="cpu", samples=samples[2]),),
-            "nothing measured": (),
-        }
-    )
-
-
-def test_in_an_older_history_failures_of_the_infrastructure_are_told_from_those_of_programs(
-    url: str,
-) -> None:
-    database = engine_for(url)
-    kept = [  # reason, final, how it ended
-        ("gemm was killed by SIGSEGV", True, Ended.FAILED),
-        ("ring exited with 1", False, Ended.NOT_RUN),  # it was tried again
-        ("gemm could not be run: no such file", True, Ended.NOT_RUN),
-        ("on n2: no port to meet at: none is free", True, Ended.NOT_RUN),
-    ]
-    with database.begin() as connection:
-        old = migrated(connection, "0007")
-        connection.execute(old.tables["campaigns"].insert().values(old_campaign()))
-        connection.execute(
-            old.tables["environments"].insert().values(digest=NO_ENVIRONMENT, document="{}")
-        )
-        connection.execute(old.tables["participants"].insert().values(digest=N1, nodes='["n1"]'))
-        for number, (reason, final, _) in enumerate(kept, start=1):
-            connection.execute(
-                old.tables["executions"].insert().values(
-                    campaign=1, number=number, step=str(number), attempt=1, benchmark="gemm",
-                    version="1", parameters="{}", participants=N1, phase=0, repeat=0,
-                    timeout_s=1.0, exclusive=True, ended="failed", final=final, reason=reason,
-                    lost="[]", duration_s=1.0, environment=NO_ENVIRONMENT, not_applicable="",
-                )
-            )  # fmt: skip
-    database.dispose()
-    with History.open(url) as history:
-        ends = [execution.ended for execution in history.executions.of("c1")]
-    assert ends == [how for _, _, how in kept]
-
-
-def test_in_an_older_history_all_nodes_become_those_of_the_first_cluster_reached_alike(
-    url: str,
-) -> None:
-    database = engine_for(url)
-    with database.begin() as connection:
-        old = migrated(connection, "0010")
-        rows: dict[str, list[dict[str, Any]]] = {
-            "campaigns": [old_campaign(executor="ray")],
-            "incidents": [{"node": "n1", "category": "x", "started_at": 1.0, "ended_at": 2.0}],
-            "repairs": [{"node": "n1", "started_at": 3.0, "ended_at": 4.0, "action": "fan"}],
-            "watches": [{"node": "n1", "since": 0.0}],
-            "notices": [
-                {"id": "e", "at": 5.0, "event": "node-added", "document": '{"nodes":["n1"]}'}
-            ],
-            "holds": [{"node": "n1", "holder": "c", "owner": "p", "since": 1.0, "until": 9.0}],
-            "imports": [{"key": 1, "at": 1.0, "file": "f", "new": 1, "completed": 0, "known": 0}],
-        }
-        for table, written in rows.items():
-            connection.execute(old.tables[table].insert(), written)
-    database.dispose()
-    here = ClusterIdentity(name="laptop", executor="local")
-    there = ClusterIdentity(name="prod", executor="ray", address="head:6379")
-    with History.open(url) as history:
-        assert history.only().cluster == UNNAMED
-        new = history.clusters.enter(here, 1.0, ["n1"])
-        adopted = history.clusters.enter(there, 2.0)
-        ours = history.of("prod")
-        assert new == 'cluster "laptop" is new to this history, which knows "unnamed"'
-        assert 'without a cluster is now of cluster "prod"' in adopted
-        assert [row.cluster for row in history.campaigns.newest(9)] == ["prod"]
-        assert [kept.cluster for kept in history.imports.newest()] == ["prod"]
-        found = [ours.incidents, ours.repairs, ours.watches, ours.notices]
-        assert [len(kind.all()) for kind in found] == [1, 1, 1, 1]  # type: ignore[attr-defined]
-        assert [hold.node for hold in ours.holds.current(5.0)] == ["n1"]
-
-
-def test_in_an_older_history_what_was_imported_can_be_taken_back(url: str) -> None:
-    database = engine_for(url)
-    incident = {"node": "n1", "category": "x", "started_at": 1.0, "told_by": 1, "cluster": "c"}
-    imported = {"at": 1.0, "file": "f", "new": 1, "completed": 0, "known": 0}
-    with database.begin() as connection:
-        old = migrated(connection, "0012")
-        campaigns = old.tables["campaigns"]
-        connection.execute(campaigns.insert(), [old_campaign(verb="import", cluster="c")])
-        connection.execute(old.tables["imports"].insert(), [imported | {"cluster": "c"}])
-        connection.execute(old.tables["incidents"].insert(), [incident])
-        demand = {"campaign": 1, "position": 0, "benchmark": "b", "version": "1"}
-        demand |= {"parameters": "{}", "stronger_with": "[]"}
-        connection.execute(old.tables["demands"].insert(), [demand])
-    database.dispose()
-    with History.open(url) as history:
-        listed = [(kept.key, kept.what, kept.campaign) for kept in history.imports.newest()]
-        assert listed == [(2, "measurements", "c1"), (1, "incidents", "")]
-        assert history.imports.forget(2).campaign == "c1"
-        assert history.campaigns.newest(9) == []
-        assert history.imports.forget(1).incidents == 1
 
 
 def test_a_database_of_something_else_is_refused_and_left_as_it_is(url: str) -> None:

@@ -32,8 +32,10 @@ from anubis.core.records import (
     Step,
     Workload,
 )
+from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.database import Database
 from anubis.store.history import History
+from tests.edges.stamps import stamp
 from tests.patience import LIMIT_S
 
 NOISE = np.random.default_rng(1).random(2000)
@@ -172,7 +174,8 @@ def test_a_writer_waits_for_another_and_then_sees_what_that_one_wrote(tmp_path: 
         ThreadPoolExecutor() as thread,
     ):
         other.execute("BEGIN IMMEDIATE")
-        other.execute("UPDATE campaigns SET suite = 'renamed', checksum = NULL")
+        other.execute("UPDATE campaigns SET suite = 'renamed'")
+        stamp(other, CAMPAIGNS)
         recorded = thread.submit(history.executions.record, "c1", [execution(0)])
         time.sleep(0.3)  # enough to meet the lock; too little would only make the test weaker
         other.execute("COMMIT")
