@@ -1,9 +1,10 @@
-"""What is wrong with a job, and who: never why, and never what to do.
+"""Concludes what is wrong with a job and which nodes or ranks are at fault; not why, nor what to
+do.
 
-All facts are there when the analyst is asked. Which outweighs which is the order of `TIERS`: what
-is seen on one host goes before what hosts say of each other, and that before what only looks
-unusual. A collective that ranks called differently, or an error that all have in common, blames
-nobody.
+The analyst gets all facts at once. The order of `TIERS` says which outweighs which: what one host
+shows of itself outweighs what hosts report of each other, and that outweighs unusual values. No
+rank is blamed for a collective that ranks called differently, nor for an error that all have in
+common.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from anubis.core.diagnose.evidence import Gravity, JobEvidence
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
 from anubis.core.diagnose.moving import proof
 
-SURE_S = 5.0  # before it moved last, by clocks that may differ
-PAIR = 2  # hosts that may be named because they name each other
+SURE_S = 5.0  # margin before the last move, because clocks differ
+PAIR = 2  # the most hosts that are named because they report each other
 
 
 class JobTrouble(StrEnum):
@@ -27,8 +28,8 @@ class JobTrouble(StrEnum):
     HUNG = "hung"
     SLOW = "slow"
     UNEVEN = "uneven"  # it works, and a node is unlike its peers
-    NOTHING = "nothing"  # that could be seen, and it moves
-    UNKNOWN = "unknown"  # nothing was seen, neither trouble nor that it moves
+    NOTHING = "nothing"  # found, and the job moves
+    UNKNOWN = "unknown"  # neither trouble nor movement was seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class Tier:
     kinds: tuple[FactKind, ...]
     trouble: JobTrouble
     blames: bool = True
-    firsts: bool = False  # only those that came first in time: the others followed from them
+    firsts: bool = False  # only the earliest facts: the others followed from them
 
 
 TIERS = (
@@ -68,17 +69,17 @@ LASTING = {
     *(FactKind.CRITICAL_ERROR, FactKind.UNREACHABLE, FactKind.SLOW_COMPUTE, FactKind.SLOW_NETWORK),
     *(FactKind.UNLIKE_PEERS, FactKind.OUTLIER, FactKind.SETTINGS_DIFFER, FactKind.NETWORK_FAULT),
     FactKind.BAD_LOSS,
-}  # of a job that moves
-HARMLESS = {FactKind.SETTINGS_DIFFER}  # nobody's trouble, unless it names a node
+}  # facts that remain true of a job that moves
+HARMLESS = {FactKind.SETTINGS_DIFFER}  # no trouble, unless it names a node
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
     trouble: JobTrouble
     culprits: tuple[Whom, ...] = ()
-    decisive: tuple[JobFact, ...] = ()  # that say so
+    decisive: tuple[JobFact, ...] = ()  # facts that the result rests on
     is_nobodys: bool = False  # the whole job is at fault: its code, its data or its settings
-    is_either: bool = False  # one of the culprits, and nobody knows which
+    is_either: bool = False  # one of the culprits is at fault, and it is unknown which
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -116,14 +117,15 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
 
 
 def _is_survived(fact: JobFact, until: float) -> bool:
-    """The job has moved since, until then: the fact explains nothing that is so now. Hardware that
-    is broken stays so."""
+    """Return whether the job has moved since the fact, so that the fact explains nothing of the
+    present. Broken hardware stays broken."""
     return fact.kind not in LASTING and fact.at is not None and fact.at < until - SURE_S
 
 
 def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence) -> JobTrouble:
-    """What processes do outweighs what facts are usually about: a job whose processes are gone has
-    failed, one that runs while a rank is waited for hangs, and one that moves has not failed."""
+    """Trouble by what the processes do, which outweighs the usual meaning of facts: a job whose
+    processes are gone has failed, a job with a rank that others wait for hangs, and a job that
+    moves has not failed."""
     kinds = {fact.kind for fact in facts}
     if _may_be_over(facts, evidence):
         return likely
@@ -146,7 +148,7 @@ def _trouble(likely: JobTrouble, facts: Sequence[JobFact], evidence: JobEvidence
 
 
 def _may_be_over(facts: Iterable[JobFact], evidence: JobEvidence) -> bool:
-    """All processes have ended, and nothing says that they did not end well."""
+    """Return whether all processes have ended and nothing shows that they ended badly."""
     is_told = evidence.stall or any(event.gravity is not Gravity.NOTE for event in evidence.log)
     is_told = is_told or any(end.code or end.signal for end in evidence.exits)
     only_gone = all(fact.kind in {FactKind.GONE, *HARMLESS} for fact in facts)
@@ -154,8 +156,8 @@ def _may_be_over(facts: Iterable[JobFact], evidence: JobEvidence) -> bool:
 
 
 def _first(facts: Sequence[JobFact]) -> list[JobFact]:
-    """If no time is known, all of them: then a launcher's word tells. A node's earliest word is its
-    own."""
+    """The earliest facts, or all of them if no time is known; if the launcher reports which rank
+    failed first, only that rank's."""
     start = min((fact.at for fact in facts if fact.at is not None), default=math.inf)
     first = [fact for fact in facts if fact.at in (None, start)] or list(facts)
     ranks = {fact.whom.rank for fact in facts if fact.code == FAILED_FIRST}
@@ -163,7 +165,8 @@ def _first(facts: Sequence[JobFact]) -> list[JobFact]:
 
 
 def _culprits(facts: Sequence[JobFact]) -> tuple[Whom, ...]:
-    """Whom facts name, each once. Of reports on each other both ends, if they are one pair."""
+    """Subjects of the facts, each once. If hosts report each other: both ends of a single pair,
+    else none."""
     if any(fact.kind is FactKind.DISTRIBUTED_ERROR for fact in facts):
         ends = dict.fromkeys(end for fact in facts for end in _ends(fact))
         return tuple(ends) if len(ends) <= PAIR else ()
@@ -171,7 +174,7 @@ def _culprits(facts: Sequence[JobFact]) -> tuple[Whom, ...]:
 
 
 def _are_most(culprits: Sequence[Whom], evidence: JobEvidence) -> bool:
-    """What most ranks say at once has a cause that is none of them."""
+    """Return whether culprits are most of the ranks: then the cause is not one of them."""
     return len(culprits) > 1 and 2 * len(culprits) >= len(evidence.ranks.nodes)
 
 

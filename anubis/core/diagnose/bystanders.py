@@ -1,4 +1,4 @@
-"""What others see of a node that itself says nothing: it answers nobody, or its telemetry is unlike
+"""Facts about a node that reports nothing itself: it does not answer, or its telemetry is unlike
 that of its peers."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Rules, and the chain of reasoning that they form over whatever evidence there is.
+"""Rules, and the chain of reasoning that they form over the evidence at hand.
 
-A rule declares what it needs and what it gives, and is asked as soon as its needs are met. So the
-chain is made anew for each job, of the data that the job has. Rules are asked again while any
-gives something new, each at most once for the same facts; a fact never comes twice, and no chain
-is longer than `DEPTH`: reasoning always ends. No rule may conclude from a fact that is not there:
-it could come a round later. Which fact outweighs which is decided at the end, by the analyst.
+A rule declares what it needs and what it gives, and runs as soon as its needs are met. So each job
+gets the chain that its data allow. Rules run again while any gives a new fact, each at most once
+for the same facts; a fact is never added twice, and no chain is longer than `DEPTH`: reasoning
+always ends. No rule may conclude from the absence of a fact: the fact could be added a round later.
+The analyst decides at the end which fact outweighs which.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEPTH = 16
 
 @dataclass(frozen=True)
 class Hearing:
-    """The evidence on a job, and all that was concluded from it so far."""
+    """The evidence on a job, and all facts concluded so far."""
 
     evidence: JobEvidence
     facts: tuple[JobFact, ...] = ()
@@ -34,23 +34,24 @@ class InferenceRule:
     name: str
     needs: frozenset[Collector | FactKind]
     gives: frozenset[FactKind]
-    hears: frozenset[FactKind] = frozenset()  # what else it takes into account, where it is there
+    hears: frozenset[FactKind] = frozenset()  # facts that it also uses if they are there
     infer: Callable[[Hearing], Iterable[JobFact]] = field(compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reasoning:
-    """What was concluded, in the order in which it was, and which rules could not be asked."""
+    """Facts in the order of their conclusion, and rules that lacked something."""
 
     facts: tuple[JobFact, ...]
-    fired: tuple[str, ...]  # rules that gave something
-    unmet: dict[str, tuple[str, ...]]  # rules, and what they lacked
+    fired: tuple[str, ...]  # rules that gave a fact
+    unmet: dict[str, tuple[str, ...]]  # rule → what it lacked
 
 
 def reason(evidence: JobEvidence, rules: Sequence[InferenceRule]) -> Reasoning:
-    """To the fixed point, in rounds: each round hears only what the rounds before concluded."""
+    """Apply the rules in rounds until no round adds a fact. A round sees only the facts of earlier
+    rounds."""
     hearing = Hearing(evidence)
-    asked_about: dict[str, list[JobFact]] = {}  # of each rule: the facts it was asked about last
+    asked_about: dict[str, list[JobFact]] = {}  # by rule: the facts of its last run
     fired: dict[str, None] = {}
     for _ in range(DEPTH):
         fresh: dict[tuple[object, ...], JobFact] = {}
@@ -85,5 +86,5 @@ def _lacking(rule: InferenceRule, hearing: Hearing) -> tuple[str, ...]:
 
 
 def _identity(fact: JobFact) -> tuple[object, ...]:
-    """Two facts that agree in this say the same."""
+    """Key of a fact: facts with the same key say the same."""
     return fact.kind, fact.whom, fact.code, fact.peer

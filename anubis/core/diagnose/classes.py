@@ -1,6 +1,7 @@
-"""What lines of logs mean: the table of classes, and which of them a line belongs to.
+"""The table of error classes, which gives lines of logs their meaning, and the search in it.
 
-A table is data with sources, so that a site can change it. Nothing here reads files or concludes.
+A table is data with sources, so that a site can change it. This module neither reads files nor
+draws conclusions.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Literal
 
 from anubis.core.diagnose.evidence import Gravity
 
-LONGEST = 2000  # characters of a line that are compared with patterns
-PARTS = frozenset({"peer", "device", "rank"})  # groups of a pattern that mean something
+LONGEST = 2000  # characters of a line that patterns are matched against
+PARTS = frozenset({"peer", "device", "rank"})  # names of groups that a pattern may have
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class ErrorClass:
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """A line, and what the pattern of its class took out of it."""
+    """A line's class, and what the pattern of the class extracted from the line."""
 
     kind: ErrorClass
     parts: Mapping[str, str] = field(default_factory=dict)
@@ -94,11 +95,11 @@ class ErrorClasses:
 
     @property
     def levels(self) -> dict[str, int]:
-        """The cures of those classes that differ from others of their gravity."""
+        """Cure levels of the classes that set their own."""
         return {row.code: row.level for row in self.classes if row.level is not None}
 
     def over(self, basis: Iterable[ErrorClass]) -> ErrorClasses:
-        """This table's rows in place of those of the same code; new ones before all."""
+        """Merge this table into `basis`: replace rows of the same code, put new rows first."""
         own = {row.code: row for row in self.classes}
         kept = [own.pop(row.code, row) for row in basis]
         return ErrorClasses(summary=self.summary, classes=(*own.values(), *kept))
@@ -110,7 +111,7 @@ class ErrorClasses:
         return _first(self._marked["training"], line)
 
     def of_xid(self, number: int, text: str) -> Recognised:
-        """A number without a row is new to us: a note."""
+        """Class of an XID. A number without a row is new, and only a note."""
         for row in self._by_xid.get(number, ()):
             if match := row.compiled.search(text[:LONGEST]):
                 return Recognised(kind=row, parts=_parts(match))
@@ -134,7 +135,7 @@ class ErrorClasses:
 
     @cached_property
     def _marked(self) -> dict[str, dict[str, list[tuple[int, ErrorClass]]]]:
-        """Of each log: marks, and their rows with their places in the table."""
+        """Rows of each log by their mark, with their positions in the table."""
         marked: dict[str, dict[str, list[tuple[int, ErrorClass]]]] = {"kernel": {}, "training": {}}
         for place, row in enumerate(self.classes):
             if row.mark:
@@ -143,7 +144,8 @@ class ErrorClasses:
 
 
 def _first(marked: Mapping[str, list[tuple[int, ErrorClass]]], line: str) -> Recognised | None:
-    """Nearly all lines have no mark at all: this is what makes millions of them cheap."""
+    """The first row of the table that matches. Nearly all lines contain no mark, so the search for
+    marks keeps millions of lines cheap."""
     candidates = [entry for mark, rows in marked.items() if mark in line for entry in rows]
     for _, row in sorted(candidates, key=lambda entry: entry[0]):
         if match := row.compiled.search(line[:LONGEST]):

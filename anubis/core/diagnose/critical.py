@@ -1,4 +1,4 @@
-"""Sure signs of broken hardware in the minutes around the crash: they go before all else."""
+"""Sure signs of broken hardware in the minutes around the crash. They outweigh all other facts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 AROUND_S = 300.0  # of the crash, before and after
 WAITED_S = 1800.0  # gloo's time-out, the longest that is usual
 UNTIMED = 0.5  # confidence in what may be weeks old
-OURS = frozenset({9, 11, 7, 4, 8})  # signals that a process gets for its own sake
+OURS = frozenset({9, 11, 7, 4, 8})  # signals that a launcher does not send to end a job
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,14 @@ class CrashWindow:
     end: float
 
     def has(self, at: float | None) -> bool:
-        """What nobody dated may belong to it."""
+        """Return whether a time is in the window. An unknown time counts as inside."""
         return at is None or self.start <= at <= self.end
 
 
 def crash_window(evidence: JobEvidence) -> CrashWindow:
-    """The last signs of trouble, and five minutes around. A time-out speaks of when it began to
-    wait. Without a dated sign: the moment of the question, and as long as time-outs wait."""
+    """The last signs of trouble, with five minutes on each side. A time-out counts from the moment
+    when its wait began. Without a dated sign: the moment of the question, and as long before it as
+    time-outs wait."""
     signs = [
         (event.at, event.lasted_s)
         for event in evidence.log
@@ -52,12 +53,12 @@ def node_of(evidence: JobEvidence, event: LogEvent) -> str:
 
 
 def by_time(events: Iterable[LogEvent]) -> list[LogEvent]:
-    """The earliest first; where no time is known, in the order of the log, and last."""
+    """Events by time, the earliest first; undated ones last, in the order of the log."""
     return sorted(events, key=lambda event: math.inf if event.at is None else event.at)
 
 
 def _critical(hearing: Hearing) -> Iterable[JobFact]:
-    """Of each device and code the first event that is dated."""
+    """The earliest dated critical event of each device and code, as a fact."""
     evidence = hearing.evidence
     window = crash_window(evidence)
     seen = set()

@@ -1,8 +1,8 @@
-"""What can be done about a job, from light to heavy, and how much of it.
+"""Cures for a job, from light to heavy, and their budgets.
 
-The four levels are DLRover's; when which is right is in the policy. What was tried already and did
-not help is not tried for ever: the same trouble on the same node within a day asks for one level
-more, and a job has a budget of each. Nothing is replaced because a program is wrong.
+The four levels are DLRover's; the policy says which is right when. A cure that did not help is not
+repeated for ever: the same trouble on the same node within a day raises the level by one, and a job
+has a budget for each level. No node is replaced because a program is wrong.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from enum import IntEnum
 from anubis.core.diagnose.facts import FactKind
 
 DAY_S = 86_400.0
-FEWEST_REPLACED = 2  # at once, however small the job is: two broken hosts are two broken hosts
+FEWEST_REPLACED = 2  # at once, however small the job is: both of two broken hosts must go
 
 
 class CureLevel(IntEnum):
-    NONE = -1  # nobody can say how it is: look again
-    LEAVE = 0  # it runs: have it tested when it is free
+    NONE = -1  # its state is unknown: look again
+    LEAVE = 0  # it runs: test its nodes when they are free
     RETRY = 1
-    RESTART = 2  # its processes, where they are
+    RESTART = 2  # its processes, on the same nodes
     REPLACE = 3  # nodes
-    FAIL = 4  # the job: only its owner can mend it
+    FAIL = 4  # the job: only its owner can repair it
 
 
 WORDS: Mapping[CureLevel, str] = {
@@ -36,7 +36,7 @@ WORDS: Mapping[CureLevel, str] = {
 }
 
 
-# how much a suspicion weighs that comes with a cure: what is tried again is hardly one
+# weight of the suspicion that comes with a cure: a retry hardly suspects the node
 WEIGHTS: Mapping[CureLevel, float] = {
     CureLevel.NONE: 0.0,
     CureLevel.LEAVE: 0.5,
@@ -49,7 +49,7 @@ WEIGHTS: Mapping[CureLevel, float] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PastDiagnosis:
-    """Whom an earlier diagnosis named, and which cure it advised."""
+    """An earlier diagnosis: the nodes it named and the cure it advised."""
 
     job: str
     at: float
@@ -118,14 +118,15 @@ class CurePolicy:
         return CureLevel(self.codes.get(code, self.levels.get(kind, default)))
 
     def replaced_at_once(self, nodes: int, *, is_either: bool = False) -> int:
-        """Of so many. `is_either`: of those that are named some are sound."""
+        """The most nodes of a job with so many nodes that may be replaced at once. `is_either`:
+        some of the named nodes are sound."""
         return max(1 if is_either else FEWEST_REPLACED, int(self.most_of_job * nodes))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
     level: CureLevel
-    why: str = ""  # it is not the level that the facts alone ask for
+    why: str = ""  # reason for a level other than that of the facts alone
 
 
 def escalated(
@@ -138,8 +139,8 @@ def escalated(
     at: float,
     policy: CurePolicy,
 ) -> Advice:
-    """One level more than what did not help. Only a program's own error fails a job at once; a
-    job fails by its history where its restarts are spent and nobody is left to be replaced."""
+    """Raise the level by one above a cure that did not help. Only a program's own error fails a job
+    at once; its history fails a job if its restarts are spent and no node can be replaced."""
     if level is CureLevel.FAIL:
         return Advice(level=level)
     lately = [cure for cure in past if 0 <= at - cure.at <= policy.repeat_s]
@@ -158,8 +159,8 @@ def escalated(
 
 
 def _above(level: CureLevel, *, named: bool) -> CureLevel:
-    """What helps where this did not. Who is slow is replaced when it is seen a second time: there
-    is nothing to be tried again."""
+    """The next heavier cure. A slow node is replaced when it is slow a second time, because there
+    is nothing to retry."""
     if level in (CureLevel.LEAVE, CureLevel.RESTART):
         return CureLevel.REPLACE if named else CureLevel.FAIL
     return CureLevel(min(level + 1, CureLevel.REPLACE))

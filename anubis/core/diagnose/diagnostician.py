@@ -1,4 +1,4 @@
-"""Why, how sure, and the lightest cure: for what the analyst found."""
+"""Finds the cause of what the analyst concluded, its confidence, and the lightest cure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.moving import proof
 
-# of what is known of a culprit, what comes first is the reason for what comes later
+# an earlier kind of fact about a culprit is the reason for a later one
 CAUSES = (
     FactKind.CRITICAL_ERROR,
     FactKind.OUT_OF_MEMORY,
@@ -58,8 +58,8 @@ UNSEEN = {
 }
 
 
-# of each trouble the lightest and the heaviest cure that fit it: what hangs is not left running,
-# and what runs is not failed
+# the lightest and the heaviest cure for each trouble: a job that hangs is not left running,
+# and a job that runs is not failed
 FITTING: Mapping[JobTrouble, tuple[CureLevel, CureLevel]] = {
     JobTrouble.FAILED: (CureLevel.RETRY, CureLevel.FAIL),
     JobTrouble.HUNG: (CureLevel.RETRY, CureLevel.FAIL),
@@ -71,17 +71,17 @@ FITTING: Mapping[JobTrouble, tuple[CureLevel, CureLevel]] = {
 
 
 class DiagnosisAnswer(StrEnum):
-    NAMED = "named"  # somebody, or the job itself
-    NOTHING = "nothing"  # wrong, as far as could be seen, and the job moves
-    UNKNOWN = "unknown"  # something is wrong, and nobody can be named; or nobody can say
+    NAMED = "named"  # nodes or ranks, or the job itself
+    NOTHING = "nothing"  # is visibly wrong, and the job moves
+    UNKNOWN = "unknown"  # something is wrong with no culprit, or the state is unknown
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cure:
     level: CureLevel
-    why: str = ""  # heavier than the facts alone ask for
+    why: str = ""  # reason for a level other than that of the facts alone
     replaced: tuple[str, ...] = ()  # nodes
-    tested: tuple[str, ...] = ()  # nodes that are suspected, and proven or cleared by a test
+    tested: tuple[str, ...] = ()  # suspected nodes, which a test will prove bad or clear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +90,15 @@ class Diagnosis:
     at: float
     trouble: JobTrouble
     culprits: tuple[Whom, ...]
-    cause: JobFact | None  # None: why is not known
+    cause: JobFact | None  # None: unknown
     confidence: float
     cure: Cure
-    facts: tuple[JobFact, ...]  # all, in the order in which they were concluded
+    facts: tuple[JobFact, ...]  # all, in the order of their conclusion
     decisive: tuple[JobFact, ...]
     is_nobodys: bool
-    collectors: frozenset[Collector]  # that had their say
-    gaps: Mapping[Collector, str]  # what could not be asked, and why
-    unmet: Mapping[str, tuple[str, ...]]  # rules that could not be asked, and what they lacked
+    collectors: frozenset[Collector]  # that brought something
+    gaps: Mapping[Collector, str]  # collector → why it brought nothing
+    unmet: Mapping[str, tuple[str, ...]]  # rule that could not run → what it lacked
     progress: tuple[Rise, ...] = ()  # what shows that it moves
 
     @property
@@ -110,12 +110,12 @@ class Diagnosis:
 
     @property
     def code(self) -> str:
-        """By which the same trouble is recognised; empty: the cause is not known."""
+        """Code by which the same trouble is recognised; empty: the cause is unknown."""
         return (self.cause.code or self.cause.kind) if self.cause else ""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Who is suspected."""
+        """Suspected nodes, each once."""
         return tuple(dict.fromkeys(whom.node for whom in self.culprits if whom.node))
 
 
@@ -127,7 +127,7 @@ def diagnose(
     past: Iterable[PastDiagnosis] = (),
     spares: int | None = None,
 ) -> Diagnosis:
-    """`spares`: nodes that could take a place; None: nobody counts them."""
+    """Diagnose a job. `spares`: nodes that could replace others; None: unknown."""
     reasoning = reason(evidence, rules)
     analysis = analyse(reasoning, evidence)
     about = _about(analysis, reasoning)
@@ -151,14 +151,14 @@ def diagnose(
 
 
 def untold(evidence: JobEvidence) -> dict[Collector, str]:
-    """What nobody brought, and nobody said why."""
+    """Sentences for the collectors that brought nothing and gave no reason."""
     missing = [name for name in Collector if name not in evidence.collectors]
     return {name: f"no {UNSEEN[name]}" for name in missing if name not in evidence.gaps}
 
 
 def _about(analysis: Analysis, reasoning: Reasoning) -> list[JobFact]:
-    """All that is known of the culprits. Of a node: whatever is known of its ranks and devices, but
-    of a rank only what is known of it, of its node, or of a device that it shares with others."""
+    """Facts about the culprits. A node's include those of its ranks and devices; a rank's only its
+    own, its node's, and those of shared devices."""
     if not analysis.culprits:
         return list(analysis.decisive)
     return [
@@ -182,8 +182,8 @@ def _depth(fact: JobFact) -> tuple[int, float]:
 
 
 def _confidence(decisive: Sequence[JobFact], about: Sequence[JobFact]) -> float:
-    """That not all are wrong that name the culprits; of one kind the surest counts, because its
-    facts rest on the same evidence."""
+    """Chance that not all facts against the culprits are wrong. Of each kind only the surest
+    counts, because facts of a kind rest on the same evidence."""
     surest: dict[FactKind, float] = {}
     for fact in (*decisive, *about):
         surest[fact.kind] = max(surest.get(fact.kind, 0.0), fact.confidence)
@@ -221,7 +221,7 @@ def _cure(
 
 
 def _fitting(level: CureLevel, analysis: Analysis) -> CureLevel:
-    """The one that is next to it among those that fit the trouble."""
+    """Nearest level that fits the trouble."""
     lightest, heaviest = FITTING[analysis.trouble]
     return CureLevel(min(max(level, lightest), heaviest))
 
@@ -234,8 +234,8 @@ def _replacement(
     policy: CurePolicy,
     spares: int | None,
 ) -> Cure:
-    """No more than the policy allows, and none without a spare: then a test has to tell first. On
-    hardware that its kernel calls broken nothing is started again."""
+    """Replace no more nodes than the policy allows, and only if there are spares; else test first.
+    Nothing is restarted on hardware that its kernel calls broken."""
     nodes = analysis.nodes
     count = len(set(evidence.ranks.nodes.values()))
     limit = policy.replaced_at_once(count, is_either=analysis.is_either)

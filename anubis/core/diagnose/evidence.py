@@ -1,7 +1,7 @@
-"""What collectors brought of a job that hangs, has failed or is slow: records without an opinion.
+"""Records that collectors brought of a job that hangs, has failed or is slow, without conclusions.
 
-A collector that had nothing to bring leaves its field empty and itself out of `collectors`; why,
-it says in one sentence under `gaps`.
+A collector that brought nothing leaves its field empty and is absent from `collectors`; `gaps` has
+its reason in one sentence.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anubis.core.watch.findings import Look
 
 
 class Collector(StrEnum):
-    """Who brings records. One counts as there also if it has nothing to report."""
+    """A source of records. It counts as present even if it has nothing to report."""
 
     KERNEL_LOG = "kernel-log"
     TRAINING_LOG = "training-log"
@@ -33,20 +33,20 @@ class Collector(StrEnum):
 
 
 class Gravity(StrEnum):
-    """What a line of a log allows to be thought of whoever wrote it."""
+    """Severity of a line of a log: what it proves about the rank or node that wrote it."""
 
     CRITICAL = "critical"  # a sure sign of broken hardware, here
-    DISTRIBUTED = "distributed"  # something went wrong between two, and it may be the other
-    APPLICATION = "application"  # the program, or the hardware: a repeat tells
-    MISMATCH = "mismatch"  # ranks called different collectives: no one of them is to blame
-    MEMORY = "memory"  # somebody asked for more of it than there is
+    DISTRIBUTED = "distributed"  # something went wrong between two, either may be at fault
+    APPLICATION = "application"  # the program or the hardware: a repetition shows which
+    MISMATCH = "mismatch"  # ranks called different collectives: no rank is to blame
+    MEMORY = "memory"  # a program asked for more than there is
     LOSS = "loss"  # the training itself went wrong: not a number
     NOTE = "note"  # known, and no cause
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogEvent:
-    """A line of a log, or several that belong together, understood."""
+    """A line of a log, or several that belong together, after parsing."""
 
     collector: Collector
     code: str  # its row in the table of classes: `xid-79`, `mlx5-link-down`
@@ -57,34 +57,32 @@ class LogEvent:
     at: float | None = None
     peer: str = ""  # the other end, as it was named: an address, a host, `rank 3`
     device: str = ""  # a PCI address, `mlx5_0`, `nvme0n1`
-    detail: str = (
-        ""  # by which the same error on other ranks is recognised, addresses and numbers left out
-    )
-    lasted_s: float = 0.0  # for how long the trouble had gone on by then, where the line says so
+    detail: str = ""  # key of the same error on other ranks: without addresses and numbers
+    lasted_s: float = 0.0  # how long the trouble had lasted by then, if the line says so
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exit:
-    """How the process of a rank ended."""
+    """The end of a rank's process."""
 
     rank: int
     code: int | None = None
     signal: int | None = None
     at: float | None = None
-    is_first: bool = False  # that its launcher saw fail; it ended the others then
+    is_first: bool = False  # its launcher saw it fail first, and then ended the others
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advance:
-    """How far a rank has come in a communicator: numbers of its collectives."""
+    """Progress of a rank in a communicator: numbers of its collectives."""
 
     rank: int
     communicator: str  # the same on all of its ranks
     members: tuple[int, ...]
     enqueued: int
     completed: int
-    started: int | None = None  # by the device; gloo does not tell
-    operation: str = ""  # that it waits in
+    started: int | None = None  # by the device; gloo does not report it
+    operation: str = ""  # in which it waits
 
 
 class CallState(StrEnum):
@@ -113,47 +111,47 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """What a process was doing, outermost call first."""
+    """Call stack of a process, outermost call first."""
 
     rank: int
     frames: tuple[str, ...]
 
 
 class Pulse(StrEnum):
-    """What a process does when it is looked at from outside."""
+    """State of a process as seen from outside."""
 
     ANSWERS = "answers"
-    STOPPED = "stopped"  # it is there, and does not answer
+    STOPPED = "stopped"  # it exists and does not answer
     GONE = "gone"
-    UNHEARD = "unheard"  # the other processes of the job hear nothing of it
+    UNHEARD = "unheard"  # the other processes of the job receive nothing from it
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessState:
-    """A process of a job, as the collector met it."""
+    """A process of a job as the collector found it."""
 
     rank: int
     pulse: Pulse
     at: float | None = None
-    waits: float | None = None  # share of the time for which it could have run, and was not let
+    waits: float | None = None  # share of the time in which it was ready and got no processor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """What a rank sends to another one or to an address, by the kernel of its own host."""
+    """Traffic of a rank to another rank or an address, by the kernel of its own host."""
 
     rank: int
     own: str = ""  # address of its end
-    peer: str  # and of the other one
+    peer: str  # address of the other end
     peer_rank: int | None = None
-    samples: int  # lately
-    sending: int  # of these: bytes were under way, and not because the peer's program was slow
-    resent: int = 0  # how often the same bytes were sent again by now, without an answer
+    samples: int  # recent ones
+    sending: int  # samples in which bytes were under way although the peer's program was not slow
+    resent: int = 0  # how often the same bytes were sent again so far without an answer
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTimer:
-    """Whether a kernel of a rank has run for so long that its timer calls it hung."""
+    """State of a rank's kernel timer: hung, or not."""
 
     rank: int
     is_hung: bool
@@ -166,34 +164,34 @@ class StepTime:
     rank: int
     step: int
     duration_s: float
-    own_s: float | None  # that it worked; None: nobody recorded it
-    network_s: float | None = None  # of that, on the wire
-    communicator: str = ""  # of whose collectives `collective_s` and `group_s` are
+    own_s: float | None  # time that it worked; None: not recorded
+    network_s: float | None = None  # part of it that was spent on the wire
+    communicator: str = ""  # that `collective_s` and `group_s` are about
     collective_s: float | None = None  # its time in them
-    group_s: float | None = None  # the mean of its group
+    group_s: float | None = None  # mean of its group's times in them
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankMap:
-    """Which rank ran where, and which ranks do the same work."""
+    """Node of each rank, and ranks that do the same work."""
 
     nodes: Mapping[int, str] = field(default_factory=dict)
     stages: Mapping[int, int] = field(
         default_factory=dict
-    )  # of the pipeline; without, all are alike
+    )  # stages of the pipeline; empty: all ranks do the same work
     addresses: Mapping[str, str] = field(default_factory=dict)  # address or host name → node
 
     def node_of(self, rank: int) -> str:
-        """Empty: nobody said."""
+        """Node of a rank. Empty: unknown."""
         return self.nodes.get(rank, "")
 
     def rank_on(self, node: str, local: int) -> int | None:
-        """Of the node's ranks, in order, the one of that number."""
+        """Rank number `local` of the node's ranks, in order."""
         own = sorted(rank for rank, name in self.nodes.items() if name == node)
         return own[local] if local < len(own) else None
 
     def node_named(self, peer: str) -> str:
-        """The node that a log calls so: by name, or by address with or without port, or empty."""
+        """Node that a log calls by this name or address, with or without port; or empty."""
         if peer in self.addresses:
             return self.addresses[peer]
         return self.addresses.get(peer.rpartition(":")[0].strip("[]"), "")
@@ -201,50 +199,50 @@ class RankMap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkingPair:
-    """Two nodes that are known to have reached each other when the job had failed, or just before:
-    by a collective that ended, or by a probe."""
+    """Two nodes that reached each other when the job had failed, or just before: by a collective
+    that ended, or by a probe."""
 
     a: str
     b: str
-    size_bytes: int | None = None  # of the messages; None: of those of the job
+    size_bytes: int | None = None  # of the messages; None: the sizes of the job's messages
     device: str = ""  # the NIC; empty: on all
 
 
 @dataclass(frozen=True, kw_only=True)
 class OddSetting:
-    """A node has another setting than most of its sku, or than the site expects."""
+    """A node's setting that differs from most of its sku, or from what the site expects."""
 
     node: str
     setting: str
     device: str  # `node` for what belongs to none
-    sentence: str  # its value, that of others, and of how many
-    at: float  # when it told it
+    sentence: str  # its value, the others' value, and how many they are
+    at: float  # when the node reported it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rise:
-    """A count of the job's work that rose between two moments apart in time."""
+    """A count of the job's work that rose between two different moments."""
 
     what: str  # that is counted: `collectives`, `steps`
     before: int
     after: int
     since: float  # when it was `before`
     until: float  # when it was `after`
-    vouches_s: float  # for so long after `until` it shows that the job moves
-    ranks: frozenset[int] = frozenset()  # whose work it is; empty: that of all
+    vouches_s: float  # for so long after `until` it proves that the job moves
+    ranks: frozenset[int] = frozenset()  # whose work it counts; empty: all
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stall:
-    """Somebody says that the job runs and comes no further."""
+    """A report that the job runs and makes no progress."""
 
     since: float
-    sentence: str  # who says so, and why
+    sentence: str  # the source, and its reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobEvidence:
-    """All that is known of one job, at one moment."""
+    """All that is known of one job at one moment."""
 
     job: str
     at: float
@@ -252,16 +250,16 @@ class JobEvidence:
     ranks: RankMap = field(default_factory=RankMap)
     gaps: Mapping[Collector, str] = field(
         default_factory=dict
-    )  # why a collector is not there: one sentence
+    )  # why a collector brought nothing: one sentence
     log: tuple[LogEvent, ...] = ()
     exits: tuple[Exit, ...] = ()
     unreachable: Mapping[str, float] = field(
         default_factory=dict
-    )  # nodes that answer nobody, and since when
+    )  # node that does not answer → since when
     advances: tuple[Advance, ...] = ()
     mute: frozenset[int] = (
         frozenset()
-    )  # ranks that were asked how far they are, or whose logs were read, and did not tell
+    )  # ranks whose progress was asked for, or whose logs were read, without a result
     calls: tuple[Call, ...] = ()
     stacks: tuple[Stack, ...] = ()
     processes: tuple[ProcessState, ...] = ()
@@ -270,21 +268,22 @@ class JobEvidence:
     timers: tuple[KernelTimer, ...] = ()
     look: Look | None = None  # at its telemetry
     settings: tuple[OddSetting, ...] = ()
-    unread: frozenset[str] = frozenset()  # nodes whose logs nobody has: they are not silent
+    unread: frozenset[str] = frozenset()  # nodes whose logs are not available: they are not silent
     working: tuple[WorkingPair, ...] = ()
-    fabric: Fabric | None = None  # between its nodes, where a topology is known
+    fabric: Fabric | None = None  # between its nodes, if a topology is known
     groups: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict
     )  # without a fabric: "leaf", "rack" or the like → node → its name
-    alive: bool | None = None  # whether its processes still run; None: nobody asked
+    alive: bool | None = None  # its processes still run; None: not checked
     stall: Stall | None = None
     progress: tuple[Rise, ...] = ()
-    is_past: bool = False  # asked about after its end: that it moved before proves nothing
+    is_past: bool = False  # the question came after its end: earlier movement proves nothing
 
 
 def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
-    """What collectors brought one by one, as of one job at one moment: that of `evidence`. A gap
-    that another piece fills is none; what a collector could not read of its own part stays."""
+    """Merge what collectors brought one by one into evidence on one job at one moment: that of
+    `evidence`. A gap that another piece fills disappears; a collector's gap in its own part
+    stays."""
     partly = {name for name in evidence.gaps if name in evidence.collectors}
     for piece in pieces:
         partly |= {name for name in piece.gaps if name in piece.collectors}

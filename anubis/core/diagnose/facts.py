@@ -1,4 +1,4 @@
-"""Facts about a job: what rules conclude from evidence, and from each other."""
+"""Facts about a job that rules conclude from evidence and from other facts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class FactKind(StrEnum):
     APPLICATION_ERROR = "application-error"  # one rank's program failed, or its hardware
     OUT_OF_MEMORY = "out-of-memory"
     UNREACHABLE = "unreachable"
-    DIED = "died"  # its process was ended from outside
-    GONE = "gone"  # its process is no more there, and nobody says why: others may have ended it
-    STOPPED = "stopped"  # its process does nothing, or is not heard of
+    DIED = "died"  # its process was ended by a signal from outside
+    GONE = "gone"  # its process no longer exists, for an unknown reason: others may have ended it
+    STOPPED = "stopped"  # its process does nothing, or others receive nothing from it
     ABSENT = "absent"  # its group waits in a collective that it never launched
-    UNFINISHED = "unfinished"  # all launched, and it did not finish
-    MISSING = "missing"  # others wait for it, and it left no record: that accuses nobody
-    SILENT = "silent"  # others name it, and it says nothing: the dead do not log
+    UNFINISHED = "unfinished"  # all launched the collective, and this one did not finish it
+    MISSING = "missing"  # others wait for it, and it left no record: no proof of a fault
+    SILENT = "silent"  # others name it, and it logs nothing: a dead node does not log
     SLOW_COMPUTE = "slow-compute"
     SLOW_NETWORK = "slow-network"
     UNLIKE_PEERS = "unlike-peers"  # Minder's rule, by telemetry
@@ -28,19 +28,19 @@ class FactKind(StrEnum):
     COMMON_PART = "common-part"  # one part explains the distributed errors
     # of the whole job
     SAME_ERROR = "same-error"  # on nine of ten ranks: the code, its data or its settings
-    STANDSTILL = "standstill"  # its kernels do not end, and nobody knows why
-    MISMATCH = "mismatch"  # ranks called different collectives: nobody is to blame
+    STANDSTILL = "standstill"  # its kernels do not end, for an unknown reason
+    MISMATCH = "mismatch"  # ranks called different collectives: no rank is to blame
     BAD_LOSS = "bad-loss"  # not a number
     SETTINGS_DIFFER = "settings-differ"
     NETWORK_FAULT = "network-fault"  # found by topology, counters or a scan
 
 
-FAILED_FIRST = "failed-first"  # the code of a launcher's word on which process failed first
+FAILED_FIRST = "failed-first"  # code: the launcher reports which process failed first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Whom:
-    """Whom or what a fact is about. All empty: the whole job."""
+    """The node, rank, device or part that a fact is about. All empty: the whole job."""
 
     node: str = ""
     rank: int | None = None
@@ -54,7 +54,7 @@ class JobFact:
     whom: Whom
     evidence: str  # one sentence, with the numbers
     confidence: float = 1.0
-    code: str = ""  # of the line or rule that says so: `xid-79`, `alpha`
+    code: str = ""  # of the line or rule behind it: `xid-79`, `alpha`
     at: float | None = None  # since when
     peer: Whom | None = None  # the other end of a distributed error
     because: tuple[JobFact, ...] = ()  # what it was concluded from

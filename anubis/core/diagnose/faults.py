@@ -1,5 +1,5 @@
-"""Which kind of fault a cause speaks for, in the words of the published table that suspicions use:
-a test is then chosen by what found faults of that kind."""
+"""Maps the cause of a diagnosis to a kind of fault, in the words of the published table that
+suspicions use. The kind then chooses a test that has found such faults before."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A hang: who did not come (ABSENT), who came and did not finish (UNFINISHED), and whose process
-does not answer (STOPPED) or is gone (GONE). And that all wait, if no more is known (STANDSTILL), or
-wait for a rank whose record is missing (MISSING): a lost record accuses nobody."""
+"""Facts about a hang: which rank did not launch a collective (ABSENT), which launched it and did
+not finish (UNFINISHED), whose process does not answer (STOPPED) or is gone (GONE). If no more is
+known: that all ranks wait (STANDSTILL), or wait for a rank without a record (MISSING), which is no
+proof of a fault."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, Pulse
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.waiting import Root, Wait, Waiting
 
-RECORDED = 0.9  # how sure one may be of who is known not to have come
-UNRECORDED = 0.7  # it was asked and had none, or nobody recorded messages
-LOST = 0.5  # of a record, that whoever should have left it is at fault
-ALL_HANG, SOME_HANG = 0.9, 0.7  # how sure one may be that a job hangs, by its kernels
+RECORDED = 0.9  # confidence in a rank whose record shows that it is absent
+UNRECORDED = 0.7  # the rank was asked and had no record, or no rank recorded messages
+LOST = 0.5  # confidence that a rank without a record is at fault
+ALL_HANG, SOME_HANG = 0.9, 0.7  # confidence that a job hangs, by its kernels
 SHOWN = 3  # ranks that a sentence names
-HEARSAY = 0.8  # who is not heard of may be stopped, gone or out of reach
+HEARSAY = 0.8  # a rank that others do not hear from may be stopped, gone or out of reach
 
 
 def whom_of(evidence: JobEvidence, rank: int) -> Whom:
@@ -24,8 +25,8 @@ def whom_of(evidence: JobEvidence, rank: int) -> Whom:
 
 
 def _who_holds_up(hearing: Hearing) -> Iterator[JobFact]:
-    """Counts alone do not show who waits for a message: of several that are behind, some may wait
-    for another of them."""
+    """Ranks that hold up a collective. Counts alone do not show which rank waits for a message: if
+    several are behind, some may wait for another of them, and none is named."""
     evidence = hearing.evidence
     waiting = Waiting(evidence.advances, evidence.calls)
     if not evidence.calls and len(waiting.roots) > 1:
@@ -121,8 +122,8 @@ def _processes(hearing: Hearing) -> Iterable[JobFact]:
 
 
 def _followers(evidence: JobEvidence) -> frozenset[int]:
-    """Processes that are gone, and whose last words were of somebody else: they followed one that
-    went without. Where all have such words, those of which nobody saw when they ended."""
+    """Ranks whose processes are gone and whose last error named another rank: they ended because
+    that one did. If all gone processes named another rank, only those whose end nobody saw."""
     accusers = {event.rank for event in evidence.log if event.gravity is Gravity.DISTRIBUTED}
     gone = [process for process in evidence.processes if process.pulse is Pulse.GONE]
     is_one_quiet = any(process.rank not in accusers for process in gone)
@@ -134,8 +135,8 @@ def _followers(evidence: JobEvidence) -> frozenset[int]:
 
 
 def _standstill(hearing: Hearing) -> Iterable[JobFact]:
-    """Whose kernels end may be the one that the others wait for, or its timer is only late: nobody
-    is named for it."""
+    """A fact about the job, without a rank: a rank whose kernels do end may be the one that the
+    others wait for, or its timer may only be late."""
     timers = {timer.rank: timer.is_hung for timer in hearing.evidence.timers}
     ended = sorted(rank for rank, is_hung in timers.items() if not is_hung)
     hung = len(timers) - len(ended)

@@ -1,7 +1,8 @@
-"""A job that is asked again and again while it runs: whether it moves or stands still, and how long
-its steps take, by nothing but how many collectives its ranks launched and finished, and when.
+"""Progress of a job that is sampled repeatedly while it runs: whether it moves, and how long its
+steps take, only by how many collectives its ranks launched and finished, and when.
 
-Clocks of hosts must agree better than a step is long; those of one host do.
+Clocks of different hosts must agree to less than the length of a step; ranks on one host share a
+clock.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from statistics import fmean
 
 from anubis.core.diagnose.evidence import Call, JobEvidence, Pulse, Rise, StepTime
 
-STILL_S = 6.0  # nothing moves, and somebody waits: it hangs
-STILL_PAUSES = 5.0  # that, or so many times the longest pause that was seen so far
-LONGEST_STILL_S = 60.0  # and never longer: also of a job that only begins
-WARM_UP = 10  # collectives, while which pauses are of no length that is usual
-FRESH_S = 3.0  # what moved so lately moves, or as lately as it paused before
-VOUCHES_S = 60.0  # a job that moved when the look ended is asked about no later
-PARTS = 6  # into which recent collectives are divided, each counted as one step
+STILL_S = 6.0  # nothing moves for so long and a rank waits: the job hangs
+STILL_PAUSES = 5.0  # or so many times the longest pause so far
+LONGEST_STILL_S = 60.0  # the upper limit, also for a job that only begins
+WARM_UP = 10  # collectives at the start, whose pauses are not typical
+FRESH_S = 3.0  # a job that moved within so long moves, or within its longest pause
+VOUCHES_S = 60.0  # for so long after the last look a move proves that the job moves
+PARTS = 6  # of the recent collectives, each counted as one step
 FEWEST_IN_PART = 2
 RECENT = 600  # collectives
 
@@ -36,11 +37,11 @@ class RankCount:
     before: int
     after: int
     since: float  # the first look
-    until: float  # after which look it rose no more
+    until: float  # the last look at which it had risen
 
 
 def progress_of(counts: Iterable[RankCount], at: float, fresh_s: float) -> Iterator[Rise]:
-    """Of each rank; of one that had not moved just before `at`, none."""
+    """Rise of each rank's count; no rise for a rank that had not moved just before `at`."""
     for count in counts:
         yield Rise(
             what="collectives",
@@ -55,25 +56,25 @@ def progress_of(counts: Iterable[RankCount], at: float, fresh_s: float) -> Itera
 
 @dataclass
 class Standstill:
-    """Told evidence in the order of time. It says since when nothing moved, or None."""
+    """Receives evidence in the order of time and decides since when nothing has moved."""
 
     _counts: Counts = field(default_factory=dict)
     _by_rank: dict[int, RankCount] = field(default_factory=dict)
     _moved_at: float | None = None
-    _still_since: float = 0.0  # the first look that saw it as it is now
+    _still_since: float = 0.0  # the first look with the present counts
     _looked_at: float = 0.0
-    _longest_pause_s: float = 0.0  # over which looks saw no move
-    _recorded_pause_s: float = 0.0  # that recorders had seen before anybody looked
-    _out: frozenset[int] = frozenset()  # did not answer when they were asked last
+    _longest_pause_s: float = 0.0  # between two looks that saw a move
+    _recorded_pause_s: float = 0.0  # in the records from before the first look
+    _out: frozenset[int] = frozenset()  # ranks that did not answer the last look
 
     @property
     def quiet_s(self) -> float:
-        """For how long nothing has moved, by the last look."""
+        """Seconds without a move, by the last look."""
         return 0.0 if self._moved_at is None else self._looked_at - self._moved_at
 
     @property
     def is_told(self) -> bool:
-        """Whether more looks would say no more: it moves, or no count shows whether it does."""
+        """Return whether further looks would add nothing: the job moves, or there is no count."""
         return not self._counts or self.quiet_s <= self.fresh_s
 
     @property
@@ -82,7 +83,8 @@ class Standstill:
 
     @property
     def fresh_s(self) -> float:
-        """What moved so lately moves: it never paused for longer while it was looked at."""
+        """Time after its last move for which a job still counts as moving: its longest pause so
+        far."""
         return max(FRESH_S, self._longest_pause_s)
 
     def since(self, evidence: JobEvidence) -> float | None:
@@ -117,8 +119,8 @@ class Standstill:
         return self._moved_at if twice or (waits and is_long) else None
 
     def _limit_s(self, is_warm: bool) -> float:
-        """Standing still is a matter of time. How long pauses are that are none is known of a job
-        that has worked for a while."""
+        """Seconds without a move that count as a standstill. The usual pauses are known only of a
+        job that has worked for a while."""
         pause_s = max(self._longest_pause_s, self._recorded_pause_s)
         usual_s = min(STILL_PAUSES * pause_s, LONGEST_STILL_S)
         return max(STILL_S, usual_s) if is_warm else LONGEST_STILL_S
@@ -137,13 +139,14 @@ class Standstill:
 
 
 def _last_launch(evidence: JobEvidence) -> float:
-    """By the recorders' own clock: a job may have stood still since long before the first look."""
+    """Last launch by the recorders' own clocks: the job may have stopped long before the first
+    look."""
     launches = (call.launched for call in evidence.calls if call.launched is not None)
     return min(max(launches, default=evidence.at), evidence.at)
 
 
 def _longest_pause(calls: Iterable[Call]) -> float:
-    """Between two launches of a rank, once it was at work."""
+    """Longest time between two launches of a rank, without the warm-up."""
     launches: dict[int, list[float]] = {}
     for call in calls:
         if call.launched is not None:
@@ -157,9 +160,9 @@ def _longest_pause(calls: Iterable[Call]) -> float:
 
 
 def steps_of(calls: Iterable[Call]) -> Iterator[StepTime]:
-    """Of the communicator with the most calls, in parts of as many collectives. A collective lasts
-    until its last rank has launched it: what passes from then on is own time of each rank, until
-    it launches the next; then it waits."""
+    """Steps of each rank, as equal parts of the busiest communicator's recent collectives. A
+    collective lasts until its last rank has launched it. The time from then until a rank launches
+    the next one is its own time; after that it waits."""
     launches = _launches(calls)
     if not launches:
         return
@@ -184,7 +187,7 @@ def steps_of(calls: Iterable[Call]) -> Iterator[StepTime]:
 
 
 def _launches(calls: Iterable[Call]) -> dict[int, dict[int, float]]:
-    """Of the busiest communicator: number of the collective → rank → when it launched it."""
+    """Launch times of the busiest communicator: number of the collective → rank → time."""
     grouped: dict[str, dict[int, dict[int, float]]] = {}
     counts: dict[str, int] = {}
     for call in calls:

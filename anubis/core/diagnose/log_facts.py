@@ -1,7 +1,7 @@
-"""What logs and exit codes say of ranks and of pairs of nodes.
+"""Facts from logs and exit codes about ranks and pairs of nodes.
 
-The first error of a rank counts: what it writes afterwards follows from it, and the last line
-often hides the first (NCCL issue 795). Errors that nine of ten ranks share are the program's.
+The first error of a rank counts: what it writes afterwards follows from it, and the last line often
+hides the first (NCCL issue 795). Errors that nine of ten ranks share are the program's.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from anubis.core.diagnose.critical import OURS, by_time, crash_window, node_of
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
 
-SHARED = 0.9  # of all ranks, for an error to be the job's
-FEWEST = 2  # ranks that can share anything
-CLOCKS_S = 5.0  # by which clocks of two launchers may differ
-LAUNCHER_CONFIDENCE = 0.6  # it sees who ended first, not who began it
+SHARED = 0.9  # share of all ranks that makes an error the job's
+FEWEST = 2  # ranks that must share an error
+CLOCKS_S = 5.0  # the most that clocks of two launchers differ
+LAUNCHER_CONFIDENCE = 0.6  # a launcher sees which process ended first, not which began it
 OWN = {
     Gravity.APPLICATION: FactKind.APPLICATION_ERROR,
     Gravity.MEMORY: FactKind.OUT_OF_MEMORY,
@@ -27,7 +27,8 @@ LOCAL = ("127.", "::1", "localhost", "0.0.0.0")  # a process of the same node
 
 
 def _own_errors(hearing: Hearing) -> Iterator[JobFact]:
-    """What a rank, or a node without a word of its ranks, says first, unless a peer failed it."""
+    """First error of each rank, or of a node with no errors of its ranks, unless it reports a
+    peer."""
     evidence = hearing.evidence
     for first, after in _firsts(evidence):
         if kind := OWN.get(first.gravity):
@@ -52,8 +53,8 @@ def _of(
 
 
 def _firsts(evidence: JobEvidence) -> Iterator[tuple[LogEvent, list[LogEvent]]]:
-    """Of each speaker the first error around the crash, and what came after it. A kernel log speaks
-    of each code for itself."""
+    """First error of each speaker around the crash, and its later errors. In a kernel log each code
+    is a speaker of its own."""
     window = crash_window(evidence)
     speakers: dict[tuple[str, int | None, str], list[LogEvent]] = {}
     for event in evidence.log:
@@ -68,13 +69,13 @@ def _firsts(evidence: JobEvidence) -> Iterator[tuple[LogEvent, list[LogEvent]]]:
 
 
 def _in_order(events: Sequence[LogEvent]) -> list[LogEvent]:
-    """As they were written; the clock decides only where it knows all of them."""
+    """Events by time if all are dated, else in the order of the log."""
     timed = all(event.at is not None for event in events)
     return by_time(events) if timed else list(events)
 
 
 def _shared(hearing: Hearing) -> Iterator[JobFact]:
-    """The same error on nine of ten ranks: nobody's node is at fault."""
+    """Errors that nine of ten ranks share: no node is at fault."""
     evidence = hearing.evidence
     everybody = set(evidence.ranks.nodes) or {
         event.rank for event in evidence.log if event.rank is not None
@@ -114,8 +115,8 @@ def _bad_loss(hearing: Hearing) -> Iterator[JobFact]:
 
 
 def _between(hearing: Hearing) -> Iterator[JobFact]:
-    """Who reports whom: an edge from node to node. Where a line names no peer on another node, it
-    says that something is wrong between some of them, and blames nobody."""
+    """Reports of one node on another, as edges. A line that names no peer on another node shows
+    that something is wrong between some nodes, and blames none."""
     evidence = hearing.evidence
     window = crash_window(evidence)
     seen = set()
@@ -148,7 +149,7 @@ def _ends(evidence: JobEvidence, event: LogEvent) -> tuple[Whom, Whom | None]:
 
 
 def peer_node(evidence: JobEvidence, peer: str) -> str:
-    """The node that a line means by an address, a name or a rank; empty: none of the job's."""
+    """Node that a line names by address, name or rank; empty: it is not one of the job's."""
     if not peer or peer.startswith(LOCAL):
         return ""
     if peer.startswith("rank "):
@@ -163,8 +164,8 @@ def _report(evidence: JobEvidence, event: LogEvent, peer: Whom | None) -> str:
 
 
 def _died(hearing: Hearing) -> Iterator[JobFact]:
-    """By a signal that no launcher sends to end a job: kill, or a fault of the process itself. What
-    ended after a launcher saw one fail, it ended itself."""
+    """Ranks ended by a signal that no launcher sends to end a job: kill, or a fault of the process
+    itself. A launcher ends the rest after it saw one fail, so later ends do not count."""
     evidence = hearing.evidence
     began = min(
         (end.at for end in evidence.exits if end.is_first and end.at is not None), default=None
@@ -185,8 +186,9 @@ def _died(hearing: Hearing) -> Iterator[JobFact]:
 
 
 def _failed_first(hearing: Hearing) -> Iterator[JobFact]:
-    """By the word of its launcher, unless the process itself blamed another one. Of several
-    launchers the first counts, if none is so close that their clocks cannot tell."""
+    """The rank that failed first according to its launcher, unless the process itself blamed
+    another one. Of several launchers the earliest counts, if no other is within the error of their
+    clocks."""
     evidence = hearing.evidence
     accusers = {
         first.rank for first, _ in _firsts(evidence) if first.gravity is Gravity.DISTRIBUTED

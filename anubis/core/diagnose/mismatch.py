@@ -1,8 +1,8 @@
-"""Collectives that do not fit together: the program is wrong, and nobody is blamed.
+"""Collectives that do not fit together: the program is wrong, and no rank is to blame.
 
 Ranks of one communicator must call the same operations in the same order, most of them with the
-same number of elements of the same type. Ranks that wait for each other in a circle called theirs
-in different orders.
+same number of elements of the same type. Ranks that wait for each other in a circle called their
+operations in different orders.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EVEN = frozenset(
         "reducescattertensor",
         "barrier",
     ]
-)  # operations whose input is as large on each rank
+)  # operations whose input has the same size on each rank
 RING_CONFIDENCE = 0.7
 
 
@@ -46,11 +46,12 @@ def _mismatches(hearing: Hearing) -> Iterator[JobFact]:
         ):
             if len(sides) > 1:
                 yield _fact(code, f"ranks differ in {operation}: {_told(sides)}")
-                return  # what comes after it follows from it
+                return  # later differences follow from this one
 
 
 def _met(calls: Iterable[Call]) -> Mapping[tuple[str, int], list[Call]]:
-    """What several ranks launched and not all finished, in the order of its launches."""
+    """Collectives that several ranks launched and not all finished, in the order of first
+    launch."""
     met: dict[tuple[str, int], list[Call]] = {}
     for call in calls:
         if not call.point_to_point:
@@ -68,7 +69,7 @@ def _first(calls: Sequence[Call]) -> float:
     return min((call.launched for call in calls if call.launched is not None), default=math.inf)
 
 
-Variants = dict[str, list[int]]  # what was called, and by whom
+Variants = dict[str, list[int]]  # what was called → ranks that called it
 
 
 def _sides(calls: Iterable[Call], view: object) -> Variants:
@@ -80,7 +81,8 @@ def _sides(calls: Iterable[Call], view: object) -> Variants:
 
 
 def _plain(call: Call) -> str:
-    """`nccl:_all_gather_base` and `ALLGATHER_BASE` are one operation."""
+    """Name of the operation without decoration: `nccl:_all_gather_base` and `ALLGATHER_BASE` are
+    one."""
     return re.sub(r"[^a-z]", "", call.operation.rpartition(":")[2].lower())
 
 
@@ -117,7 +119,8 @@ def _circles(hearing: Hearing) -> Iterator[JobFact]:
 
 
 def _logged(hearing: Hearing) -> Iterator[JobFact]:
-    """Whoever says so only received what did not fit."""
+    """Mismatches in the training log. The rank that logged one only received what did not fit, so
+    the fact does not blame it."""
     window = crash_window(hearing.evidence)
     for event in hearing.evidence.log:
         if event.gravity is Gravity.MISMATCH and window.has(event.at):

@@ -1,8 +1,8 @@
-"""Nodes of a job that are set up otherwise than most of their sku, by what they told last.
+"""Nodes of a job with other settings than most of their sku, by their last report.
 
-Most settings explain no failure, so they are asked when nothing else says more. What bears on how
-ranks reach each other is likelier than the rest. Where many of a job's nodes have another value,
-that is how somebody set the job's nodes up, and no node is to blame.
+Most settings explain no failure, so they count only if nothing else explains it. Settings that
+affect how ranks reach each other are likelier causes than the rest. If many of a job's nodes share
+the other value, somebody set up the job's nodes like that, and no node is to blame.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from anubis.core.diagnose.evidence import Collector, OddSetting
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 
 HOUR_S = 3600.0
-SEVERAL = 0.25  # of a job's nodes: if more have another value, none of them is odd
-NAMED = 3  # nodes, in a sentence about several
-LIKELY, UNLIKELY = 0.6, 0.3  # that a setting is behind a job's trouble
-# what ranks of one job have to have in common, and what their traffic goes by
+SEVERAL = 0.25  # of a job's nodes: if more share the other value, no node is odd
+NAMED = 3  # most nodes that a sentence lists
+LIKELY, UNLIKELY = 0.6, 0.3  # confidence that a setting causes a job's trouble
+# what all ranks of a job must share, and what affects their traffic
 BETWEEN_RANKS = frozenset(
     (
         *("driver", "driver_kind", "cuda_of_driver", "nccl", "nccl_of_system", "cuda_runtime"),
@@ -70,7 +70,7 @@ def _confidence(setting: str) -> float:
 
 
 def _code(setting: str, device: str) -> str:
-    """A node may differ in several devices; each is a fact of its own."""
+    """Code of the fact, one for each device: a node may differ in several devices."""
     return f"setting-{setting}" + (f" {device}" if device != "node" else "")
 
 

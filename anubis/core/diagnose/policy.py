@@ -1,4 +1,5 @@
-"""How a site diagnoses its jobs: where they leave their traces, and what may be done about them."""
+"""A site's policy for the diagnosis of jobs: where jobs leave their traces, and what may be done
+about the jobs."""
 
 from __future__ import annotations
 
@@ -50,6 +51,7 @@ class DiagnosisPolicy(CurePolicy):
             raise ValueError(f"ranks_per_node is {self.ranks_per_node}, expected 1 or more")
 
     def place_of(self, trace: str, job: str) -> str:
-        """Empty: the site does not say, or it takes a job to say it."""
+        """Path of a job's trace. Empty: the site does not name one, or the path needs the id of a
+        job and there is none."""
         place = self.places.get(trace, "")
         return "" if "{job}" in place and not job else place.replace("{job}", job)

@@ -1,9 +1,9 @@
-"""Of many hosts that report each other: the host, NIC, cable or switch behind it (RootDiag).
+"""Finds the host, NIC, cable or switch behind the reports of many hosts on each other (RootDiag).
 
-At a crash everybody reports somebody, and most of them are victims. With a fabric a report is a
+At a crash every host reports another one, and most of them are victims. With a fabric a report is a
 bad flow and a pair known to work a good one, and `network.localization` weighs all of them. Without
 one each host counts by the share of the reports that it is an end of. Parts that explain the
-reports equally well stand together: whoever acts sends all of them to validation.
+reports equally well are returned together: all of them go to validation.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ from anubis.core.network.localization import Cause, describe, locate
 from anubis.core.network.posterior import PRIOR, FaultPrior, Observation
 
 SILENCE = "silent"
-COVER, RUNNER_UP = 0.8, 0.5  # of all reports: by the one at fault, and by the next
+COVER, RUNNER_UP = 0.8, 0.5  # shares of all reports: of the one at fault, and of the next
 LARGE_BYTES = 64 << 10  # a switch was seen to drop what is larger than 1 KB and to pass probes
-FEW = 2  # hosts: both go to validation, and nobody asks whose fault it was
+FEW = 2  # hosts: both go to validation, and no cause is searched for
 
 # The chance that a host reports a peer for another reason than a part of the fabric.
-STRAY = 0.02  # the peer was not heard of before
-MUTUAL = 0.05  # the peer says the same of the host: neither had ended
-UNTIMED = 0.2  # the same, and nobody knows when
-LATE = 0.947  # so that a pair which spoke late only is hardly better than an unknown one
+STRAY = 0.02  # the peer had not reported before
+MUTUAL = 0.05  # the peer reports the host too: neither had ended
+UNTIMED = 0.2  # the same, without dates
+LATE = 0.947  # a pair with late reports only is hardly better than an unknown one
 EARLY = 0.1  # among the first reports of all
 SKEW_S = 1.0  # between clocks of hosts, and within a second of a log
 MUTE = 0.5  # the chance that a host at fault says nothing
-SURE = 0.85  # of a cause, before it is told
+SURE = 0.85  # the least confidence in a cause that is reported
 FEWEST = 2  # pairs that a cause explains
-LEAST_COVER = 0.5  # of the pairs that say something, by a part of a fabric
-MOST_SILENT = 0.05  # of a job's hosts; more have something in common
-MOST_HOSTS = 4  # that may be sent to validation together
+LEAST_COVER = 0.5  # share of the telling pairs that a part of a fabric must explain
+MOST_SILENT = 0.05  # of a job's hosts; more silent ones have a common cause
+MOST_HOSTS = 4  # sent to validation together
 MOST_NAMED = 4  # parts that a sentence lists
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A host says that something went wrong with another one."""
+    """A host's report that something went wrong with another host."""
 
     reporter: str
     peer: str
-    device: str = ""  # the NIC over which they talked
+    device: str = ""  # the NIC that they used
     at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrashScene:
-    """All that is asked for the cause of a crash."""
+    """All inputs of the search for the cause of a crash."""
 
     hosts: tuple[str, ...]  # of the job
     reports: tuple[Report, ...]
     spoke: Mapping[str, float | None] = field(default_factory=dict)
-    # hosts that reported an error, whomever they named, and when first, where that is known
-    unread: frozenset[str] = frozenset()  # hosts whose logs nobody has: they are not silent
+    # host that reported any error → time of its first one, if known
+    unread: frozenset[str] = frozenset()  # hosts whose logs are not available: they are not silent
     working: tuple[WorkingPair, ...] = ()
     fabric: Fabric | None = None
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    # without a fabric: "leaf", "rack" or the like → host → which
+    # without a fabric: "leaf", "rack" or the like → host → its name
 
     @cached_property
     def first_words(self) -> dict[str, float | None]:
-        """Who reported anything, and when first; None: nobody knows."""
+        """Time of the first report of each host that reported anything; None: unknown."""
         first: dict[str, float | None] = dict(self.spoke)
         for report in self.reports:
             earlier = first.setdefault(report.reporter, report.at)
@@ -80,13 +80,13 @@ class CrashScene:
 
     @cached_property
     def silent(self) -> frozenset[str]:
-        """Named by others, and without a word of their own in a log that was read."""
+        """Hosts that others name and that logged no error, although their log was read."""
         named = frozenset(report.peer for report in self.reports)
         return named - self.first_words.keys() - self.unread
 
     @cached_property
     def opening(self) -> frozenset[tuple[str, str, str]]:
-        """Reports that belong to the first words of their hosts; all, where nobody knows when."""
+        """Reports among the first errors of their hosts; all reports of hosts without dates."""
         first = self.first_words
         return frozenset(
             (report.reporter, report.peer, report.device)
@@ -98,7 +98,7 @@ class CrashScene:
 
     @cached_property
     def began(self) -> float | None:
-        """When the first two reports that are not far apart were made: one alone may be stray."""
+        """Time of the first two reports that are close together: a single one may be stray."""
         times = sorted(report.at for report in self.reports if report.at is not None)
         near = (early for early, late in pairwise(times) if late - early <= 2 * SKEW_S)
         return next(near, None)
@@ -110,7 +110,7 @@ class CrashScene:
 
 @dataclass(frozen=True, kw_only=True)
 class RootCause:
-    """One cause; several of `whom` cannot be told apart."""
+    """One cause. If `whom` has several entries, the evidence does not distinguish them."""
 
     whom: tuple[Whom, ...]
     parts: tuple[Part, ...] = ()
@@ -120,8 +120,8 @@ class RootCause:
 
 
 def root_causes(scene: CrashScene) -> tuple[RootCause, ...]:
-    """None: nothing explains what was reported. Of two hosts both are suspect, without a reason to
-    look for more."""
+    """Causes that explain the reports, or none. If only two hosts are involved, both are suspects
+    already and no cause is searched for."""
     ends = frozenset[str]().union(*scene.pairs)
     if len(ends) <= FEW:
         return ()
@@ -136,8 +136,8 @@ def root_causes(scene: CrashScene) -> tuple[RootCause, ...]:
 
 
 def _few_silent(scene: CrashScene) -> list[str]:
-    """Hosts that several name and that say nothing, if they are so few that each may be at fault
-    by itself: the dead do not log."""
+    """Hosts that several name and that log nothing, if they are so few that each may be at fault by
+    itself: a dead host does not log."""
     silent = [host for host in scene.silent if len(_named_by(scene, host)) >= FEWEST]
     few = max(2, int(MOST_SILENT * len(scene.hosts)))
     return sorted(silent) if len(scene.silent) <= few else []
@@ -166,8 +166,8 @@ def _on(fabric: Fabric, node: str) -> bool:
 
 
 def _by_fabric(scene: CrashScene, fabric: Fabric) -> Iterator[RootCause]:
-    """The one cause that explains most; none, if another one explains half as much. Where reports
-    name no NIC, they are weighed for each rail as if all of them were about it."""
+    """The one cause that explains most; none, if another one explains half as much. Reports without
+    a NIC are weighed for each rail as if all of them were about it."""
     model = _model(scene, fabric)
     rails = _rails(scene, fabric)
     explaining: dict[frozenset[frozenset[str]], list[Cause]] = {}
@@ -189,15 +189,15 @@ def _by_fabric(scene: CrashScene, fabric: Fabric) -> Iterator[RootCause]:
 
 
 def _rails(scene: CrashScene, fabric: Fabric) -> Sequence[str]:
-    """On which rails those errors may have been that name no NIC."""
+    """Candidate rails for errors that name no NIC."""
     named = {rail_of(report.device) for report in scene.reports if report.device}
     if all(report.device for report in scene.reports):
-        return fabric.rails[:1]  # nobody asks
+        return fabric.rails[:1]  # not used
     return [rail for rail in fabric.rails if rail in named] or fabric.rails
 
 
 def _model(scene: CrashScene, fabric: Fabric) -> FaultPrior:
-    """Something did break: as many causes are expected in all as there was one."""
+    """Prior in which about one cause is expected in all, because something did break."""
     scale = min(20.0, max(1.0, 1 / (2 * PRIOR["node"] * len(scene.hosts))))
     hints = {}
     read = {end for pair in scene.pairs for end in pair} - scene.unread
@@ -216,8 +216,8 @@ def _model(scene: CrashScene, fabric: Fabric) -> FaultPrior:
 
 
 def _observations(scene: CrashScene, fabric: Fabric, unnamed: str) -> Iterator[Observation]:
-    """Each pair once on each rail, by the report with the least excuse; a pair that is known to
-    work with large messages, and that nobody reports, is a good flow."""
+    """Observations of each pair and rail: its report with the least excuse, or a good flow if the
+    pair works with large messages and no host reports it."""
     excuses: dict[tuple[frozenset[str], str], tuple[float, str, str]] = {}
     late = dict[tuple[frozenset[str], str], tuple[str, str]]()
     for report in scene.reports:
@@ -263,8 +263,8 @@ def _order(report: Report) -> tuple[str, str, str, float]:
 
 
 def _excuse(report: Report, scene: CrashScene) -> float | None:
-    """The chance that the peer was a victim, and had ended when it was reported; None: it may
-    well have, and the report says nothing."""
+    """Chance that the peer was a victim and had ended when it was reported. None: it probably had,
+    so the report proves nothing."""
     if report.peer in scene.silent:
         return 0.0
     at, spoke, began = report.at, scene.first_words.get(report.peer), scene.began
@@ -282,7 +282,7 @@ def _excuse(report: Report, scene: CrashScene) -> float | None:
 def _told(
     scene: CrashScene, fabric: Fabric, explained: int, same: Sequence[Cause], rails: int
 ) -> RootCause:
-    """What explains the same reports on one rail or another, as one cause."""
+    """Merge causes on different rails that explain the same reports into one."""
     chances: dict[Part, float] = {}
     for cause in same:
         for part, chance in zip(cause.parts, cause.chances, strict=True):
@@ -313,8 +313,8 @@ def _whom(fabric: Fabric, part: Part) -> Whom:
 
 
 def _by_cover(scene: CrashScene) -> Iterator[RootCause]:
-    """A host, or else a leaf, a pod or a rail, that is an end of nearly all pairs, with the next
-    far behind it."""
+    """A host, or else a leaf, a pod or a rail, that is an end of nearly all pairs, if the next one
+    is an end of far fewer."""
     pairs = _telling(scene)
     if len(pairs) <= FEWEST:
         return
@@ -345,7 +345,7 @@ def _covering(name: str, kind: str, count: int, following: int, total: int) -> R
 
 
 def _telling(scene: CrashScene) -> frozenset[frozenset[str]]:
-    """The pairs of which a report has no excuse; all pairs, where each has one."""
+    """Pairs with a report that proves something; all pairs, if there is none."""
     telling = (report for report in scene.reports if _excuse(report, scene) is not None)
     pairs = frozenset(frozenset((report.reporter, report.peer)) for report in telling)
     return pairs or scene.pairs
@@ -355,7 +355,8 @@ def _telling(scene: CrashScene) -> frozenset[frozenset[str]]:
 
 
 def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
-    """What the facts on distributed errors come to, in nodes. Whoever logged any error spoke."""
+    """Scene of the crash, with errors between ranks as reports between nodes. A node with any
+    logged error is not silent."""
     reports = []
     for fact in errors:
         reporter, peer = _node(evidence, fact.whom), _node(evidence, fact.peer or Whom())
@@ -381,8 +382,8 @@ def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
 
 
 def _outlived(evidence: JobEvidence, errors: Sequence[JobFact]) -> Iterator[WorkingPair]:
-    """Pairs between which something still arrived after the first error. What arrived before it
-    says nothing."""
+    """Pairs between which data still arrived after the first error. Earlier arrivals prove
+    nothing."""
     began = min((fact.at for fact in errors if fact.at is not None), default=math.inf)
     ends = {
         frozenset((evidence.ranks.node_of(call.rank), evidence.ranks.node_of(call.peer)))

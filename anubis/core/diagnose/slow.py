@@ -1,12 +1,12 @@
-"""A slow job: who computes slowly, or communicates slowly, by the times of steps (Aegis' phase 2);
-and whose program is kept from running.
+"""Finds ranks of a slow job that compute or communicate slowly, by the times of steps (Aegis' phase
+2), and ranks whose program waits for a processor.
 
-Collectives end on all ranks at once, so who comes last waits least: a rank whose time in the
-collectives of its group stays below `ALPHA` of the group's mean holds the group up. That alone
-blames a whole pipeline for one slow stage. So the time that it worked must also be `OWN_RATIO`
-times that of ranks that do the same work: at the median, in `MOST` of its steps, and by `NOISE`
-times what a median of so many steps differs by chance. Ranks of which nobody recorded how long
-they worked are not named.
+Collectives end on all ranks at once, so the last rank to launch waits least: a rank whose time in
+the collectives of its group stays below `ALPHA` of the group's mean holds the group up. That alone
+blames a whole pipeline for one slow stage. So the time that the rank worked must also be
+`OWN_RATIO` times that of ranks that do the same work: at the median, in `MOST` of its steps, and by
+`NOISE` times the chance error of a median of so many steps. Ranks without recorded working times
+are not named.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ BETA = 1.5
 OWN_RATIO = 1.2
 MOST = 0.8  # of its steps
 NOISE = 4.0
-MEDIAN_ERROR = 1.2533  # of a median, by that of a mean
-DEVIATION = 1.4826  # of normal values, by their median absolute deviation
+MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean
+DEVIATION = 1.4826  # standard over median absolute deviation, for normal values
 FEWEST_STEPS = 3
-WAITS = 0.25  # of the time, that a program waits for a processor longer than its peers do
-WAITS_TIMES = 2.0  # that, and so many times as long
-LEAST_EFFECT = 0.05  # of the step, that its own time is longer than that of its peers
+WAITS = 0.25  # share of the time that a program waits for a processor more than its peers
+WAITS_TIMES = 2.0  # and so many times as long as its peers
+LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over its peers'
 ALPHA_CONFIDENCE = 0.85
 WAITS_CONFIDENCE = 0.8
 BETA_CONFIDENCE = 0.75
@@ -40,20 +40,20 @@ BETA_CONFIDENCE = 0.75
 
 @dataclass(frozen=True)
 class StepPace:
-    """A rank's medians over its steps, and how long it worked in each."""
+    """A rank's medians over its steps, and its working time in each step."""
 
     rank: int
     duration_s: float
     own_s: float | None
-    share: float | None  # its time in collectives, by the mean of its group
+    share: float | None  # its time in collectives over the mean of its group
     network_s: float | None
     steps: int
     work: Mapping[int, float]
 
 
 def paces(steps: Iterable[StepTime]) -> Mapping[int, StepPace]:
-    """Of ranks with enough steps. A step that a rank recorded in several communicators counts with
-    the one in which it waited least by its group."""
+    """Paces of the ranks with enough steps. A step recorded in several communicators counts with
+    the one in which the rank waited least relative to its group."""
     of_rank: dict[int, dict[int, list[StepTime]]] = {}
     for step in steps:
         of_rank.setdefault(step.rank, {}).setdefault(step.step, []).append(step)
@@ -93,7 +93,7 @@ def _pace(rank: int, steps: list[StepTime]) -> StepPace:
 def _peers(
     pace: StepPace, measured: Mapping[int, StepPace], evidence: JobEvidence
 ) -> list[StepPace]:
-    """Who does the same work: all, or all of its stage of the pipeline."""
+    """Ranks that do the same work: all, or all of the same stage of the pipeline."""
     stages = evidence.ranks.stages
     stage = stages.get(pace.rank)
     return [
@@ -131,7 +131,7 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
 def _excesses(
     pace: StepPace, measured: Mapping[int, StepPace], evidence: JobEvidence
 ) -> list[float]:
-    """Of each step in order: by how much longer it worked than its peers then, as a logarithm."""
+    """Logarithms of a rank's working time over its peers' median, step by step."""
     peers = [peer.work for peer in _peers(pace, measured, evidence)]
     excesses = []
     for step, own_s in sorted(pace.work.items()):
@@ -142,13 +142,14 @@ def _excesses(
 
 
 def _noise(excesses: Iterable[Sequence[float]]) -> float:
-    """By which the excess of a rank differs from step to step: a slow rank is slow in both."""
+    """Spread of a rank's excess from step to step. A slow rank is slow in both steps, so that does
+    not count."""
     changes = [abs(after - before) for own in excesses for before, after in pairwise(own)]
     return DEVIATION * median(changes) / math.sqrt(2) if changes else math.inf
 
 
 def _lasts(excesses: Sequence[float], noise: float) -> bool:
-    """Whether it is there in most steps, and more than chance."""
+    """Return whether the excess exists in most steps and is larger than chance."""
     if len(excesses) < FEWEST_STEPS:
         return False
     often = sum(excess >= math.log(OWN_RATIO) for excess in excesses) >= MOST * len(excesses)
@@ -157,7 +158,8 @@ def _lasts(excesses: Sequence[float], noise: float) -> bool:
 
 
 def _all_starve(evidence: JobEvidence) -> bool:
-    """The programs of most ranks wait for a processor: who is late by that is not slow."""
+    """Return whether the programs of most ranks wait for a processor: then a late rank is not
+    slow."""
     waits = [state.waits for state in evidence.processes if state.waits is not None]
     return bool(waits) and median(waits) >= WAITS
 
@@ -191,7 +193,7 @@ def _slow_network(hearing: Hearing) -> Iterator[JobFact]:
     measured = paces(evidence.steps)
     slow = dict(_slow_wires(measured, evidence))
     if 2 * len(slow) >= max(len(measured), 3):
-        return  # what most suffer from has its cause elsewhere
+        return  # if most ranks are slow, the cause is elsewhere
     for rank, typical in slow.items():
         network_s = measured[rank].network_s or 0.0
         yield JobFact(

@@ -1,7 +1,8 @@
-"""Jobs that are said to stand still: which of it is news, and when a silent log says so.
+"""Stalls of jobs as they are reported: which reports are news, and when a silent log is a stall.
 
-A stall is diagnosed once. Who watches a job knows when it worked last, so they tell a stall only if
-it began after all that were told before; of people's words within an hour the first counts.
+A stall is diagnosed once. A watcher knows when the job last worked, so its report is new only if
+the stall began after all stalls that were reported before. Of the reports of people within an hour
+only the first counts.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-SAME_S = 60.0  # two watchers see the same stall begin within so long
-AGAIN_S = 3600.0  # people speak of the same stall within so long
+SAME_S = 60.0  # two watchers date the begin of the same stall no further apart
+AGAIN_S = 3600.0  # people report the same stall again within so long
 WATCH, LOGS = "watch", "logs"  # sources that know when a job worked last
 
 
@@ -28,15 +29,16 @@ class ToldStall:
 
 
 def is_news(since: float, earlier: Iterable[ToldStall]) -> bool:
-    """`earlier`: of the same job."""
+    """Return whether the job has `earlier` stalls only from before this one."""
     return all(since > stall.at + SAME_S for stall in earlier)
 
 
 def silent_since(
     written_at: float, began: float, now: float, limit_s: float, earlier: Collection[ToldStall]
 ) -> float | None:
-    """Since when a job wrote nothing to its logs, if that is longer than it usually is, and not
-    told yet. A job that wrote on after it was said to stand still has twice the time."""
+    """Time since which a job has written nothing to its logs, if its silence exceeds the limit and
+    was not reported yet. The limit doubles with each reported silence after which the job wrote
+    on."""
     since = max(written_at, began)
     mistaken = sum(stall.source == LOGS for stall in earlier)
     limit_s *= 2.0 ** min(mistaken, 20)
@@ -46,7 +48,8 @@ def silent_since(
 def undiagnosed(
     stalls: Iterable[ToldStall], diagnosed: Mapping[str, Collection[float]]
 ) -> list[ToldStall]:
-    """Stalls of jobs that nobody has diagnosed since. `diagnosed`: when each job was."""
+    """Stalls of jobs that were not diagnosed afterwards. `diagnosed`: the times of each job's
+    diagnoses."""
     last = {job: max(times) for job, times in diagnosed.items() if times}
     due = []
     for stall in sorted(stalls, key=lambda stall: stall.at):

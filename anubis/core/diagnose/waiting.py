@@ -1,10 +1,10 @@
-"""Who waits for whom: from what ranks recorded of their collectives to the ranks that nobody holds
-up, and that hold up the others.
+"""Finds which ranks hold up the others, from the records that ranks made of their collectives.
 
 A rank waits in the first operation that it launched and did not finish; without records of single
-operations, in each communicator in which it is not through. It waits for whoever has not launched
-the same one. Who is absent because it waits elsewhere is a victim: the way goes on from there, to
-its end. Where all came and some are through, the rest are stuck by themselves.
+operations, in each communicator with an unfinished one. It waits for the ranks that have not
+launched the same operation. A rank that is absent because it waits elsewhere is a victim: the
+search goes on from there to its end. If all ranks launched the operation and some finished it, the
+others are stuck themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ NOBODY: Ranks = frozenset()
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """A rank in an operation that it did not finish: whom it waits for, and who is stuck in it."""
+    """A rank in an operation that it did not finish, the ranks it waits for, and the ranks stuck in
+    it."""
 
     rank: int
     communicator: str
@@ -29,15 +30,15 @@ class Wait:
     operation: str
     group: int  # how many take part
     peer: int | None = None  # of a send or receive
-    absent: Ranks = NOBODY  # launched less
+    absent: Ranks = NOBODY  # have not launched it
     unrecorded: Ranks = NOBODY  # left no record
-    elsewhere: Ranks = NOBODY  # came, and wait in an earlier one
-    late: Ranks = NOBODY  # came, and did not finish, or not begin, what the rest did
+    elsewhere: Ranks = NOBODY  # launched it, and wait in an earlier one
+    late: Ranks = NOBODY  # launched it, and did not finish or begin it as the others did
 
     @property
     def on(self) -> Ranks:
-        """Where to go on. Nobody is suspected for want of a record where somebody is known not to
-        have come."""
+        """Ranks that this one waits for. Ranks without a record count only if no rank is known to
+        be absent."""
         return self.absent or self.unrecorded or self.elsewhere
 
     @property
@@ -47,11 +48,11 @@ class Wait:
 
 @dataclass(frozen=True)
 class Root:
-    """A rank that holds up others and is held up by nobody, and a wait that shows it."""
+    """A rank that holds up others and that no rank holds up, with a wait that shows it."""
 
     rank: int
     wait: Wait
-    is_stuck: bool  # it came, and did not finish
+    is_stuck: bool  # it launched the operation, and did not finish
     has_record: bool = True
 
 
@@ -80,7 +81,7 @@ class Waiting:
 
     @cached_property
     def progress(self) -> Mapping[str, Mapping[int, Advance]]:
-        """Of each communicator: how far its ranks have come."""
+        """Progress of the ranks of each communicator."""
         progress: dict[str, dict[int, Advance]] = {}
         for advance in self.advances:
             progress.setdefault(advance.communicator, {})[advance.rank] = advance
@@ -88,7 +89,8 @@ class Waiting:
 
     @cached_property
     def begun(self) -> frozenset[tuple[str, int, int]]:
-        """Communicators, operations and ranks whose device began it, where recorders tell."""
+        """Communicators, operations and ranks whose device began the operation, if it was
+        recorded."""
         return frozenset(
             (call.communicator, call.sequence, call.rank)
             for call in self.calls
@@ -97,7 +99,7 @@ class Waiting:
 
     @cached_property
     def under_way(self) -> Mapping[int, Call]:
-        """The first operation of each rank that it did not finish, by the order of launches."""
+        """First unfinished operation of each rank, by the order of launches."""
         first: dict[int, Call] = {}
         for call in self.calls:
             if self._is_open(call):
@@ -197,8 +199,9 @@ class Waiting:
 
     @cached_property
     def roots(self) -> tuple[Root, ...]:
-        """None where they are no minority: then it is not they who are at fault. And none for want
-        of a record, where others are known to hold up the job."""
+        """Ranks that hold up the others; none if they are no minority, because then the fault is
+        not theirs. A rank without a record counts only if no other rank is known to hold up the
+        job."""
         stuck = {root.rank: root for root in self._stuck()}
         idle = {root.rank: root for root in self._idle() if root.rank not in stuck}
         recorded = {rank: root for rank, root in idle.items() if root.has_record}
@@ -207,7 +210,7 @@ class Waiting:
         return tuple(roots[rank] for rank in sorted(roots)) if few else ()
 
     def _idle(self) -> Iterator[Root]:
-        """Who is waited for, and waits for nothing, by the wait in which most take part."""
+        """Ranks that others wait for and that wait for nothing, by the largest such wait."""
         waits = (wait for rank in self.ranks for wait in self.waits[rank])
         for wait in sorted(waits, key=lambda wait: (wait.group, -wait.rank)):
             idle = [member for member in wait.on if not self.waits[member]]
@@ -242,7 +245,7 @@ class Waiting:
                 yield tuple(path[path.index(rank) :])
 
     def waiters(self, wait: Wait) -> tuple[Wait, ...]:
-        """Who waits in the same operation."""
+        """Waits in the same operation."""
         return tuple(
             waiter
             for waits in self.waits.values()

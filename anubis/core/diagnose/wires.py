@@ -1,5 +1,5 @@
-"""Connections between hosts on which nothing passes, or on which bytes wait: whoever is an end of
-all of them is cut off, or on a slow link. It is seen from outside, before anything times out."""
+"""Connections between hosts that pass nothing, or on which bytes wait. A host that is an end of all
+of them is cut off, or has a slow link. The kernel shows it before anything times out."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 
-RESENT = 4  # in vain: by the shortest times between two tries, for 3 s
+RESENT = 4  # tries without an answer: at the shortest intervals they take 3 s
 FEWEST_SAMPLES = 12
-SENDING = 0.4  # of the samples: so often bytes wait on a slow wire
-TIMES = 2.0  # that, and so many times as often as between hosts beside it
+SENDING = 0.4  # share of the samples in which bytes wait on a slow wire
+TIMES = 2.0  # and so many times as often as between other hosts
 CUT_CONFIDENCE = 0.95
 SLOW_CONFIDENCE = 0.8
 
@@ -24,13 +24,13 @@ HostPair = frozenset[Whom]
 
 @dataclass(frozen=True)
 class Wires:
-    """Connections by the two hosts that they are between."""
+    """Connections by the two hosts at their ends."""
 
     evidence: JobEvidence
 
     @cached_property
     def _hosts(self) -> Mapping[str, Whom]:
-        """By the addresses of ranks: they themselves on other machines, or others beside them."""
+        """Hosts by the address of their ranks: a node, or a rank if its node is unknown."""
         return {
             connection.own: self._of_rank(connection.rank)
             for connection in self.evidence.connections
@@ -57,8 +57,8 @@ class Wires:
         return pairs
 
     def busy(self, pair: HostPair) -> Mapping[Whom, float]:
-        """How much of the time bytes wait that an end sends to the other one, by its busiest rank;
-        of the ends that were asked."""
+        """Share of the time in which bytes that an end sends wait, by its busiest rank. Only ends
+        with records of their own are included."""
         shares: dict[Whom, float] = {}
         for connection in self.between[pair]:
             sender = self._of_rank(connection.rank)
@@ -117,9 +117,9 @@ def _cut_off(hearing: Hearing) -> Iterator[JobFact]:
 
 
 def _slow_link(hearing: Hearing) -> Iterator[JobFact]:
-    """All pairs that wait have an end in common; of one pair alone it may be either. A slow wire
-    holds up both ways, what is sent and what acknowledges it; in a ring of sound hosts bytes wait
-    one way."""
+    """Slow links: hosts that all pairs with waiting bytes have in common; for a single pair either
+    end. A slow wire delays data and acknowledgements, so both ways count; in a ring of sound hosts
+    bytes wait in one direction."""
     wires = Wires(hearing.evidence)
     shares = {pair: fmean(wires.busy(pair).values()) for pair in wires.between}
     waiting = {pair: share for pair, share in shares.items() if share >= SENDING}
