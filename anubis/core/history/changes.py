@@ -1,4 +1,4 @@
-"""Of which nodes something else is to be said than a while ago."""
+"""Nodes whose assessment may differ from a while ago."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT = attrgetter("at")
 
 
 def changed_nodes(before: Happened, then: float, happened: Happened, now: float) -> set[str]:
-    """Between two instants: by what was told and found, and by the time that has passed alone."""
+    """Nodes that changed between two instants: by new records, or by the passage of time alone."""
     new = new_notices(before.notices, happened.notices)
     return {
         *_differing(before.repairs, happened.repairs),
@@ -45,7 +45,7 @@ def new_notices(before: Sequence[Notice], after: Sequence[Notice]) -> list[Notic
 
 
 def are_dated_anew(before: Sequence[Notice], after: Sequence[Notice]) -> bool:
-    """Whether an event of then has another date now: the clock was wrong."""
+    """Return whether an earlier event has another date now because the clock was wrong."""
     if before is after:
         return False
     dates = {notice.id: notice.at for notice in before}
@@ -68,7 +68,7 @@ def _rows(incidents: IncidentColumns) -> Iterator[tuple[str, str, float, float]]
 
 
 def _aged(happened: Happened, then: float, now: float) -> Iterator[str]:
-    """What was to come, has begun or is over by now, or is still dated in the future."""
+    """Nodes with a record whose date has passed meanwhile, or is still in the future."""
     incidents = happened.incidents
     for edge in (incidents.start, incidents.end):
         for row in ((edge > then) & (edge <= now)).nonzero()[0].tolist():
@@ -85,10 +85,10 @@ def _turns(repair: Repair, then: float, now: float) -> bool:
 
 
 def since(dated: Sequence[Dated], instant: float) -> int:
-    """The place of the first that is not earlier, of what stands in the order of time."""
+    """Index of the first record that is not earlier. `dated`: sorted by time."""
     return bisect_left(dated, instant, key=AT)
 
 
 def after(dated: Sequence[Dated], instant: float) -> int:
-    """The place of the first that is later."""
+    """Index of the first record that is later."""
     return bisect_right(dated, instant, key=AT)

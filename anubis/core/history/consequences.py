@@ -1,4 +1,4 @@
-"""What events say of jobs and repairs, one event after the other."""
+"""Consequences of events for jobs and repairs, one event after the other."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ from anubis.core.history.status import Job, Repair
 
 
 class UnknownJob(Exception):
-    """It ended or stands still, and nobody knows where it ran."""
+    """A job ended or stands still, and its nodes are unknown."""
 
 
 def jobs_in(events: Iterable[KeptEvent]) -> set[str]:
-    """Those of which events say anything."""
+    """Jobs that these events are about."""
     kinds = (JobAllocated, JobStalled, JobEnded)
     return {event.job for event in events if isinstance(event, kinds) and event.job}
 
 
 def repaired_in(events: Iterable[KeptEvent]) -> set[str]:
-    """Nodes of whose repairs events say anything."""
+    """Nodes with repairs among these events."""
     kinds = (RepairBegun, RepairDone)
     return {node for event in events if isinstance(event, kinds) for node in event.nodes}
 
 
 class Consequences:
-    """`jobs` and `repairs`: what was known before of those that events are about."""
+    """Jobs and repairs, updated event by event. `jobs` and `repairs`: the earlier ones that the
+    events are about."""
 
     def __init__(self, jobs: Iterable[Job], repairs: Iterable[Repair]) -> None:
         self._known = {job.id: job for job in jobs}
         self._repairs = defaultdict[str, dict[float, Repair]](dict)
         for repair in repairs:
             self._repairs[repair.node][repair.start] = repair
-        self.jobs: list[Job] = []  # that began or ended
+        self.jobs: list[Job] = []  # those that began or ended
         self.repairs: list[Repair] = []
 
     def follow(self, event: KeptEvent, at: float) -> KeptEvent:
-        """The event, with the nodes of a job that ended or stands still: whoever tells it need not
+        """Event, completed with the nodes of a job that ended or stands still: its sender need not
         name them."""
         match event:
             case JobAllocated() if event.job:
@@ -83,7 +84,8 @@ class Consequences:
         return self._repairs[node].setdefault(at, Repair(node=node, start=at))
 
     def _done(self, event: RepairDone, node: str, at: float) -> Repair:
-        """The latest that is open; one that nobody told of began as it ended."""
+        """Latest open repair of the node, ended. A repair without a reported begin begins as it
+        ends."""
         open_ = [repair for repair in self._repairs[node].values() if repair.end is None]
         begun = max(open_, key=attrgetter("start"), default=Repair(node=node, start=at))
         action = event.action or begun.action

@@ -1,4 +1,5 @@
-"""From the conclusions of campaigns and from incidents to defects: which benchmark found which."""
+"""Derives defects from verdicts of campaigns and from incidents, with the benchmarks that found
+each."""
 
 from __future__ import annotations
 
@@ -42,12 +43,12 @@ def defects(
     findings: Mapping[tuple[str, str], Collection[str]],
     incidents: Iterable[Incident],
 ) -> list[Defect]:
-    """All findings on a node until it was healthy again are one defect. `findings` are the
-    benchmarks in which a node was defective, by campaign and node.
+    """Defects of nodes. All findings on a node until it is healthy again are one defect.
+    `findings`: benchmarks that found a node defective, by campaign and node.
 
-    Its category is that of the node's latest incident within a day of it, and all findings that
-    belong to one incident are one defect. An incident during which the node was measured without
-    any finding is a defect that those benchmarks do not find.
+    A defect's category is that of the node's latest incident within a day of it, and all findings
+    that belong to one incident are one defect. An incident during which the node was measured
+    without a finding is a defect that those benchmarks do not find.
     """
     of_node: defaultdict[str, list[Validation]] = defaultdict(list)
     for validation in validations:
@@ -68,8 +69,8 @@ def defects(
 def _near_results(
     incidents: IncidentColumns, results: Mapping[str, Sequence[Validation]]
 ) -> IncidentColumns:
-    """Without those that were long over before their node was first measured, or came long after it
-    was measured last: most of a long history."""
+    """Incidents without those that were long over before their node was first measured, or came
+    long after its last measurement: most of a long history."""
     candidates = incidents.about(results)
     spans = {
         node: (min(r.at for r in of_node) - LINK_S, max(r.at for r in of_node) + LINK_S)
@@ -105,7 +106,7 @@ def _of_node(
     validations: Sequence[Validation],
     incidents: Sequence[Incident],
 ) -> Iterable[Defect]:
-    """Validations and incidents by time."""
+    """Defects of one node. `validations` and `incidents`: sorted by time."""
     explained: dict[int, _Case] = {}
     for case in cases:
         near = [i for i, incident in enumerate(incidents) if _near(incident, case)]

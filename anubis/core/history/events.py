@@ -1,7 +1,7 @@
-"""What an orchestrator, a person or a watcher tells us of nodes.
+"""Events that an orchestrator, a person or a watcher reports about nodes.
 
-Some events are facts that change what is known of a node, whoever asks next: these can be kept. A
-tick only asks what to do.
+Some events are facts that change what is known of a node: these can be stored. A tick only asks
+what to do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NodeAdded:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRemoved:
-    """It left the fleet: nobody need look after it."""
+    """The nodes left the fleet and need no further attention."""
 
     kind: ClassVar[str] = "node-removed"
     nodes: tuple[str, ...]
@@ -33,11 +33,11 @@ class NodeRemoved:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetUpgraded:
-    """Other software or parts: what was measured before says nothing any more."""
+    """Other software or parts: earlier measurements prove nothing any more."""
 
     kind: ClassVar[str] = "fleet-upgraded"
     nodes: tuple[str, ...]
-    criteria: Literal["learned", "refused"] = "learned"  # again, since the upgrade
+    criteria: Literal["learned", "refused"] = "learned"  # new ones after the upgrade
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class JobAllocated:
     kind: ClassVar[str] = "job-allocated"
     nodes: tuple[str, ...]
     duration_s: float
-    job: str = ""  # its id; empty: somebody only asks
+    job: str = ""  # its id; empty: only a question
 
     def __post_init__(self) -> None:
         if not 0 < self.duration_s < float("inf"):
@@ -57,17 +57,17 @@ class JobEnded:
     kind: ClassVar[str] = "job-ended"
     nodes: tuple[str, ...]
     job: str
-    failed: bool = False  # which may be its own fault: its nodes are checked, none is suspected
+    failed: bool = False  # maybe by its own fault: its nodes are checked, not suspected
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobStalled:
-    """It runs and comes no further. Why and through whom is for a diagnosis to say."""
+    """The job runs and makes no progress. A diagnosis finds the cause and the culprit."""
 
     kind: ClassVar[str] = "job-stalled"
     nodes: tuple[str, ...]
     job: str
-    source: str = "operator"  # who says so
+    source: str = "operator"
     reason: str = ""
 
 
@@ -84,15 +84,15 @@ class IncidentReported:
 
 @dataclass(frozen=True, kw_only=True)
 class SuspicionRaised:
-    """Something says that nodes may be bad. Only a test makes a verdict of it."""
+    """A source suspects that nodes are bad. Only a test makes a verdict of it."""
 
     kind: ClassVar[str] = "suspicion-raised"
     nodes: tuple[str, ...]
-    category: str  # of the defect that is to be expected; with a mix, the likeliest
-    source: str  # who suspects them
+    category: str  # of the expected defect; with a mix, the likeliest
+    source: str  # of the suspicion
     reason: str = ""
-    mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # none: its category alone
-    confidence: float | None = None  # how likely it is right; as it is told, by its source alone
+    mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # empty: its category alone
+    confidence: float | None = None  # the chance that it is right; as reported, by its source alone
 
     def __post_init__(self) -> None:
         if not self.category:
@@ -111,7 +111,7 @@ class SuspicionRaised:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """How likely each category is; they add up to 1."""
+        """Share of each category; they add up to 1."""
         if not self.mix:
             return {self.category: 1.0}
         return {category: share / self._total for category, share in self.mix.items()}
@@ -125,7 +125,7 @@ class RepairBegun:
 
 @dataclass(frozen=True, kw_only=True)
 class RepairDone:
-    """It is not believed until a test has proven it."""
+    """A repair ended. It counts only after a test has proven it."""
 
     kind: ClassVar[str] = "repair-done"
     nodes: tuple[str, ...]
@@ -134,15 +134,15 @@ class RepairDone:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenancePlanned:
-    """Somebody works on these nodes, or will: they are left alone from begin to end."""
+    """People work on these nodes, or will: they are left alone from begin to end."""
 
     kind: ClassVar[str] = "maintenance"
     nodes: tuple[str, ...]
     begin: float
-    end: float  # infinite: until its owner takes it back
-    name: str = ""  # told again under it, it replaces what was told before; empty: another one
+    end: float  # infinite: until its owner ends it
+    name: str = ""  # a later report of the same name replaces it; empty: a new one
     reason: str = ""
-    source: str = "operator"  # who says so
+    source: str = "operator"
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.begin):
@@ -153,7 +153,7 @@ class MaintenancePlanned:
 
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceEnded:
-    """It is over before its time. What was changed meanwhile is told by itself."""
+    """A maintenance ended early. Changes made meanwhile are reported by other events."""
 
     kind: ClassVar[str] = "maintenance-ended"
     nodes: tuple[str, ...]
@@ -176,7 +176,7 @@ class OperatorSaid:
 
 @dataclass(frozen=True, kw_only=True)
 class Tick:
-    """Time has passed; these nodes are idle."""
+    """Passage of time; these nodes are idle."""
 
     kind: ClassVar[str] = "tick"
     nodes: tuple[str, ...]
@@ -184,16 +184,16 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True)
 class NodesSuspected:
-    """Nodes are to be tested for what they are suspected of, each for its own."""
+    """Nodes to test for what each is suspected of."""
 
     kind: ClassVar[str] = SuspicionRaised.kind
     nodes: tuple[str, ...]
     mixes: Mapping[str, Mapping[str, float]] = field(hash=False)  # by node: categories
-    confidences: Mapping[str, float] = field(hash=False)  # by node: how likely it is that bad
+    confidences: Mapping[str, float] = field(hash=False)  # by node: the chance that it is bad
 
     @property
     def mix(self) -> Mapping[str, float]:
-        """Of all nodes, the likeliest category first."""
+        """Mean mix of all nodes, the likeliest category first."""
         shares: defaultdict[str, float] = defaultdict(float)
         for node in self.nodes:
             for category, share in self.mixes[node].items():
@@ -205,7 +205,7 @@ DefectPresumed = NodeAdded | FleetUpgraded | IncidentReported | SuspicionRaised 
 OfJob = JobAllocated | JobStalled | JobEnded
 OfMaintenance = MaintenancePlanned | MaintenanceEnded
 KeptEvent = DefectPresumed | NodeRemoved | OfJob | RepairBegun | OfMaintenance | OperatorSaid
-FleetEvent = (  # to be decided
+FleetEvent = (  # events that ask for a decision
     NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | NodesSuspected | Tick
 )
 KEPT: dict[str, type[KeptEvent]] = {event.kind: event for event in get_args(KeptEvent)}
@@ -213,9 +213,9 @@ KEPT: dict[str, type[KeptEvent]] = {event.kind: event for event in get_args(Kept
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """An event that is kept. Some let a defect be presumed on its nodes until they pass a test."""
+    """A stored event. Some kinds presume a defect on their nodes until these pass a test."""
 
-    id: str  # told twice, it is one
+    id: str  # two notices with one id are the same
     at: float
     event: KeptEvent
 
@@ -225,14 +225,14 @@ class Notice:
 
 
 def reports(notices: Iterable[Notice]) -> tuple[Notice, ...]:
-    """Of incidents."""
+    """Reports of incidents among the notices."""
     return tuple(notice for notice in notices if isinstance(notice.event, IncidentReported))
 
 
 def reported_incidents(
     notices: Iterable[Notice], imported: Iterable[Incident] = ()
 ) -> list[Incident]:
-    """Those that only an event told. A report of an incident that is known tells nothing new."""
+    """Incidents known only from an event. A report within a known incident adds nothing."""
     reports = [
         (notice.at, notice.event.category, node)
         for notice in notices

@@ -1,7 +1,7 @@
-"""What happened to which node, in an order that makes any status at any instant a look-up.
+"""Records of nodes, arranged so that the status of any node at any instant is a look-up.
 
-Nothing that starts at or after an instant changes the status at it, and of anything that is not
-over by then only the beginning is known.
+Records that start at or after an instant do not change the status at it. Of records that are not
+over by then only the begin is known.
 """
 
 from __future__ import annotations
@@ -41,30 +41,29 @@ HOUR_S = 3600.0
 
 TOTALS = ("up_h", "total_up_h", "since_incident_h", "incidents", "mtbi_h")
 VALIDATED = "validated_h"
-LONG_AGO_H = 2400.0  # an incident of a category that is longer ago tells a model nothing more
+LONG_AGO_H = 2400.0  # an earlier incident of a category gives a model no information
 AGE = "age_h"
 RATES: Mapping[str, Grouping] = {f"{grouping}_rate": grouping for grouping in GROUPINGS}
 OF_TRAITS = (AGE, *RATES)
-TOLD = (
-    0.95  # of the nodes, at least: who is left out may be who never failed, which tells what came
-)
-BY_CATEGORY = ("since_incident_h", "incidents", "mtbi_h")  # `incidents:network`: of one category
+TOLD = 0.95  # of the nodes: those left out may be those that never failed, which leaks the future
+BY_CATEGORY = ("since_incident_h", "incidents", "mtbi_h")  # `incidents:network`: for one category
 
 
 @dataclass(frozen=True, kw_only=True)
 class Logbook:
-    """Build it with `of`; an unknown node has the status of one that was just added."""
+    """Records of nodes in columns. Build it with `of`. An unknown node has the status of a new
+    node."""
 
     nodes: tuple[str, ...]
     categories: tuple[str, ...]
     _number: Mapping[str, int]
     _watches: Track
-    _watched_before: Times  # seconds of a node's earlier watches, for each of its watches
+    _watched_before: Times  # for each watch, seconds of the node's earlier watches
     _incidents: Mapping[str, Track]  # by category; "" has all of them
     _validations: Track
     _repairs: Track
     _downs: Track  # incidents and repairs
-    _back: Times  # for each of these, when it and all the node's earlier ones are over
+    _back: Times  # for each of these, the end of it and all the node's earlier ones
     _traits: Mapping[str, NodeTraits]
 
     @classmethod
@@ -76,8 +75,8 @@ class Logbook:
         repairs: Iterable[Repair] = (),
         traits: Iterable[NodeTraits] = (),
     ) -> Self:
-        """Overlapping watches are joined. The first begins no later than the first record of its
-        node, since somebody must have looked; a node without a watch is watched from there on."""
+        """Logbook of these records. Overlapping watches are merged. A node's first watch begins no
+        later than its first record; a node without a watch is watched from its first record on."""
         of_node = {record.node: record for record in traits}
         incidents = IncidentColumns.of(incidents)
         validations, repairs = tuple(validations), tuple(repairs)
@@ -89,7 +88,7 @@ class Logbook:
         watched = _merged(watches, _first_seen(columns.values()))
         nodes = tuple(sorted(watched))
         number = {node: place for place, node in enumerate(nodes)}
-        # then a number for unknown nodes, and those of nodes of which only traits are known
+        # then a number for unknown nodes, and numbers of nodes with traits only
         places = len(nodes) + 1
         for stranger in sorted(of_node.keys() - number.keys()):
             number[stranger] = places
@@ -137,8 +136,8 @@ class Logbook:
     # --- questions -------------------------------------------------------------------------
 
     def covariates(self) -> tuple[str, ...]:
-        """The columns for which this logbook has data. A model keeps to the columns it was trained
-        with; for a model that must not know what came after some instant, build a logbook of what
+        """Columns for which this logbook has data. A model keeps the columns that it was trained
+        with. For a model that must not know what came after some instant, build a logbook of what
         was known then."""
         validated = (VALIDATED,) if len(self._validations.start) else ()
         single = (
@@ -152,8 +151,8 @@ class Logbook:
     def strangers_in_group(
         self, nodes: Sequence[str], covariates: Iterable[str]
     ) -> dict[Grouping, list[str]]:
-        """Nodes of whose rack, cage or sku nothing is known: none is told, or no other node of it
-        was ever watched. To a model their group is as all are."""
+        """Nodes whose rack, cage or sku is unknown: it was not reported, or no other node of it was
+        ever watched. A model treats their group as average."""
         row = self._rows(nodes)
         return {
             grouping: [node for node, alone in zip(nodes, is_alone, strict=True) if alone]
@@ -162,7 +161,8 @@ class Logbook:
         }
 
     def seldom_told(self) -> dict[str, int]:
-        """Traits that are no covariates because too few of the nodes have them, and how many do."""
+        """Traits that are no covariates because too few nodes have them, with the number of
+        nodes."""
         names = {AGE: "installed", **RATES}
         return {
             name: len(values)
@@ -171,19 +171,20 @@ class Logbook:
         }
 
     def _is_told(self, covariate: str) -> bool:
-        """Where all nodes are of one group, it tells nothing."""
+        """Return whether enough nodes report the trait. A group that all nodes share says
+        nothing."""
         values = self._told(covariate)
         differs = covariate == AGE or len({*values}) > 1
         return bool(values) and differs and len(values) >= TOLD * len(self.nodes)
 
     def _told(self, covariate: str) -> list[float | str]:
-        """Of the nodes of which anything is told."""
+        """Reported values of the trait."""
         name = RATES.get(covariate, "installed")
         traits = (self._traits[node] for node in self.nodes if node in self._traits)
         return [value for record in traits if (value := getattr(record, name)) not in (None, "")]
 
     def unforeseen(self, covariates: Iterable[str]) -> tuple[str, ...]:
-        """Categories with no column of their own among these: they count in the totals only."""
+        """Categories without a column of their own among these: they count in the totals only."""
         covered = {name.partition(":")[2] for name in covariates}
         return tuple(category for category in self.categories if category not in covered)
 
@@ -193,28 +194,28 @@ class Logbook:
         return at < self._watches.pick(self._watches.end, node, count - 1, -np.inf)
 
     def down(self, instants: Instants) -> Flags:
-        """Whether an incident or a repair has begun by then and is not over."""
+        """Flags of the instants at which an incident or a repair of the node was under way."""
         node, at = self._rows(instants.nodes), instants.at
         count = self._downs.begun(node, _just_after(at))
         return at < self._downs.pick(self._back, node, count - 1, -np.inf)
 
     def statuses(self, instants: Instants, covariates: Sequence[str] | None = None) -> Statuses:
-        """Hours, all of them, and counts:
+        """Statuses at these instants, in hours and counts:
 
-        up_h              since the node last came back or was added; 0 while it is down
-        total_up_h        how long it was watched and not down, since its first watch
+        up_h              since the node last returned or was added; 0 while it is down
+        total_up_h        time for which it was watched and not down, since its first watch
         since_incident_h  since the last incident began; of a category, LONG_AGO_H at most: else it
-                          is the age of most nodes, and chances at later times get worse
-        incidents         how many have begun
-        mtbi_h            mean time between incidents while watched: from one beginning to the
+                          equals the age of most nodes, which makes later forecasts worse
+        incidents         number that have begun
+        mtbi_h            mean time between incidents while watched: from one begin to the
                           next, and from the node's first watch to the first of them
         validated_h       since the last validation
-        age_h             since the node was installed; since its first watch, where that is not
-                          told, and before it: then it was another one under that name
-        rack_rate         how often the other nodes of its rack had incidents, beside all nodes;
+        age_h             since the node was installed; since its first watch, if that is
+                          unknown or later: then an earlier node had that name
+        rack_rate         incidents of the other nodes of its rack, relative to all nodes;
                           cage_rate and sku_rate likewise (core/history/traits.py)
 
-        Where there was none so far, since_incident_h, mtbi_h and validated_h are the hours for
+        If there was none so far, since_incident_h, mtbi_h and validated_h are the hours for
         which the node was watched: it went at least that long without one.
         """
         names = self.covariates() if covariates is None else tuple(covariates)
@@ -226,11 +227,13 @@ class Logbook:
     # --- the training table ----------------------------------------------------------------
 
     def returns(self) -> Instants:
-        """When nodes came into service: as they were added, and after each incident or repair.
+        """Instants at which nodes came into service: as they were added, and after each incident or
+        repair.
 
-        Their up time is 0, so add snapshots for a model that is asked in the middle of a spell.
-        Stretches that overlap or touch are joined. For a stretch of no length the instant is the
-        first one after it, because a status does not count what begins at its own instant.
+        The up time at these instants is 0, so add snapshots for a model that is used in the middle
+        of a spell. Stretches that overlap or touch are merged. For a stretch of no length the
+        instant is the first one after it, because a status does not include what begins at its own
+        instant.
         """
         node = self._node_of(self._downs)
         last = np.ones(len(node), dtype=bool)
@@ -244,8 +247,8 @@ class Logbook:
         )
 
     def snapshots(self, every_h: float, until: float, rng: np.random.Generator) -> Instants:
-        """Regular instants over all watches; each watch begins at a random one of its own, so
-        that fleets do not march in step. Long spells are sampled more often than short ones."""
+        """Regular instants over all watches; each watch begins at a random instant of its own, so
+        that nodes are not sampled in step. Long spells get more samples than short ones."""
         step = every_h * HOUR_S
         first = self._watches.start + rng.uniform(0, step, len(self._watches.start))
         end = np.minimum(self._watches.end, until)
@@ -258,7 +261,7 @@ class Logbook:
     def spells(
         self, instants: Instants, until: float, covariates: Sequence[str] | None = None
     ) -> Spells:
-        """The status of nodes in service, and how long each went on without an incident.
+        """Status of nodes in service, and how long each continued without an incident.
 
         As known at `until`. A spell that a repair, the end of the watch or `until` cuts short
         counts as not observed; a node that is down or not watched has no row.
@@ -328,7 +331,7 @@ class Logbook:
 
     @cached_property
     def _up_before(self) -> Times:
-        """For how many seconds the node had been up when each of its downs began."""
+        """Seconds for which the node had been up when each of its downs began."""
         downs, node = self._downs, self._node_of(self._downs)
         first = downs.bounds[node]
         back_s = np.roll(self._watched_s(node, self._back), 1)
@@ -345,7 +348,7 @@ class Logbook:
 
     @cached_property
     def _installed(self) -> Times:
-        """Of each number of a node; not a number where nobody told."""
+        """Time of installation by number of the node; NaN if unknown."""
         installed = np.full(len(self._watches.bounds) - 1, np.nan)
         for node, traits in self._traits.items():
             if traits.installed is not None:
@@ -380,7 +383,7 @@ class Logbook:
         return self._watched_s(node, to) / np.maximum(count, 1) / HOUR_S
 
     def _watched_s(self, node: Rows, at: Times) -> Times:
-        """For how long the node had been watched by then."""
+        """Seconds for which the node had been watched by then."""
         watch = self._watches.begun(node, at) - 1
         start = self._watches.pick(self._watches.start, node, watch, np.inf)
         end = self._watches.pick(self._watches.end, node, watch, np.inf)
@@ -390,7 +393,7 @@ class Logbook:
     # --- rows ------------------------------------------------------------------------------
 
     def _of_category(self, category: str) -> Track:
-        """The incidents of a category; none of one that nobody has met."""
+        """Track of the incidents of a category; an empty one for an unknown category."""
         if category in self._incidents:
             return self._incidents[category]
         nobody, never = np.empty(0, dtype=np.int64), np.empty(0)
@@ -401,7 +404,7 @@ class Logbook:
         return np.array([self._number.get(node, unknown) for node in nodes], dtype=np.int64)
 
     def _instants(self, node: Rows, at: Times) -> Instants:
-        """In the order of nodes and time, without duplicates."""
+        """Instants in the order of nodes and time, without duplicates."""
         order = np.lexsort((at, node))
         node, at = node[order], at[order]
         new = np.ones(len(node), dtype=bool)
@@ -412,7 +415,7 @@ class Logbook:
         return np.repeat(np.arange(len(track.bounds) - 1), np.diff(track.bounds))
 
     def _next(self, track: Track, node: Rows, at: Times) -> Times:
-        """When the next stretch begins, at the instant itself or later."""
+        """Begin of the next stretch, at the instant itself or later."""
         return track.pick(track.start, node, track.begun(node, at), np.inf)
 
 
@@ -430,13 +433,13 @@ Spans = list[tuple[float, float]]
 
 
 def _columns(begun: Sequence[tuple[str, float]], end: Times | None = None) -> Columns:
-    """Without ends, of instants."""
+    """Columns of stretches; without ends, of instants."""
     start = np.array([at for _, at in begun], dtype=np.float64)
     return [node for node, _ in begun], start, start if end is None else end
 
 
 def _first_seen(columns: Iterable[Columns]) -> dict[str, float]:
-    """When each node was in a record for the first time."""
+    """Time of the first record of each node."""
     first: dict[str, float] = {}
     for nodes, start, _ in columns:
         for node, at in extreme(np.minimum, nodes, start).items():
@@ -445,7 +448,7 @@ def _first_seen(columns: Iterable[Columns]) -> dict[str, float]:
 
 
 def _merged(watches: Iterable[Watch], first: Mapping[str, float]) -> dict[str, Spans]:
-    """The stretches in which each node was watched, in order and apart."""
+    """Stretches in which each node was watched, in order and disjoint."""
     declared = defaultdict[str, Spans](list)
     for watch in watches:
         declared[watch.node].append((watch.since, _end(watch.until)))
@@ -472,7 +475,7 @@ def _before_each(spans: Spans) -> list[float]:
 
 
 def _running_maximum(track: Track) -> Times:
-    """The latest end among each stretch and those of its node before it."""
+    """Latest end among each stretch and the earlier ones of its node."""
     latest = track.end.copy()
     for node in np.flatnonzero(np.diff(track.bounds) > 1):
         rows = slice(track.bounds[node], track.bounds[node + 1])

@@ -1,7 +1,7 @@
-"""Maintenance windows: of which nodes, from when to when, and why.
+"""Maintenance windows: nodes, begin, end and reason.
 
-A window that is told again under its name replaces what was told of it before; of several on one
-node each counts. What was told last is what holds, in whatever order it comes to be known.
+A later report of a window under its name replaces the earlier one; several windows of one node all
+count. The report with the latest date holds, in whatever order the reports arrive.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ ALL = ""  # the name under which all windows of a node are ended
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Of one node. Its end is infinite until its owner takes it back."""
+    """A maintenance of one node. Its end is infinite until its owner ends it."""
 
     name: str
     begin: float
     end: float
     reason: str = ""
-    source: str = ""  # who told it
+    source: str = ""  # of the report
 
     def is_open(self, at: float) -> bool:
         return self.begin <= at < self.end
@@ -34,7 +34,7 @@ Windows = Mapping[str, tuple[Window, ...]]  # by node
 
 
 def windows_told(notices: Iterable[Notice]) -> Windows:
-    plans: dict[str, Notice] = {}  # by name, the last that was told
+    plans: dict[str, Notice] = {}  # by name, the latest report
     ends: defaultdict[tuple[str, str], float] = defaultdict(lambda: -math.inf)  # node and name
     for notice in notices:
         event = notice.event
@@ -62,7 +62,7 @@ def windows_told(notices: Iterable[Notice]) -> Windows:
 
 
 def open_windows(windows: Windows, at: float, until: float | None = None) -> dict[str, Window]:
-    """By node, the window that is open then, or opens before `until`: the one that ends last."""
+    """Window of each node that is open at `at`, or opens before `until`: the one that ends last."""
     latest = at if until is None else max(at, until)
     chosen = {}
     for node, of_node in windows.items():

@@ -1,5 +1,4 @@
-"""All that happened to nodes, as it was told and measured: what every question about them begins
-with."""
+"""All records of nodes, as reported and measured: the input of every question about them."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class Happened:
     traits: Sequence[NodeTraits]
 
     def about(self, nodes: AbstractSet[str]) -> Happened:
-        """The same of these nodes only."""
+        """Records of these nodes only."""
         return Happened(
             incidents=self.incidents.about(nodes),
             repairs=[repair for repair in self.repairs if repair.node in nodes],
@@ -39,7 +38,7 @@ class Happened:
 
     @property
     def logged(self) -> Logged:
-        """What a logbook is made of."""
+        """Inputs of a logbook."""
         logged = (self.incidents, self.watches, self.validations, self.repairs, self.traits)
         return *logged, reports(self.notices)
 
@@ -62,7 +61,7 @@ def logbook_of(
     traits: Sequence[NodeTraits],
     reported: Sequence[Notice],
 ) -> Logbook:
-    """What validations found defective and what was only reported are incidents as well."""
+    """Logbook that includes defects found by validations, and incidents that were only reported."""
     only_reported = reported_incidents(reported, incidents)
     defects = defects_as_incidents(validations, repairs, only_reported)
     every = incidents + IncidentColumns.of(defects)

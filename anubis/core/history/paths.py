@@ -1,4 +1,4 @@
-"""Which paths between nodes are bad to this day: found faulty, and not passed since."""
+"""Paths between nodes that are bad at present: found faulty, and not passed since."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bad_links(
     validations: Iterable[Validation],
     strength: Strength = ANY,
 ) -> dict[tuple[str, ...], str]:
-    """Nodes that were healthy and did badly together, and why; `paths` stand by their campaigns.
+    """Nodes that were healthy and did badly together → the reason. `paths`: by campaign.
 
     A link is bad until its nodes pass that benchmark together in a later campaign.
     """
@@ -26,7 +26,8 @@ def bad_links(
             well[validation.campaign][validation.node] = validation
 
     def have_passed(nodes: tuple[str, ...], benchmark: str, since: float, earlier: str) -> bool:
-        """In one campaign; if they did badly there, that is a fault of its own."""
+        """Return whether the nodes passed in one later campaign. A bad path in it is a fault of its
+        own."""
         return any(
             strength.is_enough(later, earlier, benchmark)
             and all(

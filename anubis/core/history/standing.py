@@ -1,13 +1,13 @@
-"""What the history vouches for: which passes of a node still count, who is out of service, and who
-owes an answer.
+"""The state of nodes according to the history: which passes still count, which nodes are out of
+service, and which owe an answer.
 
 A pass counts as long as nothing happened to its node since: no incident, no repair, no defect, no
-event that presumes one. It proves nothing while an incident or a repair goes on, and a result that
-is dated in the future proves nothing before that time has come.
+event that presumes one. It proves nothing while an incident or a repair is under way, and a result
+dated in the future proves nothing before that time.
 
-What a node left unanswered in a campaign (`core.judge.unanswered` says what that is) it owes
-until it passes it in a later one that asks for no less, or the program says that it does not apply.
-Until then nothing is known of it, whatever else it passes.
+A benchmark that a node left unanswered in a campaign (`core.judge.unanswered` defines this) is owed
+until the node passes it in a later campaign that demands no less, or the program reports that it
+does not apply. Until then the node is unknown, whatever else it passes.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from anubis.core.records import Judgement
 
 T = TypeVar("T")
 
-ANY = Strength()  # each pass counts by its name
+ANY = Strength()  # each pass counts by the name of its benchmark
 ANSWERS = (Judgement.HEALTHY, Judgement.NOT_APPLICABLE)
 MOST_OWED = 3  # benchmarks that a reason names
 
 
 class _Kind(IntEnum):
-    """Of a result; at one instant a pass comes first: in doubt, it is void."""
+    """Kind of a result. At one instant a pass sorts first: in doubt it is void."""
 
     PASSED = 0
     OWED = 1
@@ -59,7 +59,7 @@ _Result = tuple[float, _Kind, Validation]
 
 @dataclass(frozen=True, kw_only=True)
 class Unanswered:
-    """Benchmarks that a node did not answer in one campaign, nor passed since."""
+    """Benchmarks that a node did not answer in one campaign and has not passed since."""
 
     benchmarks: tuple[str, ...]  # by name
     campaign: str
@@ -67,7 +67,7 @@ class Unanswered:
     since: float
 
     def naming(self, benchmarks: Sequence[str]) -> str:
-        """In words, some of them."""
+        """Sentence with these of its benchmarks."""
         day = datetime.fromtimestamp(self.since, UTC)
         return (
             f"{_named(benchmarks)} since {day:%Y-%m-%d %H:%M} UTC (campaign {self.campaign}:"
@@ -80,23 +80,23 @@ Debts = Mapping[str, tuple[Unanswered, ...]]  # by node, the oldest first
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Of all nodes, at one instant."""
+    """State of all nodes at one instant."""
 
-    passed: Mapping[str, Mapping[str, float]]  # by node: when it last passed each benchmark
-    counted: Mapping[str, Mapping[str, float]]  # and when with all that is required of it
-    unfit: Mapping[str, str]  # nodes that are out of service, and why
+    passed: Mapping[str, Mapping[str, float]]  # by node: time of the last pass of each benchmark
+    counted: Mapping[str, Mapping[str, float]]  # the same for passes with all that is required
+    unfit: Mapping[str, str]  # node out of service → why
     owes: Debts
-    down: frozenset[str]  # of these, the ones in an incident or a repair: nothing is measured there
+    down: frozenset[str]  # those in an incident or a repair, which cannot be measured
     early: frozenset[str]  # nodes with a pass that is dated in the future
-    happened: Mapping[str, float] = field(default_factory=dict, compare=False)  # by node: when it
-    # last was in an incident or a repair, or an event presumed a defect; what goes on, as of now
-    presumed: Mapping[str, str] = field(default_factory=dict, compare=False)  # by node: where that
-    # was an event, what it told
-    doubted: Mapping[str, str] = field(default_factory=dict)  # nodes whose passes do not count
-    # while nobody knows how old they are, and why that is so
+    happened: Mapping[str, float] = field(default_factory=dict, compare=False)  # by node: time of
+    # its last incident, repair or event that presumed a defect; now, if it is under way
+    presumed: Mapping[str, str] = field(default_factory=dict, compare=False)  # by node: if that
+    # was an event, its sentence
+    doubted: Mapping[str, str] = field(default_factory=dict)  # node whose passes do not count
+    # because their age is unknown → why
 
     def renewed(self, nodes: AbstractSet[str], fresh: Standing) -> Standing:
-        """The same, but for these nodes, of which another one says all."""
+        """Standing with these nodes replaced by their entries in `fresh`."""
 
         def merged(before: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
             return {node: kept for node, kept in before.items() if node not in nodes} | {**now}
@@ -114,15 +114,15 @@ class Standing:
         )
 
     def doubting(self, why: str) -> Standing:
-        """The same while nobody knows how old a pass is: none counts. Without a reason, as it
-        is."""
+        """Standing in which no pass counts, because the age of passes is unknown. Unchanged if
+        there is no reason."""
         if not why:
             return self
         return replace(self, passed={}, counted={}, doubted=dict.fromkeys(self.passed, why))
 
     def objected(self, out: Mapping[str, str], unproven: Collection[str]) -> Standing:
-        """The same for whoever knows of nodes that must be out, and why, and of some that have
-        something to prove: none of their passes counts."""
+        """Standing with the objections of a keeper: nodes that must be out, with reasons, and nodes
+        with something to prove. None of their passes counts."""
         denied = {*out, *unproven}
         if not denied:
             return self
@@ -135,46 +135,46 @@ class Standing:
         )
 
     def judgement(self, node: str) -> Judgement:
-        """Without any further test."""
+        """Judgement of the node without any further test."""
         if node in self.unfit:
             return Judgement.DEFECTIVE
         return Judgement.HEALTHY if self.is_proven(node) else Judgement.UNKNOWN
 
     def is_proven(self, node: str) -> bool:
-        """Whether it passed something that counts, and owes nothing."""
+        """Return whether it passed something that counts, and owes nothing."""
         return bool(self.passed.get(node)) and node not in self.owes
 
     def owed_by(self, node: str) -> tuple[str, ...]:
-        """Benchmarks, by name."""
+        """Benchmarks that it owes, by name."""
         return tuple(sorted({name for owed in self.owes.get(node, ()) for name in owed.benchmarks}))
 
     def why_owing(self, node: str) -> str:
-        """What it owes and since when; empty if it owes nothing."""
+        """Sentence on what it owes and since when; empty if it owes nothing."""
         return _in_words(self.owes.get(node, ()))
 
     def why_unproven(self, node: str) -> str:
-        """What was told of it that it has to disprove; empty if it is proven, or out of service, or
-        was never proven and nothing was told."""
+        """Sentence on what it has to disprove; empty if it is proven, out of service, or has only
+        never been proven."""
         if self.judgement(node) is not Judgement.UNKNOWN or node not in self.presumed:
             return ""
         return f"{self.presumed[node]}, and it has passed nothing since"
 
     def why_unknown(self, node: str) -> str:
-        """What it owes, or why its passes do not count; empty: it passed nothing that could."""
+        """Sentence on what it owes, or on why its passes do not count; empty: it passed nothing."""
         return self.why_owing(node) or self.doubted.get(node, "")
 
     def why(self, node: str) -> str:
-        """The reason why it is not healthy; empty if there is none to tell."""
+        """Reason why it is not healthy; empty: no known reason."""
         return self.unfit.get(node) or self.why_unknown(node) or self.why_unproven(node)
 
 
 def tell_debts(nodes: Iterable[str], owes: Debts) -> dict[str, str]:
-    """Of these nodes those that owe an answer, with what and since when."""
+    """Nodes that owe an answer → what they owe and since when."""
     return {node: _in_words(owes[node]) for node in nodes if node in owes}
 
 
 def _in_words(debts: Iterable[Unanswered]) -> str:
-    """Each benchmark once, by when it was first left unanswered."""
+    """Sentence with each benchmark once, by when it was first left unanswered."""
     named, parts = set[str](), []
     for debt in debts:
         if new := [name for name in debt.benchmarks if name not in named]:
@@ -192,8 +192,9 @@ def standing(
     now: float,
     strength: Strength = ANY,
 ) -> Standing:
-    """`findings`: the benchmarks in which a node was defective, by campaign and node. It stays out
-    of service until it has passed each of them, with parameters that ask for no less."""
+    """State of all nodes at `now`. `findings`: benchmarks that found a node defective, by campaign
+    and node. The node stays out of service until it has passed each of them, with parameters that
+    demand no less."""
     validations = list(validations)
     outs = _Outs.of(IncidentColumns.of(incidents), list(repairs), now)
     results = sorted(_results(validations, now), key=itemgetter(0, 1))
@@ -244,8 +245,8 @@ def _is_early(result: Validation, now: float) -> bool:
 
 
 def _results(validations: Iterable[Validation], now: float) -> Iterator[_Result]:
-    """What is dated in the future was found, or left unanswered, all the same: a clock was wrong;
-    but nothing was passed by then."""
+    """Results with their times and kinds. A defect or an unanswered test with a date in the future
+    counts as of now, because a clock was wrong; such a pass does not count."""
     for result in validations:
         if result.judgement is Judgement.DEFECTIVE:
             yield min(result.at, now), _Kind.FAILED, result
@@ -256,7 +257,7 @@ def _results(validations: Iterable[Validation], now: float) -> Iterator[_Result]
 
 
 def _presumed(notices: Iterable[Notice], now: float) -> Iterator[tuple[float, str, str]]:
-    """When an event presumed a defect on a node, and what it told."""
+    """Time, node and sentence of each event that presumes a defect."""
     for notice in notices:
         if notice.presumes_defect:
             sentence = _told_by(notice.event)
@@ -284,7 +285,7 @@ class _Outs:
     nodes: Sequence[str]
     categories: Sequence[str]  # of incidents; empty for a repair
     start: Times
-    end: Times  # infinite where it has not come yet
+    end: Times  # infinite if it is not over
 
     @classmethod
     def of(cls, incidents: IncidentColumns, repairs: Sequence[Repair], now: float) -> Self:
@@ -303,13 +304,13 @@ class _Outs:
         )
 
     def last_change(self) -> dict[str, float]:
-        """By node: when its last one began or was over."""
+        """Time of the last begin or end, by node."""
         changed = np.where(np.isinf(self.end), self.start, self.end)
         return extreme(np.maximum, self.nodes, changed)
 
     @property
     def still(self) -> dict[str, str]:
-        """The nodes that are out now, and why: by what began first."""
+        """Nodes that are out now → what began first."""
         still: dict[str, str] = {}
         rows = np.flatnonzero(np.isinf(self.end))
         for row in rows[np.argsort(self.start[rows], kind="stable")].tolist():
@@ -318,7 +319,7 @@ class _Outs:
         return still
 
     def going_on(self, nodes: Sequence[str], at: Sequence[float]) -> Flags:
-        """Whether a node was out at an instant: begun before it, and not over before it."""
+        """Flags of the instants at which the node was out: begun before, and not over before."""
         instants = np.array(at, dtype=np.float64)
         later = self.end >= instants.min(initial=np.inf)  # most of a long history was over before
         out = list(compress(self.nodes, later))
@@ -334,23 +335,23 @@ class _Outs:
 
 @dataclass
 class _Trail:
-    """The results of one node, by time."""
+    """Results of one node, by time."""
 
     strength: Strength
     passed: dict[str, float] = field(default_factory=dict)
     counted: dict[str, float] = field(default_factory=dict)
-    # those that are not disproved, and what has to be passed for that
+    # defects that are not disproved, with the benchmarks to pass
     defects: list[tuple[Validation, set[str]]] = field(default_factory=list)
     owed: dict[tuple[str, str], Validation] = field(default_factory=dict)  # campaign, benchmark
     owed_since: dict[str, float] = field(default_factory=dict)  # by campaign
 
     def fail(self, result: Validation, findings: Mapping[tuple[str, str], Collection[str]]) -> None:
-        """However little this one asks for, an earlier one stays."""
+        """Add a defect. Earlier defects stay, even if this one demands less."""
         found_by = findings.get((result.campaign, result.node)) or result.benchmarks
         self.defects.append((result, set(found_by)))
 
     def owe(self, at: float, result: Validation) -> None:
-        """Earlier passes say nothing of what was left unanswered since."""
+        """Add debts, and drop earlier passes of the same benchmarks: they do not answer them."""
         self.owed_since[result.campaign] = at
         for name in result.owes:
             self.owed[result.campaign, name] = result
@@ -358,8 +359,8 @@ class _Trail:
             self.counted.pop(name, None)
 
     def succeed(self, result: Validation, *, counts: bool) -> None:
-        """A pass that something has shaken since disproves an older defect, and answers what was
-        owed, all the same."""
+        """Add a pass. Even if it does not count (`counts`), it disproves older defects and answers
+        debts."""
         passed = result.benchmarks if result.judgement is Judgement.HEALTHY else ()
         if self.defects and result.judgement is Judgement.HEALTHY:
             for defect, found_by in self.defects:
@@ -381,7 +382,7 @@ class _Trail:
 
     @property
     def still_owed(self) -> tuple[Unanswered, ...]:
-        """By campaign, the oldest first."""
+        """Debts by campaign, the oldest first."""
         if not self.owed:
             return ()
         names = defaultdict[str, list[str]](list)
@@ -399,7 +400,7 @@ class _Trail:
         )
 
     def why_unfit(self) -> str:
-        """Empty where it is not."""
+        """Sentence on its open defects; empty if there are none."""
         if not self.defects:
             return ""
         last, _ = self.defects[-1]

@@ -1,4 +1,4 @@
-"""The status of nodes at an instant, and how long each then went without an incident.
+"""Status of nodes at an instant, and how long each then went without an incident.
 
 All times are seconds since the epoch.
 """
@@ -19,15 +19,15 @@ from anubis.core.clock import DAY_S, TOLERANCE_S
 from anubis.core.records import Judgement
 
 Times = npt.NDArray[np.float64]
-OVERDUE_S = DAY_S  # after its planned end a job whose end nobody told counts as over
-LONGEST_JOB_S = 30 * DAY_S  # if nobody told how long it is to run
+OVERDUE_S = DAY_S  # so long after its planned end a job without a reported end counts as over
+LONGEST_JOB_S = 30 * DAY_S  # if its planned duration is unknown
 
 # --- what happens to a node ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Incident:
-    """Something that happened to a node."""
+    """A stretch in which something was wrong with a node."""
 
     node: str
     category: str
@@ -58,7 +58,7 @@ class Repair:
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """When a node belonged to the fleet, so that an incident of it would have become known."""
+    """A stretch in which a node belonged to the fleet, so that its incidents would be known."""
 
     node: str
     since: float
@@ -70,16 +70,16 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """What a campaign concluded about a node."""
+    """Verdict of a campaign on a node."""
 
     node: str
     at: float
     judgement: Judgement
     code: str = ""
-    benchmarks: tuple[str, ...] = ()  # those that measured the node, by name and in order
+    benchmarks: tuple[str, ...] = ()  # those that measured the node, sorted by name
     campaign: str = ""
-    inapplicable: tuple[str, ...] = ()  # those that said they do not apply to it
-    owes: tuple[str, ...] = ()  # those that were asked of it and that it did not answer
+    inapplicable: tuple[str, ...] = ()  # those that reported that they do not apply to it
+    owes: tuple[str, ...] = ()  # those that it was asked and did not answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,15 +96,15 @@ class Job:
         _check_stretch(f'job "{self.id}"', self.start, self.end)
 
     def is_running(self, at: float) -> bool:
-        """Until somebody tells its end, or a day after the end that was planned: who forgets to
-        tell it keeps its nodes from tests no longer."""
+        """Return whether it runs: until its reported end, or until a day after its planned end. So
+        a job without a reported end does not keep its nodes from tests for ever."""
         planned_s = LONGEST_JOB_S if self.planned_s is None else self.planned_s
         until = self.start + planned_s + OVERDUE_S if self.end is None else self.end
         return self.start - TOLERANCE_S <= at < until
 
 
 def jobs_on_nodes(jobs: Iterable[Job], at: float) -> dict[str, list[Job]]:
-    """By node, those that run there, as far as anybody told; the earliest first."""
+    """Running jobs of each node, the earliest first."""
     running = sorted((job for job in jobs if job.is_running(at)), key=attrgetter("start", "id"))
     on_node = defaultdict[str, list[Job]](list)
     for job in running:
@@ -125,8 +125,8 @@ def defects_as_incidents(
     repairs: Iterable[Repair] = (),
     reported: Iterable[Incident] = (),
 ) -> list[Incident]:
-    """Defects that validations found, as incidents named after the benchmark that found them; and
-    incidents that were reported, of which nobody tells the end.
+    """Defects that validations found, as incidents named after the benchmark that found them, and
+    reported incidents, which have no reported end.
 
     The node is out of service until a later validation calls it healthy or a repair ends.
     """
@@ -138,7 +138,7 @@ def defects_as_incidents(
             news.append((validation.node, validation.at, validation.code.partition(".")[0].lower()))
         elif validation.judgement is Judgement.HEALTHY:
             news.append((validation.node, validation.at, ""))
-    ever_out = {node for node, _, category in news if category}  # few, and nothing happens to most
+    ever_out = {node for node, _, category in news if category}  # few: most nodes have no event
     news = sorted((entry for entry in news if entry[0] in ever_out), key=itemgetter(1))
     incidents, out = [], dict[str, tuple[float, str]]()
     for node, at, category in news:
@@ -156,7 +156,7 @@ def defects_as_incidents(
 
 @dataclass(frozen=True, kw_only=True)
 class Instants:
-    """Nodes and the instants at which to look at them, row by row."""
+    """Nodes and instants to look at, row by row."""
 
     nodes: tuple[str, ...]
     at: Times
@@ -178,7 +178,7 @@ class Instants:
 
 @dataclass(frozen=True, kw_only=True)
 class Statuses:
-    """A row for each node and instant, a column for each covariate; all finite."""
+    """Statuses: a row for each node and instant, a column for each covariate; all finite."""
 
     covariates: tuple[str, ...]
     nodes: tuple[str, ...]  # of the rows; a node may have several
@@ -195,7 +195,7 @@ class Statuses:
 
 @dataclass(frozen=True, kw_only=True)
 class Spells:
-    """How long each node went well after a status: what a risk model learns from."""
+    """Time that each node went well after a status: the training data of a risk model."""
 
     statuses: Statuses
     duration_h: Times  # until the next incident, or until the watch ended

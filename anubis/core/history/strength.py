@@ -1,5 +1,5 @@
-"""Which passes are strong enough: a pass with other parameters counts where the program says that
-these ask for at least as much, and never otherwise."""
+"""Decides which passes are strong enough: a pass with other parameters counts only if the program
+reports that these demand at least as much."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ CampaignDemands = Mapping[str, Mapping[str, tuple[Demand, ...]]]  # by campaign 
 
 @dataclass(frozen=True, kw_only=True)
 class Strength:
-    """Of a campaign of which nobody knows the parameters, each pass counts by its name."""
+    """Demands of campaigns. If a campaign's parameters are unknown, its passes count by benchmark
+    name only."""
 
     demands: CampaignDemands = field(default_factory=dict)
     required: Mapping[str, Iterable[Workload]] = field(default_factory=dict)  # by benchmark
-    offered: Mapping[str, Sequence[Demand]] = field(default_factory=dict)  # what can be chosen now
+    offered: Mapping[str, Sequence[Demand]] = field(default_factory=dict)  # can be chosen now
     _counting: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = field(default_factory=dict)
 
     def is_enough(self, later: str, earlier: str, benchmark: str) -> bool:
-        """Whether a pass in the later campaign disproves a defect that the earlier one found."""
+        """Return whether a pass in the later campaign disproves a defect that the earlier one
+        found."""
         found_by = self.demands.get(earlier, {}).get(benchmark, ())
         return self._covers(later, benchmark, (demand.workload for demand in found_by))
 
     def would_answer(self, benchmark: str, earlier: str) -> bool:
-        """Whether a pass of what can be chosen now answers what the earlier campaign asked."""
+        """Return whether a pass of what can be chosen now answers a benchmark of the earlier
+        campaign."""
         demands = self.demands.get(earlier, {}).get(benchmark, ())
         offered = self.offered.get(benchmark, ())
         return bool(offered) and _cover(offered, (demand.workload for demand in demands))
 
     def counting(self, validation: Validation) -> tuple[str, ...]:
-        """The benchmarks of a validation that ask for no less than what is required of them."""
+        """Benchmarks of a validation that demand no less than is required of them."""
         ran = validation.campaign, validation.benchmarks
         if ran not in self._counting:  # a campaign validates many nodes
             self._counting[ran] = tuple(

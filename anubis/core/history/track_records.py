@@ -1,4 +1,5 @@
-"""What each benchmark has found so far, and how well it repeats: the ANUBIS paper's Table 6."""
+"""Track records of benchmarks: what each has found, and how well it repeats (Table 6 of the ANUBIS
+paper)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from anubis.core.records import CriteriaSet, Criterion
 
 @dataclass(frozen=True, kw_only=True)
 class Repeatability:
-    """How alike the healthy are in the metrics of a benchmark."""
+    """Similarity of the healthy nodes in the metrics of a benchmark."""
 
     mean: float
     lowest: float
@@ -21,12 +22,12 @@ class Repeatability:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackRecord:
-    """Of one benchmark."""
+    """Record of one benchmark."""
 
     benchmark: str
     nodes: tuple[str, ...]  # on which it found a defect
     alone: tuple[str, ...]  # on which it found a defect that no other benchmark found
-    defects: int  # that it found
+    defects: int  # those that it found
     tried: int  # defects on whose node it was measured at that time
     coverage: float | None  # the share that it found of all known defects; None: none is known
     repeatability: Repeatability | None  # None: nothing was learned
@@ -37,8 +38,8 @@ def track_records(
     benchmarks: Iterable[str],
     criteria: Iterable[Sequence[CriteriaSet]],
 ) -> list[TrackRecord]:
-    """Those that cover most first. `benchmarks`: all that ever measured, also those that found
-    nothing; `criteria`: of campaigns, the latest first."""
+    """Track records, those with the most defects first. `benchmarks`: all that ever measured, also
+    those that found nothing; `criteria`: of campaigns, the latest first."""
     finders = {name for defect in defects for name in defect.found_by}
     names = sorted({*benchmarks, *finders})
     repeats = repeatabilities(names, criteria)
@@ -69,7 +70,8 @@ def _nodes(defects: Iterable[Defect]) -> tuple[str, ...]:
 def repeatabilities(
     benchmarks: Collection[str], criteria: Iterable[Sequence[CriteriaSet]]
 ) -> dict[str, Repeatability]:
-    """By the latest criteria of each benchmark; it reads no further than it has to."""
+    """Repeatability of each benchmark by its latest criteria. Reads no more of `criteria` than
+    needed."""
     missing, learned = set(benchmarks), dict[str, Repeatability]()
     for sets in criteria:
         if not missing:
@@ -87,7 +89,7 @@ def repeatabilities(
 
 
 def _repeatability(criteria: Iterable[Criterion]) -> Repeatability | None:
-    """None where no metric was measured twice."""
+    """Repeatability, or None if no metric was measured twice."""
     values = [
         (criterion.repeatability, criterion.key.metric)
         for criterion in criteria

@@ -1,4 +1,4 @@
-"""Stretches of time in columns: there are tens of thousands, and few are looked at alone."""
+"""Stretches of time in columns, because there are tens of thousands and few are used singly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IncidentColumns:
-    """What `Incident` says of one, of all; an end is infinite where it is not over yet."""
+    """Incidents in columns; the end is infinite if an incident is not over."""
 
     node: Sequence[str]
     category: Sequence[str]
@@ -56,8 +56,8 @@ class IncidentColumns:
         )
 
     def begun(self, now: float) -> IncidentColumns:
-        """Those that have begun; the same object where all have. One without an end has, whatever
-        its date: a clock was wrong."""
+        """Incidents that have begun; the same object if all have. An incident without an end has
+        begun, whatever its date: a clock was wrong."""
         if (self.start <= now).all():
             return self
         some = self.take((self.start <= now) | np.isinf(self.end))
@@ -86,7 +86,7 @@ def numbered(nodes: Iterable[str], number: Mapping[str, int]) -> Rows:
 
 
 def extreme(choose: np.ufunc, nodes: Sequence[str], at: Times) -> dict[str, float]:
-    """By node, the first (np.minimum) or the last (np.maximum) of these instants."""
+    """First (np.minimum) or last (np.maximum) of these instants, by node."""
     number = {node: place for place, node in enumerate(dict.fromkeys(nodes))}
     rows = numbered(nodes, number)
     extremes = np.empty(len(number))
@@ -96,14 +96,14 @@ def extreme(choose: np.ufunc, nodes: Sequence[str], at: Times) -> dict[str, floa
 
 
 def by_node(node: Rows, start: Times, end: Times) -> Rows:
-    """The order of stretches in a track."""
+    """Order of stretches in a track."""
     order: Rows = np.lexsort((end, start, node))
     return order
 
 
 @dataclass(frozen=True, kw_only=True)
 class Track:
-    """Stretches by node; those of a node stand together, by their start."""
+    """Stretches grouped by node, and sorted by start within a node."""
 
     start: Times
     end: Times
@@ -116,11 +116,12 @@ class Track:
 
     @classmethod
     def in_order(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
-        """Of stretches that stand as `by_node` has them: sorting is most of the work."""
+        """Track of stretches already in the order of `by_node`: sorting is most of the work."""
         return cls(start=start, end=end, bounds=np.searchsorted(node, np.arange(nodes + 1)))
 
     def begun(self, node: Rows, at: Times) -> Rows:
-        """How many of the node's stretches begin before each instant: bisection in all rows."""
+        """Number of the node's stretches that begin before each instant, by bisection in all
+        rows."""
         first, high = self.bounds[node], self.bounds[node + 1]
         low = first
         while (open_ := low < high).any():
@@ -131,7 +132,7 @@ class Track:
         return low - first
 
     def pick(self, values: Times, node: Rows, place: Rows, default: float) -> Times:
-        """The value of the node's stretch in that place; the default where it has none there."""
+        """Value of the node's stretch in that position; the default if it has none."""
         row = self.bounds[node] + place
         there = (place >= 0) & (row < self.bounds[node + 1])
         picked = np.full(len(node), default)

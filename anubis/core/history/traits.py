@@ -1,13 +1,12 @@
-"""What nodes are by themselves and where they stand; and how the others of their rack, cage or sku
-have fared so far.
+"""Properties and places of nodes, and the incident rates of the others in their rack, cage or sku.
 
-A group tells by one number how much more often its nodes have incidents than all: with hundreds of
-racks, a column for each would learn every rack by heart. What happened to the node itself does not
-count, it has columns of its own; nor does anything that came later.
+A group is described by one number: how much more often its nodes have incidents than all nodes.
+With hundreds of racks, a column for each would make a model memorise racks. Incidents of the node
+itself do not count, because it has columns of its own; nor do later ones.
 
     rate = (incidents of the others + PRIOR) / (incidents they would have as all nodes do + PRIOR)
 
-1 is as often as all, and what nobody knows: of a new rack, or where no rack is told.
+1 means as often as all, and stands for unknown: a new rack, or a rack that was not reported.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from anubis.core.history.tracks import Rows, Track
 
 Grouping = Literal["rack", "cage", "sku"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
-PRIOR = 10.0  # incidents: a group of which less is known is mostly taken for usual
+PRIOR = 10.0  # incidents: a group with fewer expected ones counts mostly as average
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTraits:
-    """An empty text or None: nobody told."""
+    """Traits of a node. An empty text or None: not reported."""
 
     node: str
     installed: float | None = None
@@ -40,7 +39,7 @@ class NodeTraits:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """How many incidents groups of nodes had, and for how long they were watched."""
+    """Numbers of incidents of groups of nodes, and the times for which they were watched."""
 
     incidents: Track  # a row of numbers is a group
     begun: Track  # watches, each at its beginning
@@ -48,7 +47,7 @@ class Tally:
 
     @classmethod
     def of(cls, group: Rows, groups: int, incidents: Track, watches: Track) -> Self:
-        """`group` of each node; a negative one belongs to none."""
+        """Tally of the groups. `group`: of each node; a negative one is none."""
 
         def by_group(track: Track, at: Times) -> Track:
             of_row = np.repeat(group, np.diff(track.bounds))
@@ -69,7 +68,7 @@ class Tally:
 
 
 def _passed_s(track: Track, group: Rows, at: Times) -> Times:
-    """The seconds since each of the group's instants before, added up."""
+    """Sum of the seconds since each earlier instant of the group."""
     sums = np.concatenate(([0.0], np.cumsum(track.start)))
     count, first = track.begun(group, at), track.bounds[group]
     passed_s: Times = count * at - (sums[first + count] - sums[first])
@@ -78,15 +77,15 @@ def _passed_s(track: Track, group: Rows, at: Times) -> Times:
 
 @dataclass(frozen=True, kw_only=True)
 class Peers:
-    """The nodes of each rack, or of each cage, or of each sku."""
+    """Other nodes of the same rack, or the same cage, or the same sku."""
 
-    group: Rows  # of each node; -1 where nobody told
+    group: Rows  # of each node; -1: not reported
     own: Tally
-    everybody: Tally  # of whom a group was told
+    everybody: Tally  # all nodes with a known group
 
     @classmethod
     def of(cls, names: Mapping[int, str], nodes: int, incidents: Track, watches: Track) -> Self:
-        """`names` of the groups, by the number of the node."""
+        """Peers by group. `names`: name of the group by number of the node."""
         number = {name: place for place, name in enumerate(sorted({*names.values()}))}
         group = np.full(nodes, -1, dtype=np.int64)
         for node, name in names.items():
@@ -99,14 +98,16 @@ class Peers:
         )
 
     def is_alone(self, node: Rows, watched: int) -> Flags:
-        """Of these nodes: the first so many of all were ever watched."""
+        """Flags of the nodes with no other watched node in their group. `watched`: number of nodes
+        ever watched, which come first."""
         sizes = np.bincount(self.group[:watched] + 1, minlength=int(self.group.max(initial=0)) + 2)
         size = sizes[self.group[node] + 1] - (node < watched)
         alone: Flags = (self.group[node] < 0) | (size == 0)
         return alone
 
     def rate(self, node: Rows, at: Times, struck: Times, watched_s: Times) -> Times:
-        """Of nodes that were struck so often themselves, and watched for so long."""
+        """Rates of the nodes' groups. `struck` and `watched_s`: the nodes' own incidents and
+        watched time."""
         rate = np.ones(len(node))
         has_group = self.group[node] >= 0
         group, at = self.group[node][has_group], at[has_group]

@@ -1,1 +1,1 @@
-"""Where each node of a fleet stands, and what is to be done about it."""
+"""The state of each node of a fleet, and what to do about it."""

@@ -1,4 +1,4 @@
-"""What became of a keeper's commands: kept before they are sent, followed to their effect."""
+"""Actions: a keeper's commands, stored before they are sent and followed until they take effect."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from anubis.core.keep.life import Life
 
 
 class Stage(StrEnum):
-    PROPOSED = "proposed"  # a person may have it done
-    KEPT = "kept"  # to be sent
-    SENT = "sent"  # and its effect not seen yet
+    PROPOSED = "proposed"  # a person may approve it
+    KEPT = "kept"  # stored, to be sent
+    SENT = "sent"  # its effect was not seen yet
     DONE = "done"
-    FAILED = "failed"  # the keeper asks again, where it still wants it
-    WITHDRAWN = "withdrawn"  # a proposal that something newer took the place of
+    FAILED = "failed"  # the keeper asks again if it still wants it
+    WITHDRAWN = "withdrawn"  # a proposal that a newer one replaced
 
 
 OPEN = (Stage.PROPOSED, Stage.KEPT, Stage.SENT)
@@ -43,20 +43,21 @@ class LifeAction:
     command: LifeCommand
     stage: Stage
     changed_at: float
-    campaign: str = ""  # that carries a test out
-    note: str = ""  # what went wrong, or what came of it
-    ordered_by: str = ""  # empty: nobody had it done so far
+    campaign: str = ""  # that runs the test
+    note: str = ""  # what went wrong, or the result
+    ordered_by: str = ""  # empty: nobody approved it so far
 
 
 def first_stage(command: LifeCommand) -> Stage:
-    """Only cordons, releases, tests and periodic work reach beyond the history."""
+    """Stage of a new command. Only cordons, releases, tests and periodic work have an effect
+    outside the history."""
     if isinstance(command, ModedCommand) and command.mode is Mode.PROPOSE:
         return Stage.PROPOSED
     return Stage.KEPT if isinstance(command, Cordon | Release | Prove | DoChore) else Stage.DONE
 
 
 def subjects(command: LifeCommand) -> tuple[str, ...]:
-    """The nodes that it is about, the scope of a breaker, or the periodic work."""
+    """Nodes that a command is about, or the scope of a breaker, or the periodic work."""
     match command:
         case Cordon() | Release() | Swap() | OpenTicket() | CloseTicket() | EndSuspicion():
             return (command.node,)
@@ -68,12 +69,12 @@ def subjects(command: LifeCommand) -> tuple[str, ...]:
 
 
 def nodes_of(command: LifeCommand) -> tuple[str, ...]:
-    """Whose life it belongs to; of what is about no node, names of other things."""
+    """Nodes whose lives a command belongs to; names of other things if it is about no node."""
     return (command.node, command.spare) if isinstance(command, Swap) else subjects(command)
 
 
 def has_shown(command: LifeCommand, life: Life) -> bool:
-    """Whether the orchestrator shows the effect of a command."""
+    """Return whether the orchestrator shows the effect of a command."""
     match command:
         case Cordon(code=code):
             return life.is_out_as(code)
@@ -83,7 +84,7 @@ def has_shown(command: LifeCommand, life: Life) -> bool:
 
 
 def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
-    """Whether a proposal has nothing to do any more."""
+    """Return whether a proposal has nothing left to do."""
     match command:
         case Cordon(node=node, code=code):
             life = lives[node]
@@ -96,7 +97,7 @@ def is_moot(command: LifeCommand, lives: Mapping[str, Life]) -> bool:
 
 
 class Docket:
-    """The actions that are open or failed, by what they are about."""
+    """Open or failed actions by subject."""
 
     def __init__(self, actions: Iterable[LifeAction]) -> None:
         self._about: defaultdict[str, list[LifeAction]] = defaultdict(list)
@@ -105,13 +106,13 @@ class Docket:
                 self._about[subject].append(action)
 
     def asked_before(self, command: LifeCommand) -> LifeAction | None:
-        """The last action that means the same, whoever asked for it."""
+        """The last action with the same meaning, or None."""
         meaning = _meaning(command)
         same = [a for a in self._of_kin(command) if _meaning(a.command) == meaning]
         return max(same, key=attrgetter("id"), default=None)
 
     def outdated_by(self, command: LifeCommand) -> list[LifeAction]:
-        """Proposals that say something else of the same nodes, or the opposite."""
+        """Proposals for the same nodes with another or the opposite meaning."""
         proposed = [a for a in self._of_kin(command) if a.stage is Stage.PROPOSED]
         meaning = _meaning(command)
         return [action for action in proposed if _meaning(action.command) != meaning]
@@ -126,7 +127,7 @@ def _is_kin(newer: LifeCommand, older: LifeCommand) -> bool:
 
 
 def _meaning(command: LifeCommand) -> tuple[object, ...]:
-    """What it asks for, in whatever order, of whoever and under whatever name."""
+    """Key of what a command asks for, without its id, mode and order of nodes."""
     if isinstance(command, Prove):
         owed = {node: frozenset(of_node) for node, of_node in command.owed.items()}
         return command.kind, command.proof, command.about, owed

@@ -1,4 +1,5 @@
-"""How many nodes may be out at once, of a fleet, a sku or a job. Beyond it a person decides."""
+"""Limits how many nodes of a fleet, a sku or a job may be out at once. Beyond the limit a person
+decides."""
 
 from __future__ import annotations
 
@@ -15,23 +16,24 @@ OF_JOB = "job"
 
 @dataclass(frozen=True, kw_only=True)
 class Breaker:
-    """Of one scope: how many a person has accepted to be out, and whether it waits for one."""
+    """State of one scope: how many nodes out a person has accepted, and whether it waits for a
+    person."""
 
     accepted: int = 0
     is_open: bool = False
 
     def after(self, out: int) -> Self:
-        """What a person accepted falls with the nodes that are out: it was about these."""
+        """Breaker with no more accepted than are out now: the acceptance was about those nodes."""
         return self if self.accepted <= out else replace(self, accepted=out)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScopeCount:
-    """Of the nodes of a scope that are there."""
+    """Counts of the nodes of a scope that are present."""
 
     among: int = 0
-    out: int = 0  # that were taken out for something that is held against them
-    new: int = 0  # that are kept out until they are proven
+    out: int = 0  # taken out because of a known problem
+    new: int = 0  # kept out until they are proven
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,8 @@ class Allowance:
 
     @property
     def is_full(self) -> bool:
-        """New nodes have never served, so they take no room from those that have to go."""
+        """Return whether no more nodes may go out. New nodes have never served, so they do not
+        count."""
         return self.count.out >= self.limit
 
     @property

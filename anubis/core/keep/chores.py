@@ -1,7 +1,7 @@
-"""Periodic work of the keeper: when it is due, and what became of it.
+"""Periodic work of the keeper: its due times and its records.
 
-Times lie on a grid of UTC that does not depend on when a service began: `every: 1d` is due each day
-at the time that is stated, `every: 7d` on Mondays. What was missed is made up for once.
+Due times are on a grid of UTC that does not depend on when a service began: `every: 1d` is due each
+day at the stated time, `every: 7d` on Mondays. Missed times are made up for once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from anubis.core.amounts import seconds_of
 
 MONDAY_S = 4 * 86_400.0  # the first one of the epoch
 SHORTEST_S = 600.0
-MOST_TRIES = 3  # of work whose process died
+MOST_TRIES = 3  # for work whose process died
 
 
 class Chore(StrEnum):
     SWEEP = "sweep"  # the idle nodes most at risk, tested within a budget
     CRITERIA = "criteria"  # learned again from what was measured lately
-    RISK = "risk"  # the model of risk, trained again and judged
+    RISK = "risk"  # the risk model, trained again and judged
 
 
 class ChoreEnd(StrEnum):
@@ -36,11 +36,11 @@ class ChoreRecord:
     chore: Chore
     due: float
     began: float
-    ended: float | None = None  # None: it runs, or whoever did it died
+    ended: float | None = None  # None: it runs, or its process died
     end: ChoreEnd | None = None
-    tries: int = 1  # begun so often, because whoever did it died
+    tries: int = 1  # starts, more than one if its process died
     sentence: str = ""
-    campaign: str = ""  # that a sweep is
+    campaign: str = ""  # of a sweep
     proposal: str = ""  # the folder of criteria, or the file of a model
 
 
@@ -73,7 +73,7 @@ class Rhythm:
 
 
 def latest_due(rhythm: Rhythm, now: float) -> float:
-    """The last time at which it was due."""
+    """The last due time up to now."""
     passed = math.floor((now - rhythm.begins_s) / rhythm.every_s)
     return rhythm.begins_s + passed * rhythm.every_s
 
@@ -83,14 +83,14 @@ def next_due(rhythm: Rhythm, now: float) -> float:
 
 
 def due_now(rhythm: Rhythm, last: ChoreRecord | None, now: float) -> float | None:
-    """The time for which it is to be done now; None where that was done, whatever came of it."""
+    """Due time of the work that must be done now; None: it was done already, with any result."""
     due = latest_due(rhythm, now)
     return due if last is None or last.due < due else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoreStanding:
-    """How far a kind of periodic work is."""
+    """State of a kind of periodic work."""
 
     cluster: str
     chore: Chore

@@ -1,4 +1,4 @@
-"""What the keeper of a fleet wants done. Each may be sent twice; what came of it is seen later."""
+"""Commands of a fleet's keeper. Each may be sent twice; its effect is seen later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anubis.core.keep.life import Owed, Proof
 
 
 class Mode(StrEnum):
-    PROPOSE = "propose"  # say what would be done
+    PROPOSE = "propose"  # only report what would be done
     ACT = "act"
 
 
@@ -23,7 +23,7 @@ class _OfMode:
 
 @dataclass(frozen=True, kw_only=True)
 class Cordon(_OfMode):
-    """Let no further job begin there; whatever runs may end."""
+    """Let no further job begin on the node; running jobs may end."""
 
     kind: ClassVar[str] = "cordon"
     node: str
@@ -33,7 +33,7 @@ class Cordon(_OfMode):
 
 @dataclass(frozen=True, kw_only=True)
 class Release(_OfMode):
-    """Take back a cordon of ours."""
+    """Take back a cordon of Anubis."""
 
     kind: ClassVar[str] = "release"
     node: str
@@ -53,7 +53,7 @@ class Prove(_OfMode):
 
 @dataclass(frozen=True, kw_only=True)
 class Swap(_OfMode):
-    """A spare goes into service for a node that is taken out."""
+    """Bring a spare into service for a node that is taken out."""
 
     kind: ClassVar[str] = "swap"
     node: str
@@ -72,7 +72,7 @@ class OpenTicket(_OfMode):
 
 @dataclass(frozen=True, kw_only=True)
 class CloseTicket(_OfMode):
-    """The repair was proven."""
+    """Close a ticket because the repair was proven."""
 
     kind: ClassVar[str] = "close-ticket"
     ticket: str
@@ -82,13 +82,13 @@ class CloseTicket(_OfMode):
 
 @dataclass(frozen=True, kw_only=True)
 class DoChore(_OfMode):
-    """Do periodic work, or put in use what came of it."""
+    """Do periodic work, or put its result in use."""
 
     kind: ClassVar[str] = "chore"
     chore: Chore
     due: float
     reason: str
-    proposal: str = ""  # what is to be put in use; empty: the work itself
+    proposal: str = ""  # the result to put in use; empty: do the work itself
 
 
 class Outcome(StrEnum):
@@ -99,7 +99,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class EndSuspicion:
-    """Its source learns from it how far to be trusted."""
+    """End a suspicion. The track record of its source is updated with the outcome."""
 
     kind: ClassVar[str] = "end-suspicion"
     id: str
@@ -110,7 +110,7 @@ class EndSuspicion:
 
 @dataclass(frozen=True, kw_only=True)
 class Notify:
-    """A person should know."""
+    """Inform a person."""
 
     kind: ClassVar[str] = "notify"
     subject: str

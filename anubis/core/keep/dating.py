@@ -1,8 +1,8 @@
-"""No fact of a life is dated later than now, whoever dated it.
+"""Ensures that no fact of a life is dated later than now.
 
-What is told with such a date counts as of now if it is bad news; a pass counts for nothing. What
-was kept by a clock that turned out to be wrong is dated anew; what is later than now still is taken
-back to when it was kept at the latest.
+Bad news with a later date counts as of now; a pass with a later date counts for nothing. Facts
+stored with a clock that turned out to be wrong get corrected dates; dates that are still later than
+now become the latest possible time of storing.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from anubis.core.records import Judgement
 
 R = TypeVar("R")
 
-STAMPED = ("jobs", "ended")  # fields that hold times by name
+STAMPED = ("jobs", "ended")  # fields with times by name
 EARLY = "its test is dated later than now: a clock was wrong"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dating:
-    """Between which instants a turn may date anything."""
+    """The instants between which a turn may date anything."""
 
     now: float = math.inf
-    before: float = math.inf  # by when all was kept that earlier turns left
-    correction: Correction | None = None  # of what they dated
+    before: float = math.inf  # the latest time of storing of what earlier turns left
+    correction: Correction | None = None  # of the dates of earlier turns
 
     def stamp(self, at: float) -> float:
-        """Of what was kept before."""
+        """Corrected date of a stored fact, no later than now."""
         if self.correction:
             at = self.correction.date(at)
         return at if at <= self.now else min(self.before, self.now)
 
     def healed(self, record: R) -> R:
-        """A record with no stamp later than now. Most are as they were."""
+        """Record with no stamp later than now. Most records stay as they are."""
         sound_until = min(self.now, self.correction.after) if self.correction else self.now
         is_sound = all(at <= sound_until for at in _stamps(record))
         return record if is_sound else cast(R, self._healed(record))
@@ -64,7 +64,7 @@ class Dating:
         return self._healed(cell)
 
     def dated(self, event: LifeEvent) -> LifeEvent:
-        """As of now, if it is dated later."""
+        """Event, dated now if its date is later."""
         if event.at <= self.now:
             return event
         if isinstance(event, VerdictReached):
@@ -80,7 +80,7 @@ ANY_TIME = Dating()
 
 
 def _void(verdict: Concluded) -> Concluded:
-    """A pass that cannot have happened yet proves nothing, and settles nothing."""
+    """Verdict without effect for a pass that cannot have happened yet."""
     if verdict.judgement is not Judgement.HEALTHY:
         return verdict
     return Concluded(judgement=Judgement.UNKNOWN, reason=EARLY)
@@ -88,12 +88,12 @@ def _void(verdict: Concluded) -> Concluded:
 
 @dataclass(frozen=True, kw_only=True)
 class _Shape:
-    """Which fields of a record say when something was."""
+    """Fields of a record that contain times."""
 
     stamps: tuple[str, ...]
-    maps: tuple[str, ...]  # of times, by name
-    records: tuple[str, ...]  # or tuples or mappings of them
-    read: attrgetter[Any]  # all stamps and one more, so that there are several
+    maps: tuple[str, ...]  # mappings of names to times
+    records: tuple[str, ...]  # records, or tuples or mappings of records
+    read: attrgetter[Any]  # all stamps, after two more fields so that it always returns a tuple
 
 
 @cache

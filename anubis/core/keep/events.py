@@ -1,6 +1,6 @@
-"""What the keeper of a fleet is told: facts with the time at which they became true.
+"""Events for the keeper of a fleet: facts with the time at which they became true.
 
-They may come late, twice and in any order, or not at all. Events that are kept come as notices.
+Events may arrive late, twice, in any order, or not at all. Stored events arrive as notices.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class _Timed:
 
 @dataclass(frozen=True, kw_only=True)
 class Concluded:
-    """What a test came to on a node."""
+    """Verdict of a test on a node."""
 
     judgement: Judgement
     code: str = ""
     reason: str = ""
-    proof: Proof | None = None  # what it is worth to be healthy there; None: nothing
-    about: str = ""  # the category of which it is proof
-    is_fit: bool = False  # the history holds no defect against the node any more
-    owes: bool = False  # by the history, there is a test that it did not answer
+    proof: Proof | None = None  # what the verdict healthy proves; None: nothing
+    about: str = ""  # the category that it is proof for
+    is_fit: bool = False  # the history has no open defect of the node any more
+    owes: bool = False  # according to the history a test has no answer
 
     @property
     def counts(self) -> bool:
@@ -43,12 +43,12 @@ class VerdictReached(_Timed):
     campaign: str
     began: float
     verdicts: Mapping[str, Concluded]
-    test: str = ""  # which `Prove` it answers; empty: somebody else asked for it
+    test: str = ""  # id of the `Prove` that it answers; empty: requested by others
 
 
 @dataclass(frozen=True, kw_only=True)
 class TestRefused(_Timed):
-    """What was asked for could not begin: somebody holds the nodes, or nothing could measure."""
+    """A requested test could not begin: the nodes are in use, or nothing could measure."""
 
     __test__ = False
 
@@ -61,13 +61,13 @@ class SeenNode:
     """A node as its orchestrator shows it."""
 
     sku: str = ""
-    state: str = ""  # in its orchestrator's own words
-    meaning: str = ""  # that state for a person; empty: the node may simply serve
+    state: str = ""  # in the orchestrator's words
+    meaning: str = ""  # of that state, for a person; empty: an ordinary state
     is_up: bool = True  # it answers its orchestrator
-    is_free: bool = True  # nobody keeps it for something else, though no job is shown there
-    jobs: tuple[str, ...] = ()  # what runs there, by id
-    cordon: str = ""  # the reason it shows; empty: jobs may begin there
-    cordoned_by: str = ""  # who gave that reason, where it is known
+    is_free: bool = True  # False: reserved for others, although it shows no job
+    jobs: tuple[str, ...] = ()  # ids of its running jobs
+    cordon: str = ""  # the reason shown; empty: jobs may begin
+    cordoned_by: str = ""  # author of that reason, if known
     cordoned_at: float | None = None
 
     @property
@@ -79,7 +79,7 @@ class SeenNode:
 class SeenJob:
     """A job as its orchestrator shows it."""
 
-    owner: str  # empty: somebody whom it does not show
+    owner: str  # empty: not shown
     nodes: tuple[str, ...]
     started_at: float | None = None
     ends_by: float = math.inf  # its limit of time
@@ -87,18 +87,18 @@ class SeenJob:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenWindow:
-    """A maintenance as its orchestrator shows it: one that goes on, or is planned."""
+    """A maintenance as its orchestrator shows it: under way, or planned."""
 
     nodes: tuple[str, ...]
     begin: float
-    end: float = math.inf  # infinite: until its owner takes it back
+    end: float = math.inf  # infinite: until its owner ends it
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetSeen(_Timed):
-    """All that the orchestrator shows. A node that is missing, or does not answer it, is lost; one
-    that comes back after a while may have other parts, and has to prove itself."""
+    """Everything that the orchestrator shows. A node that is missing or does not answer is lost. A
+    node that returns after a while may have other parts, and has to prove itself."""
 
     nodes: Mapping[str, SeenNode]
     jobs: Mapping[str, SeenJob] = field(default_factory=dict)  # by id
@@ -107,16 +107,16 @@ class FleetSeen(_Timed):
 
 @dataclass(frozen=True, kw_only=True)
 class Waited(_Timed):
-    """Time has passed: what waits for it may begin."""
+    """Passage of time: what waits for time may begin."""
 
-    risk: Mapping[str, float] = field(default_factory=dict)  # how likely an incident is, by node
+    risk: Mapping[str, float] = field(default_factory=dict)  # chance of an incident by node
     watched: frozenset[str] = frozenset()  # nodes that the history knows
-    unproven: frozenset[str] = frozenset()  # those of them where nothing was passed that counts
-    proven: frozenset[str] = frozenset()  # where something was
-    owes: frozenset[str] | None = None  # that did not answer a test; None: nobody looked
-    unreachable: frozenset[str] = frozenset()  # somebody measures there, or they are down
+    unproven: frozenset[str] = frozenset()  # those of them without a pass that counts
+    proven: frozenset[str] = frozenset()  # those of them with one
+    owes: frozenset[str] | None = None  # nodes with an unanswered test; None: not checked
+    unreachable: frozenset[str] = frozenset()  # others measure on them, or they are down
     incidents: Mapping[str, tuple[OpenIncident, ...]] = field(default_factory=dict)  # by node
-    ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # when, by category
+    ended: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # times by category
     maintained: Mapping[str, Window] = field(default_factory=dict)  # nodes under maintenance
 
 

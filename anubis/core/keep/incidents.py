@@ -1,4 +1,4 @@
-"""Which incidents of the history are not over, and when others ended."""
+"""Open incidents of the history, and the ends of others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anubis.core.keep.life import OpenIncident
 
 
 def open_incidents(incidents: IncidentColumns, at: float) -> dict[str, tuple[OpenIncident, ...]]:
-    """By node, those that began first coming first."""
+    """Open incidents of each node, the earliest first."""
     incidents = incidents.begun(at)
     rows = np.flatnonzero(incidents.end > at)
     by_node: defaultdict[str, list[OpenIncident]] = defaultdict(list)
@@ -25,8 +25,8 @@ def open_incidents(incidents: IncidentColumns, at: float) -> dict[str, tuple[Ope
 def last_ends(
     incidents: IncidentColumns, nodes: Collection[str], at: float
 ) -> dict[str, dict[str, float]]:
-    """Of these nodes: when the last incident of each category was over. One that is dated later
-    than now is over now: a clock was wrong."""
+    """Time of the last end of an incident, by node and category. An incident dated later than now
+    counts as over now: a clock was wrong."""
     by_node: dict[str, dict[str, float]] = {}
     for incident in incidents.about(nodes) if nodes else ():
         if incident.end is not None and (incident.end <= at or incident.start > at):

@@ -1,13 +1,12 @@
-"""The keeper of a fleet, as a state machine: what became true in, what is to be done out.
+"""The keeper of a fleet as a state machine: events in, commands out.
 
-What holds at all times, whatever order events come in, and is tested with saboteurs:
-no node is in service or a spare whose last conclusive verdict is defective, whose repair was not
-proven since, which has an incident that is not over or was not followed by a proof, or which left a
-test unanswered; nothing is tested that somebody holds; nodes under maintenance are left alone; only
-a cordon of ours is released; no more than the policy's share is out at once, until a person says
-so; every suspicion ends.
-Commands are sent again until the fleet shows their effect. The keeper is its lives and breakers:
-built again from them, it goes on alike.
+Invariants, for any order of events, tested with saboteurs: no node is in service or a spare whose
+last conclusive verdict is defective, whose repair was not proven, which has an open incident or one
+without a later proof, or which left a test unanswered; no node in use by others is tested; nodes
+under maintenance are left alone; only a cordon of Anubis is released; no more than the policy's
+share is out at once, until a person allows it; every suspicion ends. Commands are sent again until
+the fleet shows their effect. The keeper's state is its lives and breakers: rebuilt from them, it
+continues alike.
 """
 
 from __future__ import annotations
@@ -78,10 +77,10 @@ P = ParamSpec("P")
 
 
 class Keeper:
-    """Feed it every event; carry out what it returns, in order.
+    """State machine: give it every event, and carry out the commands that it returns, in order.
 
-    Whatever is told at once is taken note of first, and then it is decided what follows: so no node
-    goes into service by what the next event takes back.
+    All events of one call are recorded before anything is decided. So no node enters service on a
+    state that the next event of the call takes back.
     """
 
     def __init__(
@@ -97,15 +96,15 @@ class Keeper:
         self._dating = dating
         self.lives = Lives(map(dating.healed, lives))
         self.breakers = dict(breakers or {})
-        self._unreachable: frozenset[str] = frozenset()  # where somebody measures
+        self._unreachable: frozenset[str] = frozenset()  # others measure on them
         self.seen_at = dating.stamp(seen_at)  # when the orchestrator last showed the fleet
-        self.waited_at = dating.stamp(waited_at)  # when it was last looked who measures where
+        self.waited_at = dating.stamp(waited_at)  # the last check of which nodes are measured
 
     def handle(self, *events: LifeEvent) -> list[LifeCommand]:
-        """`events`: all that is new, by time."""
+        """Commands that follow from new events. `events`: sorted by time."""
         events = tuple(map(self._dating.dated, events))
         commands: list[LifeCommand] = []
-        touched: dict[str, float] = {}  # nodes, and when they were last
+        touched: dict[str, float] = {}  # node → its last event
         turn: Waited | None = None
         for event in events:
             if isinstance(event, Waited) and event.at > self.waited_at:
@@ -120,10 +119,10 @@ class Keeper:
             commands += self._turn(turn)
         return _last_orders(commands)
 
-    # --- what became true ------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------
 
     def _hear(self, event: LifeEvent) -> Iterator[tuple[str, list[LifeCommand]]]:
-        """Take note of it; and of which nodes, and what is to be said of that."""
+        """Record an event. Yield the nodes concerned, with the commands that report it."""
         match event:
             case Notice(event=OperatorSaid(order=Order.CLOSE, scope=scope)):
                 self.breakers[scope] = Breaker(accepted=self.lives.count(scope).out)
@@ -169,7 +168,7 @@ class Keeper:
     def _noted(self, life: Life, notice: Notice) -> Learnt:
         at, life = notice.at, life.shown_since(self.seen_at)
         match notice.event:
-            case NodeAdded():  # told late, its orchestrator may have shown since that it is away
+            case NodeAdded():  # a late one: the orchestrator may have shown it absent since
                 life = _arrived(life, at) if life.present or at > self.seen_at else life
             case NodeRemoved():
                 life = _left(life, at)
@@ -195,7 +194,8 @@ class Keeper:
         return life, []
 
     def _shown(self, event: FleetSeen) -> list[str]:
-        """An orchestrator shows what is; one that shows it late shows what was."""
+        """Record what the orchestrator shows, and return the nodes concerned. A late report shows
+        an earlier state."""
         before, self.seen_at = self.seen_at, event.at
         is_first = before == float("-inf")
         up = {node: seen for node, seen in event.nodes.items() if seen.is_up}
@@ -221,7 +221,8 @@ class Keeper:
 
     @staticmethod
     def shows_nothing_new(life: Life, seen: SeenNode) -> bool:
-        """Most looks at most nodes: then the life stays as it is, and need not be written."""
+        """Return whether the orchestrator shows what the life already has. That is so for most
+        nodes at most looks: then the life need not be written."""
         return (
             life.is_shown
             and life.present
@@ -231,14 +232,14 @@ class Keeper:
         )
 
     def _back(self, life: Life, at: float) -> Life:
-        """Who was away for a moment only is what it was before. Whoever was away in a maintenance
-        may have other parts, however short it was."""
+        """Life of a node that is present again. After a short absence it is as it was; after a
+        longer one, or one during maintenance, it may have other parts and counts as new."""
         if life.maintained or at - life.present_at > self._policy.away_s:
             return _arrived(life, at)
         return replace(life, present=True, present_at=at) if at >= life.present_at else life
 
     def _aged(self, life: Life, event: Waited) -> Learnt:
-        """Time has passed there."""
+        """Life after time has passed, with the commands that follow."""
         commands: list[LifeCommand] = []
         life = _as_owed(_as_reported(life, event), event)
         if life.maintained != (window := event.maintained.get(life.node)):
@@ -262,7 +263,7 @@ class Keeper:
             commands += ended
         return life, commands
 
-    # --- what a test came to ---------------------------------------------------------------
+    # --- results of tests ---------------------------------------------------------------
 
     def _judged(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.tried
@@ -322,7 +323,7 @@ class Keeper:
         if verdict.is_fit:
             life = replace(life, judged_at=max(event.at, life.judged_at))
         outcome, reason = Outcome.REFUTED, f"the node passed campaign {event.campaign}"
-        if not event.campaign:  # nothing was measured, so nobody was right or wrong
+        if not event.campaign:  # nothing was measured, so the suspicion was neither right nor wrong
             outcome, reason = Outcome.GIVEN_UP, verdict.reason
         commands: list[LifeCommand] = [
             _ended(owed.id, life.node, outcome, reason)
@@ -355,10 +356,11 @@ class Keeper:
         life = replace(life, trial=None, tried=life.tried + 1, tried_at=event.at)
         return life, [Notify(subject=life.node, sentence=event.reason)]
 
-    # --- what a person agrees to -----------------------------------------------------------
+    # --- approvals by a person -----------------------------------------------------------
 
     def approve(self, command: ModedCommand, at: float) -> tuple[ModedCommand, list[LifeCommand]]:
-        """What was proposed is to be done, and what follows from it."""
+        """Carry out a proposal that a person approved. Return the command, and those that follow
+        from it."""
         approved = replace(command, mode=Mode.ACT)
         match approved:
             case Prove():
@@ -370,14 +372,15 @@ class Keeper:
         return approved, []
 
     def was_obeyed(self, cordon: Cordon) -> None:
-        """The owner of the nodes took this order, so that it may be taken back."""
+        """Record that the owner of the nodes carried out this cordon, so that Anubis may release
+        it."""
         if cordon.node in self.lives:
             self._set(cordon.node, has_been_cordoned=True)
 
     # --- a turn ----------------------------------------------------------------------------
 
     def _turn(self, event: Waited) -> list[LifeCommand]:
-        """What waits for time to pass may begin."""
+        """Commands for work that waited for time to pass."""
         gone = [scope for scope in self.breakers if self._is_over(scope)]
         for scope in gone:
             del self.breakers[scope]
@@ -385,7 +388,7 @@ class Keeper:
         return [*commands, *self._tests(event.at)]
 
     def _is_over(self, scope: str) -> bool:
-        """The breaker of a job ends with the job."""
+        """Return whether the scope is gone: the breaker of a job ends with the job."""
         return scope.startswith(f"{OF_JOB} ") and not self.lives.count(scope).among
 
     def _fill_reserve(self, event: Waited) -> Iterator[LifeCommand]:
@@ -400,7 +403,8 @@ class Keeper:
                 yield from self._settle({life.node: event.at})
 
     def _tests(self, at: float) -> list[LifeCommand]:
-        """All that may be tested now, the most urgent first: a test for each kind of proof."""
+        """Tests that may begin now, the most urgent nodes first: one test for each kind of
+        proof."""
         waiting = [life for life in self.lives.values() if self._may_be_tested(life, at)]
         waiting.sort(key=lambda life: (_urgency(life), life.node))
         there = self.lives.count(FLEET).among
@@ -421,7 +425,7 @@ class Keeper:
         return test
 
     def begin(self, test: Prove, at: float) -> None:
-        """Its nodes are under test, until it is answered."""
+        """Mark the test's nodes as under test until it is answered."""
         for node in test.owed:
             self._set(node, trial=OpenTest(id=test.id, at=at), tried_at=at)
 
@@ -441,8 +445,8 @@ class Keeper:
     # --- in and out of service -------------------------------------------------------------
 
     def _settle(self, nodes: Mapping[str, float]) -> list[LifeCommand]:
-        """What follows for their service from what is known now. By node: as of when. What goes out
-        comes first: a spare that takes its place is not told to stay as well."""
+        """Commands that follow from the present state of nodes (`nodes`: time by node). Nodes that
+        must be out come first, so that a spare which replaces one gets no second order."""
         in_order = sorted(nodes, key=lambda node: not self.lives[node].must_be_out)
         return [command for node in in_order for command in self._settled(node, nodes[node])]
 
@@ -461,15 +465,15 @@ class Keeper:
         return self._let_in(life, at)
 
     def _keep_new_out(self, at: float) -> Iterator[LifeCommand]:
-        """Until they are proven, as far as the share of each scope leaves room: the others serve
-        meanwhile, and no breaker opens for them."""
+        """Cordon new nodes until they are proven, as far as the share of each scope has room. The
+        others serve meanwhile, and no breaker opens for them."""
         new = [life for life in self.lives.values() if _is_let_in_unproven(life)]
         for life in sorted(new, key=attrgetter("node")):
             if all(self._has_room_for_new(scope) for scope in scopes(life)):
                 yield from self._send_cordon(life, UNPROVEN, NOT_PROVEN, at)
 
     def _may_stay_out(self, life: Life) -> bool:
-        """A new node that is kept from jobs already, whatever for."""
+        """Return whether a new node that is already kept from jobs, for any reason, may stay so."""
         if life.out_code not in ("", SPARE):
             return True
         is_out = life.out_code == SPARE or (bool(life.cordon) and life.cordoned_by_anubis)
@@ -487,7 +491,8 @@ class Keeper:
         return [*commands, *(self._swap(life, at) if is_first and not life.cordon else [])]
 
     def _blocked(self, life: Life) -> list[LifeCommand] | None:
-        """Where as many are out as may be, the breaker opens and stays open."""
+        """Commands if a breaker forbids taking the node out; None: it may go out. A full scope
+        opens its breaker, which stays open."""
         commands: list[LifeCommand] = []
         is_blocked = False
         for scope in scopes(life):
@@ -555,7 +560,7 @@ class Keeper:
 
 
 def _facts_shown(life: Life, seen: SeenNode) -> dict[str, Any]:
-    """Beside its jobs."""
+    """Fields of the life by what the orchestrator shows, without jobs."""
     return {
         "sku": seen.sku or life.sku,
         "cordon": seen.cordon,
@@ -565,13 +570,13 @@ def _facts_shown(life: Life, seen: SeenNode) -> dict[str, Any]:
 
 
 def _gone(life: Life, before: float, at: float) -> Life:
-    """A look does not show it; the one before that did, perhaps."""
+    """Life of a node that a look does not show. The look before may have shown it."""
     life = life.shown_since(before)
     return _left(replace(life, is_shown=False) if life.is_shown else life, at)
 
 
 def _last_orders(commands: Sequence[LifeCommand]) -> list[LifeCommand]:
-    """One order for each node: the last follows from all that is known now."""
+    """Commands with only the last order for each node, which follows from all that is known."""
     last = {c.node: place for place, c in enumerate(commands) if isinstance(c, Cordon | Release)}
     return [
         command
@@ -581,7 +586,8 @@ def _last_orders(commands: Sequence[LifeCommand]) -> list[LifeCommand]:
 
 
 def _shown_down(life: Life, seen: SeenNode) -> Life:
-    """A cordon holds while its node is down, and when it is back."""
+    """Life of a node that is down and still shown: its cordon stays while it is down and
+    afterwards."""
     return replace(life, cordon=seen.cordon, cordoned_by_anubis=seen.by_anubis)
 
 
@@ -599,12 +605,13 @@ def _arrived(life: Life, at: float) -> Life:
 
 
 def _serving(life: Life, at: float) -> Life:
-    """It was there before anybody looked, so it serves, proven or not."""
+    """Life of a node from before the first look: it serves, proven or not."""
     return replace(life, present=True, present_at=at).owing(Debt.DOUBT, at)
 
 
 def _as_reported(life: Life, event: Waited) -> Life:
-    """An incident that is over leaves something to prove, unless its report was taken back."""
+    """Life with the reported incidents. An incident that ended leaves a debt, unless its report was
+    taken back."""
     now = event.incidents.get(life.node, ())
     still = {incident.category for incident in now}
     over = {incident.category for incident in life.incidents} - still
@@ -617,7 +624,7 @@ def _as_reported(life: Life, event: Waited) -> Life:
 
 
 def _as_owed(life: Life, event: Waited) -> Life:
-    """Whoever asked, and whoever was answered since."""
+    """Life with a debt for a test without an answer, or without that debt if there is an answer."""
     owes = life.owes(Debt.ANSWER)
     if event.owes is None or owes == (life.node in event.owes):
         return life
@@ -627,14 +634,14 @@ def _as_owed(life: Life, event: Waited) -> Life:
 
 
 def _doubted(life: Life, at: float) -> Life:
-    """The history vouches for nothing there, whatever the reason."""
+    """Life with a doubt, because the history proves nothing about the node."""
     if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
         return life
     return life.owing(Debt.DOUBT, at)
 
 
 def _vouched(life: Life) -> Life:
-    """The history vouches for something there, so nobody doubts it any more."""
+    """Life without doubt, because the history proves something about the node."""
     owed = tuple(o for o in life.owed if o.debt is not Debt.DOUBT or o.about)
     return life if owed == life.owed else replace(life, owed=owed)
 
@@ -658,7 +665,7 @@ def _ordered(life: Life, order: Order, at: float) -> Learnt:
 
 
 def _given_up(life: Life, suspected: Collection[Owed], why: str) -> Learnt:
-    """Of what is owed, the suspicions."""
+    """Life without the suspicions among these debts, and commands that end them as given up."""
     gone = [owed for owed in suspected if owed.debt is Debt.SUSPICION]
     left = tuple(owed for owed in life.owed if owed not in gone)
     ended = [_ended(owed.id, life.node, Outcome.GIVEN_UP, why) for owed in gone]

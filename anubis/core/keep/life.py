@@ -1,4 +1,4 @@
-"""What is known of a node, and the state that follows from it. States are derived, never set."""
+"""Facts known about a node, and the state that follows from them. States are derived, never set."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ from typing import Self
 from anubis.core.history.maintenance import Window
 from anubis.core.keep.reasons import INCIDENT, NO_DEFECT, REPAIR, code_of
 
-ENDED_KEPT = 16  # jobs: a beginning that is told after the end comes soon after it
+ENDED_KEPT = 16  # jobs: a begin that is reported after the end arrives soon after it
 
 
 class State(StrEnum):
-    NEW = "new"  # it came, or came back, and has not been proven since
+    NEW = "new"  # it arrived, or returned, and is not proven since
     IN_SERVICE = "in-service"
-    SUSPECT = "suspect"  # it has something to prove, and may serve until it is tested
+    SUSPECT = "suspect"  # it has something to prove, and serves until it is tested
     DRAINING = "draining"  # to be taken out, and not out yet
     TESTING = "testing"
     OUT = "out"
     REPAIRING = "repairing"
     SPARE = "spare"
-    MAINTENANCE = "maintenance"  # left alone, whatever is known of it
+    MAINTENANCE = "maintenance"  # left alone, in any state
     LOST = "lost"
     RETIRED = "retired"
 
 
 class Debt(StrEnum):
-    """Why a node has something to prove."""
+    """A reason why a node has something to prove."""
 
     NEW = "new"
     UPGRADE = "upgrade"
-    DOUBT = "doubt"  # it serves, and nothing that it passed counts
-    INCIDENT = "incident"  # it stays out until it has passed what finds such defects
-    ANSWER = "answer"  # a test ended there without one
+    DOUBT = "doubt"  # it serves, and has no pass that counts
+    INCIDENT = "incident"  # it stays out until it passes a test that finds such defects
+    ANSWER = "answer"  # a test ended without an answer
     SUSPICION = "suspicion"
     REPAIR = "repair"
-    RESERVE = "reserve"  # a spare is proven before it is one
-    WORK = "work"  # a job ended there; the node serves on until it falls idle
-    FAILURE = "failure"  # a job failed there, which may be its own fault: likewise
+    RESERVE = "reserve"  # a node must be proven before it is a spare
+    WORK = "work"  # a job ended; the node serves until it is idle
+    FAILURE = "failure"  # a job failed, maybe by its own fault; the node serves until it is idle
 
 
-AFTER_JOBS = (Debt.WORK, Debt.FAILURE)  # these say nothing against a node
+AFTER_JOBS = (Debt.WORK, Debt.FAILURE)  # these are no sign of a defect
 
 
 class Proof(StrEnum):
-    """What a test that was passed is worth."""
+    """What a passed test proves."""
 
     FULL = "full"  # all that a new node has to prove
-    OF_CATEGORY = "of-category"  # that there is no defect behind incidents of one category
-    LIGHT = "light"  # a check between two jobs, as far as it is worth its time
-    CHECK = "check"  # all of that check, whatever the history says
+    OF_CATEGORY = "of-category"  # no defect behind incidents of one category
+    LIGHT = "light"  # the part of a check between two jobs that is worth its time
+    CHECK = "check"  # all of that check
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owed:
     debt: Debt
     at: float  # a test that began earlier does not pay it
-    about: str = ""  # the category of an incident or of a suspicion; why else there is a doubt
+    about: str = ""  # category of the incident or suspicion, or another reason for the doubt
     id: str = ""  # of the suspicion
-    mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # none: `about` alone
-    confidence: float = 1.0  # how likely it is that there is anything to be found
+    mix: Mapping[str, float] = field(default_factory=dict, hash=False)  # empty: `about` alone
+    confidence: float = 1.0  # the chance that there is a defect
 
     @property
     def needs(self) -> tuple[Proof, str]:
@@ -91,7 +91,7 @@ class DefectFound:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenIncident:
-    """One that is not over, as the history has it: imported, or a monitor's alert."""
+    """An incident that is not over, according to the history: imported, or a monitor's alert."""
 
     category: str
     at: float  # when it began
@@ -99,7 +99,7 @@ class OpenIncident:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenTest:
-    """A test that was asked for and has not been answered."""
+    """A requested test that is not answered yet."""
 
     id: str
     at: float
@@ -107,7 +107,7 @@ class OpenTest:
 
 @dataclass(frozen=True, kw_only=True)
 class Life:
-    """Of one node. Of each kind of fact the latest counts, whenever it was told."""
+    """Facts about one node. The latest fact of each kind counts, in whatever order they arrived."""
 
     node: str
     sku: str = ""
@@ -115,18 +115,18 @@ class Life:
     present_at: float = -math.inf
     retired: bool = False
     retired_at: float = -math.inf
-    jobs: Mapping[str, float] = field(default_factory=dict)  # what runs there, and as of when
-    ended: Mapping[str, float] = field(default_factory=dict)  # the last that ended
-    shown_at: float = -math.inf  # by the orchestrator: when it last showed anything new
-    is_shown: bool = False  # by its last look, too
+    jobs: Mapping[str, float] = field(default_factory=dict)  # running job → since when it is known
+    ended: Mapping[str, float] = field(default_factory=dict)  # the last jobs that ended → when
+    shown_at: float = -math.inf  # when the orchestrator last showed anything new
+    is_shown: bool = False  # in the last look as well
     cordon: str = ""  # as the orchestrator shows it
     cordoned_by_anubis: bool = False
-    out_code: str = ""  # why Anubis wants it out, as it sent or proposed last; empty: it does not
+    out_code: str = ""  # code of the last cordon sent or proposed; empty: none
     sent_at: float = -math.inf  # a cordon or a release
-    has_been_cordoned: bool = False  # its owner did it for Anubis, which may release it then
+    has_been_cordoned: bool = False  # its owner obeyed a cordon of Anubis, so Anubis may release it
     is_reserve: bool = False  # it belongs to the hot buffer
     judged_at: float = -math.inf  # the last conclusive verdict
-    proven_at: float = -math.inf  # when the last test began that was full proof
+    proven_at: float = -math.inf  # the begin of the last test that was full proof
     defect: DefectFound | None = None
     incidents: tuple[OpenIncident, ...] = ()
     ticket: str = ""
@@ -137,7 +137,7 @@ class Life:
     tried: int = 0  # tests in a row that came to nothing
     tried_at: float = -math.inf
     maintained: Window | None = None  # the maintenance that it is in
-    kept_for: str = ""  # for what others keep it, though no job of theirs is there
+    kept_for: str = ""  # use that others reserve it for without a job
 
     @property
     def is_in_repair(self) -> bool:
@@ -145,27 +145,28 @@ class Life:
 
     @property
     def is_there(self) -> bool:
-        """For us: under maintenance it is not, whether or not it answers."""
+        """Return whether the node is present and ours to act on. Under maintenance it is not, even
+        if it answers."""
         return self.present and not self.retired and self.maintained is None
 
     @property
     def condemned_at(self) -> float:
-        """A pass that is told late says nothing of what was found after it."""
+        """Time of the defect. A pass from before it proves nothing, even if it arrives later."""
         return self.defect.at if self.defect else -math.inf
 
     @property
     def is_broken(self) -> bool:
-        """A defect, or a repair that nothing has proven."""
+        """Return whether the node has a defect or an unproven repair."""
         return self.is_in_repair or self.defect is not None or self.owes(Debt.REPAIR)
 
     @property
     def must_be_out(self) -> bool:
-        """It is broken, in an incident, or nothing was proven since the incident."""
+        """Return whether the node is broken, in an incident, or unproven since an incident."""
         return self.is_broken or bool(self.incidents) or self.owes(Debt.INCIDENT)
 
     @property
     def why_out(self) -> tuple[str, str]:
-        """The code and the reason, of a node that must be out."""
+        """Code and reason of a node that must be out."""
         if self.defect is not None:
             return self.defect.code, self.defect.reason
         if self.is_broken:
@@ -178,7 +179,8 @@ class Life:
 
     @property
     def is_taken_out(self) -> bool:
-        """Because it has to be: not as a spare, nor as a new node."""
+        """Return whether the node was taken out because it must be, not as a spare or a new
+        node."""
         return self.must_be_out and self.out_code not in ("", *NO_DEFECT)
 
     @property
@@ -187,12 +189,12 @@ class Life:
 
     @property
     def is_kept_out(self) -> bool:
-        """Whatever for: jobs are not to begin there."""
+        """Return whether jobs must not begin on the node, for any reason."""
         return self.must_be_out or self.is_reserve or self.is_new
 
     @property
     def is_out_of_service(self) -> bool:
-        """Or is to be taken out: it waits for something that a person or a test has to do."""
+        """Return whether the node is out or is to be taken out: it waits for a person or a test."""
         return not self.retired and (self.must_be_out or bool(self.ticket))
 
     @property
@@ -204,7 +206,8 @@ class Life:
         return bool(self.cordon) and not self.cordoned_by_anubis
 
     def is_out_as(self, code: str) -> bool:
-        """Whether it shows that it is kept from jobs for this. A person's cordon stays as it is."""
+        """Return whether the node shows that it is kept from jobs for this code. A person's cordon
+        stays as it is."""
         return bool(self.cordon) and (self.is_cordoned_by_others or code_of(self.cordon) == code)
 
     @property
@@ -228,7 +231,7 @@ class Life:
         return State.SPARE if self.is_reserve else State.IN_SERVICE
 
     def beginning(self, job: str, at: float) -> Self:
-        """An orchestrator that looked later knows better, and so does an end that came first."""
+        """Life with a job begun, unless a later look or an earlier message says that it ended."""
         if at <= max(self.shown_at, self.ended.get(job, -math.inf)):
             return self
         return replace(self, jobs={**self.jobs, job: at})
@@ -244,13 +247,13 @@ class Life:
         )
 
     def showing(self, jobs: Iterable[str], at: float) -> Self:
-        """What began or ended after the orchestrator looked stays."""
+        """Life with the jobs that the orchestrator shows. Later begins and ends stay."""
         now = dict.fromkeys((job for job in jobs if self.ended.get(job, -math.inf) < at), at)
         later = {job: began for job, began in self.jobs.items() if began > at}
         return replace(self, jobs=now | later, shown_at=at, is_shown=True)
 
     def shown_since(self, at: float) -> Self:
-        """As it is known by a last look at that time, which showed nothing new of it."""
+        """Life as of a last look at that time, which showed nothing new of it."""
         if not self.is_shown or at <= self.shown_at:
             return self
         began = {job: at if shown == self.shown_at else shown for job, shown in self.jobs.items()}
@@ -261,14 +264,15 @@ class Life:
 
     @property
     def needs(self) -> tuple[Proof, str]:
-        """One test for all that it owes: whoever owes several things proves everything."""
+        """Proof and category of a single test for all debts. Several different debts need a full
+        proof."""
         needs = {owed.needs for owed in self.owed} - {(Proof.LIGHT, "")}
         if len(needs) > 1:
             return Proof.FULL, ""
         return min(needs, default=(Proof.LIGHT, ""))
 
     def owing(self, debt: Debt, at: float, about: str = "") -> Self:
-        """With one more thing to prove, unless a test that began later has proven it already."""
+        """Life with one more debt, unless a later test has already paid it."""
         return self.owing_what(Owed(debt=debt, at=at, about=about))
 
     def owing_what(self, owed: Owed) -> Self:
@@ -282,14 +286,14 @@ class Life:
         return replace(self, owed=(*kept, owed), tried=0, tried_at=-math.inf)
 
     def having_proven(self, proof: Proof, about: str, began: float) -> Self:
-        """What a test that began then has paid, when it was passed."""
+        """Life without the debts that a passed test pays. `began`: the begin of the test."""
         still = tuple(owed for owed in self.owed if not owed.is_paid(proof, about, began))
         full = began if proof is Proof.FULL else -math.inf
         return replace(self, owed=still, proven_at=max(full, self.proven_at), tried=0)
 
 
 def suspect_since(life: Life) -> float:
-    """When the oldest debt began of a node that serves and has something to prove; inf: none."""
+    """Time of the oldest debt of a node that serves and has something to prove; inf: none."""
     if life.state is not State.SUSPECT:
         return math.inf
     return min(owed.at for owed in life.owed if owed.debt not in AFTER_JOBS)

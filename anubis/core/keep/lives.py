@@ -1,5 +1,5 @@
-"""The lives of a fleet. When something is counted of them, only those are counted again that have
-changed since, each once: thousands are told of, or taken out, at the cost of looking at each."""
+"""The lives of a fleet, with counts. Before a count only lives that changed are counted again, so
+that thousands of events cost no more than one look at each life."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ P = ParamSpec("P")
 
 
 class Lives(Mapping[str, Life]):
-    """By node. A life is only ever changed from what it is now: nobody can write back one that was
-    read before something else changed it."""
+    """Lives by node. A life is only changed from its present value, so that a stale copy never
+    overwrites a newer one."""
 
     def __init__(self, lives: Iterable[Life] = ()) -> None:
         self._by_node: dict[str, Life] = {}
@@ -25,7 +25,7 @@ class Lives(Mapping[str, Life]):
         self._new: Counter[str] = Counter()
         self._under_test: defaultdict[str, set[str]] = defaultdict(set)  # by test
         self._ready: defaultdict[str, set[str]] = defaultdict(set)  # spares, by sku
-        self._uncounted: dict[str, Life | None] = {}  # changed nodes, as they were counted last
+        self._uncounted: dict[str, Life | None] = {}  # changed node → its life at the last count
         for life in lives:
             self._by_node[life.node] = life
             self._uncounted[life.node] = None
@@ -40,7 +40,7 @@ class Lives(Mapping[str, Life]):
         return len(self._by_node)
 
     def values(self) -> ValuesView[Life]:
-        """Those of a mapping look each up again."""
+        """Lives, without the lookup by key that `Mapping.values` would do."""
         return self._by_node.values()
 
     def items(self) -> ItemsView[str, Life]:
@@ -49,7 +49,8 @@ class Lives(Mapping[str, Life]):
     def change(
         self, node: str, how: Callable[Concatenate[Life, P], Life], *of: P.args, **by: P.kwargs
     ) -> Life:
-        """`how`: is given the life as it is now. A node that is not known begins one."""
+        """Change a node's life by `how`, which receives the present life. An unknown node gets a
+        new one."""
         before = self._by_node.get(node)
         life = how(before or Life(node=node), *of, **by)
         if life is not before:
@@ -66,7 +67,7 @@ class Lives(Mapping[str, Life]):
         return frozenset(self._under_test.get(test, ()))
 
     def ready_spares(self, sku: str) -> frozenset[str]:
-        """Proven, and kept from jobs until they are needed."""
+        """Spares of a sku that are proven and kept from jobs."""
         self._recount()
         return frozenset(self._ready.get(sku, ()))
 

@@ -1,5 +1,5 @@
-"""What a keeper holds against nodes, for whoever else decides about them: so that a gate, a sweep
-and a page never say of a node what its keeper denies."""
+"""Objections of a keeper to nodes, for the others that decide about them: a gate, a sweep and a
+page never contradict the keeper about a node."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from anubis.core.keep.life import AFTER_JOBS, Life
 
 @dataclass(frozen=True, kw_only=True)
 class Objections:
-    out: Mapping[str, str] = field(default_factory=dict)  # nodes that must be out, and why
-    unproven: frozenset[str] = frozenset()  # that are away, or have something to prove
-    cleared: Mapping[str, float] = field(default_factory=dict)  # nodes against which it holds
-    # nothing, and when it last heard a verdict on them
+    out: Mapping[str, str] = field(default_factory=dict)  # node that must be out → why
+    unproven: frozenset[str] = frozenset()  # absent, or with something to prove
+    cleared: Mapping[str, float] = field(default_factory=dict)  # node without objections →
+    # time of the last verdict on it
 
     def except_of(self, nodes: Collection[str]) -> Objections:
-        """Without nodes of which something is known that the keeper has not heard yet."""
+        """Objections without nodes that have news which the keeper has not received yet."""
         return Objections(
             out={node: why for node, why in self.out.items() if node not in nodes},
             unproven=self.unproven.difference(nodes),
@@ -25,7 +25,7 @@ class Objections:
         )
 
     def against(self, node: str) -> str | None:
-        """Why it must be out; empty: it has something to prove; None: nothing."""
+        """Reason why the node must be out; empty: it has something to prove; None: no objection."""
         return self.out.get(node, "" if node in self.unproven else None)
 
 
@@ -43,7 +43,8 @@ def objections(lives: Iterable[Life]) -> Objections:
 
 
 def _is_denied(life: Life) -> bool:
-    """A test may still clear what only owes a proof after an incident."""
+    """Return whether a keeper denies the node. A node that only owes a proof after an incident is
+    not denied: a test may clear it."""
     return life.retired or life.is_broken or bool(life.incidents)
 
 

@@ -1,4 +1,4 @@
-"""What the keeper of a fleet may do, and how much of it."""
+"""The policy of a fleet's keeper: what it may do, and how much of it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class KeepingPolicy:
 
     @property
     def rhythms(self) -> dict[Chore, Rhythm]:
-        """Of the periodic work that is switched on."""
+        """Rhythms of the periodic work that is switched on."""
         of_chores = {
             Chore.SWEEP: self.sweep,
             Chore.CRITERIA: self.criteria,
@@ -132,7 +132,7 @@ class KeepingPolicy:
 
     @property
     def acts_on_nodes(self) -> bool:
-        """Beyond the history: somebody has to own the nodes."""
+        """Return whether the keeper acts outside the history, so that the nodes need an owner."""
         return Mode.ACT in (self.cordon, self.release)
 
     def pause_after(self, tries: int) -> float:

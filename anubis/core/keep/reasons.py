@@ -1,4 +1,5 @@
-"""The reason that a node shows while Anubis keeps it from jobs: how all others tell whose it is."""
+"""The reason that a node shows while Anubis keeps it from jobs, by which others recognise the
+cordon."""
 
 from __future__ import annotations
 
@@ -7,16 +8,16 @@ import re
 from anubis.core.text import one_line
 
 LONGEST = 200
-SPARE = "SPARE"  # the code of a node that is well, and kept from jobs as a spare
-UNPROVEN = "UNPROVEN"  # of a new node that nothing is held against
+SPARE = "SPARE"  # a healthy node, kept from jobs as a spare
+UNPROVEN = "UNPROVEN"  # a new node without known problems
 NO_DEFECT = (SPARE, UNPROVEN)
-REPAIR = "REPAIR"  # of a repair that goes on, or is not proven, where no defect was found
-INCIDENT = "INCIDENT"  # of one that is not over, or after which nothing was proven
+REPAIR = "REPAIR"  # a repair under way, or unproven, without a defect found
+INCIDENT = "INCIDENT"  # an open incident, or one without a later proof
 _OURS = re.compile(r"anubis\[([^\]\s]+)\]: ")
 
 
 def reason(code: str, sentence: str) -> str:
-    """`anubis[CODE]: sentence`, short enough for every orchestrator."""
+    """Text `anubis[CODE]: sentence`, short enough for every orchestrator."""
     text = f"anubis[{code}]: {one_line(' '.join(sentence.split()))}"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
@@ -26,7 +27,7 @@ def is_ours(text: str) -> bool:
 
 
 def code_of(reason: str) -> str:
-    """Of a reason that is ours."""
+    """Code of a reason by Anubis; empty: another reason."""
     match = _OURS.match(reason)
     return match[1] if match else ""
 

@@ -1,5 +1,4 @@
-"""Suspicions, from where they were raised to how they ended; and what that says of whoever raised
-them."""
+"""Suspicions from begin to end, and the track records of their sources."""
 
 from __future__ import annotations
 
@@ -12,13 +11,13 @@ from anubis.core.history.events import NodesSuspected, SuspicionRaised
 from anubis.core.keep.commands import EndSuspicion, Outcome, Prove
 from anubis.core.keep.life import Debt, Owed
 
-UNHEARD = 0.5  # the confidence of a source that nothing is known of, and that says none itself
-PRIOR = 2.0  # suspicions that what a source says of itself counts for
+UNHEARD = 0.5  # confidence of an unknown source that gives none itself
+PRIOR = 2.0  # a source's own confidence counts like so many suspicions
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptSuspicion:
-    """Of one node."""
+    """A suspicion of one node."""
 
     id: str
     node: str
@@ -31,20 +30,21 @@ class KeptSuspicion:
 
 @dataclass(frozen=True, kw_only=True)
 class HitRate:
-    """Of a source, with suspicions of one category, at this site. What was given up is neither."""
+    """Outcomes of a source's suspicions of one category at this site. Those given up do not
+    count."""
 
     hits: int = 0
     misses: int = 0
 
     def confidence(self, own: float | None = None) -> float:
-        """(1 + hits) / (2 + hits + misses), the mean of Beta(1, 1) after these. `own`: what the
-        source says of itself, which counts as much as two suspicions."""
+        """(1 + hits) / (2 + hits + misses), the mean of Beta(1, 1) after these. `own`: the source's
+        own confidence, which counts as much as two suspicions."""
         prior = UNHEARD if own is None else own
         return (PRIOR * prior + self.hits) / (PRIOR + self.hits + self.misses)
 
 
 def hit_rates(suspicions: Iterable[KeptSuspicion]) -> dict[tuple[str, str], HitRate]:
-    """By source and category; of each that raised any."""
+    """Hit rates of all sources with suspicions, by source and category."""
     counts: Counter[tuple[str, str, Outcome | None]] = Counter(
         (suspicion.source, suspicion.category, suspicion.outcome) for suspicion in suspicions
     )
@@ -60,8 +60,8 @@ def hit_rates(suspicions: Iterable[KeptSuspicion]) -> dict[tuple[str, str], HitR
 def answering(
     suspicions: Iterable[KeptSuspicion], source: str, node: str, at: float
 ) -> KeptSuspicion | None:
-    """What became of it when this source suspected a node: it is not suspected anew while an
-    earlier suspicion is open."""
+    """Suspicion of this node by this source that was open at that time, or None. A node is not
+    suspected again while an earlier suspicion of the same source is open."""
     for suspicion in suspicions:
         is_its = (suspicion.source, suspicion.node) == (source, node)
         ended_at = math.inf if suspicion.ended_at is None else suspicion.ended_at
@@ -74,7 +74,8 @@ def kept_suspicions(
     raised: Iterable[tuple[str, float, SuspicionRaised]],
     ends: Iterable[tuple[float, EndSuspicion]],
 ) -> list[KeptSuspicion]:
-    """`raised`: with id and time. Of several ends of one the last counts."""
+    """Suspicions with their ends. `raised`: id, time and event. If a suspicion has several ends,
+    the last counts."""
     last = {(end.id, end.node): (at, end.outcome) for at, end in sorted(ends, key=_time)}
     return [
         KeptSuspicion(
@@ -96,8 +97,8 @@ def _time(end: tuple[float, EndSuspicion]) -> float:
 
 
 def owed_for(suspicion: SuspicionRaised, id: str, at: float) -> Owed:
-    """What a node has to prove. Of a suspicion that was kept without a confidence, as they once
-    were, a defect is presumed."""
+    """Debt of a suspected node. A suspicion stored without a confidence, as in earlier versions,
+    counts as certain."""
     return Owed(
         debt=Debt.SUSPICION,
         at=at,
@@ -109,7 +110,8 @@ def owed_for(suspicion: SuspicionRaised, id: str, at: float) -> Owed:
 
 
 def nodes_suspected(test: Prove) -> NodesSuspected | None:
-    """What the Selector is to be asked where a test is about suspicions; None: it is not."""
+    """Question to the Selector for a test about suspicions; None: the test is about something
+    else."""
     if not any(owed.debt is Debt.SUSPICION for of_node in test.owed.values() for owed in of_node):
         return None
     reasons = {
@@ -124,7 +126,7 @@ def nodes_suspected(test: Prove) -> NodesSuspected | None:
 
 
 def _mixed(reasons: Sequence[Owed], about: str) -> Mapping[str, float]:
-    """Each weighs as much as it is likely to be right."""
+    """Mix of categories, with each suspicion weighed by its confidence."""
     total = sum(owed.confidence for owed in reasons)
     if not total > 0:
         return {about: 1.0}

@@ -1,10 +1,10 @@
-"""Samples at odd times → telemetry on a grid that all nodes share.
+"""Resamples irregular samples onto a grid that all nodes share.
 
-A point of the grid takes the sample nearest to it of those within half a step; of several as
-near, the one that was told last. A point without any takes the nearer of the samples before and
-after it, if these two are no further apart than the gap; else it is not known. Nothing is carried
-on before the first and after the last sample. What is not finite was never sampled. Clocks are
-taken as they are: a node that is seconds off is seconds off on the grid.
+A point of the grid takes the nearest sample within half a step; of equally near ones, the one
+reported last. A point without a sample takes the nearer of the samples before and after it, if
+these two are no further apart than the gap; else it is unknown. No value is carried beyond the
+first and the last sample. Values that are not finite count as not sampled. Clocks are not
+corrected: a node whose clock is seconds off is seconds off on the grid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from anubis.core.arrays import Flags, Floats, Floats32, Ints
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 
-GAP_S = 15.0  # what lies between samples further apart is missing
+GAP_S = 15.0  # the time between samples further apart is missing
 PATIENT_STEPS = 1.5  # a scrape that is a little late is no gap, however long the step
 ROUND_STEPS_S = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 NEARLY = 0.1  # a step this close to a round one is that one
@@ -39,15 +39,15 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SampledSeries:
-    """Of one metric, in the order in which they were told."""
+    """Samples of one metric, in the order of their report."""
 
-    rows: Ints  # of which node each is
+    rows: Ints  # row of the node of each sample
     times: Floats
     values: Floats | Floats32
 
 
 def grid_over(start: float, end: float, step_s: float) -> Grid:
-    """Its points are multiples of the step, so that grids of one step fit on each other."""
+    """Grid whose points are multiples of the step, so that grids of one step fit on each other."""
     first, last = math.ceil(start / step_s - 1e-9), math.floor(end / step_s + 1e-9)
     return Grid(start=first * step_s, step_s=step_s, points=max(0, last - first + 1))
 
@@ -63,7 +63,7 @@ def align(
     grid: Grid,
 ) -> Telemetry:
     values = np.full((len(metrics), len(nodes), grid.points), np.nan, dtype=np.float32)
-    cells: dict[tuple[int, int], _Cells] = {}  # of a wide table all metrics share them
+    cells: dict[tuple[int, int], _Cells] = {}  # shared by all metrics of a wide table
     for place, metric in enumerate(metrics):
         if metric.name in samples:
             of_metric = samples[metric.name]
@@ -81,17 +81,17 @@ def align(
 
 
 def on_grid(samples: SampledSeries, nodes: int, grid: Grid) -> Floats32:
-    """Nodes x points."""
+    """Values on the grid, nodes x points."""
     return _filled(_cells(samples, nodes, grid), samples.values, nodes, grid)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Cells:
-    """Where samples fall, and how far beside the point, in steps."""
+    """Cells that samples fall into, and the distances from their points, in steps."""
 
     cells: Ints
     offsets: Floats32
-    used: Flags | None  # of all samples, those that fall on the grid; None: all of them
+    used: Flags | None  # the samples that fall on the grid; None: all of them
     alone: bool  # no two of them fall into one cell
 
 
@@ -137,7 +137,8 @@ def _filled(places: _Cells, series: Floats | Floats32, nodes: int, grid: Grid) -
 
 
 def _nearest(cells: Ints, offsets: Floats32, size: int) -> Flags:
-    """Which samples are the nearest of their cell; of several as near, the last stays on top."""
+    """Flags of the samples nearest to the point of their cell. Of equally near ones, the later
+    write wins."""
     distances = np.abs(offsets)
     least = np.full(size, np.inf, dtype=np.float32)
     np.minimum.at(least, cells, distances)
@@ -146,7 +147,7 @@ def _nearest(cells: Ints, offsets: Floats32, size: int) -> Flags:
 
 
 def _bridge(values: Floats32, holes: Ints, beside: Floats32, grid: Grid) -> None:
-    """Fill what lies between two samples that are close enough."""
+    """Fill the points between two samples that are close enough."""
     reported = np.flatnonzero(~np.isnan(values))
     following = np.searchsorted(reported, holes)
     inside = (following > 0) & (following < len(reported))
@@ -164,8 +165,8 @@ def _bridge(values: Floats32, holes: Ints, beside: Floats32, grid: Grid) -> None
 
 
 def step_of(samples: Sequence[SampledSeries]) -> float:
-    """How often nodes were sampled: of each metric the median time between samples, of all
-    metrics the longest, because no point should be padding. NaN: too few to say."""
+    """Interval at which nodes were sampled: the longest over the metrics of the median time between
+    samples, so that no point is padding. NaN: too few samples."""
     steps = [step for step in map(_median_step, samples) if step > 0]
     return round_step(max(steps)) if steps else math.nan
 
@@ -178,7 +179,7 @@ def round_step(step_s: float) -> float:
 
 
 def _median_step(samples: SampledSeries) -> float:
-    """Of some of its nodes: those of its first samples."""
+    """Median time between samples of some nodes: those of the first samples."""
     first = np.unique(samples.rows[: 100 * SERIES_LOOKED_AT])[:SERIES_LOOKED_AT]
     gaps = [np.diff(np.unique(samples.times[samples.rows == row])) for row in first]
     together = np.concatenate([np.zeros(0), *gaps])
@@ -187,13 +188,13 @@ def _median_step(samples: SampledSeries) -> float:
 
 
 def rates(counters: SampledSeries, gap_s: float = GAP_S) -> SampledSeries:
-    """Of a counter per second, at the later of two samples. Where it fell it began again at
-    zero; across a gap nothing is known."""
+    """Rate of a counter per second, at the later of two samples. A counter that fell began again at
+    zero; across a gap the rate is unknown."""
     finite = np.isfinite(counters.values) & np.isfinite(counters.times)
     rows, times, counts = counters.rows[finite], counters.times[finite], counters.values[finite]
     order = np.lexsort((times, rows))
     rows, times, counts = rows[order], times[order], counts[order]
-    is_last = np.ones(len(rows), dtype=np.bool_)  # of those told for one moment
+    is_last = np.ones(len(rows), dtype=np.bool_)  # of the samples of one moment
     is_last[:-1] = (rows[1:] != rows[:-1]) | (times[1:] != times[:-1])
     rows, times, counts = rows[is_last], times[is_last], counts[is_last]
     seconds, rise = np.diff(times), np.diff(counts)

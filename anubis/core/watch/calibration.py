@@ -1,4 +1,4 @@
-"""How unlike the others healthy nodes come to be, by how many are compared: thresholds."""
+"""Calibrates thresholds: the deviation of healthy nodes from the others, by the number compared."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
 SIZES = (4, 5, 6, 8, 11, 15, 16, 24, 32, 64, 128, 256, 512, 1024)
-LEAST = 2.0  # deviations: of a metric in which healthy nodes hardly differ, or not at all
+LEAST = 2.0  # deviations: for a metric in which healthy nodes hardly differ
 QUANTILE = 0.999  # of the scores of healthy nodes
-FEWEST_SCORES = 2000  # of which two lie beyond the quantile
-EVERY = 40  # windows: those next to each other say the same
+FEWEST_SCORES = 2000  # so that two are beyond the quantile
+EVERY = 40  # windows: neighbouring ones are nearly equal
 EVERY_OF_FEW = 8
-FEW = 64  # nodes, that have too few scores otherwise
-DRAWS = 8  # of so many nodes out of one window
+FEW = 64  # nodes: fewer have too few scores otherwise
+DRAWS = 8  # samples of one size out of one window
 
 
 class _AnyThreshold:
@@ -38,9 +38,10 @@ def calibrate(
     settings: WatchSettings,
     seed: int = 0,
 ) -> Thresholds | None:
-    """`jobs` are healthy. Several `metrics` are compared as one. None: the jobs are too small or
-    too short. What stands out of one window by chance, does not out of the next 200: a suspicion
-    takes minutes on end, so a score that one healthy node in a thousand has is high enough."""
+    """Thresholds from healthy `jobs`, or None if the jobs are too small or too short. Several
+    `metrics` are compared as one. A suspicion takes minutes of windows in a row, and a node that
+    stands out of one window by chance does not stand out of the next 200, so a score that one
+    healthy node in a thousand has is high enough."""
     random = np.random.default_rng(seed)
     by_size: defaultdict[int, list[Floats]] = defaultdict(list)
     for job in jobs:
@@ -58,7 +59,7 @@ def _windows(
     denoisers: Sequence[DenoisesWindows | None],
     settings: WatchSettings,
 ) -> Iterator[Floats32]:
-    """Of nodes that are peers, as they are compared."""
+    """Windows of nodes that are peers, as they are compared."""
     names = [metric.name for metric in job.metrics]
     comparison = Comparison(
         name="",
@@ -80,7 +81,7 @@ def _windows(
 
 
 def _draws(nodes: int, size: int, random: np.random.Generator) -> list[Ints]:
-    """Without a node twice."""
+    """Disjoint random sets of rows."""
     mixed = random.permutation(nodes)
     count = min(nodes // size, DRAWS)
     return [mixed[draw * size : (draw + 1) * size] for draw in range(count)]

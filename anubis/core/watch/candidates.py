@@ -1,4 +1,4 @@
-"""Which nodes stand out of one window."""
+"""Finds the nodes that stand out of one window."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.watch.distances import FEW, ROUNDING, bounds, distances_of, mean_distances
 from anubis.core.watch.watch_settings import WatchSettings
 
-MANY = 16  # below, no node's share of the deviation is small, and the median serves
-LEAST_DEVIATION = 0.01  # of the range: peers that agree better are taken to differ by so much
+MANY = 16  # nodes: with fewer each one has a large share of the deviation, so use the median
+LEAST_DEVIATION = 0.01  # of the range: used for peers that agree better than this
 TIE = 1e-9
 NO_SPREAD = 1e-5  # relative: nodes are equally far from each other
 
 
 def scores(distances: Floats) -> Floats:
-    """By how many deviations each mean distance lies beyond what is usual among its peers."""
+    """Excess of each mean distance over the usual one among its peers, in deviations."""
     if len(distances) >= MANY:
         spread = float(distances.std())
         if spread <= NO_SPREAD * float(np.abs(distances).max(initial=0.0)):
@@ -29,7 +29,8 @@ def scores(distances: Floats) -> Floats:
 def stand_out(
     windows: Floats32, threshold: float, least_effect: float, settings: WatchSettings
 ) -> Ints:
-    """Rows whose score and distance both exceed what they must; of equals the first is largest."""
+    """Rows whose score and distance both exceed their limits. Of equally large ones the first is
+    the largest."""
     if _all_near(windows, least_effect, settings):
         return np.zeros(0, dtype=np.int64)
     distances = mean_distances(windows, settings.distance)
@@ -41,7 +42,7 @@ def stand_out(
 
 
 def _all_near(windows: Floats32, least_effect: float, settings: WatchSettings) -> bool:
-    """Whether the bounds prove that nobody is far enough from the others."""
+    """Return whether the bounds prove that no node is far enough from the others."""
     if settings.distance != "l2" or len(windows) < FEW or not least_effect:
         return False
     return bool(bounds(windows)[1].max() < least_effect)
@@ -50,7 +51,8 @@ def _all_near(windows: Floats32, least_effect: float, settings: WatchSettings) -
 def surely_stands_out(
     windows: Floats32, row: int, threshold: float, least_effect: float, settings: WatchSettings
 ) -> bool | None:
-    """By the bounds of all and the distance of this row; None: they do not tell."""
+    """Return whether a row stands out, by the bounds of all rows and the distance of this one;
+    None: the bounds do not decide."""
     if settings.distance != "l2" or len(windows) < FEW:
         return None
     own = float(distances_of(windows, row).sum() / (len(windows) - 1))
@@ -65,8 +67,8 @@ def surely_stands_out(
 
 
 def _least_score(own: float, lower: Floats, upper: Floats) -> float:
-    """Of a distance among others that are only known to lie between bounds: their mean is as
-    large and their spread is as wide as it can be."""
+    """Least possible score of a distance among others between bounds: for the largest possible mean
+    and spread of the others."""
     nodes = len(lower) + 1
     beyond = own - float(upper.mean())
     if beyond <= 0:

@@ -1,4 +1,4 @@
-"""What the nodes of a job are compared by: one metric, or all as one, window by window."""
+"""Comparisons of the nodes of a job by one metric, or by all as one, window by window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
 UNDECIDED = 8
-AT_ONCE = 1024  # windows denoised: what a network of 4 units makes of more leaves the caches
+AT_ONCE = 1024  # windows denoised at a time: with more, the values do not fit the caches
 
 
 class DenoisesWindows(Protocol):
@@ -28,7 +28,7 @@ class ThresholdByNodes(Protocol):
 
 
 class AnswersForMetrics(Protocol):
-    """What the detector asks of a watch model."""
+    """Interface of a watch model for the detector."""
 
     @property
     def denoisers(self) -> Mapping[str, DenoisesWindows]: ...
@@ -57,14 +57,14 @@ class Comparison:
         return max(0, self.telemetry.points - self.first - self.settings.window + 1)
 
     def among(self, group: int, peers: Ints) -> Among:
-        """Asked window by window, and remembered."""
+        """Nodes of these peers that stand out. It is kept, with the windows already decided."""
         key = (group, tuple(peers.tolist()))
         if key not in self._asked:
             self._asked[key] = Among(self, group, peers)
         return self._asked[key]
 
     def score(self, group: int, peers: Ints, window: int, row: int) -> tuple[float, float]:
-        """By how much a row stands out of a window, and what that had to exceed."""
+        """Score of a row in a window, and its threshold."""
         vectors, rows = self.compared(group, peers, window)
         deviations = scores(mean_distances(vectors, self.settings.distance))
         return float(deviations[rows == row][0]), self.threshold.at(len(rows))
@@ -77,7 +77,7 @@ class Comparison:
         return (vectors, rows) if left.all() else (vectors[left], rows[left])
 
     def _of_group(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
-        """Denoised once; peers only become fewer."""
+        """Denoised windows of the group, kept: later calls have the same peers or fewer."""
         if (group, window) not in self._denoised:
             self._denoised[group, window] = self._denoise(peers, self.first + window)
         return self._denoised[group, window]
@@ -101,15 +101,15 @@ class Comparison:
 
 @dataclass
 class Among:
-    """Who of some `peers` in a group stands out of which window."""
+    """Nodes among some `peers` of a group that stand out of windows."""
 
     comparison: Comparison
     group: int
     peers: Ints
     _rows: dict[int, frozenset[int]] = field(default_factory=dict)
     _held: dict[tuple[int, int], bool] = field(default_factory=dict)
-    _last: tuple[int, Floats32, Ints] | None = None  # window that was asked about, and what it held
-    _undecided: int = 0  # times in a row that bounds did not tell
+    _last: tuple[int, Floats32, Ints] | None = None  # the last window, and its vectors
+    _undecided: int = 0  # times in a row that the bounds did not decide
 
     def rows(self, window: int) -> frozenset[int]:
         if window not in self._rows:
@@ -126,8 +126,8 @@ class Among:
         return self._held[window, row]
 
     def _bounds_may_tell(self) -> bool:
-        """Where they did not for a while, for they seldom do among several outliers, they are
-        asked now and then."""
+        """Return whether to try the bounds. If they failed several times in a row, as they usually
+        do among several outliers, they are only tried now and then."""
         return self._undecided < UNDECIDED or self._undecided % UNDECIDED == 0
 
     def _stand_out(self, window: int) -> frozenset[int]:
@@ -144,8 +144,8 @@ class Among:
         return surely_stands_out(vectors, int(place[0]), *self._bars(len(rows)))
 
     def _comparable(self, window: int) -> tuple[Floats32, Ints]:
-        """Who did not report all of a window cannot be compared in it, and half of the peers say
-        nothing of what is normal."""
+        """Complete vectors of a window and their rows. Nodes with gaps in the window are excluded;
+        if half of the peers are, the window is not compared."""
         if self._last is None or self._last[0] != window:
             self._last = (window, *self.comparison.compared(self.group, self.peers, window))
         _, vectors, rows = self._last

@@ -1,7 +1,6 @@
-"""Sums of distances over all pairs of nodes, and what an LSTM makes of many windows: compiled by
-numba on first use and cached on disk.
-To load numba takes half a second: this module is imported where a job is large enough.
-"""
+"""Sums of distances over all pairs of nodes, and the LSTM over many windows, compiled by numba on
+first use and cached on disk. Importing numba takes half a second, so this module is imported only
+for large jobs."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ SAMPLES = 8  # of a window; shorter ones are filled up with zeros
 
 @numba.njit(cache=True, fastmath=True)
 def root_sums(columns, sums):  # type: ignore[no-untyped-def] # numba infers the types
-    """Of each node the sum of Euclidean distances to all others; `columns`: 8 samples x nodes.
-    Written out, so that the processor compares sixteen nodes at once."""
+    """Write each node's sum of Euclidean distances to all others to `sums`. `columns`: 8 samples x
+    nodes. Unrolled, so that the processor compares sixteen nodes at once."""
     nodes = columns.shape[1]
     a, b, c, d, e, f, g, h = (
         columns[0],
@@ -38,8 +37,8 @@ def root_sums(columns, sums):  # type: ignore[no-untyped-def] # numba infers the
 
 @numba.njit(cache=True, fastmath=True, error_model="numpy", inline="always")
 def _tanh(value):  # type: ignore[no-untyped-def]
-    """To the last digit but one of single precision, by a quotient of polynomials (Eigen's), since
-    the library's cannot be reckoned for sixteen numbers at once."""
+    """Hyperbolic tangent, exact to the last digit but one of single precision, by a quotient of
+    polynomials (Eigen's), because the library's function cannot be vectorised."""
     end = np.float32(7.9053111)
     value = end if value > end else value
     value = -end if value < -end else value
@@ -66,8 +65,8 @@ def _sigmoid(value):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True, fastmath=True, error_model="numpy")
 def lstm(steps, inputs, hidden, bias, outputs):  # type: ignore[no-untyped-def]
-    """`Lstm.run` for steps of one feature: what a gate is for all windows stays in the cache, and
-    sixteen of them are reckoned at once. `steps`: samples x windows."""
+    """Compute `Lstm.run` for steps of one feature. Gates of all windows stay in the cache, and
+    sixteen are computed at once. `steps`: samples x windows."""
     samples, windows = steps.shape
     half = hidden.shape[1]
     cell = np.zeros((half, windows), dtype=np.float32)

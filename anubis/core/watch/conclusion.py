@@ -1,6 +1,6 @@
-"""What a look allows to be said: who is unlike the others, that nobody is, or nothing.
+"""Concludes from a look whether nodes are unlike the others, none is, or nothing can be said.
 
-Nobody is cleared by data that is not there: silence, or too little of it, is no answer.
+Missing data clears no node: silence, or too few reports, is no answer.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class LookAnswer(StrEnum):
 @dataclass(frozen=True, kw_only=True)
 class LookConclusion:
     answer: LookAnswer
-    why: str = ""  # nothing can be said, or not of everybody
-    unseen: tuple[str, ...] = ()  # nodes that reported nothing of what was judged
+    why: str = ""  # reason for no answer, or for one without all nodes
+    unseen: tuple[str, ...] = ()  # nodes that reported none of the judged metrics
 
 
 def conclude(look: Look, telemetry: Telemetry, *, continuity_s: float) -> LookConclusion:
-    """`continuity_s`: for so long a node has to be unlike its peers, so for so long they must have
-    been seen."""
+    """Conclusion of a look. `continuity_s`: time for which a node must be unlike its peers, so also
+    the least time for which they must have been seen."""
     if look.suspicions:
         return LookConclusion(answer=LookAnswer.NAMED, unseen=_unseen(look, telemetry))
     if why := _why_nothing(look, telemetry, continuity_s):
@@ -61,14 +61,14 @@ def _why_nothing(look: Look, telemetry: Telemetry, continuity_s: float) -> str:
 
 
 def _reported(look: Look, telemetry: Telemetry) -> Flags:
-    """Nodes x times: whether a node reported anything of what was judged."""
+    """Flags, nodes x times: the node reported any of the judged metrics."""
     span = telemetry.last(look.end - look.start + telemetry.step_s)
     rows = [row for row, metric in enumerate(span.metrics) if metric.name in look.judged]
     return np.asarray(np.isfinite(span.values[rows or slice(None)]).any(axis=0))
 
 
 def _seen(look: Look, telemetry: Telemetry) -> Flags:
-    """At each time, whether most nodes reported."""
+    """Flags of the times at which most nodes reported."""
     reported = _reported(look, telemetry)
     return np.asarray(reported.sum(axis=0) * 2 > len(telemetry.nodes))
 
@@ -84,6 +84,6 @@ def _unseen(look: Look, telemetry: Telemetry) -> tuple[str, ...]:
 
 
 def _longest(flags: Flags) -> int:
-    """How many in a row are true at most."""
+    """Length of the longest row of true values."""
     ends = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0]))))
     return int((ends[1::2] - ends[::2]).max(initial=0))

@@ -1,7 +1,8 @@
-"""Minder's LSTM-VAE, asked without torch: what a window looks like without its noise.
+"""Minder's LSTM-VAE, evaluated without torch: returns a window without its noise.
 
-Encoder and decoder are LSTMs of one layer that read the window both ways. Between them each sample
-is one number, the mean of what the encoder thinks likely; so the same window has the same answer.
+Encoder and decoder are LSTMs of one layer that read the window in both directions. Between them
+each sample is one number, the mean of the encoder's distribution; so the same window always gives
+the same result.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import numpy as np
 
 from anubis.core.arrays import Floats32
 
-BLOCK = 1024  # windows at a time: what they go through stays in the cache
+BLOCK = 1024  # windows at a time: intermediate results stay in the cache
 FEW = 32  # windows for which no loop needs to be compiled
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Lstm:
-    """Forwards and backwards, in this order; gates as torch orders them: input, forget, cell,
-    output."""
+    """Weights of both directions, forwards and backwards in this order, with gates in the order of
+    torch: input, forget, cell, output."""
 
     inputs: Floats32  # 2 x features x 4 hidden
     hidden: Floats32  # 2 x hidden x 4 hidden
@@ -35,10 +36,10 @@ class Lstm:
             raise ValueError("the weights of an LSTM do not fit each other")
 
     def run(self, steps: Floats32) -> Floats32:
-        """Samples x features x windows → samples x 2 hidden x windows.
+        """Compute samples x features x windows → samples x 2 hidden x windows.
 
-        What one direction does at a sample, the other does at its mirror, so both are one product.
-        Every gate is a tanh, because sigmoid(x) = (1 + tanh(x / 2)) / 2.
+        One direction does at a sample what the other does at its mirror image, so both are one
+        product. Every gate is a tanh, because sigmoid(x) = (1 + tanh(x / 2)) / 2.
         """
         half = self.hidden.shape[1]
         outputs = np.empty((len(steps), 2 * half, steps.shape[2]), dtype=np.float32)
@@ -70,8 +71,8 @@ class Lstm:
 
     @cached_property
     def _both_ways(self) -> tuple[Floats32, Floats32, Floats32]:
-        """Weights as one product wants them: rows by gate, way and unit, with half the slope for
-        gates that are sigmoids; nothing leads from one way to the other."""
+        """Weights in the form of one product: rows by gate, direction and unit, with half the slope
+        for sigmoid gates; weights between the directions are zero."""
         features, half = self.inputs.shape[1], self.hidden.shape[1]
         inputs = np.zeros((4, 2, half, 2, features), dtype=np.float32)
         hidden = np.zeros((4, 2, half, 2, half), dtype=np.float32)
@@ -109,7 +110,7 @@ class Denoiser:
             raise ValueError("a weight of a denoiser is not finite")
 
     def denoise(self, windows: Floats32) -> Floats32:
-        """Windows x samples, of values scaled to 0..1."""
+        """Windows without noise. `windows`: windows x samples, of values scaled to 0..1."""
         clean = np.empty(windows.shape, dtype=np.float32)
         for start in range(0, len(windows), BLOCK):
             part = slice(start, start + BLOCK)
@@ -120,7 +121,7 @@ class Denoiser:
 
     @property
     def parameters(self) -> int:
-        """How many numbers it was to learn."""
+        """Number of learned parameters."""
         return sum(int(array.size) for array in self._arrays())
 
     def _arrays(self) -> list[Floats32]:

@@ -1,9 +1,9 @@
-"""When a node left its peers, by its values: for good, for a while, or before all telemetry.
+"""Finds when a node left its peers, by its values: for good, for a while, or before all telemetry.
 
-A run of windows says that a node was apart, not since which second. So each point of time is
-asked how far the node's value was from the median of its peers; farther than half of what was
-usual during the run is apart. To be together with them proves something only where they were at
-a level at which it was apart during the run: all are alike while a checkpoint is written.
+A run of windows shows that a node was apart, but not since which second. So at each point of time
+the node's distance from the median of its peers is compared: more than half of the usual distance
+during the run is apart. Being together with the peers proves something only if the peers are at a
+level at which the node was apart during the run: all nodes are alike while a checkpoint is written.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from anubis.core.watch.telemetry import Side
 class Departure:
     since: int  # points of the grid
     until: int  # the last at which it was apart
-    returned: bool  # it is with its peers again
-    always: bool  # it never was with them before
+    returned: bool  # it is together with its peers again
+    always: bool  # it was never together with them before
     value: float  # medians since then
     peers: float
     distance: float  # mean, in the unit of the metric
@@ -37,17 +37,17 @@ def departure(
     *,
     activity: bool = False,
 ) -> Departure | None:
-    """Of a node that was apart from point `first` to `last`; `own` and the median of its `peers`
-    at all points; so many points of being together are `proof` of it. `activity`: all are alike
-    where nobody works, so to be together proves little where the peers do less than in the run:
-    nothing of a node whose phases come early or late."""
+    """Departure of a node that was apart from point `first` to `last`, or None. `own`: its values,
+    and `peers`: the median of its peers, at all points; `proof`: so many points together prove that
+    it is with them. `activity`: all idle nodes are alike, so being together proves little while the
+    peers do less than in the run, and nothing for a node whose phases are early or late."""
     gaps = np.abs(own - peers)
     run = slice(first, last + 1)
     finite = np.isfinite(gaps[run])
     if not finite.any():
         return None
     usual = float(gaps[run][finite].mean())
-    apart = gaps >= usual / 2  # false where nothing is known
+    apart = gaps >= usual / 2  # false if unknown
     together = gaps < usual / 2
     telling = _levels_of_being_apart(peers, apart, run, usual / 2)
     level = float(np.median(own[run][finite]))
@@ -75,7 +75,8 @@ def departure(
 
 
 def _levels_of_being_apart(peers: Floats, apart: Flags, run: slice, near: float) -> Flags:
-    """Points at which the peers are where they were when, in the run, the node was mostly apart."""
+    """Flags of the points at which the peers have a level at which, in the run, the node was mostly
+    apart."""
     levels = peers[run]
     order = np.argsort(levels)
     ranked = levels[order]
@@ -87,8 +88,8 @@ def _levels_of_being_apart(peers: Floats, apart: Flags, run: slice, near: float)
 
 
 def _extent(apart: Flags, together: Flags, proof: int) -> int | None:
-    """From the first of some points: how far a node was more apart than not, until it proves to
-    have been with its peers. None: it was apart for a few points only, however far."""
+    """Number of points, from the first, for which a node was more apart than not, until it is
+    proven together. None: it was apart for a few points only."""
     balance = np.cumsum(apart.astype(np.int64) - together)
     behind = np.maximum.accumulate(balance) - balance
     proven = np.flatnonzero(behind >= proof)

@@ -1,9 +1,9 @@
-"""One look at a running job: which of its nodes left their peers, and did not come back.
+"""One look at a running job: finds the nodes that left their peers and did not return.
 
-Minder's rule (NSDI '25): metric by metric the windows of all nodes are denoised and compared; the
-node that lies far from the others for minutes on end is named by the first metric that fires.
-What is ours: thresholds by the number of nodes, a least effect, peer groups, several faulty
-nodes, series that vanish, and what tells a fault from a jitter and from a role.
+Minder's rule (NSDI '25): metric by metric the windows of all nodes are denoised and compared; a
+node that is far from the others for minutes is named by the first metric that fires. Added here:
+thresholds by the number of nodes, a least effect, peer groups, several faulty nodes, series that
+vanish, and a distinction of faults from jitters and roles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
 ROUNDING = 1e-9
-CONCATENATED = "concatenated"  # under this name a model keeps the threshold of all metrics as one
+CONCATENATED = "concatenated"  # the model's name for the threshold of all metrics as one
 
 
 def look(
@@ -37,7 +37,8 @@ def look(
     job: str = "",
     ended: bool = False,
 ) -> Look:
-    """`ended`: the job has failed, so something did happen."""
+    """Look at a job: suspicions and anomalies. `ended`: the job has failed, so something did
+    happen."""
     pulled = telemetry.last(settings.pull_s)
     telemetry = before_stop(telemetry) if ended and settings.continuity_ended_s else telemetry
     unjudged: dict[str, str] = {}
@@ -73,8 +74,8 @@ def look(
 def _peer_groups(
     telemetry: Telemetry, settings: WatchSettings, unjudged: dict[str, str]
 ) -> tuple[Ints, ...]:
-    """The rows of each group. Groups that are too small are compared together: among them a role
-    shows as a node that was always apart, and a fault as one that left."""
+    """Rows of each group. Groups that are too small are compared together: in such a group a node
+    with another role was always apart, and a faulty one departed."""
     labels = np.array(telemetry.groups or [""] * len(telemetry.nodes))
     groups = [np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())]
     large = [rows for rows in groups if len(rows) >= settings.least_nodes]
@@ -106,7 +107,8 @@ def _comparisons(
     unreported: Mapping[str, str],
     unjudged: dict[str, str],
 ) -> tuple[Comparison, ...]:
-    """In the order of the model; what cannot be compared is told with the reason."""
+    """Comparisons in the order of the model. Metrics without one are added to `unjudged` with the
+    reason."""
     first = telemetry.points - telemetry.last(settings.pull_s).points
     names = [metric.name for metric in telemetry.metrics]
     usable = []
@@ -159,7 +161,7 @@ def _why_not(
 
 @dataclass(frozen=True)
 class _Left:
-    """A run of windows out of which a node stands, and how it left its peers."""
+    """A run of windows that a node stands out of, and its departure from its peers."""
 
     run: Run
     comparison: Comparison
@@ -170,7 +172,7 @@ class _Left:
 
     @property
     def last(self) -> int:
-        """Point of the telemetry."""
+        """Last point of the run in the telemetry."""
         return self.comparison.first + self.run.last + self.comparison.settings.window - 1
 
 
@@ -185,7 +187,7 @@ class _Looking:
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
     oddities: dict[tuple[int, OddityKind, str], Oddity] = field(default_factory=dict)
     suspected: set[int] = field(default_factory=set)  # rows
-    roles: dict[str, set[int]] = field(default_factory=dict)  # of comparisons: rows
+    roles: dict[str, set[int]] = field(default_factory=dict)  # name of a comparison → rows
 
     def name_vanished(self, vanished: Mapping[int, tuple[Deviation, ...]]) -> None:
         for row, deviations in vanished.items():
@@ -193,7 +195,7 @@ class _Looking:
                 self._suspect(row, (*deviations, *self._besides(row, deviations)))
 
     def _besides(self, row: int, vanished: tuple[Deviation, ...]) -> list[Deviation]:
-        """Where a node whose series ended still reports, and left its peers."""
+        """Metrics in which a node whose series ended still reports, and left its peers."""
         everybody = np.arange(len(self.telemetry.nodes))
         group = next((rows for rows in self.groups if row in rows), everybody)
         first, last = (
@@ -204,7 +206,7 @@ class _Looking:
         return self.evidence.elsewhere(None, peers, row, first, last)
 
     def name_unlike(self) -> None:
-        """One by one: without those that are named, others stand out more."""
+        """Suspect nodes one by one: without those already named, others stand out more."""
         while self._may_suspect() and (left := self._first_that_fires()):
             score, threshold = left.comparison.score(
                 left.group, left.peers, left.run.last, left.run.row
@@ -216,7 +218,7 @@ class _Looking:
             self._suspect(left.run.row, (names_it, *elsewhere))
 
     def remark_unsteady(self) -> None:
-        """Of those that nobody suspects: who left for a while."""
+        """Remark on nodes that are not suspected and left their peers for a while."""
         if not self.settings.returns:
             return
         for comparison in self.comparisons:
@@ -245,8 +247,8 @@ class _Looking:
         return None
 
     def _leavers(self, comparison: Comparison, group: int, enough: int) -> Iterator[_Left]:
-        """Newest first. Nodes that always were apart have a role and are left out of the metric,
-        all that are seen at once; then the others are compared anew."""
+        """Departures, newest first. Nodes that were always apart have a role: all found at once are
+        left out of the metric, and then the others are compared again."""
         roles = self.roles.setdefault(comparison.name, set())
         while True:
             so_far = len(roles)

@@ -1,4 +1,4 @@
-"""In which metrics a node left its peers, by how much and since when."""
+"""Metrics in which a node left its peers, by how much and since when."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from anubis.core.watch.scaling import Span
 from anubis.core.watch.telemetry import Side, Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
-BEYOND_PEERS = 3.0  # times as far from the median as its peers usually are is no chance
-AT_ONCE = 128  # nodes: what is reckoned of them stays in the caches
+BEYOND_PEERS = 3.0  # times its peers' usual distance from the median is no chance
+AT_ONCE = 128  # nodes at a time: intermediate results stay in the caches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Deviations:
     def departure(
         self, metric: int, peers: Ints, row: int, first: int, last: int
     ) -> Departure | None:
-        """From its peers' median, of a node that was apart between two points of time."""
+        """Departure from its peers' median of a node that was apart between two points of time."""
         values = self.telemetry.values[metric]
         beside = peers[peers != row]
         return departure(
@@ -42,7 +42,7 @@ class Deviations:
         )
 
     def share(self, metric: int, left: Departure) -> float:
-        """Of the metric's range."""
+        """Distance of a departure as a share of the metric's range."""
         width = self.spans[metric].width
         return left.distance / width if width > 0 else 0.0
 
@@ -67,7 +67,7 @@ class Deviations:
     def elsewhere(
         self, metric: int | None, peers: Ints, row: int, first: int, last: int
     ) -> list[Deviation]:
-        """The other metrics in which it left its peers meanwhile."""
+        """Deviations in other metrics in which the node left its peers at the same time."""
         deviations = []
         for second in range(len(self.telemetry.metrics)):
             if second != metric:
@@ -91,7 +91,7 @@ class Deviations:
         return is_beyond(left.distance, self.telemetry.values[metric][:, run], beside, usual)
 
     def _medians(self, metric: int, peers: Ints, beside: Ints) -> Floats:
-        """Of those `beside` a node, at all times; they are among the `peers`."""
+        """Medians of the nodes `beside` one, at all times. They are among the `peers`."""
         middles = self._middles.setdefault(metric, [])
         for middle in middles:
             if (left_out := middle.left_out(beside)) is not None:
@@ -101,8 +101,8 @@ class Deviations:
 
 
 def is_beyond(distance: float, values: Floats32, beside: Ints, usual: Floats) -> bool:
-    """Whether it is several times as far from what is `usual` as the median of others; they are
-    asked in blocks until more than half of them prove it."""
+    """Return whether a distance from `usual` is several times the median distance of others. Others
+    are compared in blocks until more than half of them prove it."""
     distances = [np.zeros(0)]
     near = 0
     for start in range(0, len(beside), AT_ONCE):
@@ -114,7 +114,7 @@ def is_beyond(distance: float, values: Floats32, beside: Ints, usual: Floats) ->
 
 
 def means(values: Floats) -> Floats:
-    """Of each row, of what is known; NaN where nothing is."""
+    """Mean of each row over its known values; NaN if there are none."""
     finite = np.isfinite(values)
     counts = finite.sum(axis=1)
     sums = np.where(finite, values, 0).sum(axis=1)

@@ -1,7 +1,7 @@
-"""How far each node's window lies from those of its peers.
+"""Distances of each node's window from those of its peers.
 
-A distance is told as the constant offset on every sample that would be as far: so all three
-kinds, and any length of a window, are shares of the metric's range.
+A distance is given as the constant offset on every sample that has the same distance. So all three
+kinds of distance, for windows of any length, are shares of the metric's range.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from anubis.core.arrays import Floats, Floats32
 from anubis.core.watch.watch_settings import Distance
 
-_ROWS = 64  # compared at once with all: what the caches hold
+_ROWS = 64  # compared at once with all: as many as fit the caches
 FEW = 128  # nodes for which no loop needs to be compiled
-ROUNDING = 1e-5  # of the range: more than sums in single precision lose
+ROUNDING = 1e-5  # of the range: more than the rounding error of sums in single precision
 
 
 def mean_distances(windows: Floats32, distance: Distance = "l2") -> Floats:
-    """Of each row to all others; `windows`: nodes x samples, complete."""
+    """Mean distance of each row to all others; `windows`: nodes x samples, complete."""
     nodes, samples = windows.shape
     if nodes < 2:
         return np.zeros(nodes)
@@ -28,7 +28,7 @@ def mean_distances(windows: Floats32, distance: Distance = "l2") -> Floats:
 
 
 def distances_of(windows: Floats32, row: int, distance: Distance = "l2") -> Floats:
-    """Of one row to each."""
+    """Distances of one row to each."""
     gaps = np.abs(windows.astype(np.float64) - windows[row])
     unit = _offset_of_one(windows.shape[1], distance)
     if distance == "l2":
@@ -37,10 +37,11 @@ def distances_of(windows: Floats32, row: int, distance: Distance = "l2") -> Floa
 
 
 def bounds(windows: Floats32) -> tuple[Floats, Floats]:
-    """Below and above the mean Euclidean distances, by the distances to the mean of all.
+    """Lower and upper bounds of the mean Euclidean distances, by the distances to the mean of all.
 
-    No pair is farther apart than both are from the mean, nor nearer than the difference; and the
-    sum of a node's differences to all is as many times its difference to the mean.
+    Two windows are no farther apart than the sum, and no nearer than the difference, of their
+    distances to the mean; and the sum of a node's differences to all is n times its difference to
+    the mean.
     """
     nodes, samples = windows.shape
     gaps = windows - windows.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -52,7 +53,7 @@ def bounds(windows: Floats32) -> tuple[Floats, Floats]:
 
 
 def _offset_of_one(samples: int, distance: Distance) -> float:
-    """How far two windows lie apart that differ by 1 on every sample."""
+    """Distance of two windows that differ by 1 on every sample."""
     return {"l2": math.sqrt(samples), "l1": float(samples), "chebyshev": 1.0}[distance]
 
 
@@ -81,7 +82,7 @@ def _compiled_sums(windows: Floats | Floats32) -> Floats:
 
 
 def _sums_by_sorting(windows: Floats) -> Floats:
-    """L1: in each sample, a node is above those before it in order and below those after it."""
+    """L1 sums: in each sample a node is above those before it in order and below those after it."""
     nodes = len(windows)
     order = np.argsort(windows, axis=0, kind="stable")
     ranked = np.take_along_axis(windows, order, axis=0)

@@ -1,4 +1,4 @@
-"""What one look at a running job comes to: suspicions with their evidence, never verdicts."""
+"""Results of one look at a running job: suspicions with their evidence, never verdicts."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from anubis.core.watch.telemetry import Side
 
 
 class Sign(StrEnum):
-    """By which rule a node was seen to be unlike its peers."""
+    """The rule that found a node unlike its peers."""
 
-    UNLIKE_PEERS = "unlike-peers"  # Minder's: its denoised windows lie apart for minutes
+    UNLIKE_PEERS = "unlike-peers"  # Minder's: its denoised windows are apart for minutes
     OUTLIER = "outlier"  # Aegis': beyond mean + 2 deviations for all of ten minutes
-    VANISHED = "vanished"  # its series ended while its peers' went on
+    VANISHED = "vanished"  # its series ended while its peers' continued
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deviation:
-    """One metric in which a node left its peers, and did not come back."""
+    """One metric in which a node left its peers and did not return."""
 
     sign: Sign
     metric: str
@@ -29,8 +29,8 @@ class Deviation:
     side: Side
     value: float  # its median since then, in the metric's unit; NaN: it reports nothing
     peers: float  # the median of its peers
-    effect: float  # how far apart they are, as a share of the metric's range
-    score: float = 0.0  # that had to exceed `threshold`
+    effect: float  # the distance of the two, as a share of the metric's range
+    score: float = 0.0  # exceeds `threshold`
     threshold: float = 0.0
 
 
@@ -39,14 +39,14 @@ class Suspicion:
     node: str
     since: float  # the moment it left its peers
     deviations: tuple[Deviation, ...]  # the one that named it first
-    mix: Mapping[str, float] = field(default_factory=dict)  # how likely each kind of fault is
-    confidence: float = 0.5  # how often this source was right at this site
+    mix: Mapping[str, float] = field(default_factory=dict)  # chance of each kind of fault
+    confidence: float = 0.5  # share of this source's right suspicions at this site
 
 
 class OddityKind(StrEnum):
     """What is worth a remark, and is no suspicion."""
 
-    UNSTEADY = "unsteady"  # it left its peers and came back
+    UNSTEADY = "unsteady"  # it left its peers and returned
     ALWAYS_APART = "always-apart"  # it differs since telemetry began: a role, not a fault
     SILENT = "silent"  # it reports nothing, nor did it before
     GAPS = "gaps"
@@ -72,5 +72,5 @@ class Look:
     end: float
     suspicions: tuple[Suspicion, ...]
     oddities: tuple[Oddity, ...] = ()
-    judged: tuple[str, ...] = ()  # metrics, in the order in which they were asked
-    unjudged: Mapping[str, str] = field(default_factory=dict)  # metrics, and why not
+    judged: tuple[str, ...] = ()  # metrics, in the order of comparison
+    unjudged: Mapping[str, str] = field(default_factory=dict)  # metric → why not

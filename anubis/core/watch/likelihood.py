@@ -1,8 +1,8 @@
-"""From what deviates to how likely each kind of fault is, by what Minder published of its faults.
+"""Chances of each kind of fault given the metrics that deviate, by Minder's published figures.
 
-Table 1 of the paper (NSDI '25) says of each kind how often each family of metrics was seen to be
-abnormal, in seven months of one company's jobs. It says nothing of how families fall together, so
-they count as independent; and some of its kinds are few, so half a case is added on either side.
+Table 1 of the paper (NSDI '25) has for each kind of fault how often each family of metrics was
+abnormal, in seven months of one company's jobs. It has no joint figures, so families count as
+independent; some kinds have few cases, so half a case is added on either side.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class PublishedFault:
     """A row of the table."""
 
     share: float  # of all faults, percent
-    fires: tuple[float, ...]  # in so many of a hundred cases each family was abnormal
-    cases: int  # the fewest that all figures of the row fit
+    fires: tuple[float, ...]  # percent of the cases in which each family was abnormal
+    cases: int  # the least number that fits all figures of the row
 
     def likelihood(self, fired: Collection[str]) -> float:
-        """Of just these families."""
+        """Likelihood that just these families are abnormal."""
         chances = [(fires / 100 * self.cases + 0.5) / (self.cases + 1) for fires in self.fires]
         return math.prod(
             chance if family in fired else 1 - chance
@@ -35,7 +35,7 @@ class PublishedFault:
 FAULTS: Mapping[str, PublishedFault] = {
     "ecc": PublishedFault(share=38.9, fires=(80.0, 65.7, 8.6, 45.7, 11.4, 57.1), cases=35),
     "pcie-downgrade": PublishedFault(share=6.6, fires=(0, 8.3, 100, 33.3, 8.3, 0), cases=12),
-    # any number fits: as many as another kind of the same share would have
+    # any number fits: use that of another kind with the same share
     "nic-dropout": PublishedFault(share=5.7, fires=(100, 100, 0, 100, 0, 100), cases=8),
     "gpu-drop": PublishedFault(share=2.0, fires=(75.0, 70.0, 5.0, 50.0, 20.0, 55.0), cases=20),
     "nvlink": PublishedFault(share=1.7, fires=(83.3, 50.0, 16.7, 50.0, 0, 66.7), cases=6),
@@ -48,7 +48,7 @@ FAULTS: Mapping[str, PublishedFault] = {
 
 
 def mix_of(fired: Collection[str]) -> Mapping[str, float]:
-    """How likely each kind of fault is, given which families deviate, the likeliest first."""
+    """Chance of each kind of fault, given the families that deviate, the likeliest first."""
     weights = {name: kind.share * kind.likelihood(fired) for name, kind in FAULTS.items()}
     total = sum(weights.values())
     likeliest = sorted(weights, key=lambda name: -weights[name])
@@ -56,8 +56,7 @@ def mix_of(fired: Collection[str]) -> Mapping[str, float]:
 
 
 def by_category(faults: Mapping[str, float], categories: Mapping[str, str]) -> Mapping[str, float]:
-    """The same by the words that a site has for its incidents. A kind that it has no word for is
-    a category of its own."""
+    """Chances by the site's categories of incidents. A kind without a category is its own."""
     shares: defaultdict[str, float] = defaultdict(float)
     for name, share in faults.items():
         shares[categories.get(name, name)] += share

@@ -1,7 +1,7 @@
-"""Medians of what is known of many nodes, and the same without a few of them at little cost.
+"""Medians of the known values of many nodes, and the same without a few nodes at little cost.
 
 Every suspect is compared with the median of all others, metric by metric: the nodes are nearly the
-same ones each time, so the values around the middle are put in order once.
+same each time, so the values around the middle are sorted once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FEW = 32  # nodes that can be left out
 
 
 def medians(values: Floats | Floats32) -> Floats:
-    """Of each column, of what is known; NaN where nothing is."""
+    """Median of each column over its known values; NaN if there are none."""
     columns = np.ascontiguousarray(values.T)
     counts = np.isfinite(columns).sum(axis=1)
     middles = np.full(len(columns), np.nan)
@@ -30,13 +30,13 @@ def medians(values: Floats | Floats32) -> Floats:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Middle:
-    """Of the values of some `rows` at each time those nearest to the median, in order."""
+    """The values of some `rows` that are nearest to the median at each time, sorted."""
 
     values: Floats32  # all rows x times
     rows: Ints
-    band: Floats32  # times x ranks; infinite beyond the last that is known
+    band: Floats32  # times x ranks; infinite beyond the last known value
     start: Ints  # rank of the first of the band, at each time
-    counts: Ints  # what is known at each time
+    counts: Ints  # known values at each time
 
     @classmethod
     def of(cls, values: Floats32, rows: Ints) -> Middle:
@@ -53,7 +53,7 @@ class Middle:
         return cls(values=values, rows=rows, band=band, start=start, counts=counts)
 
     def left_out(self, rows: Ints) -> Ints | None:
-        """Whom this has and `rows` have not. None: these are others, or far fewer."""
+        """Rows that are in this band and not in `rows`. None: `rows` has others, or far fewer."""
         few = len(self.rows) - len(rows)
         if not 0 <= few <= FEW:
             return None
@@ -61,7 +61,7 @@ class Middle:
         return left if len(left) == few else None
 
     def without(self, left_out: Ints) -> Floats:
-        """The medians of all others. Which of equal values is taken out makes no difference."""
+        """Medians of all other rows. Of equal values any one may be taken out."""
         band, start, counts = self.band.copy(), self.start.copy(), self.counts.copy()
         times = np.arange(len(band))
         for row in left_out.tolist():

@@ -1,5 +1,4 @@
-"""What is known of metrics before any job is looked at: what their noise looks like, how far apart
-healthy nodes come, and which metric is asked first."""
+"""The watch model: denoisers of metrics, thresholds of healthy nodes, and the order of metrics."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from anubis.core.watch.denoiser import Denoiser
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """The score that healthy nodes hardly ever exceed, by how many are compared: learned for some
-    numbers, and in between taken from the neighbours, in the logarithm of the number. Fewer nodes
-    than `MANY` have a score of another kind."""
+    """Score that healthy nodes hardly ever exceed, by the number of nodes compared. It is learned
+    for some numbers, and interpolated between them in the logarithm of the number. Fewer nodes than
+    `MANY` have another kind of score."""
 
     nodes: tuple[int, ...]  # rising
     scores: tuple[float, ...]
@@ -44,16 +43,16 @@ def _between(thresholds: Thresholds, nodes: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How well the windows of a metric are given back that nothing was learned from."""
+    """Quality of a denoiser on windows of a metric that it was not trained with."""
 
-    windows: int  # that were learned from
-    error: float  # mean squared, of values scaled to 0..1
-    variance: float  # of the same values: the error of a denoiser that always says the same
+    windows: int  # used for training
+    error: float  # mean squared error of values scaled to 0..1
+    variance: float  # of the same values: the error of a constant denoiser
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchOrigin:
-    """What a watch model was learned from."""
+    """Training data of a watch model."""
 
     source: str  # in a sentence
     is_synthetic: bool
@@ -68,7 +67,7 @@ class WatchOrigin:
 class WatchModel:
     denoisers: Mapping[str, Denoiser]  # by metric
     thresholds: Mapping[str, Thresholds]
-    order: tuple[str, ...]  # in which metrics are asked
+    order: tuple[str, ...]  # of the metrics
     origin: WatchOrigin
 
     def __post_init__(self) -> None:

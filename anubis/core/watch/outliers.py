@@ -1,8 +1,8 @@
 """Aegis' rule on a stream: beyond mean + 2 deviations of its peers for all of ten minutes.
 
-What is compared is how far a node is from its own level of the last hour: nodes differ steadily,
-and a steady difference is no fault. Of each metric and node a fixed amount is kept: the means of
-the last 60 minutes, and in how many samples of each of the last ten it stood apart.
+The compared value is a node's distance from its own level of the last hour: nodes differ steadily,
+and a steady difference is no fault. A fixed amount is stored for each metric and node: the means of
+the last 60 minutes, and the number of samples apart in each of the last ten.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 @dataclass(frozen=True, kw_only=True)
 class OutlierRule:
     deviations: float = 2.0
-    span_s: float = 600.0  # a node has to stand apart for all of it
-    share: float = 0.95  # of its samples; those that are missing count as not apart
+    span_s: float = 600.0  # a node must be apart for all of it
+    share: float = 0.95  # of its samples; missing ones count as not apart
     level_s: float = 3600.0  # a node's own level is the median of its minutes in this time before
-    effect: float = 0.05  # of the metric's range, or of its level where it has no limits
+    effect: float = 0.05  # of the metric's range, or of its level if it has no limits
     minutes: int = 10  # that the span is counted in
 
     def __post_init__(self) -> None:
@@ -39,7 +39,8 @@ class OutlierRule:
 
     @property
     def fewest_peers(self) -> int:
-        """Among N values none is further than sqrt(N - 1) deviations from their mean."""
+        """Least number of peers: among N values none is further than sqrt(N - 1) deviations from
+        their mean."""
         return math.floor(self.deviations**2) + 2
 
     @property
@@ -52,7 +53,8 @@ class OutlierRule:
 
 
 class OutlierStream:
-    """Hears the telemetry of a job piece by piece; pieces may overlap, never go back."""
+    """Stream that receives the telemetry of a job piece by piece; pieces may overlap but not go
+    back."""
 
     def __init__(
         self,
@@ -78,11 +80,11 @@ class OutlierStream:
 
     @property
     def has_peers(self) -> bool:
-        """Enough of them for the rule ever to name anybody."""
+        """Return whether there are enough peers for the rule to name any node."""
         return any(len(peers) >= self.rule.fewest_peers for peers in self._peers)
 
     def unable(self) -> str:
-        """Why the rule cannot name anybody; empty: it can."""
+        """Reason why the rule cannot name any node; empty: it can."""
         if not self.has_peers:
             largest = max((len(peers) for peers in self._peers), default=0)
             return (
@@ -102,21 +104,21 @@ class OutlierStream:
 
     @property
     def heard_s(self) -> float:
-        """For how long it has heard of the job, but for gaps shorter than the rule's span."""
+        """Seconds of telemetry so far, including gaps shorter than the rule's span."""
         return max(0.0, self._heard - self._began + self._step_s) if self._minute >= 0 else 0.0
 
     def hear(self, telemetry: Telemetry) -> None:
         if not self.is_about(telemetry):
             raise ValueError("a stream of outliers hears the same metrics and nodes all the time")
         self._step_s = telemetry.step_s
-        if telemetry.start > self._heard + self.rule.span_s:  # what was usual is long ago
+        if telemetry.start > self._heard + self.rule.span_s:  # the known levels are too old
             self._began = telemetry.start
         for minute, points in self._unheard(telemetry):
             self._begin(minute)
             self._count(telemetry.values[:, :, points])
 
     def _unheard(self, telemetry: Telemetry) -> Iterator[tuple[int, Ints]]:
-        """Points by the minute that they belong to."""
+        """New points by the minute that they belong to."""
         points = np.flatnonzero(telemetry.times > self._heard)
         minutes = (telemetry.times[points] // self.rule.minute_s).astype(np.int64)
         for minute in np.unique(minutes):
@@ -124,7 +126,7 @@ class OutlierStream:
         self._heard = max(self._heard, telemetry.end)
 
     def _begin(self, minute: int) -> None:
-        """Ends the minutes before; those in which nothing was heard are empty."""
+        """End the minutes before this one; minutes without data are empty."""
         if self._minute < 0:
             self._minute = minute
         forgotten = self.rule.level_minutes + self.rule.minutes
@@ -146,14 +148,14 @@ class OutlierStream:
         self._minute += 1
 
     def _own_levels(self) -> Floats:
-        """The median of a node's minutes, once there are as many as have to be apart."""
+        """Median of a node's minutes, once there are as many as must be apart."""
         enough = np.isfinite(self._means).sum(axis=2) >= self.rule.minutes
         levels = np.full(enough.shape, np.nan)
         levels[enough] = np.nanmedian(self._means[enough], axis=1)
         return levels
 
     def _count(self, values: Floats32) -> None:
-        """Metrics x nodes x points of one minute."""
+        """Add values of one minute, metrics x nodes x points."""
         finite = np.isfinite(values)
         self._sums += np.where(finite, values, 0.0).sum(axis=2, dtype=np.float64)
         self._samples += finite.sum(axis=2)
@@ -189,8 +191,8 @@ class OutlierStream:
         return fires
 
     def state(self) -> dict[str, Any]:
-        """All that it has to remember, as arrays of fixed size: a stream that is given it goes on
-        as if it had never ended."""
+        """State as arrays of fixed size: a stream that restores it continues as if it had never
+        ended."""
         return {
             "means": self._means,
             "apart": self._apart.astype(np.uint16),  # of a minute of samples
@@ -214,7 +216,7 @@ class OutlierStream:
         self._levels = self._own_levels()
 
     def deviations(self) -> Mapping[str, Sequence[Deviation]]:
-        """Of each node that stands apart: metric by metric, on the side of a fault."""
+        """Deviations of each node that is apart, by metric, on the side of a fault."""
         named: dict[str, list[Deviation]] = {}
         for side, metric, node in np.argwhere(np.isfinite(self._since)):
             if self.metrics[metric].fault in (Side.EITHER, (Side.LOW, Side.HIGH)[side]):
@@ -251,7 +253,7 @@ def _range(metric: WatchedMetric, level: float) -> float:
 
 
 def _appended(kept: Any, newest: Any) -> Any:
-    """The oldest of the last axis makes room."""
+    """Copy with the newest values at the end of the last axis and without the oldest."""
     moved = np.roll(kept, -1, axis=-1)
     moved[..., -1] = newest
     return moved

@@ -1,5 +1,5 @@
-"""How a site watches its running jobs: where telemetry comes from, what is too little to be told,
-and what its faults are called."""
+"""A site's policy for watching running jobs: the source of telemetry, the least deviation that
+counts, and the site's names for faults."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which series ended, which never began, and when nobody reported anything.
+"""Finds series that ended, series that never began, and times without any report.
 
-That most nodes fall silent at once is said of the monitoring, never of the nodes.
+If most nodes are silent at once, the cause is the monitoring, not the nodes.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from anubis.core.arrays import Flags, Floats32, Ints
 
 @dataclass(frozen=True, kw_only=True)
 class Presence:
-    """Of one metric. Points of time count only while most nodes report."""
+    """Reports of one metric. Points of time count only while most nodes report."""
 
     reported: bool  # whether most nodes ever reported at once
     silent: Ints  # rows that never reported
-    vanished: Ints  # rows whose series ended for long enough, while those of most went on
+    vanished: Ints  # rows whose series ended long enough ago, while most continued
     last: Ints  # of each row: the last point it reported, -1: none
     newest: int  # the last point at which most nodes reported
-    holes: tuple[tuple[int, int], ...]  # points from which and to which most nodes were silent
-    gaps: tuple[tuple[int, int, int], ...]  # rows that were silent for a while, with the points
+    holes: tuple[tuple[int, int], ...]  # first and last points at which most nodes were silent
+    gaps: tuple[tuple[int, int, int], ...]  # row silent for a while, first and last point
 
 
 def presence(values: Floats32, *, long: int, least: int) -> Presence:
-    """`long`: points for which a series has to be gone; `least`: that it had before."""
+    """Presence of a metric's series. `long`: points for which a series must be gone; `least`:
+    points that it must have had before."""
     there = np.isfinite(values)
     nodes, points = there.shape
     going_on = there.sum(axis=0) * 2 > nodes
@@ -58,7 +59,7 @@ def presence(values: Floats32, *, long: int, least: int) -> Presence:
 
 
 def _gaps(there: Flags, going_on: Flags, last: Ints, long: int) -> list[tuple[int, int, int]]:
-    """Long silences that ended."""
+    """Long silences that ended: row, first and last point."""
     rows = np.flatnonzero((going_on & ~there).sum(axis=1) >= long)
     return [
         (int(row), first, end)
@@ -69,6 +70,6 @@ def _gaps(there: Flags, going_on: Flags, last: Ints, long: int) -> list[tuple[in
 
 
 def stretches(flags: Flags) -> list[tuple[int, int]]:
-    """The first and the last point of each stretch that is true."""
+    """First and last point of each stretch that is true."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
     return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -1,8 +1,8 @@
-"""Which metric is asked first: the one nearest the root of a tree that tells windows with a fault
+"""Orders the metrics: first the one nearest the root of a tree that separates windows with a fault
 from windows without (Minder, NSDI '25).
 
-The paper's score of a node is signed, and a node whose values fall would make a window look more
-alike; here it is how far a node is from the mean, whichever way.
+The paper's score of a node is signed, so a node with falling values would make a window look more
+uniform; here the score is the distance from the mean in either direction.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ DEEPEST = 8
 @dataclass(frozen=True, kw_only=True)
 class Split:
     metric: int  # column of the features
-    above: float  # the rest goes to the left
-    depth: int  # of the root 0
-    gain: float  # by how much impurity falls, of all windows
+    above: float  # smaller values go to the left
+    depth: int  # 0: the root
+    gain: float  # decrease of impurity over all windows
 
 
 def oddness(telemetry: Telemetry, window: int) -> Floats:
-    """Windows x metrics: by how many deviations the node that is furthest from the mean of all is
-    so, at the worst of the samples. Windows follow each other; the rest at the end is left out."""
+    """Windows x metrics: largest deviation of any node from the mean of all at any sample, in
+    standard deviations. Windows do not overlap; the rest at the end is left out."""
     count = telemetry.points // window
     values = telemetry.values[:, :, : count * window].astype(np.float64)
     finite = np.isfinite(values)
@@ -42,7 +42,7 @@ def oddness(telemetry: Telemetry, window: int) -> Floats:
 
 
 def grow(features: Floats, faulty: Flags, deepest: int = DEEPEST) -> tuple[Split, ...]:
-    """A Gini tree, root first."""
+    """Splits of a Gini tree, root first."""
     return tuple(_splits(features, faulty, np.arange(len(faulty)), 0, deepest))
 
 
@@ -68,7 +68,7 @@ def _splits(
 
 
 def _best_cut(values: Floats, faulty: Flags) -> tuple[float, float]:
-    """How much a cut lowers impurity, and where it is."""
+    """Decrease of impurity by the best cut, and its position."""
     order = np.argsort(values, kind="stable")
     ranked, bad = values[order], faulty[order].astype(np.float64)
     left = np.arange(1, len(bad))
@@ -77,7 +77,7 @@ def _best_cut(values: Floats, faulty: Flags) -> tuple[float, float]:
     bad_right = bad.sum() - bad_left
     after = (bad_left * (1 - bad_left / left) + bad_right * (1 - bad_right / right)) / len(bad)
     gains = bad.mean() * (1 - bad.mean()) - after
-    gains[ranked[1:] <= ranked[:-1]] = 0.0  # equal values cannot be parted
+    gains[ranked[1:] <= ranked[:-1]] = 0.0  # equal values cannot be separated
     if not gains.size or gains.max() <= 0:
         return 0.0, 0.0
     cut = int(np.argmax(gains))
@@ -85,8 +85,8 @@ def _best_cut(values: Floats, faulty: Flags) -> tuple[float, float]:
 
 
 def rank(splits: Sequence[Split], metrics: Sequence[str]) -> tuple[str, ...]:
-    """Metrics nearest the root first; of those as near, the one that parts more. Those by which
-    nothing is parted are left out."""
+    """Metrics nearest the root first; of equally near ones, the one with the larger gain. Metrics
+    without a split are left out."""
     nearest: dict[int, tuple[int, float]] = {}
     for split in splits:
         depth, gain = nearest.get(split.metric, (split.depth, 0.0))

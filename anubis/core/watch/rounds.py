@@ -1,30 +1,30 @@
-"""Which jobs are to be looked at now: running ones time and again, one that ended once more."""
+"""Jobs to look at now: running jobs repeatedly, a job that ended once more."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-KEPT_S = 86_400.0  # the look at a job that ended
-EARLY_S = 60.0  # rounds begin each minute, or so: rather before the interval is over than after it
+KEPT_S = 86_400.0  # for which the look at a job that ended is kept
+EARLY_S = 60.0  # rounds begin about each minute: look before the interval is over, not after it
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptLook:
-    """The last one at a job."""
+    """The last look at a job."""
 
     job: str
-    at: float  # when it was tried
+    at: float  # the time of the attempt
     nodes: int
     suspects: int = 0
     oddities: int = 0
-    job_ended: bool = False  # so nobody looks at it again
-    trouble: str = ""  # why nothing could be seen; empty: it could
+    job_ended: bool = False  # so there is no further look
+    trouble: str = ""  # why nothing could be seen; empty: it was seen
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedJob:
-    """A job that is to be looked at."""
+    """A job to look at."""
 
     id: str
     nodes: tuple[str, ...]
@@ -39,7 +39,7 @@ def due_jobs(
     interval_s: float,
     pull_s: float,
 ) -> list[WatchedJob]:
-    """Those that nobody has looked at for longest come first."""
+    """Jobs that are due, those with the oldest look first."""
     due = [job for job in jobs if _is_due(job, looks.get(job.id), now, interval_s, pull_s)]
     return sorted(due, key=lambda job: (looks[job.id].at if job.id in looks else 0.0, job.id))
 
@@ -50,7 +50,7 @@ def _is_due(
     if job.ended_at is not None:
         is_recent = now - job.ended_at <= pull_s
         return is_recent and not (last and last.job_ended)
-    if last is None or last.at > now:  # by a wrong clock
+    if last is None or last.at > now:  # dated by a wrong clock
         return True
     return now - last.at >= max(0.0, interval_s - EARLY_S)
 
@@ -58,9 +58,9 @@ def _is_due(
 def gone_jobs(
     jobs: Iterable[WatchedJob], looks: Iterable[KeptLook], now: float, *, pull_s: float
 ) -> list[str]:
-    """Whose last look is of no use any more: they ended long ago, or nobody knows of them."""
+    """Jobs whose last look is no longer of use: they ended long ago, or are unknown."""
     ended_at = {job.id: job.ended_at for job in jobs}
-    kept_s = {True: KEPT_S, False: pull_s}  # whether it was the one after the end
+    kept_s = {True: KEPT_S, False: pull_s}  # by whether it was the look after the end
     return [
         look.job
         for look in looks

@@ -1,6 +1,6 @@
-"""Values as shares of what a metric can be: by its known limits, else by what the job shows.
+"""Scales values to shares of a metric's range: by its known limits, else by the values of the job.
 
-Never per node: that would hide the very node that is unlike the others.
+Never per node: that would hide exactly the node that is unlike the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anubis.core.watch.telemetry import WatchedMetric
 
 @dataclass(frozen=True)
 class Span:
-    """From which value to which a metric is scaled to 0..1."""
+    """The values that a metric's scale maps to 0 and to 1."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Span:
 
 
 def span_of(metric: WatchedMetric, values: Floats32) -> Span:
-    """`values`: of all nodes of a job, in the unit of the metric."""
+    """Span of a metric. `values`: of all nodes of a job, in the unit of the metric."""
     low, high = metric.low, metric.high
     if low is None:
         low = _least(values)
@@ -43,7 +43,7 @@ def span_of(metric: WatchedMetric, values: Floats32) -> Span:
 
 def _least(values: Floats32) -> float:
     least = float(np.fmin.reduce(values, axis=None)) if values.size else np.nan
-    if np.isinf(least):  # a reading that no metric has
+    if np.isinf(least):  # an impossible reading
         finite = values[np.isfinite(values)]
         least = float(finite.min()) if finite.size else np.nan
     return 0.0 if np.isnan(least) else least

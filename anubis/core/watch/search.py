@@ -1,12 +1,12 @@
-"""Runs of consecutive windows out of which a node stands, found by few of the windows.
+"""Finds runs of consecutive windows that a node stands out of, by testing few of the windows.
 
-What interrupts a run for no more windows than its patience belongs to it, if the node stands out
-for four times as long on either side: a checkpoint, in which all nodes are alike, ends nothing, and
-a row of brief jitters is no run.
+An interruption of no more windows than the patience belongs to a run, if the node stands out for
+four times as long on either side: a checkpoint, in which all nodes are alike, ends no run, and a
+row of brief jitters is none.
 
-A run of k windows covers one of any k that are k apart. So every k-th window is asked first, and
-the one that lies its patience later: if the first falls into an interruption, the second does not.
-Only around one that a node stands out of are all others.
+A run of k windows covers one of any k windows that are k apart. So every k-th window is tested
+first, and the window one patience later: if the first falls into an interruption, the second does
+not. All windows are tested only around one that a node stands out of.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-BESIDE = 4  # times as long as an interruption may be: what lies on either side of it
+BESIDE = 4  # length of the stretch on either side, over that of an interruption
 
 
 class Probe(Protocol):
     def rows(self, window: int) -> Collection[int]:
-        """All that stand out of a window."""
+        """Rows that stand out of a window."""
 
     def holds(self, window: int, row: int) -> bool:
-        """The same of one row, which may cost less."""
+        """Return whether this row stands out of the window, which may cost less."""
 
 
 @dataclass(frozen=True)
 class Run:
     row: int
-    first: int  # windows; the run may have begun before, once it is as long as was asked for
+    first: int  # windows; a run that is long enough may have begun earlier
     last: int
 
     def __len__(self) -> int:
@@ -37,10 +37,11 @@ class Run:
 
 
 def runs(probe: Probe, windows: int, least: int, enough: int, patience: int = 0) -> Iterator[Run]:
-    """All runs of `least` windows and more, newest first; none is followed beyond `enough`
-    windows unless another run is asked for. Interruptions of `patience` windows belong to them."""
+    """Runs of at least `least` windows, newest first. A run is followed for at most `enough`
+    windows unless another run is asked for. Interruptions of up to `patience` windows belong to
+    it."""
     patience = min(patience, least // BESIDE)
-    reached: dict[int, int] = {}  # of each row: the first window of its runs so far
+    reached: dict[int, int] = {}  # row → first window of its runs so far
     for anchor in range(windows - least, -1, -least):
         later = min(anchor + patience, windows - 1)
         for row in sorted({*probe.rows(anchor), *probe.rows(later)}):
@@ -60,7 +61,7 @@ def runs(probe: Probe, windows: int, least: int, enough: int, patience: int = 0)
 
 @dataclass(frozen=True)
 class _Trail:
-    """One row, and out of which windows it stands."""
+    """The windows that one row stands out of."""
 
     probe: Probe
     row: int
@@ -72,8 +73,8 @@ class _Trail:
         return max(1, BESIDE * self.patience)
 
     def may_be_long(self, anchor: int, least: int) -> bool:
-        """Whether a run of so many windows can cover the anchor: it then covers one of two that
-        are as far from each other, half of it before and half of it behind. Most jitters do not."""
+        """Return whether a run of `least` windows can cover the anchor: it must then cover one of
+        two windows that far apart, half before and half behind the anchor. Most jitters do not."""
         before = anchor - least // 2
         return any(
             self._holds(at) or self._holds(at + self.patience)
@@ -82,7 +83,7 @@ class _Trail:
         )
 
     def counts(self, window: int) -> bool:
-        """Whether it stands out of this window, and of enough beside it."""
+        """Return whether the row stands out of this window and of enough windows beside it."""
         if not self._holds(window):
             return False
         length = 1
@@ -93,11 +94,11 @@ class _Trail:
         return length >= self.stretch
 
     def end(self, start: int, goal: int) -> int:
-        """The farthest window of the run around `start` in the direction of `goal`, or the first
-        beyond it at which that is settled."""
+        """Farthest window of the run around `start` in the direction of `goal`, or the first beyond
+        `goal` at which it is certain."""
         step = 1 if goal >= start else -1
         end = at = start
-        begin: int | None = None  # of a stretch behind an interruption
+        begin: int | None = None  # of a stretch after an interruption
         while (goal - end) * step > 0 and 0 <= at + step < self.windows:
             at += step
             if not self._holds(at):

@@ -1,5 +1,5 @@
-"""What silence comes to: a node whose series ended is suspect, one that never spoke is odd, and
-where most fall silent together it is the monitoring that is looked at, not the nodes."""
+"""Assesses silence: a node whose series ended is suspect, and one that never reported is an
+anomaly. If most nodes are silent together, the cause is the monitoring, not the nodes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from anubis.core.watch.watch_settings import WatchSettings, windows_in
 
 @dataclass(frozen=True, kw_only=True)
 class Silences:
-    vanished: Mapping[int, tuple[Deviation, ...]]  # by rows, who fell silent first comes first
+    vanished: Mapping[int, tuple[Deviation, ...]]  # by row, the first to fall silent first
     oddities: tuple[Oddity, ...]
-    unreported: Mapping[str, str]  # metrics, and why nobody can be compared by them
+    unreported: Mapping[str, str]  # metric → why no node can be compared by it
 
 
 def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> Silences:
@@ -114,7 +114,7 @@ def _of_nodes(telemetry: Telemetry, metric: int, seen: Presence) -> list[Oddity]
 def _of_the_job(
     telemetry: Telemetry, presences: Sequence[Presence], settings: WatchSettings
 ) -> list[Oddity]:
-    """One remark for each stretch without reports, however many metrics it took."""
+    """Remarks on stretches without reports, one for each, with all metrics that it affects."""
     holes: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
     for metric, seen in zip(telemetry.metrics, presences, strict=True):
         for hole in seen.holes:

@@ -1,4 +1,4 @@
-"""When all nodes of a job that has ended had stopped: what they report since then says nothing."""
+"""Finds when all nodes of a job that has ended had stopped: later reports prove nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from anubis.core.arrays import Flags, Floats
 from anubis.core.watch.medians import medians
 from anubis.core.watch.telemetry import Side, Telemetry
 
-LIVELY = 75  # percentile of what a metric shows while the job works
-IDLE = 0.5  # of that: less in every metric of activity is nobody's work
+LIVELY = 75  # percentile of a metric that counts as its level at work
+IDLE = 0.5  # of that level: less in every metric of activity is no work
 ACTIVITY = {"cpu", "gpu", "throughput"}  # families
 
 
 def before_stop(telemetry: Telemetry) -> Telemetry:
-    """Up to the last point at which the job worked. While the others of a dead node wait for it,
-    their GPUs are busy: so without GPUs nobody can tell waiting from having stopped."""
+    """Telemetry up to the last point at which the job worked. While other nodes wait for a dead
+    one, their GPUs are busy; so without GPUs waiting and stopping look the same."""
     activity = [
         row
         for row, metric in enumerate(telemetry.metrics)

@@ -1,6 +1,6 @@
-"""What the nodes of a job reported while it ran: metrics x nodes x times on a common grid.
+"""Telemetry of the nodes of a job while it ran: metrics x nodes x times on a common grid.
 
-What is not known is NaN, never a number that somebody made up.
+Unknown values are NaN, never an invented number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORST = "worst"  # of the GPUs or NICs of a node; without it, their mean
 
 
 class Side(StrEnum):
-    """Where a faulty node's values are to be expected, beside those of its peers."""
+    """Side of its peers on which a faulty node's values are expected."""
 
     LOW = "low"
     HIGH = "high"
@@ -30,11 +30,11 @@ class Side(StrEnum):
 class WatchedMetric:
     name: str  # gpu_duty; the worst of several GPUs is gpu_duty:worst
     unit: str
-    low: float | None  # what it cannot fall below; None: the least that any node of the job shows
-    high: float | None  # what it cannot exceed; None: the most
+    low: float | None  # lower limit; None: the least value of any node of the job
+    high: float | None  # upper limit; None: the largest value
     fault: Side
-    family: str = ""  # what it speaks of: cpu, gpu, pfc, throughput, disk or memory
-    floor: float = 0.0  # a difference below this, in its unit, is nothing: a few packets, a watt
+    family: str = ""  # cpu, gpu, pfc, throughput, disk or memory
+    floor: float = 0.0  # a smaller difference, in its unit, does not count: a few packets, a watt
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,8 +43,8 @@ class Telemetry:
     nodes: tuple[str, ...]
     start: float  # in seconds since 1970, of the first point of the grid
     step_s: float
-    values: Floats32  # metrics x nodes x times, in the unit of each metric; NaN: not known
-    groups: tuple[str, ...] = ()  # of each node, its peers' name, such as a stage; none: all alike
+    values: Floats32  # metrics x nodes x times, in the unit of each metric; NaN: unknown
+    groups: tuple[str, ...] = ()  # name of each node's peers, such as a stage; empty: all
 
     def __post_init__(self) -> None:
         if self.values.shape[:2] != (len(self.metrics), len(self.nodes)):
@@ -60,7 +60,7 @@ class Telemetry:
 
     @property
     def end(self) -> float:
-        """Of the last point."""
+        """Time of the last point."""
         return self.start + self.step_s * max(0, self.points - 1)
 
     @cached_property
@@ -68,13 +68,13 @@ class Telemetry:
         return self.start + self.step_s * np.arange(self.points, dtype=np.float64)
 
     def of(self, name: str) -> Floats32:
-        """Nodes x times."""
+        """Values of a metric, nodes x times."""
         names = [metric.name for metric in self.metrics]
         rows: Floats32 = self.values[names.index(name)]
         return rows
 
     def last(self, seconds: float) -> Self:
-        """Its last points, which span so many seconds."""
+        """Telemetry of the last so many seconds."""
         kept = min(self.points, round(seconds / self.step_s))
         first = self.points - kept
         return replace(

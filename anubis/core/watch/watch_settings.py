@@ -1,4 +1,4 @@
-"""How running jobs are watched: what is pulled, and what is too little to be told."""
+"""Settings of watching running jobs: how much telemetry is read, and which deviations count."""
 
 from __future__ import annotations
 
@@ -14,25 +14,27 @@ Distance = Literal["l2", "l1", "chebyshev"]
 
 @dataclass(frozen=True, kw_only=True)
 class WatchSettings:
-    pull_s: float = 900.0  # what is looked at
-    known_s: float = 1200.0  # what is read: what went before tells a role from a fault
+    pull_s: float = 900.0  # the time that a look judges
+    known_s: float = (
+        1200.0  # the time that is read: the earlier part distinguishes roles from faults
+    )
     interval_s: float = 480.0  # from one look to the next
     continuity_s: float = 240.0  # for so long a node must be unlike its peers
-    continuity_ended_s: float | None = 60.0  # the same where the job has failed; None: no shorter
-    patience: float = 1 / 30  # as a share of that: what interrupts it for no longer does not end it
-    remark_s: float = 60.0  # a node that left its peers for so long and came back is unsteady
-    stalled_s: float = 600.0  # for so long no node works: the job stands still; 0: nobody says so
-    vanished_s: float = 120.0  # for so long its series are gone while those of most go on
+    continuity_ended_s: float | None = 60.0  # the same if the job has failed; None: no shorter
+    patience: float = 1 / 30  # as a share of that: a shorter interruption does not end it
+    remark_s: float = 60.0  # a node that left its peers for so long and returned is unsteady
+    stalled_s: float = 600.0  # no node works for so long: the job stands still; 0: never
+    vanished_s: float = 120.0  # its series are gone for so long while most continue
     gap_s: float = GAP_S  # a silence of the whole job that is worth a remark
     window: int = 8  # samples
-    least_nodes: int = 4  # with fewer no majority says what is normal
+    least_nodes: int = 4  # with fewer no majority shows what is normal
     min_effect: float = 0.05  # mean distance to the peers, as a share of the range, per sample
     most_suspects: float = 0.05  # of the nodes, and at least one
     distance: Distance = "l2"
-    candidates: Literal["all", "largest"] = "all"  # who stands out of a window
+    candidates: Literal["all", "largest"] = "all"  # nodes that stand out of a window
     denoised: bool = True
     concatenated: bool = False  # the windows of all metrics compared as one
-    returns: bool = True  # whether a node that came back, or was always apart, is no suspicion
+    returns: bool = True  # a node that returned, or was always apart, is no suspect
 
     def __post_init__(self) -> None:
         if self.pull_s - self.interval_s < self.continuity_s:
@@ -49,7 +51,7 @@ class WatchSettings:
             raise UsageError("watching needs windows of a sample or more, and three nodes or more")
 
     def needed(self, step_s: float, *, ended: bool = False) -> int:
-        """Consecutive windows for a suspicion."""
+        """Number of consecutive windows that make a suspicion."""
         shorter = self.continuity_ended_s if ended else None
         return windows_in(self.continuity_s if shorter is None else shorter, step_s)
 
@@ -57,7 +59,7 @@ class WatchSettings:
         return min(windows_in(self.remark_s, step_s), self.needed(step_s))
 
     def limit(self, nodes: int) -> int:
-        """How many nodes one look may suspect."""
+        """Largest number of nodes that one look may suspect."""
         return max(1, int(self.most_suspects * nodes))
 
 
@@ -65,8 +67,8 @@ def windows_in(seconds: float, step_s: float) -> int:
     return max(1, math.ceil(seconds / step_s - 1e-9))
 
 
-# Minder's rule as it was published: no least effect, one candidate a window, no patience, no
-# second thoughts
+# Minder's rule as published: no least effect, one candidate a window, no patience, and nodes
+# that returned are suspects
 PUBLISHED = WatchSettings(
     continuity_ended_s=None, patience=0.0, min_effect=0.0, candidates="largest", returns=False
 )
