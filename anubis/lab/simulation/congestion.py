@@ -1,7 +1,7 @@
-"""What flows at once get of the cables they share: max-min fairness.
+"""Rates of simultaneous flows that share cables: max-min fairness.
 
-Nobody can get more unless somebody with no more gets less, as fair queues and the usual congestion
-control have it.
+No flow can get more unless another with no more gets less, as with fair queues and the usual
+congestion control.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ NEARLY = 1 + 1e-9
 def max_min_rates(
     ways: Sequence[Sequence[Thing]], limits: Sequence[float], carried: Mapping[Thing, float]
 ) -> Shares:
-    """The rate of each flow, by what it passes, what it would take alone, and what that carries.
+    """Rate of each flow. `ways`: the things that each flow passes; `limits`: its rate alone;
+    `carried`: the capacity of each thing.
 
-    All rates rise together. A flow stops at what it wants, or where something it passes is full.
+    All rates rise together. A flow stops at its own limit, or when something that it passes is
+    full.
     """
     number = {thing: place for place, thing in enumerate(dict.fromkeys(t for w in ways for t in w))}
     flow = np.array([row for row, way in enumerate(ways) for _ in way], dtype=np.int64)

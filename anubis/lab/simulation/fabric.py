@@ -12,7 +12,7 @@ from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch, rail_of
 
 @dataclass(frozen=True, kw_only=True)
 class FatTree:
-    """Pods of leaves and spines, joined by cores where there are several pods.
+    """Pods of leaves and spines, joined by cores if there are several pods.
 
     With `rails` > 1 every rail has a leaf of its own above the same nodes (rail-optimised); with
     `rail_spines` it has spines of its own as well, joined by the cores only; with `planes` no cable
@@ -77,7 +77,7 @@ class FatTree:
 
 
 def _with_ports(links: Iterable[Link], taken: Counter[str]) -> Iterator[Link]:
-    """Each cable at the next free port of either end, behind those of the NICs."""
+    """Links with each cable at the next free port of either end, after those of the NICs."""
 
     def next_port(switch: str) -> str:
         taken[switch] += 1
@@ -147,7 +147,7 @@ def _next(place: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
 def _flat(
     names: Iterable[str], ends: Iterable[frozenset[str]], nodes_per_switch: int, gbit_s: float
 ) -> Fabric:
-    """Switches that all have nodes."""
+    """Fabric of switches that all have nodes."""
     switches = tuple(Switch(id=name, name=name) for name in names)
     links = (
         Link(a=a, b=b, cables=(Cable(gbit_s=gbit_s),))

@@ -1,7 +1,7 @@
-"""A seeded fleet: what each node would measure, and which nodes have which trouble planted.
+"""A seeded fleet: measurements of each node, and the nodes with planted trouble.
 
 Everything follows from the seed and the names alone, never from the order of calls, so that the
-same seed gives the same bytes however a campaign goes.
+same seed gives the same bytes in any course of a campaign.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def members(fleet: SimulatedFleet) -> tuple[Node, ...]:
 
 
 def plants(fleet: SimulatedFleet, benchmarks: Sequence[str]) -> dict[str, Plant]:
-    """Which nodes have a trouble planted; each share is met exactly, rounded to whole nodes."""
+    """Nodes with a planted trouble; each share is exact, rounded to whole nodes."""
     names = hostlist.expand(fleet.nodes)
     rng = np.random.default_rng(fleet.seed)
     shuffled = [names[i] for i in rng.permutation(len(names))]
@@ -128,10 +128,10 @@ def measure(
     spec: BenchmarkSpec,
     left: float = 1.0,
 ) -> Readings:
-    """What a step's participants would measure; a group is as fast as its slowest member, and has
-    what is left of that by the network between them.
+    """Readings of a step's participants. A group is as fast as its slowest member, times the share
+    that the network between them leaves (`left`).
 
-    Facts that only limits judge are not simulated: what their limits are is the policy's business.
+    Facts that only limits judge are not simulated, because their limits are the policy's business.
     """
     paces = (_pace(fleet, planted.get(name), name, spec.name) for name in step.participants)
     pace = min(paces) * max(left, 0.01)
@@ -154,7 +154,7 @@ def measure(
 
 
 def settings(planted: dict[str, Plant], step: Step, spec: BenchmarkSpec) -> dict[str, object]:
-    """How the one participant is set up, as its program would tell it in its environment."""
+    """Settings of the one participant, as its program reports them in its environment."""
     texts = SETTINGS.get(spec.name) if spec.settings and len(step.participants) == 1 else None
     if texts is None:
         return {}
@@ -165,7 +165,7 @@ def settings(planted: dict[str, Plant], step: Step, spec: BenchmarkSpec) -> dict
 
 
 def is_short_of_a_gpu(plant: Plant | None) -> bool:
-    """What is wrong where a program states facts only."""
+    """Return whether the trouble is a missing GPU, as in programs that only state facts."""
     return plant is not None and plant.trouble == "slow" and states_facts_only(plant.benchmark)
 
 
@@ -195,13 +195,14 @@ _TABLE_SIZE = 1 << 16
 
 
 def share(seed: int, subject: str) -> float:
-    """A number between 0 and 1 that belongs to one thing, whatever was drawn for others."""
+    """Number between 0 and 1 that belongs to one subject, independent of other draws."""
     digest = hashlib.blake2b(f"{seed}/{subject}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "little") + 0.5) / 2.0**64
 
 
 def _noise(seed: int, subject: str, size: int) -> Samples:
-    """Standard normal numbers that belong to one thing: a place of its own in one long table."""
+    """Standard normal numbers that belong to one subject: a position of its own in one long
+    table."""
     start = int(share(seed, subject) * _TABLE_SIZE)
     return _table(seed).take(np.arange(start, start + size), mode="wrap")
 

@@ -1,8 +1,8 @@
-"""What goes wrong in made jobs: kinds of faults, how often each comes, and what moves with it.
+"""Faults of simulated jobs: their kinds, their shares, and the metrics that move with them.
 
-The shares are those that Minder published (NSDI '25, Table 1). They say of each kind how often each
-family of metrics moved, not how families move together: here each is drawn by itself, so that now
-and then none moves at all.
+The shares are those that Minder published (NSDI '25, Table 1). They give for each kind how often
+each family of metrics moved, not how families move together: here each family is drawn by itself,
+so that sometimes none moves at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FaultFacts:
     course: Course = "stall"
 
 
-NAMES: Mapping[str, str] = {  # of a kind in the table of the watch, and of it here
+NAMES: Mapping[str, str] = {  # kind in the table of the watch → its name here
     "ecc": "ecc-error",
     "pcie-downgrade": "pcie-downgrade",
     "nic-dropout": "nic-dropout",
@@ -44,9 +44,9 @@ TABLE: Mapping[str, FaultFacts] = {
 }
 _ALL = np.array([kind.moves for kind in TABLE.values()])
 _SHARES = np.array([kind.share for kind in TABLE.values()])
-# "others" has no row of its own: it moves what the rest moves on the average
+# "others" has no row of its own: it has the average of the other rows
 OTHERS = FaultFacts(10.3, tuple(np.average(_ALL, axis=0, weights=_SHARES)))
-# not of the table: what sites report beside it
+# kinds that sites report and the table lacks
 BESIDE: Mapping[str, FaultFacts] = {
     "thermal-throttle": FaultFacts(0.0, (0.0, 100.0, 0.0, 20.0, 0.0, 0.0), "slow"),
     "cpu-contention": FaultFacts(0.0, (100.0, 40.0, 0.0, 20.0, 0.0, 20.0), "slow"),
@@ -62,8 +62,8 @@ MONTHS_MIX: Mapping[str, float] = {
 
 
 def _evaluation_mix() -> Mapping[str, float]:
-    """Of the 150 instances that Minder was measured on, four shares are published; the rest of
-    them goes by Table 1, and one in two hundred is a reboot of a switch."""
+    """Mix of the 150 instances that Minder was measured on: four published shares, the rest by
+    Table 1, and one in two hundred a reboot of a switch."""
     stated = {
         "ecc-error": 25.7,
         "cuda-execution": 15.0,
@@ -80,7 +80,7 @@ def _evaluation_mix() -> Mapping[str, float]:
 
 
 EVALUATION_MIX = _evaluation_mix()
-OTHER_MIX: Mapping[str, float] = {  # a fleet whose faults are rather slow than dead
+OTHER_MIX: Mapping[str, float] = {  # a fleet in which nodes get slow rather than die
     "ecc-error": 15.0,
     "pcie-downgrade": 14.0,
     "nic-dropout": 9.0,
@@ -99,22 +99,22 @@ OTHER_MIX: Mapping[str, float] = {  # a fleet whose faults are rather slow than 
 MEDIAN_UNTIL_HALT_S = 480.0
 SPREAD_UNTIL_HALT = float(np.log(2) / 1.0364)  # of the logarithm: 15 % halt within half the median
 MOST_UNTIL_HALT_S = 2400.0
-SPREADS = ("gpu-execution", "pcie-downgrade")  # to the peers of a group, within a second
+SPREADS = ("gpu-execution", "pcie-downgrade")  # within a second to a group's peers
 SPREADING = 0.2
 TWO_AT_ONCE = 0.007
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedFault:
-    """The truth about one fault; rows are of the job's nodes, instants in seconds of its grid."""
+    """The truth about one fault. Rows are of the job's nodes, instants in seconds of its grid."""
 
     kind: str
     rows: tuple[int, ...]  # the faulty nodes
     onset: float
     halt: float  # when all had stopped
-    families: tuple[str, ...]  # which were drawn to move on the faulty nodes
+    families: tuple[str, ...]  # those drawn to move on the faulty nodes
     spread: tuple[int, ...] = ()  # sound peers that showed the same within a second
-    manner: float = 0.0  # from 0 to 1: how it shows, where a kind has several ways
+    manner: float = 0.0  # from 0 to 1: selects one of the ways in which some kinds show
 
 
 def draw_kind(rng: np.random.Generator, mix: Mapping[str, float]) -> str:
@@ -135,7 +135,7 @@ def draw_until_halt(rng: np.random.Generator) -> float:
 def draw_rows(
     rng: np.random.Generator, kind: str, nodes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The faulty nodes, and sound ones that show the same."""
+    """Rows of the faulty nodes, and of sound ones that show the same."""
     first = int(rng.integers(nodes))
     if kind == "switch-reboot":
         touched = min(nodes, 32)

@@ -1,4 +1,5 @@
-"""What faults, and things that only look like them, leave in the series of a made job's nodes."""
+"""Marks of faults, and of things that look like faults, in the series of a simulated job's
+nodes."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from anubis.core.arrays import Floats, Floats32
 from anubis.lab.simulation.job_faults import KINDS, PlantedFault
 from anubis.lab.simulation.job_rhythm import LEVELS, POWER_CAP
 
-NEAREST_S = 15  # a reader takes the nearest sample up to here; beyond it nothing is known
+NEAREST_S = 15  # a reader takes the nearest sample up to here; a longer gap stays unknown
 COUNTS = ("pfc_tx", "ecn", "cnp")
-BUSY = ("gpu_duty", "gpu_graphics")  # what a GPU shows that hangs
+BUSY = ("gpu_duty", "gpu_graphics")  # high on a GPU that hangs
 SETTLES_S = 40.0
 
-# what moves together for a while on a sound node: factors from and to, or points added
+# metrics that move together for a while on a sound node: range of factors, or of added points
 JITTERS: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "another process": {"cpu_use": (1.3, 2.2)},
     "starved process": {"cpu_use": (0.3, 0.8)},
@@ -50,7 +51,7 @@ def mark_fault(
     fault: PlantedFault,
     start: float,
 ) -> None:
-    """`values`: nodes x seconds of one metric, changed where the fault shows."""
+    """Change `values`, nodes x seconds of one metric, where the fault shows."""
     if not (family in fault.families or _always(fault.kind, metric)):
         return
     last = int(np.ceil(fault.halt - start))
@@ -61,7 +62,7 @@ def mark_fault(
         if len(series) == 0:
             continue
         shown = _shown(rng, series, metric, family, fault)
-        if shown is None:  # also when the job has halted: it does nothing that could end then
+        if shown is None:  # also after the job has halted
             values[row, first:] = _dead(rng, values[row, first:], metric)
         else:
             series[:] = shown
@@ -74,7 +75,7 @@ def _always(kind: str, metric: str) -> bool:
 def _shown(
     rng: np.random.Generator, series: Floats32, metric: str, family: str, fault: PlantedFault
 ) -> Floats32 | None:
-    """From the onset until the halt; None where the process is dead."""
+    """Series from the onset until the halt; None if the process is dead."""
     kind = fault.kind
     if kind == "unreachable":
         return np.full_like(series, np.nan)
@@ -145,7 +146,7 @@ def _dead(rng: np.random.Generator, series: Floats32, metric: str) -> Floats32:
 def draw_jitters(
     rng: np.random.Generator, nodes: int, seconds: int
 ) -> list[tuple[str, int, int, int, float]]:
-    """Kind, row, first and last second, and how strong each is."""
+    """Jitters: kind, row, first and last second, and strength."""
     hours = seconds / 3600
     jitters = []
     for _ in range(rng.poisson((0.15 + 0.003 * nodes) * hours)):
@@ -166,7 +167,7 @@ def mark_jitter(values: Floats32, metric: str, jitter: tuple[str, int, int, int,
 
 
 def mark_spikes(rng: np.random.Generator, values: Floats32, per_hour: float) -> None:
-    """Isolated ones of 1 to 20 seconds: a series shows few of them in a day."""
+    """Add isolated spikes of 1 to 20 seconds: a series has few of them in a day."""
     nodes, seconds = values.shape
     for _ in range(rng.poisson(per_hour * nodes * seconds / 3600)):
         row, first = int(rng.integers(nodes)), int(rng.integers(seconds))
@@ -174,11 +175,12 @@ def mark_spikes(rng: np.random.Generator, values: Floats32, per_hour: float) -> 
         values[row, first : first + length] *= np.float32(rng.choice([0.1, 0.5, 1.5, 3.0]))
 
 
-# --- what the monitoring misses ------------------------------------------------------------
+# --- gaps of the monitoring -----------------------------------------------------------------
 
 
 def draw_gaps(rng: np.random.Generator, nodes: int, seconds: int) -> list[tuple[slice, int, int]]:
-    """Rows, first second and the one after the last: of one node, now and then of the whole job."""
+    """Gaps: rows, first second and the one after the last. Most are of one node, a few of the whole
+    job."""
     hours = seconds / 3600
     gaps = []
     for _ in range(rng.poisson(0.01 * nodes * hours)):
@@ -191,7 +193,7 @@ def draw_gaps(rng: np.random.Generator, nodes: int, seconds: int) -> list[tuple[
 
 
 def mark_gap(values: Floats32, gap: tuple[slice, int, int]) -> None:
-    """As readers hand it on: up to 15 s the nearest sample, beyond that nothing."""
+    """Fill a gap as readers do: up to 15 s with the nearest sample, beyond that with nothing."""
     rows, first, after = gap
     seconds = values.shape[1]
     after = min(after, seconds)
@@ -204,7 +206,7 @@ def mark_gap(values: Floats32, gap: tuple[slice, int, int]) -> None:
 
 
 def lose_samples(rng: np.random.Generator, values: Floats32, share: float) -> None:
-    """A lost sample is taken from the one before it, which is the nearest."""
+    """Replace lost samples with the one before, which is the nearest."""
     nodes, seconds = values.shape
     count = rng.binomial(nodes * seconds, share)
     rows, times = rng.integers(nodes, size=count), rng.integers(1, seconds, size=count)
@@ -212,5 +214,5 @@ def lose_samples(rng: np.random.Generator, values: Floats32, share: float) -> No
 
 
 def offsets(rng: np.random.Generator, spread: float, count: int) -> Floats:
-    """What a node is by itself: nearly all within two deviations, none beyond."""
+    """Constant offsets of nodes: normal, clipped at two deviations."""
     return np.asarray(np.clip(rng.normal(0, 1, count), -2, 2) * spread)

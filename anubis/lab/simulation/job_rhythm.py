@@ -1,8 +1,8 @@
-"""What a made job does from second to second, and what nodes report of it while all is well.
+"""The course of a simulated job from second to second, and what its nodes report while all is well.
 
 A job repeats its step: it computes, it communicates, a pipeline waits. All nodes do so together,
-also when a checkpoint is written or data does not come. From that follows each metric, up to what
-a node is by itself, noise, and the moment at which its clock takes a sample.
+also when a checkpoint is written or data does not come. Each metric follows from that, plus the
+node's own offset, noise, and the moment at which its clock takes a sample.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from scipy.signal import lfilter
 from anubis.core.arrays import Floats, Floats32, Ints
 
 FINE = 4  # instants of the job's course for each sample
-MOST_SKEW_S = 4  # how far a node's samples may lie from those of the grid
+MOST_SKEW_S = 4  # the largest distance of a node's samples from the grid
 STATES = ("compute", "communicate", "bubble", "data", "checkpoint", "wait", "off")
 
 
 @dataclass(frozen=True)
 class MetricLevel:
-    """What a metric shows in each state of the job, and how nodes differ from each other."""
+    """Levels of a metric in each state of the job, and the differences between nodes."""
 
     compute: float
     communicate: float
     bubble: float
     data: float
     checkpoint: float
-    wait: float  # for a node that will not come: what NCCL shows while it spins
+    wait: float  # for a node that does not arrive: NCCL spins meanwhile
     off: float  # no process is left
     varies: float = 0.0  # from job to job, as a share
     apart: float = 0.0  # from node to node, as a share
@@ -37,7 +37,7 @@ class MetricLevel:
     noise: float = 0.01  # from sample to sample, as a share
     least_noise: float = 0.0  # in the unit
     most: float = np.inf
-    bursts: float = 0.0  # of counts of packets: deviation of the logarithm
+    bursts: float = 0.0  # for counts of packets: deviation of the logarithm
 
     @property
     def levels(self) -> Floats:
@@ -85,7 +85,7 @@ class StepRhythm:
     communicate: float
 
     def lengthened(self, factor: float) -> StepRhythm:
-        """A stage that computes longer while the others wait for it."""
+        """Rhythm of a stage that computes longer while the others wait for it."""
         return StepRhythm(
             period_s=self.period_s,
             compute=min(0.98 - self.communicate, self.compute * factor),
@@ -104,7 +104,8 @@ def draw_rhythm(rng: np.random.Generator) -> StepRhythm:
 
 
 def pauses(rng: np.random.Generator, seconds: int) -> dict[str, Floats]:
-    """When everybody waits for data, and when a checkpoint is written: rows of start and end."""
+    """Times at which all nodes wait for data, and at which a checkpoint is written: rows of start
+    and end."""
     apart = rng.uniform(600, 3600)
     starts = np.arange(rng.uniform(0, apart), seconds, apart)
     checkpoints = np.column_stack([starts, starts + rng.uniform(5, 60)])
@@ -116,12 +117,12 @@ def pauses(rng: np.random.Generator, seconds: int) -> dict[str, Floats]:
 
 
 def instants(seconds: int) -> Floats:
-    """On which the course of a job is kept: those of all samples, and some to either side."""
+    """Instants of a job's course: those of all samples, and some before and after."""
     return np.arange(-MOST_SKEW_S * FINE, (seconds + MOST_SKEW_S) * FINE) / FINE
 
 
 def progress(rng: np.random.Generator, times: Floats, paused: Mapping[str, Floats]) -> Floats:
-    """How far the job's steps have come, in seconds of work: steps differ by some percent."""
+    """Progress of the job's steps in seconds of work; steps differ by some percent."""
     wander = lfilter([0.02], [1, -0.98], rng.standard_normal(len(times)))
     pace = np.clip(1 + 0.15 * wander, 0.7, 1.3)
     for spans in paused.values():
@@ -137,7 +138,7 @@ def shares(
     paused: Mapping[str, Floats],
     lag: float = 0.0,
 ) -> Floats:
-    """States x instants: which share of the second before belongs to each state."""
+    """States x instants: share of the preceding second in each state."""
     at = (worked / rhythm.period_s - lag) % 1
     states = np.zeros((len(STATES), len(times)))
     states[0] = at < rhythm.compute
@@ -152,14 +153,14 @@ def shares(
 
 
 def enter(states: Floats, times: Floats, name: str, start: float) -> None:
-    """From then on the job is in one state, reached within two seconds."""
+    """Switch the job to a state at `start`, over two seconds, for the rest of its life."""
     reached = np.clip((times - start) / 2, 0, 1)
     states *= 1 - reached
     states[STATES.index(name)] += reached
 
 
 def course(metric: str, states: Floats, levels: Floats) -> Floats32:
-    """Of a node that is like all nodes."""
+    """Course of a metric on a typical node."""
     values = levels @ states
     if metric in SLOW_S:
         keep = np.exp(-1 / (FINE * SLOW_S[metric]))
@@ -168,7 +169,7 @@ def course(metric: str, states: Floats, levels: Floats) -> Floats32:
 
 
 def sampled(lines: Sequence[Floats32], roles: Ints, skews: Ints, seconds: int) -> Floats32:
-    """Nodes x seconds: each node's own line, at the instants of its own clock."""
+    """Nodes x seconds: the line of each node's role, at the instants of its own clock."""
     values = np.empty((len(roles), seconds), dtype=np.float32)
     for role, line in enumerate(lines):
         for skew in np.unique(skews[roles == role]):
@@ -179,7 +180,7 @@ def sampled(lines: Sequence[Floats32], roles: Ints, skews: Ints, seconds: int) -
 
 
 def noise(rng: np.random.Generator, nodes: int, seconds: int) -> Floats32:
-    """Of deviation 1; each sample keeps six tenths of the one before."""
+    """Noise of deviation 1; each sample keeps six tenths of the one before."""
     white = rng.standard_normal((nodes, seconds), dtype=np.float32)
     white[:, 1:] *= np.float32(0.8)
     filtered = lfilter(*ONLY_BEFORE, white, axis=1)

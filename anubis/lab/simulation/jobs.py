@@ -1,12 +1,12 @@
-"""Made telemetry of jobs with known faults: **synthetic**, by published signatures and shares.
+"""Simulated telemetry of jobs with known faults: **synthetic**, by published signatures and shares.
 
-Nobody outside those sites has recordings of jobs of a thousand nodes with faults, so these stand
-in: for training, and for figures that are always called synthetic. A job is the series of its
-lives: each ends with one fault, and the next begins after a restart. Everything follows from the
-seed: seeds below 10,000 are for development, those from there on for figures.
+There are no public recordings of jobs of a thousand nodes with faults, so these replace them: for
+training, and for figures that are always called synthetic. A job is the series of its lives: each
+ends with one fault, and the next begins after a restart. Everything follows from the seed: seeds
+below 10,000 are for development, the others for figures.
 
-It was written from what is published about faults and tuned to no detector, but not blindly: who
-wrote it had seen parts of the detector's code (candidates, silences, default settings).
+It was written from published descriptions of faults and tuned to no detector, but not blindly: its
+author had seen parts of the detector's code (candidates, silences, default settings).
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ HEALTHY = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class FleetTraits:
-    """Another fleet has another mix of faults, and nodes that differ more."""
+    """Mix of faults and noise of a fleet: another fleet has another mix, and nodes that differ
+    more."""
 
     name: str
     mix: Mapping[str, float]
@@ -79,19 +80,19 @@ OTHER_FLEET = FleetTraits(name="other", mix=OTHER_MIX, noise=1.7, apart=1.4)
 
 @dataclass(frozen=True, kw_only=True)
 class JobTraits:
-    """What a job is in all its lives."""
+    """Properties of a job in all its lives."""
 
     nodes: int
-    faults: int  # how many lives it has
+    faults: int  # number of its lives
     stages: int  # of its pipeline
-    groups_known: bool  # whether somebody told which node belongs to which stage
-    long_last_stage: float  # by how much longer it computes than the others
-    uneven: float  # by how much the load of nodes wanders with the lengths of sequences
+    groups_known: bool  # the telemetry has the stage of each node
+    long_last_stage: float  # factor by which it computes longer than the others
+    uneven: float  # spread of the load of nodes with the lengths of sequences
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class GeneratedJob:
-    """One life of a job: its telemetry in physical units, and what was planted."""
+    """One life of a job: its telemetry in physical units, and the planted faults."""
 
     seed: int
     life: int
@@ -123,14 +124,15 @@ def traits_of(seed: int, *, nodes: int | None = None) -> JobTraits:
 
 
 def _size(rng: np.random.Generator) -> int:
-    """Three jobs in ten have 600 nodes and more."""
+    """Number of nodes: three jobs in ten have 600 nodes and more."""
     if rng.random() < 0.3:
         return int(rng.integers(LARGE, MOST + 1))
     return int(np.exp(rng.uniform(np.log(FEWEST), np.log(LARGE))))
 
 
 def _faults_of_a_job(rng: np.random.Generator) -> int:
-    """Seven jobs in ten have up to five, and more than 15 % have more than eight."""
+    """Number of faults: seven jobs in ten have up to five, and more than 15 % have more than
+    eight."""
     part = rng.random()
     low, high = (1, 6) if part < 0.7 else (6, 9) if part < 0.84 else (9, 16)
     return int(rng.integers(low, high))
@@ -146,9 +148,10 @@ def generate(
     fault: str = DRAWN,
     minutes: float | None = None,
 ) -> GeneratedJob:
-    """`fault`: a kind, none, or drawn by the mix; `minutes`: before the fault, or of a sound life.
+    """Life of a generated job. `fault`: a kind, none, or drawn by the mix; `minutes`: before the
+    fault, or of a sound life.
 
-    The same seed and life tell the same story whichever metrics are asked for.
+    The same seed and life give the same course, whichever metrics are asked for.
     """
     _check(metrics, fault)
     traits = traits_of(seed, nodes=nodes)
@@ -215,7 +218,7 @@ def _fault(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Story:
-    """All that is drawn once for a life, whatever is measured."""
+    """Draws made once for a life, independent of the metrics."""
 
     traits: JobTraits
     fleet: FleetTraits
@@ -288,13 +291,14 @@ def _states(
 
 
 def _load(states: Floats, times: Floats, until: float) -> None:
-    """A life begins with reading a checkpoint."""
+    """Set the begin of a life to reading a checkpoint."""
     states[:, times < until] = 0
     states[4, times < until] = 1
 
 
 def _skews(rng: np.random.Generator, nodes: int) -> Ints:
-    """Each node is read at its own part of the second; some clocks are 1 to 3 s wrong."""
+    """Skews of the nodes in instants: each node is read at its own part of the second; some clocks
+    are 1 to 3 s wrong."""
     skews = rng.integers(0, FINE, nodes)
     wrong = rng.random(nodes) < (0.02 if rng.random() < 0.5 else 0.0)
     sign = rng.choice([-1, 1], nodes)
@@ -302,7 +306,7 @@ def _skews(rng: np.random.Generator, nodes: int) -> Ints:
 
 
 def _slowdown(rng: np.random.Generator, fault: PlantedFault | None) -> Mapping[str, float]:
-    """When one node is slow, all are."""
+    """Factors for all nodes if one node is slow."""
     tensor, marks = rng.uniform(0.75, 0.9), rng.uniform(2, 6)
     if fault is None or KINDS[fault.kind].course != "slow":
         return {}
@@ -355,7 +359,7 @@ def _differ(
     metric: WatchedMetric,
     values: Floats32,
 ) -> None:
-    """Make nodes differ from their course: by what they are, by noise, and by their part."""
+    """Make nodes differ from their course: by offsets, by noise, and by their role."""
     level, nodes = LEVELS[metric.name], story.traits.nodes
     gains = 1 + offsets(of_job, level.apart * story.fleet.apart, nodes)
     added = offsets(of_job, level.offset * story.fleet.apart, nodes)
@@ -375,7 +379,7 @@ def _differ(
 
 
 def _load_of_nodes(rng: np.random.Generator, nodes: int, seconds: int) -> Floats32:
-    """How the lengths of sequences load nodes: another draw every 30 s."""
+    """Load of nodes by the lengths of sequences: another draw every 30 s."""
     draws = rng.standard_normal((nodes, seconds // 30 + 1), dtype=np.float32)
     return np.repeat(draws, 30, axis=1)[:, :seconds]
 

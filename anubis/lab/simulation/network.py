@@ -1,7 +1,8 @@
-"""What pairs of nodes would measure on a fabric with faults: seeded rates, and the ways they take.
+"""Simulated measurements of pairs of nodes on a fabric with faults: seeded rates, and their paths.
 
-Every flow takes one path: by the forwarding tables where the fabric has them, and then it is known
-to whoever measures; else each measurement draws one at every fork (ECMP), and nobody knows it.
+Every flow takes one path: by the forwarding tables if the fabric has them, and then the path is
+known to the measurement; else each measurement draws a way at every fork (ECMP), and the path is
+unknown.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow 
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 DEPTH = 16  # forks on a way
-# How many healthy and how many bad cables count errors, and how many they usually count. What takes
-# a tenth of the rate is far more than what comes of plugging and of age.
+# Is the cable bad → share of such cables that count errors, and their usual count. A fault which
+# takes a tenth of the rate counts far more errors than plugging and age.
 ERRING = {False: (0.05, 20), True: (0.9, 20_000)}
 
 
@@ -46,22 +47,22 @@ class Fault:
     kind: str
     part: Part
     way: Way = "both"
-    loss: float = 0.3  # of the rate of whatever crosses it
-    shows: float = 1.0  # in which share of the tests
+    loss: float = 0.3  # share of the rate of flows that cross it
+    shows: float = 1.0  # share of the tests in which it shows
 
 
-Passed = tuple[str, str, int]  # where from, where to, which cable
-Drawn = tuple[Meeting, int]  # and what its paths are drawn by
+Passed = tuple[str, str, int]  # from, to, and index of the cable
+Drawn = tuple[Meeting, int]  # and the seed of its paths
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Trip:
-    """A flow on its path, and the rate that it would have there."""
+    """A flow on its path, and its rate there without other flows."""
 
     flow: Flow
-    is_routed: bool  # by tables, so that its path is known
+    is_routed: bool  # by tables, so its path is known
     cables: tuple[int, ...]
-    left: float  # of the rate, by the faults on its way
+    left: float  # share of the rate that the faults on its path leave
     rate: float
     scatter: float
 
@@ -72,14 +73,15 @@ class SimulatedNetwork:
     faults: tuple[Fault, ...] = ()
     noise: float = 0.01  # standard deviation of a rate
     seed: int = 0
-    gbytes_s: float = 49.0  # on one leaf; each tier above takes one percent
+    gbytes_s: float = 49.0  # on one leaf; each tier above costs one percent
 
     def measure(self, pairs: Iterable[Seats], turn: int = 0) -> list[tuple[Flow, float]]:
-        """Both directions of each pair of NICs, by itself; another turn hashes other paths."""
+        """Flows and rates of both directions of each pair of NICs, one at a time; another turn
+        hashes other paths."""
         return [self._flow_and_rate(trip) for trip in self._trips(pairs, turn)]
 
     def measure_at_once(self, pairs: Iterable[Seats], turn: int = 0) -> list[tuple[Flow, float]]:
-        """As all of them would while the others measure as well, rail by rail: forth, then back."""
+        """Flows and rates while all pairs measure at once, rail by rail: forth, then back."""
         trips = list(self._trips(pairs, turn))
         together: dict[tuple[str, int], list[int]] = {}
         for place in range(len(trips)):
@@ -92,14 +94,15 @@ class SimulatedNetwork:
         return [self._flow_and_rate(trip) for trip in trips]
 
     def observations(self, measured: Iterable[tuple[Flow, float]]) -> list[Observation]:
-        """By what share each flow falls short of what it would reach if all were well."""
+        """Shares by which flows fall short of their rate on a network without faults."""
         return [
             Observation(flow, 1 - rate / self._usual_rate(flow.source, flow.target))
             for flow, rate in measured
         ]
 
     def rates(self, pair: Drawn, rail: str, beside: Iterable[Drawn] = ()) -> tuple[float, float]:
-        """Forth and back, while the pairs beside it measure the same way from the same rail."""
+        """Rates forth and back, while the pairs beside it measure the same way from the same
+        rail."""
         own = self._trips_of(pair)[rail]
         beside_here = [trips for drawn in beside if (trips := self._trips_of(drawn).get(rail))]
         forth, back = (
@@ -110,7 +113,7 @@ class SimulatedNetwork:
         return float(forth), float(back)
 
     def share_left(self, pair: Drawn) -> float:
-        """Of the rate of a pair, on its worst way."""
+        """Share of a pair's rate that the faults leave on its worst path."""
         trips = chain.from_iterable(self._trips_of(pair).values())
         return min((trip.left for trip in trips), default=1.0)
 
@@ -122,7 +125,7 @@ class SimulatedNetwork:
         return self.gbytes_s * (1 - 0.01 * (switches - 1))
 
     def _trips_of(self, drawn: Drawn) -> dict[str, tuple[_Trip, ...]]:
-        """Forth and back, by the rail of the first node."""
+        """Trips forth and back, by the rail of the first node."""
         if drawn not in self._drawn:
             meeting, turn = drawn
             self._drawn[drawn] = {
@@ -132,7 +135,7 @@ class SimulatedNetwork:
         return self._drawn[drawn]
 
     def _showing(self, draws: Shares) -> list[Fault]:
-        """The faults that show in a test."""
+        """Faults that show in a test."""
         return [fault for fault, draw in zip(self.faults, draws, strict=True) if draw < fault.shows]
 
     def _trips(self, pairs: Iterable[Seats], turn: int) -> Iterator[_Trip]:
@@ -181,28 +184,29 @@ class SimulatedNetwork:
         return max_min_rates(ways, [trip.rate for trip in trips], carried)
 
     def _passed(self, trip: _Trip) -> list[Passed]:
-        """The NICs, and each cable in its direction."""
+        """NICs and cables on the path, each cable with its direction."""
         source, target = (" ".join(seat) for seat in (trip.flow.source, trip.flow.target))
         steps = zip(pairwise(trip.flow.via), trip.cables, strict=True)
         ends = [("out", source, 0), ("in", target, 0)]
         return [*ends, *((here, there, cable) for (here, there), cable in steps)]
 
     def _carried(self, passed: Passed) -> float:
-        """A cable as much more than a NIC as it is faster; as much, where a speed is unknown."""
+        """Capacity of a cable, relative to a NIC by their speeds; equal if a speed is unknown."""
         here, there, cable = passed
         link = self._link_between.get((here, there))
         speed = link.cables[cable].gbit_s if link else None
         return self.gbytes_s * (speed / self._nic_gbit_s if speed and self._nic_gbit_s else 1.0)
 
     def _along(self, a: Nic, b: Nic) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The switches on the route from one NIC to another, and which cable of each link."""
+        """Switches on the route from one NIC to another, and the index of the cable of each
+        link."""
         path = self.fabric.cables_between(a, b)
         return self.fabric.route(a, b), tuple(link.cables.index(cable) for link, cable in path)
 
     def _walk(
         self, a: Nic, b: Nic, choose: Callable[[int, int], int]
     ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The switches from one NIC to another, and which cable of each link was taken."""
+        """Switches from one NIC to another, and the index of the cable taken of each link."""
         here, passed = a.switch, [a.switch]
         cables: list[int] = []
         while here != b.switch:
@@ -213,7 +217,7 @@ class SimulatedNetwork:
         return tuple(passed), tuple(cables)
 
     def _ways(self, here: str, goal: str) -> list[tuple[str, int]]:
-        """Every cable that leads nearer."""
+        """Next switches and cables that lead nearer to the goal."""
         if (here, goal) not in self._forks:
             self._forks[here, goal] = [
                 (there, cable)
@@ -234,7 +238,7 @@ class SimulatedNetwork:
 
     @cached_property
     def _nic_gbit_s(self) -> float:
-        """Of the fastest; 0 if unknown."""
+        """Speed of the fastest NIC; 0 if unknown."""
         return max((nic.gbit_s or 0.0 for nic in self.fabric.nics), default=0.0)
 
     @cached_property
@@ -253,7 +257,7 @@ def _loss(
     via: Sequence[str],
     cables: Sequence[int],
 ) -> float:
-    """The worst fault on the way; of a link, the first cable is the bad one."""
+    """Loss by the worst fault on the path; the first cable of a faulty link is the bad one."""
     source, target = flow
     worst = 0.0
     ends = {("node", source.node, ""): "out", ("node", target.node, ""): "in"}
@@ -282,8 +286,8 @@ def _way_over(part: Part, via: Sequence[str], cables: Sequence[int]) -> Way | No
 
 
 def statically_routed(fabric: Fabric) -> Fabric:
-    """The fabric with forwarding tables: at the first fork NICs take the ways in turn, at later
-    ones at random."""
+    """Fabric with forwarding tables: at the first fork NICs take the ways in turn, at later ones at
+    random."""
     draws = np.random.default_rng(0).integers(1 << 30, size=(len(fabric.nics), DEPTH))
     for rail in fabric.rails:
         on = [place for place, nic in enumerate(fabric.nics) if nic.rail == rail]
@@ -303,7 +307,7 @@ def statically_routed(fabric: Fabric) -> Fabric:
 
 
 def _ports_towards(fabric: Fabric, here: str, goal: str) -> list[int]:
-    """Of every cable that leads nearer."""
+    """Ports of the cables that lead nearer to the goal."""
     return [
         int(cable.port_a if link.a == here else cable.port_b)
         for link, _ in (fabric.onward(here, goal) if here != goal else ())
@@ -312,7 +316,7 @@ def _ports_towards(fabric: Fabric, here: str, goal: str) -> list[int]:
 
 
 def count_errors(network: SimulatedNetwork) -> Counters:
-    """What the ports count: errors on most bad cables, and some on a few that are well."""
+    """Error counters of the ports: errors on most bad cables, and a few on some good ones."""
     rng = np.random.default_rng([network.seed, 1])
     fabric, bad = network.fabric, {fault.part for fault in network.faults}
     ends = [
@@ -340,8 +344,8 @@ def readings(
     samples: int,
     beside: Iterable[Step] = (),
 ) -> Readings:
-    """What a pair program would measure while the pairs beside it measure as well: each direction
-    on each rail; paths are drawn by step."""
+    """Readings of a pair program while the pairs beside it measure as well: each direction on each
+    rail. Paths are drawn by step."""
     own = _drawn(step)
     scatter = np.random.default_rng([network.seed, own[1]]).normal(1, 0.002, samples)
     pairs_beside = [_drawn(step_beside) for step_beside in beside]
@@ -352,7 +356,7 @@ def readings(
             if metric.judged_by != "fleet":
                 continue
             device = f"{a.device}-{b.device}"
-            if metric.unit == "1":  # how many answers are right does not scatter
+            if metric.unit == "1":  # the share of right answers does not scatter
                 right = np.ones(samples)
                 series.append(Series(metric=metric.name, device=device, samples=right))
                 continue
@@ -362,7 +366,7 @@ def readings(
 
 
 def share_left(network: SimulatedNetwork, step: Step) -> float:
-    """What the faults of a network leave of the pace of a group whose members send in a ring."""
+    """Share of the pace of a group that sends in a ring which the faults of the network leave."""
     names = step.participants
     drawn = _drawn_by(step)
     return min(
@@ -395,7 +399,7 @@ def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float
 def faulty(
     fabric: Fabric, nodes: Collection[str], faults: Sequence[str], seed: int
 ) -> SimulatedNetwork:
-    """A network with a fault of each of these kinds somewhere about these nodes."""
+    """Network with faults of these kinds among these nodes."""
     rng = np.random.default_rng(seed)
     here = replace(fabric, nics=tuple(nic for nic in fabric.nics if nic.node in nodes))
     planted = [plant(here, kind, rng) for kind in FAULT_KINDS for _ in range(faults.count(kind))]
@@ -403,7 +407,7 @@ def faulty(
 
 
 def plant(fabric: Fabric, kind: FaultKind, rng: np.random.Generator) -> Fault:
-    """A fault of this kind somewhere in the fabric, of 12 to 60 % (a dead leaf: of all)."""
+    """Fault of this kind somewhere in the fabric, with a loss of 12 to 60 % (a dead leaf: all)."""
     loss = float(rng.uniform(0.12, 0.6))
     node = str(rng.choice(fabric.nodes))
     rails = [rail for rail in fabric.rails if fabric.nic(node, rail)]

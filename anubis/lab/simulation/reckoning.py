@@ -1,6 +1,6 @@
-"""What was planted in a simulated fleet, held against what a campaign concluded of it.
+"""Compares what was planted in a simulated fleet with what a campaign concluded.
 
-Trouble is planted where a campaign looks: in its own benchmarks, on its own nodes.
+Only trouble that the campaign can see counts: in its own benchmarks, on its own nodes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anubis.core.records import Assessment, BenchmarkSpec, Judgement, NodeVerdic
 from anubis.lab.simulation.fleet import Plant, SimulatedFleet, Trouble, is_short_of_a_gpu, plants
 from anubis.lab.simulation.network import Fault, SimulatedNetwork, faulty
 
-Detected = Literal["missed", "unsure", "found"]  # unsure: it is among what is unknown
+Detected = Literal["missed", "unsure", "found"]  # unsure: the verdict is unknown
 DETECTIONS: tuple[Detected, ...] = ("missed", "unsure", "found")
 TROUBLES: dict[Trouble, str] = {
     "crash": "crashes in {benchmark}",
@@ -34,15 +34,15 @@ class PlantedTrouble:
 
 @dataclass(frozen=True, kw_only=True)
 class Reckoning:
-    planted: tuple[PlantedTrouble, ...]  # what was missed first
-    wrongly_blamed: tuple[str, ...]  # called defective, and nothing is planted there
+    planted: tuple[PlantedTrouble, ...]  # missed ones first
+    wrongly_blamed: tuple[str, ...]  # called defective without a planted trouble
 
     def having(self, detected: Detected) -> tuple[PlantedTrouble, ...]:
         return tuple(trouble for trouble in self.planted if trouble.detected == detected)
 
     @property
     def headline(self) -> str:
-        """`planted: 11, of which 10 found, 1 missed; wrongly blamed: nobody`."""
+        """Headline such as `planted: 11, of which 10 found, 1 missed; wrongly blamed: nobody`."""
         counts = {detected: len(self.having(detected)) for detected in reversed(DETECTIONS)}
         listed = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n or word == "found")
         blamed = f"{len(self.wrongly_blamed):,}" if self.wrongly_blamed else "nobody"
@@ -51,12 +51,12 @@ class Reckoning:
 
 
 def plants_of(fleet: SimulatedFleet, specs: Iterable[BenchmarkSpec]) -> dict[str, Plant]:
-    """In programs for single nodes, so that each trouble belongs to one known node."""
+    """Plants in programs for single nodes, so that each trouble belongs to one known node."""
     return plants(fleet, sorted(spec.name for spec in specs if spec.scope == "node"))
 
 
 def network_of(fleet: SimulatedFleet, fabric: Fabric, nodes: Collection[str]) -> SimulatedNetwork:
-    """Its faults are about these nodes."""
+    """Network whose faults are among these nodes."""
     return faulty(fabric, nodes, fleet.faults, fleet.seed)
 
 
@@ -113,7 +113,8 @@ def _detected(judgements: Iterable[Judgement]) -> Detected:
 def _wrongly_blamed(
     plan: Plan, assessment: Assessment, troubled: Collection[str], faults: Iterable[Fault]
 ) -> Iterator[str]:
-    """How nodes are cabled is not planted: the topology says it."""
+    """Subjects called defective without a planted trouble. Miscabled parts do not count: the
+    topology states them."""
     parts = {fault.part for fault in faults}
     ends = {*troubled, *_ends(parts)}
     yield from (name for name in assessment.named(Judgement.DEFECTIVE) if name not in ends)
@@ -126,5 +127,5 @@ def _wrongly_blamed(
 
 
 def _ends(parts: Iterable[Part]) -> Iterator[str]:
-    """The nodes that these parts are, or belong to."""
+    """Nodes that these parts are, or belong to."""
     return (part.name for part in parts if part.kind in ("node", "nic"))

@@ -1,6 +1,6 @@
-"""What a healthy node measures, so that a simulated fleet looks like a real one.
+"""Typical measurements of a healthy node, so that a simulated fleet looks like a real one.
 
-Orders of magnitude of published figures for nodes with eight GPUs; nothing here judges anything.
+Orders of magnitude of published figures for nodes with eight GPUs; nothing is judged by them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ H100: Mapping[str, Mapping[str, Typical]] = {
     },
 }
 OF_ANOTHER_PROGRAM = Typical(100.0)
-# How a healthy node is set up, by program; and what is another where trouble is planted.
+# Settings of a healthy node, by program; then the ones that differ if trouble is planted.
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "node_config": {
         "driver": "nvidia 570.86.15",
@@ -122,6 +122,7 @@ def typical_of(benchmark: str, metric: str) -> Typical:
 
 
 def states_facts_only(benchmark: str) -> bool:
-    """Nothing there can be slow: what is wrong with a node is a fact that differs."""
+    """Return whether the program only states facts, so that trouble shows as a different fact, not
+    as slowness."""
     metrics = H100.get(benchmark, {}).values()
     return bool(metrics) and all(metric.is_exact for metric in metrics)

@@ -1,9 +1,9 @@
 """A cluster at work, event by event: jobs queue for nodes, nodes fail, a policy tests them.
 
-Jobs and free nodes stand in line, first come, first served. Jobs get as many nodes as there are
-beside the spares; these, the hot buffer, replace nodes that failed or were found defective, until
-as many are in repair. Incidents strike nodes whatever they do, except in repair. The job of such a
-node goes on where it stopped, or at its last checkpoint, as soon as the node is replaced.
+Jobs and free nodes queue, first come, first served. Jobs get as many nodes as there are besides the
+spares. The spares, the hot buffer, replace nodes that failed or were found defective, until as many
+are in repair. Incidents strike nodes in any state except repair. The job of such a node continues
+where it stopped, or at its last checkpoint, as soon as the node is replaced.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from anubis.lab.study.traces import TracedJob
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """The size of the cluster, and how long things take."""
+    """Size of the cluster, and durations."""
 
     nodes: int
     spares: int
     span_h: float
     durations_h: tuple[float, ...]  # of each benchmark
     incident_repair_h: float  # mean
-    defect_repair_h: float  # mean, where a benchmark has found the defect
-    shows_h: float | None  # how long before its incident a defect can be found; None: whatever
+    defect_repair_h: float  # mean, if a benchmark has found the defect
+    shows_h: float | None  # time before its incident in which a defect can be found; None: any that
     # would strike during a job can be found at the job's start, which is the paper's assumption
-    catch: float  # the share of those that the right benchmark finds
+    catch: float  # share of those that the right benchmark finds
     checkpoint_h: float  # an incident loses the work since the last one; 0: it loses none
 
 
@@ -43,17 +43,19 @@ class StudiedPolicy(Protocol):
 
     @property
     def knows_all(self) -> bool:
-        """No incident takes it by surprise: the node is replaced in time, and soon repaired."""
+        """Return whether no incident takes it by surprise: the node is replaced in time, and soon
+        repaired."""
 
     def choose(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Sequence[int]:
-        """A set of benchmarks, as bits, for each of the nodes; the job wants them so many hours."""
+        """A set of benchmarks, as bits, for each of the nodes. `hours`: time for which the job
+        wants them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyOutcome:
-    """The outcome of one policy. Hours are sums over all nodes."""
+    """Outcome of one policy. Hours are sums over all nodes."""
 
     nodes: int
     span_h: float
@@ -66,13 +68,13 @@ class PolicyOutcome:
     incidents: int
     hits: int  # incidents that interrupted work
     repaired_early: int  # defects that were repaired before they became incidents
-    queries: int  # how often a policy was asked about a node
-    validations: int  # of one node each
+    queries: int  # questions to the policy about a node
+    validations: int  # each of one node
     too_large: int  # jobs that can never run here
     done_h: Hours = field(repr=False)  # of each job's duration
     first_h: Hours = field(repr=False)  # when each job first worked; nan: never
     finished_h: Hours = field(repr=False)  # when each job was done; nan: not yet
-    working: tuple[Hours, Hours] = field(repr=False)  # from each time on, so many nodes work
+    working: tuple[Hours, Hours] = field(repr=False)  # times, and nodes working from then on
 
 
 class _Running:
@@ -84,8 +86,8 @@ class _Running:
         self.number = number
         self.missing = nodes
         self.nodes: list[int] = []
-        self.unchecked: list[int] = []  # of its nodes, those about which no policy was asked yet
-        self.rejected: list[tuple[int, LatentDefect]] = []  # what the running validation will find
+        self.unchecked: list[int] = []  # nodes that the policy was not asked about yet
+        self.rejected: list[tuple[int, LatentDefect]] = []  # findings of the running validation
         self.worked_since_h: float | None = None
         self.alarm = 0  # the number of its next event; earlier ones are void
 
@@ -133,7 +135,7 @@ class _Cluster:
         self._now_h = self._site.span_h
         return self._outcome()
 
-    # --- what happens ----------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------
 
     def _arrive(self, job: int, _: int) -> None:
         if self._jobs[job].nodes > self._most:
@@ -201,10 +203,10 @@ class _Cluster:
         self._for_jobs += len(job.nodes)
         self._give_nodes()
 
-    # --- what follows from it --------------------------------------------------------------
+    # --- consequences ----------------------------------------------------------------------
 
     def _give_nodes(self) -> None:
-        """First to jobs that wait for a replacement, from all free nodes; then to queued jobs."""
+        """Give free nodes first to jobs that wait for a replacement, then to queued jobs."""
         while self._short and self._free:
             job = self._short[0]
             self._take(job, min(job.missing, len(self._free)))
@@ -232,7 +234,7 @@ class _Cluster:
         job.missing -= number
 
     def _check(self, job: _Running) -> None:
-        """Ask the policy about the nodes it was not asked about yet, and begin its tests."""
+        """Ask the policy about the nodes not asked about yet, and begin its tests."""
         nodes, job.unchecked = job.unchecked, []
         hours = self._jobs[job.number].duration_h - float(self._done_h[job.number])
         self._queries += len(nodes)
@@ -284,7 +286,7 @@ class _Cluster:
         job.alarm = self._expect(self._now_h + left_h, self._finish, job)
 
     def _interrupt(self, job: _Running, surprise: bool) -> None:
-        """After a surprise, a job keeps the work up to its last checkpoint."""
+        """Stop the work of a job. After a surprise it keeps the work up to its last checkpoint."""
         before_h = float(self._done_h[job.number])
         self._stop_work(job)
         done_h = float(self._done_h[job.number])
@@ -313,7 +315,7 @@ class _Cluster:
         self._expect(self._now_h + hours * defect.patience, self._return, node)
 
     def _put_to_service(self, node: int) -> None:
-        """Its next defect is drawn; nothing has been measured on it yet."""
+        """Return a node to service with its next defect drawn and without any measurement."""
         defect = self._incidents.next(node, self._drawn[node], self._now_h, self._histories)
         self._histories.validated_h[node] = -np.inf
         self._drawn[node] += 1
@@ -334,7 +336,8 @@ class _Cluster:
         return number
 
     def _count_spares(self) -> None:
-        """Before the free nodes change: those that jobs could not have are the hot buffer."""
+        """Add up the time of spares before the free nodes change: free nodes that jobs could not
+        have are the hot buffer."""
         spares = max(0, len(self._free) - self._for_jobs)
         self._spare_h += spares * (self._now_h - self._spare_until_h)
         self._spare_until_h = self._now_h
@@ -373,7 +376,7 @@ WORKING, VALIDATING, REPAIR, FREE, HELD = range(5)
 
 
 class _Times:
-    """How long each node was in which state."""
+    """Time that each node spent in each state."""
 
     def __init__(self, nodes: int) -> None:
         self._state = [FREE] * nodes

@@ -1,7 +1,7 @@
-"""When nodes fail and why: drawn from a known truth or a fitted model, or as recorded.
+"""Incidents of nodes and their causes: drawn from a known truth or a fitted model, or as recorded.
 
-Every draw belongs to a node and to how many defects it has had, never to the order of calls, so
-that all policies meet the same fate as long as they act alike.
+Every draw belongs to a node and the number of its defects, never to the order of calls, so that all
+policies meet the same incidents as long as they act alike.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ class LatentDefect:
     due_h: float
     category: int
     found_by: int  # the benchmarks that can find it, as bits
-    luck: float  # uniform: it is caught if this lies below the share that is caught
-    patience: float  # exponential with mean 1: how long its repair takes
+    luck: float  # uniform: it is caught if this is below the share of caught defects
+    patience: float  # exponential with mean 1: factor of its repair time
 
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """What has happened to every node so far: all that a policy may look at."""
+    """Histories of all nodes so far: all that a policy may look at."""
 
-    known_h: Hours  # since when each node is known: what came before the beginning is below 0
+    known_h: Hours  # since when each node is known; below 0: before the begin
     incidents: Ints  # a row for each node, a column for each category
     last_incident_h: Hours  # of each category, as above; -inf: none yet
     in_service_h: Hours  # since when: its last return from repair, or the beginning
-    served_h: Hours  # how long in service before that
+    served_h: Hours  # time in service before that
     out_of_service_h: Hours  # when it was last sent to repair; nan: never
     validated_h: Hours  # a row for each node, a column for each benchmark; -inf: not since a repair
 
@@ -100,51 +100,52 @@ class Histories:
         )
 
     def bring_back(self, node: int, now_h: float) -> None:
-        """From the repair that it was last sent to."""
+        """Return the node from its last repair."""
         self.served_h[node] += self.out_of_service_h[node] - self.in_service_h[node]
         self.in_service_h[node] = now_h
 
 
 class Foresight(Protocol):
-    """How likely incidents are: all that the Selector knows."""
+    """Chances of incidents: all that the Selector knows."""
 
     def within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
-        """Each node's probability of an incident in the next hours, given how it is now."""
+        """Each node's probability of an incident in the next hours, given its present state."""
 
     def mixes(self, nodes: Sequence[int], histories: Histories) -> Sequence[Mapping[str, float]]:
-        """How often each category is to be expected on each node, up to a factor."""
+        """Expected shares of the categories on each node, up to a factor."""
 
 
 class Incidents(Protocol):
-    """Where incidents come from."""
+    """Source of incidents."""
 
     categories: tuple[str, ...]
 
     def histories(self, benchmarks: int) -> Histories:
-        """What had happened to the nodes before the beginning."""
+        """Histories of the nodes before the begin."""
 
     def next(
         self, node: int, number: int, now_h: float, histories: Histories
     ) -> LatentDefect | None:
-        """The `number`-th defect of a node that goes to work now; None: there is no more."""
+        """The `number`-th defect of a node that goes to work now; None: there is none."""
 
 
 class Pace(Protocol):
-    """How fast the clocks of a node run while it is in service."""
+    """Speed of a node's clocks while it is in service."""
 
     def reached(self, up_h: float) -> float:
-        """How far the clocks have run after so many hours."""
+        """Reading of the clocks after so many hours."""
 
     def hours(self, left: Hours) -> Hours:
-        """The hours until clocks have run so far."""
+        """Hours until the clocks have reached these readings."""
 
 
 class Clocks(ABC):
     """Incidents whose causes each have a clock, which runs while its node is in service.
 
-    What is found and repaired early takes nothing from the others. The state is that of one run.
+    A defect that is found and repaired early changes nothing for the others. The state is that of
+    one run.
     """
 
     def __init__(
@@ -159,17 +160,17 @@ class Clocks(ABC):
         self._draws = Draws(nodes, seed, 3)
         rng = np.random.default_rng([seed, FIRST])
         self._left = rng.exponential(size=(nodes, len(causes)))  # of each clock, mean 1
-        self._weights = np.zeros((nodes, len(causes)))  # by which they run since the last return
+        self._weights = np.zeros((nodes, len(causes)))  # of the clocks since the last return
         self._paces: list[Pace] = [STEADY] * nodes
         self._since_h = [0.0] * nodes  # of that return
-        self._next = [0] * nodes  # which of the causes comes first
+        self._next = [0] * nodes  # index of the cause that comes first
 
     def histories(self, benchmarks: int) -> Histories:
         return Histories.blank(len(self._next), len(self.categories), benchmarks)
 
     @abstractmethod
     def pace(self, node: int, now_h: float, histories: Histories) -> tuple[Hours, Pace]:
-        """The weight of each category on a node that goes to work now, and how its clocks run."""
+        """Weight of each category on a node that goes to work now, and the pace of its clocks."""
 
     def next(
         self, node: int, number: int, now_h: float, histories: Histories
@@ -197,7 +198,7 @@ class Clocks(ABC):
 
 
 class Steady:
-    """The clocks run as time does."""
+    """Pace of clocks that run as time does."""
 
     def reached(self, up_h: float) -> float:
         return up_h
@@ -210,7 +211,7 @@ STEADY = Steady()
 
 
 class KnownRates(Clocks):
-    """Incidents at known rates: each category has its own, by its count. It also knows the risk."""
+    """Incidents at known rates: each category has its own, by its count. It also gives the risk."""
 
     def __init__(
         self, categories: Sequence[Category], benchmarks: Sequence[str], nodes: int, seed: int
@@ -242,10 +243,10 @@ class KnownRates(Clocks):
 
 
 class Replayed:
-    """Recorded incidents, each at its time; what nodes do meanwhile changes nothing about them.
+    """Recorded incidents, each at its time; the nodes' work changes nothing about them.
 
-    An incident during a repair is ignored. Causes are not recorded, so they are drawn. What was
-    recorded before the run begins is part of the nodes' histories.
+    An incident during a repair is ignored. Causes are not recorded, so they are drawn. Incidents
+    from before the begin of the run are part of the nodes' histories.
     """
 
     def __init__(
@@ -337,7 +338,7 @@ class CauseMix:
 
 
 def bits(names: Iterable[str], benchmarks: Sequence[str]) -> int:
-    """A set of benchmarks as one number: the i-th bit is the i-th benchmark."""
+    """Set of benchmarks as one number: the i-th bit is the i-th benchmark."""
     return sum(1 << benchmarks.index(name) for name in set(names))
 
 

@@ -1,8 +1,8 @@
 """A fitted risk model in a simulation: the Selector uses it, or incidents are drawn from it.
 
 A model is anything that gives cumulative hazards for statuses, such as those of
-anubis/models/risk. It knows no categories. Incidents drawn from it get one by how often each
-happens to a new node, and by how often it has happened to this one.
+anubis/models/risk. It has no categories. The category of an incident drawn from it depends on the
+rates of a new node, and on the earlier incidents of the node.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class HazardModel(Protocol):
     def covariates(self) -> tuple[str, ...]: ...
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
-        """A row for each status, a column for each of the ascending hours."""
+        """Cumulative hazards: a row for each status, a column for each of the ascending hours."""
         ...
 
 
 class ModelRisk:
-    """A model's risk for nodes as they are now: what the Selector can know in production."""
+    """Risk of nodes by a model, given their present state: what the Selector can know in
+    production."""
 
     def __init__(self, model: HazardModel, categories: Sequence[Category]) -> None:
         self.categories = tuple(category.name for category in categories)
@@ -53,7 +54,8 @@ class ModelRisk:
         return [mix_of(dict(zip(self.categories, row, strict=True))) for row in counts.tolist()]
 
     def weights(self, incidents: Ints) -> Hours:
-        """Of each category: one incident at the rates of a new node, and those there were."""
+        """Weights of the categories: one incident at the rates of a new node, plus the node's own
+        incidents."""
         weights: Hours = incidents + self._first / self._first.sum()
         return weights
 
@@ -63,7 +65,7 @@ class ModelRisk:
         return self._model.cumulative_hazard(self.statuses(nodes, now_h, histories), hours)
 
     def statuses(self, nodes: Sequence[int], now_h: float, histories: Histories) -> Statuses:
-        """The covariates that the model asks for, as a fleet's history would give them."""
+        """Covariates that the model asks for, as a fleet's history would give them."""
         rows = np.asarray(nodes, dtype=np.intp)
         columns = [self._column(name, rows, now_h, histories) for name in self._model.covariates]
         return Statuses(
@@ -97,7 +99,7 @@ class ModelRisk:
         return columns[quantity]
 
     def _kinds(self, category: str) -> slice:
-        """The columns of a category, or of all; of an unknown one, none."""
+        """Columns of a category, or of all; none of an unknown one."""
         if not category:
             return slice(None)
         if category not in self.categories:
@@ -107,7 +109,7 @@ class ModelRisk:
 
 
 class Curve:
-    """The clocks run by a cumulative hazard; beyond the grid it keeps its mean rate."""
+    """Pace by a cumulative hazard; beyond the grid it keeps its mean rate."""
 
     def __init__(self, hazard: Hours) -> None:
         self._hazard, self._rate = hazard, hazard[-1] / GRID_H[-1]
@@ -125,7 +127,7 @@ class Curve:
 
 
 class ModelledIncidents(Clocks):
-    """Incidents drawn from a model, by the node's status at its last return. Also gives the true
+    """Incidents drawn from a model, by the node's status at its last return. It also gives the true
     risk, which depends on that status."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""When to validate what: the Selector, and the policies it has to beat."""
+"""Validation policies: the Selector, and the policies that it must beat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anubis.lab.study.incidents import HOUR_S, Foresight, Histories
 
 @dataclass(frozen=True, kw_only=True)
 class Absence:
-    """No validation: incidents are repaired, and that is all."""
+    """No validation: incidents are only repaired."""
 
     knows_all: bool = False
 
@@ -28,14 +28,14 @@ class Absence:
 
 @dataclass(frozen=True, kw_only=True)
 class Ideal(Absence):
-    """Every defect is known without a test, and repaired when it would have struck."""
+    """Knowledge of every defect without a test, and its repair when it would have struck."""
 
     knows_all: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullSet:
-    """All benchmarks whenever a job gets nodes, and again when an incident has interrupted it."""
+    """All benchmarks whenever a job gets nodes, and again after an incident has interrupted it."""
 
     benchmarks: int
     knows_all: bool = False
@@ -48,7 +48,7 @@ class FullSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Cron:
-    """All benchmarks on nodes not validated for that long or since a repair, between two jobs."""
+    """All benchmarks on nodes not validated for so long or since a repair, between two jobs."""
 
     benchmarks: int
     every_h: float
@@ -80,7 +80,7 @@ class RandomSubsets:
 
 @dataclass(frozen=True, kw_only=True)
 class GreedySelection:
-    """What production decides when a job gets nodes, from what it would know about them."""
+    """Production's decision when a job gets nodes, from what production would know about them."""
 
     risk: Foresight
     detection: Detection  # its benchmarks in the order of the site's

@@ -1,4 +1,4 @@
-"""What is to be simulated, as configs/simulations/ has it: a cluster, its jobs, its incidents."""
+"""A scenario to simulate, as in configs/simulations/: a cluster, its jobs, its incidents."""
 
 from __future__ import annotations
 

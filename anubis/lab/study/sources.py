@@ -1,7 +1,7 @@
-"""Where a simulation's incidents come from, and the past that a risk model can learn from.
+"""Sources of a simulation's incidents, and the past that a risk model can learn from.
 
-They are drawn at the scenario's rates, or from a model, or happen as they were recorded. The past
-ends before the first run begins: a model never sees what it is to foretell.
+Incidents are drawn at the scenario's rates, or from a model, or happen as they were recorded. The
+past ends before the first run begins: a model never sees what it must predict.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from anubis.lab.study.incidents import (
 from anubis.lab.study.modelled import HazardModel, ModelledIncidents
 from anubis.lab.study.scenario import Scenario
 
-PAST_SEED = 1 << 20  # of a simulated past; no run has it
+PAST_SEED = 1 << 20  # of a simulated past; no run uses it
 NOBODY_FINDS = (DefectCause(share=1.0),)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PastIncidents:
     logbook: Logbook
-    until: float  # seconds: when the first run begins
+    until: float  # begin of the first run in seconds
 
 
 class Source(Protocol):
-    """The incidents of each run, and what happened before the first of them."""
+    """Incidents of each run, and the past before the first run."""
 
     @property
     def scenario(self) -> Scenario: ...
 
     def fates(self, seed: int) -> tuple[Incidents, Foresight | None]:
-        """The incidents of a run and their true risk, or None where it is not known."""
+        """Incidents of a run and their true risk; None: the risk is unknown."""
 
     def past(self) -> PastIncidents: ...
 
@@ -51,7 +51,7 @@ class Source(Protocol):
 @dataclass(frozen=True)
 class DrawnIncidents:
     """Incidents at the scenario's rates, or drawn from a model, whose risk is then the true one;
-    causes as in the scenario."""
+    causes are the scenario's."""
 
     scenario: Scenario
     model: HazardModel | None = None
@@ -68,7 +68,7 @@ class DrawnIncidents:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Incidents as they were recorded: the last days in the first run, those before in the next."""
+    """Incidents as recorded: the last days in the first run, the days before in the next."""
 
     scenario: Scenario
     incidents: Sequence[Incident]
@@ -78,7 +78,7 @@ class Recorded:
     def of(
         cls, scenario: Scenario, incidents: Sequence[Incident], watches: Sequence[Watch]
     ) -> Self:
-        """Nodes and categories come from the record; spares keep their share."""
+        """Source with nodes and categories of the record; spares keep their share."""
         if not incidents:
             raise TraceError("no incident is recorded: import some first (anubis import incidents)")
         starts = [incident.start for incident in incidents]
@@ -115,7 +115,7 @@ class Recorded:
         return PastIncidents(logbook=Logbook.of(before, watches), until=until)
 
     def _begin(self, seed: int) -> float:
-        """When the run begins, in seconds."""
+        """Begin of the run in seconds."""
         end = max(incident.start for incident in self.incidents) + 1  # the last one happens, too
         return end - (seed + 1) * self.scenario.span_h * HOUR_S
 
@@ -123,14 +123,14 @@ class Recorded:
 def _categories(
     scenario: Scenario, incidents: Sequence[Incident], watched_h: float
 ) -> Iterator[Category]:
-    """At the recorded rates; no benchmark finds those without causes in the scenario."""
+    """Categories at the recorded rates; no benchmark finds those without causes in the scenario."""
     causes = {category.name: category.causes for category in scenario.categories}
     for name, count in sorted(Counter(incident.category for incident in incidents).items()):
         yield Category(name=name, mtbi_h=watched_h / count, causes=causes.get(name, NOBODY_FINDS))
 
 
 def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
-    """The past of nodes without validation: every defect becomes an incident and is repaired."""
+    """Past of nodes without validation: every defect becomes an incident and is repaired."""
     until_h, struck = scenario.past_days * 24, list[Incident]()
     histories = incidents.histories(len(scenario.benchmarks))
     for node in range(scenario.nodes):

@@ -1,10 +1,10 @@
-"""Spells of a fleet whose hazard is known, to check risk models against.
+"""Spells of a fleet whose hazard is known, to check risk models.
 
 After n_c incidents of each category c, the last one u hours ago, a node's cumulative hazard is
 
     H(t) = base prod_c (1 + min(n_c, 6))^power_c ((u + t)^shape - u^shape)
 
-t hours from now. With powers of 0 and a shape of 1 there is nothing to be learned.
+t hours from now. With powers of 0 and a shape of 1 there is nothing to learn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BEGIN = 1_700_000_000.0  # seconds since the epoch
 
 @dataclass(frozen=True, kw_only=True)
 class KnownHazard:
-    """The stated hazard; it answers as a risk model does."""
+    """The stated hazard, with the interface of a risk model."""
 
     name: ClassVar[str] = "truth"
     looks: ClassVar[bool] = True
@@ -50,7 +50,7 @@ class KnownHazard:
         return self.base * product
 
     def next_after(self, counts: Times, hazard: float) -> float:
-        """The hours since an incident after which a node's hazard has reached so much."""
+        """Hours since an incident after which a node's hazard has reached so much."""
         return float((hazard / self._factor(counts)) ** (1 / self.shape))
 
 
@@ -60,7 +60,7 @@ NO_SIGNAL = KnownHazard(powers={"gpu": 0.0, "memory": 0.0}, base=0.001, shape=1.
 def spells(
     truth: KnownHazard, *, nodes: int, seed: int, watched_h: float = 8760.0, every_h: float = 730.0
 ) -> Spells:
-    """A status right after each incident, and one at a random moment of every month."""
+    """Spells from a status right after each incident, and one at a random moment of every month."""
     rng = np.random.default_rng(seed)
     rows = [
         (f"node{number:04}", *row)
@@ -83,7 +83,7 @@ def spells(
 def _lifetime(
     truth: KnownHazard, watched_h: float, every_h: float, rng: np.random.Generator
 ) -> list[tuple[float, list[float], float, bool]]:
-    """When a status was taken, its covariates then, how long it went on, and what ended that."""
+    """Statuses of one node: time, covariates, duration, and whether an incident ended it."""
     counts = np.zeros(len(truth.powers))
     begun_h, rows = 0.0, []
     while begun_h < watched_h:

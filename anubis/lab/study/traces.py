@@ -1,7 +1,7 @@
-"""Job requests out of recorded traces: tables like Philly's, and the Standard Workload Format.
+"""Job requests of recorded traces: tables like Philly's, and the Standard Workload Format.
 
-A trace tells what was asked for and how long it ran, never which nodes it got: those the simulation
-gives out. A line that is no job is left out, counted by its reason, and the first of each is named.
+A trace has requests and run times, but not the nodes: the simulation assigns them. A line that is
+no job is left out, counted by its reason, and the first of each is named.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from anubis.text.files import read_text
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
 SWF_FIELDS = 18
-PIECES = {2, 3, 4}  # status of a piece of a job that has a line of its own
+PIECES = {2, 3, 4}  # status of a line that is only a piece of a job with its own line
 HOUR_S = 3600.0
 LONGEST_S = 100 * 365 * 86_400.0
 MOST_LINES = 2_000_000
 MOST_JOBS = 1_440  # for each node and day: jobs of less than a minute are no load worth a study
-ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing within the span
+ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing in the span
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedJob:
-    """A request for nodes: how many, for how long, how many hours after the trace began."""
+    """A request for nodes: their number, the duration, and the hours since the begin of the
+    trace."""
 
     arrival_h: float
     nodes: int
@@ -38,7 +39,7 @@ class TracedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class SkippedLines:
-    """How many lines were left out for one reason, and the first of them."""
+    """Number of lines left out for one reason, and the first of them."""
 
     lines: int
     first: int
@@ -46,7 +47,7 @@ class SkippedLines:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """The jobs in the order in which they arrived, and what was left out, by reason."""
+    """Jobs in the order of their arrival, and what was left out, by reason."""
 
     jobs: tuple[TracedJob, ...]
     left_out: dict[str, SkippedLines] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class _Request:
 
 
 def read(path: Path, devices_per_node: int, whole_nodes_only: bool = False) -> Trace:
-    """A trace in either format, recognised by its first line; gzipped or not."""
+    """Trace in either format, recognised by its first line; gzipped or not."""
     lines = read_text(path, TraceError).splitlines()
     requests = requests_of_swf(lines) if _is_swf(lines) else requests_of_table(lines, f'"{path}"')
     trace = trace_of(requests, devices_per_node, whole_nodes_only)
@@ -78,7 +79,7 @@ def read(path: Path, devices_per_node: int, whole_nodes_only: bool = False) -> T
 
 
 def reasons(trace: Trace) -> Iterator[str]:
-    """What was left out, a sentence for each reason, the most frequent first."""
+    """Sentences on what was left out, one for each reason, the most frequent first."""
     for reason, skipped in sorted(trace.left_out.items(), key=lambda item: -item[1].lines):
         several = f"{skipped.lines:,} lines left out, the first is " if skipped.lines > 1 else ""
         yield f"{several}line {skipped.first}: {reason}"
@@ -87,7 +88,7 @@ def reasons(trace: Trace) -> Iterator[str]:
 def requests_of_table(
     lines: Sequence[str], where: str = "the table"
 ) -> Iterator[tuple[int, _Request | str]]:
-    """Comma-separated, with a header that names when, for how many seconds and how many GPUs."""
+    """Requests of a comma-separated table whose header names time, seconds and number of GPUs."""
     rows = _rows(lines, where)
     _, first = next(rows, (0, []))
     header = [name.strip() for name in first]
@@ -129,7 +130,8 @@ def _rows(lines: Sequence[str], where: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def requests_of_swf(lines: Iterable[str]) -> Iterator[tuple[int, _Request | str]]:
-    """Version 2.2: 18 numbers a line, -1 for what is not known, comments behind a semicolon."""
+    """Requests in format version 2.2: 18 numbers a line, -1 for unknown, comments after a
+    semicolon."""
     for number, line in enumerate(lines, start=1):
         words = line.partition(";")[0].split()
         if not words:
@@ -150,7 +152,7 @@ def trace_of(
     devices_per_node: int,
     whole_nodes_only: bool = False,
 ) -> Trace:
-    """The requests as jobs on whole nodes; a part of a node counts as one, or is left out."""
+    """Jobs of the requests on whole nodes; a part of a node counts as one, or is left out."""
     kept: list[_Request] = []
     left_out: dict[str, SkippedLines] = {}
     least = devices_per_node if whole_nodes_only else 1
@@ -179,10 +181,10 @@ def trace_of(
 def stressed(
     jobs: Sequence[TracedJob], nodes: int, span_h: float, load: float
 ) -> tuple[TracedJob, ...]:
-    """The same jobs in the same order, over and over, so close that the nodes cannot keep up.
+    """The same jobs in the same order, repeated, so close that the nodes cannot keep up.
 
-    `load` is what they ask for, as a multiple of what the nodes could do. A job comes when those
-    before it have asked for as much as that; `inf` makes all of them come at once.
+    `load` is the requested work as a multiple of what the nodes can do. A job arrives when those
+    before it have requested that much; with `inf` all arrive at once.
     """
     if not any(job.nodes * job.duration_h > 0 for job in jobs):
         return ()
@@ -205,7 +207,7 @@ def stressed(
 
 
 def cut(jobs: Sequence[TracedJob], limit_h: float | None) -> tuple[TracedJob, ...]:
-    """Jobs longer than the limit are cut into several, each with its own nodes."""
+    """Jobs with those longer than the limit cut into several, each with its own nodes."""
     if limit_h is None:
         return tuple(jobs)
     return tuple(
@@ -216,13 +218,13 @@ def cut(jobs: Sequence[TracedJob], limit_h: float | None) -> tuple[TracedJob, ..
 
 
 def _pieces(duration_h: float, limit_h: float) -> list[float]:
-    """All of the limit's length but the last."""
+    """Durations of the pieces, all of the limit's length but the last."""
     pieces = max(1, math.ceil(duration_h / limit_h))
     return [limit_h] * (pieces - 1) + [duration_h - limit_h * (pieces - 1)]
 
 
 def rotated(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
-    """The trace starting at another of its jobs: another sample of the same requests."""
+    """Trace that starts at another of its jobs: another sample of the same requests."""
     if not jobs:
         return ()
     start %= len(jobs)
@@ -246,7 +248,7 @@ def _number(word: str) -> float:
 
 
 def _trouble(request: _Request, least_devices: int) -> str:
-    """Why a request is not a job; "" if it is one."""
+    """Reason why a request is not a job; empty if it is one."""
     for value, quantity in (
         (request.arrival_s, "its arrival"),
         (request.duration_s, "how long it ran"),

@@ -1,4 +1,4 @@
-"""A scenario carried out: every policy meets the same jobs and incidents, under several seeds."""
+"""Runs a scenario: every policy meets the same jobs and incidents, under several seeds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StudyResult:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedMean:
-    """A mean over seeds, and how far the true mean may lie from it; infinite with one seed."""
+    """Mean over seeds, and the margin of the true mean around it; infinite with one seed."""
 
     mean: float
     margin: float
@@ -59,7 +59,7 @@ class SeedMean:
 
 
 class Study:
-    """The runs of one scenario, each made only once."""
+    """Runs of one scenario, each made only once."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Study:
         source: Source | None = None,
         model: HazardModel | None = None,
     ) -> None:
-        """`model`: what the Selector uses instead of the true risk."""
+        """Prepare the runs. `model`: what the Selector uses instead of the true risk."""
         self.scenario = scenario
         self._source, self._model = source or DrawnIncidents(scenario), model
         self._recorded = traces.cut(recorded, scenario.jobs.limit_h)
@@ -77,15 +77,16 @@ class Study:
 
     @property
     def risk(self) -> str:
-        """What the Selector goes by: the truth, or the model that it asks."""
+        """Name of the Selector's risk: the truth, or its model."""
         return self._model.name if self._model else "truth"
 
     def trials(self) -> list[Trial]:
-        """The policies as the scenario has them, then with other catches, then with other p0."""
+        """Trials of the policies in the scenario as it is, then with other catches, then with other
+        p0."""
         return [trial for first in self.first_trials() for trial in self._seeded(first)]
 
     def first_trials(self) -> list[Trial]:
-        """Those under the first seed."""
+        """Trials under the first seed."""
         scenario = self.scenario
         as_it_is = [self.trial(policy) for policy in scenario.policies]
         catches = [catch for catch in scenario.sweep.catch if catch != scenario.catch]
@@ -97,22 +98,22 @@ class Study:
         ]
 
     def trial(self, policy: PolicyName, *, p0: float | Literal["job"] | None = None) -> Trial:
-        """The first run of a policy in the scenario as it is; the Selector may have another p0."""
+        """First run of a policy in the scenario as it is; the Selector may have another p0."""
         scenario = self.scenario
         accepted = scenario.selection.p0 if p0 is None else p0
         return Trial(policy=policy, seed=0, catch=scenario.catch, p0=accepted)
 
     def results(self, trial: Trial) -> list[StudyResult]:
-        """Under each of the seeds."""
+        """Results under each of the seeds."""
         return [self.result(seeded) for seeded in self._seeded(trial)]
 
     def estimates(self, trial: Trial) -> dict[str, SeedMean]:
-        """Each figure over the seeds."""
+        """Estimate of each figure over the seeds."""
         runs = [result.figures for result in self.results(trial)]
         return {name: estimate([figures[name] for figures in runs]) for name in runs[0]}
 
     def gains(self, over: PolicyName, p0: float | Literal["job"]) -> list[float]:
-        """How much more of the nodes' time the Selector turns into work, for each seed."""
+        """Increase by the Selector of the share of the nodes' time that is work, for each seed."""
         selector, compared = (
             [result.figures["goodput"] for result in self.results(trial)]
             for trial in (self.trial("selector", p0=p0), self.trial(over))
@@ -175,13 +176,13 @@ class Study:
         return true_risk
 
     def _share(self, trial: Trial) -> float:
-        """The share of the full set's time that the Selector spends on a node per decision."""
+        """Share of the full set's time that the Selector spends on a node per decision."""
         spent = self.result(replace(trial, policy="selector")).outcome
         full_h = sum(benchmark.minutes for benchmark in self.scenario.benchmarks) / 60
         return spent.validating_h / (spent.queries * full_h) if spent.queries and full_h else 0.0
 
     def _detection(self, seed: int) -> Detection:
-        """Learned from defects of the past, on which the whole set had been tried."""
+        """Detection learned from past defects on which the whole set had been tried."""
         names = self.scenario.benchmark_names
         rng = np.random.default_rng([seed, 2])
         kinds: list[Defect] = []
@@ -214,7 +215,7 @@ class Study:
         return traces.stressed(jobs, scenario.nodes, scenario.span_h, request.load)
 
 
-DRAWN = 2000  # jobs, which a stressed replay repeats
+DRAWN = 2000  # jobs, repeated by a stressed replay
 
 
 def drawn_jobs(request: Jobs, rng: np.random.Generator) -> tuple[TracedJob, ...]:
@@ -229,7 +230,7 @@ def drawn_jobs(request: Jobs, rng: np.random.Generator) -> tuple[TracedJob, ...]
 
 
 def figures(outcome: PolicyOutcome, jobs: Sequence[TracedJob]) -> dict[str, float]:
-    """The compared figures. Hours are per node; times between incidents may be infinite."""
+    """Figures to compare. Hours are per node; times between incidents may be infinite."""
     nodes, total_h = outcome.nodes, outcome.nodes * outcome.span_h
     arrival_h = np.array([job.arrival_h for job in jobs])
     duration_h = np.array([job.duration_h for job in jobs])
@@ -255,7 +256,7 @@ def figures(outcome: PolicyOutcome, jobs: Sequence[TracedJob]) -> dict[str, floa
 
 
 def utilization_over_time(outcome: PolicyOutcome, bins: int) -> Hours:
-    """The share of the nodes that work, averaged over equal stretches of the span."""
+    """Share of the nodes that work, averaged over equal stretches of the span."""
     times, counts = outcome.working
     edges = np.linspace(0.0, outcome.span_h, bins + 1)
     ends = np.append(times[1:], outcome.span_h)
@@ -267,7 +268,7 @@ def utilization_over_time(outcome: PolicyOutcome, bins: int) -> Hours:
 
 
 def estimate(values: Sequence[float]) -> SeedMean:
-    """Student's interval for the mean."""
+    """Mean with Student's interval."""
     mean = sum(values) / len(values)
     if len(values) < 2 or not math.isfinite(mean):
         return SeedMean(mean=mean, margin=math.inf)

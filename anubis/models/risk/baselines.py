@@ -1,6 +1,7 @@
-"""The simple models: one rate for all, one for each incident count or hour, curves of all.
+"""Simple risk models: one rate for all nodes, one rate for each incident count or hour, common
+curves.
 
-All but one ignore the covariates; models that use them have to beat these.
+All but one ignore the covariates; models that use them must beat these.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from anubis.models.risk.model import learnable
 from anubis.models.risk.survival import kaplan_meier, life_table, steps
 
 INCIDENTS = "incidents"  # the covariate that counts them
-POOLED = 10  # incidents: a rate known to a third
-CERTAIN = 1e6  # a cumulative hazard that no node outlasts; a steeper one would overflow
+POOLED = 10  # incidents: with so many, a rate is known to a third
+CERTAIN = 1e6  # a cumulative hazard that no node survives; a larger one would overflow
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """Nothing ever happens: the predictor that every accuracy must be compared with."""
+    """No incident ever: the predictor that every accuracy must be compared with."""
 
     name: ClassVar[str] = "constant"
     looks: ClassVar[bool] = False
@@ -59,10 +60,11 @@ class Exponential:
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialPerCount:
-    """A rate for each number of incidents so far; neighbours share one until enough happened.
+    """A rate for each number of incidents so far; neighbouring counts share one until there are
+    enough incidents.
 
-    Alone, a count that one node reached for a day would have any rate. Each rate has one more
-    incident at the fleet's; a count never reached has the rate of the highest seen.
+    Without sharing, a count that one node had for a day could have any rate. Each rate has one more
+    incident at the fleet's rate; a count never reached has the rate of the highest seen.
     """
 
     name: ClassVar[str] = "exponential-per-count"
@@ -128,7 +130,7 @@ class KaplanMeier:
         spells = learnable(spells)
         table = life_table(spells.duration_h, spells.observed)
         alive = kaplan_meier(table)
-        if alive[-1] == 0:  # the longest spell ended in an incident: what follows is not known
+        if alive[-1] == 0:  # the longest spell ended in an incident: what follows is unknown
             alive[-1] = (alive[-2] if alive.size > 1 else 1.0) * np.exp(-1.0)
         return cls(
             covariates=spells.statuses.covariates,
@@ -159,7 +161,7 @@ class Weibull:
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         scale, shape = self.scale_shape
-        with np.errstate(over="ignore"):  # of a fleet whose incidents all came within minutes
+        with np.errstate(over="ignore"):  # for a fleet whose incidents all came within minutes
             hazard = np.minimum((hours / scale) ** shape, CERTAIN)
         return np.tile(hazard, (len(statuses), 1))
 
@@ -179,8 +181,8 @@ def _counts(statuses: Statuses) -> Ints:
 
 
 def _pools(incidents: Sequence[float]) -> Ints:
-    """The number of its pool for each count: each closes with enough incidents, and what is left
-    at the end joins the last."""
+    """Pool number of each count. A pool is full with enough incidents; the rest at the end joins
+    the last."""
     pools, gathered = [0], 0.0
     for happened in incidents[:-1]:
         gathered += happened
@@ -192,7 +194,8 @@ def _pools(incidents: Sequence[float]) -> Ints:
 
 
 def _weibull(duration_h: Times, observed: Flags) -> tuple[float, float]:
-    """Maximum likelihood: the shape solves one equation, the scale follows from it."""
+    """Maximum-likelihood scale and shape. The shape solves one equation, the scale follows from
+    it."""
     from scipy.optimize import brentq  # heavy, and needed in training only
 
     relative = duration_h / duration_h.max()  # so that no power overflows
@@ -204,7 +207,7 @@ def _weibull(duration_h: Times, observed: Flags) -> tuple[float, float]:
         return float(powers @ logs / powers.sum() - 1 / shape - mean_log)
 
     lowest, highest = 0.01, 100.0
-    # where all ended at one time, a point, no shape is steep enough
+    # if all ended at one time, no shape is steep enough
     shape = highest if slope(highest) < 0 else float(brentq(slope, lowest, highest))
     scale = duration_h.max() * (np.sum(relative**shape) / np.count_nonzero(observed)) ** (1 / shape)
     return shape, float(scale)

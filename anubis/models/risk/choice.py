@@ -1,15 +1,15 @@
-"""Which risk model is worth using, and why each of the others is not.
+"""Chooses the risk model to use, and says why each of the others is refused.
 
-The Selector needs chances that are right, for the nodes and the times to come, and the right order
-of the nodes. So a model that looks at the nodes is taken if, on other nodes and at later times,
+The Selector needs right chances, for the nodes and times to come, and the right order of the nodes.
+So a model that looks at the nodes is taken if, on other nodes and at later times,
 
 1. its chances are better than those of the best model that looks at none (Brier score),
 2. it orders nodes better than chance (concordance), and
-3. what happened is by it at least 20 times as likely: luck seldom reaches that, and a model that
+3. it makes what happened at least 20 times as likely: luck seldom reaches that, and a model that
    exaggerates how much nodes differ does not,
 
-and if it puts no node that had far more incidents among the safer half without a reason. Of those
-that are left, the one with the best chances is used. Accuracy is told and does not decide.
+and if it puts no node with far more incidents among the safer half without a reason. Of the models
+that are left, the one with the best chances is used. Accuracy is reported and does not decide.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anubis.models.risk.splits import DECIDING, DrawnSplit
 from anubis.models.risk.summary import Score
 
 ODDS = 20.0
-SLOPE = 0.5  # nearer to 0 than to 1: who has no opinion is closer to the truth
+SLOPE = 0.5  # below it, a slope of 0, which ignores the nodes, is closer to the truth
 WHERE: Mapping[DrawnSplit, str] = {"node": "on other nodes", "time": "at later times"}
 
 
@@ -38,13 +38,13 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """The model to use; where none beats the fleet's base rate, a model of that rate."""
+    """The model to use; if none beats the fleet's base rate, a model of that rate."""
 
     model: str
     beats_base_rate: bool
     reason: str
     refused: tuple[Refusal, ...] = ()
-    traits: tuple[str, ...] = ()  # of nodes: a sentence on each that was told
+    traits: tuple[str, ...] = ()  # a sentence on each reported trait of nodes
 
     def sentences(self) -> Iterator[str]:
         yield self.reason
@@ -58,8 +58,8 @@ def nothing_wrong(model: str) -> str:
 
 
 def best(evaluation: Evaluation, misplaced: Callable[[str], str] = nothing_wrong) -> ModelChoice:
-    """`misplaced` says of a model that learned from everything why its order of the nodes cannot be
-    right; empty where it may be."""
+    """Choice among the evaluated models. `misplaced` returns why a model trained on everything
+    cannot have the right order of nodes; empty: it may."""
     table = deciding(evaluation.scores)
     bases = [m.name for m in MODELS if not m.looks and m is not Constant and m.name in table]
     if not bases:
@@ -91,11 +91,11 @@ def best(evaluation: Evaluation, misplaced: Callable[[str], str] = nothing_wrong
     )
 
 
-Deciding = Mapping[DrawnSplit, Sequence[Score]]  # of one model, part by part
+Deciding = Mapping[DrawnSplit, Sequence[Score]]  # of one model, by part of the split
 
 
 def deciding(scores: Sequence[Score]) -> dict[str, Deciding]:
-    """By model; without those that were not scored in all parts of the splits that decide."""
+    """Scores by model, without models that lack a score in any part of the deciding splits."""
     of_model: dict[str, dict[tuple[DrawnSplit, int], Score]] = {}
     for score in scores:
         for kind in DECIDING:
@@ -112,7 +112,7 @@ def deciding(scores: Sequence[Score]) -> dict[str, Deciding]:
 
 
 def shortcoming(scored: Deciding, base: Deciding, rivals: Sequence[Deciding], usual_is: str) -> str:
-    """The first of the rules that a model breaks, and where; empty where it keeps them all."""
+    """The first rule that a model breaks, and in which split; empty if it breaks none."""
     for kind in DECIDING:
         own, usual = (_mean([s.brier for s in m[kind]]) for m in (scored, base))
         if own >= usual:

@@ -1,6 +1,6 @@
-"""What carries a node's risk: by how much it would be lower if one thing about the node were as it
-is for the middle one of all nodes. Covariates that speak of one thing go together, because one of
-them alone could not change."""
+"""Contributions to a node's risk: how much lower it would be if one thing about the node were as
+for the median node. Covariates about one thing change together, because one of them alone could
+not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UP = ("up_h", "total_up_h")
 
 @dataclass(frozen=True)
 class Carrier:
-    """A thing about a node, and the chance that it would have without it."""
+    """A thing about a node, and the chance that the node would have without it."""
 
     about: str  # up, incidents, validated, age, a grouping; or the category of incidents
     covariates: tuple[str, ...]
@@ -27,7 +27,7 @@ class Carrier:
 def carriers(
     within: Callable[[Statuses], Times], fleet: Statuses, rows: Sequence[int]
 ) -> list[list[Carrier]]:
-    """Of these rows of the fleet, each with what lowers its chance most at the beginning."""
+    """Carriers of these rows of the fleet, each with those that lower its chance most first."""
     chosen = _rows(fleet, rows)
     chances, usual = within(chosen), np.median(fleet.values, axis=0)
     things = things_of(fleet.covariates)
@@ -46,7 +46,7 @@ def carriers(
 
 
 def things_of(covariates: Sequence[str]) -> dict[str, list[int]]:
-    """Which covariates speak of one thing, by their places."""
+    """Positions of the covariates that are about one thing, by thing."""
     things: dict[str, list[int]] = {}
     for place, name in enumerate(covariates):
         things.setdefault(_thing(name), []).append(place)

@@ -1,8 +1,8 @@
-"""Which traits of nodes (rack, cage, sku, age) are worth learning from.
+"""Decides which traits of nodes (rack, cage, sku, age) a model learns from.
 
-The rule that chooses among models decides here as well: a trait is learned from if cox, which is
-quick, has better chances with it than without it on other nodes and at later times, and by odds
-that luck seldom reaches. They are tried in turn, each beside those that were taken before it.
+The rule that chooses among models decides here as well: a trait is used if cox, which is quick, has
+better chances with it than without it on other nodes and at later times, with odds that luck seldom
+reaches. Traits are tried in turn, each in addition to those already taken.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anubis.models.risk.splits import DECIDING
 
 
 def worth_learning(spells: Spells, tell: Tell = nobody) -> tuple[Spells, tuple[str, ...]]:
-    """The spells with those traits only, and a sentence on each that was told."""
+    """Spells with the useful traits only, and a sentence on each reported trait."""
     names = [name for name in spells.statuses.covariates if name in OF_TRAITS]
     if not names:
         return spells, ()
@@ -48,7 +48,7 @@ def without(spells: Spells, names: Collection[str]) -> Spells:
 
 
 def _scored(spells: Spells, tell: Tell, label: str) -> Deciding | None:
-    """None where cox cannot be scored."""
+    """Deciding scores of cox, or None if it cannot be scored."""
     evaluation = evaluate(
         spells, (Cox,), kinds=DECIDING, tell=lambda where: tell(f"{label}: {where}")
     )

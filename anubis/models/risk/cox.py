@@ -2,9 +2,9 @@
 
     H(t | x) = H0(t) exp(beta x)
 
-The likelihood is Breslow's with a slight penalty on beta, so that covariates which say the same, or
-nothing, do no harm: statsmodels' PHReg has that only by coordinate descent, and takes 8 times as
-long on 50,000 spells.
+The likelihood is Breslow's with a slight penalty on beta, so that redundant or useless covariates
+do no harm: statsmodels' PHReg has a penalty only by coordinate descent, and takes 8 times as long
+on 50,000 spells.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Cox:
     scale: Scale
     beta: Times
     incident_h: Times
-    hazard: Times  # the baseline's, cumulated, at those
+    hazard: Times  # cumulative hazard of the baseline at those times
     watched_h: Times  # the longest spell
 
     @classmethod
@@ -62,7 +62,7 @@ class Cox:
 
 
 def _beta(x: Floats, spells: Spells, table: LifeTable) -> Times:
-    """Where the penalised likelihood is largest; a step that overshoots is halved."""
+    """Maximum of the penalised likelihood; a step that overshoots is halved."""
     beta = np.zeros(x.shape[1])
     best, gradient, curvature = _likelihood(beta, x, spells, table)
     for _ in range(ROUNDS):
@@ -82,7 +82,7 @@ def _beta(x: Floats, spells: Spells, table: LifeTable) -> Times:
 def _likelihood(
     beta: Times, x: Floats, spells: Spells, table: LifeTable
 ) -> tuple[float, Times, Floats]:
-    """Its logarithm, gradient and negative second derivative."""
+    """Logarithm of the likelihood, its gradient and its negative second derivative."""
     penalty = PENALTY * table.incidents.sum()
     score = x @ beta
     risk = np.exp(np.clip(score, -LARGEST, LARGEST))
@@ -98,6 +98,6 @@ def _likelihood(
 
 
 def _at_risk(rows: Floats, spells: Spells, table: LifeTable) -> Floats:
-    """The rows of all who are at risk at each incident time, added up."""
+    """Sum of the rows at risk at each incident time."""
     order = np.argsort(-spells.duration_h, kind="stable")
     return np.cumsum(rows[order], axis=0)[table.at_risk - 1]

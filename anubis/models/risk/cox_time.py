@@ -1,11 +1,12 @@
-"""Cox-Time: a network says by how much a node's hazard differs from the baseline, at each time.
+"""Cox-Time: a network that predicts how a node's hazard differs from the baseline, at each time.
 
     H(t | x) = sum over the incident times s <= t of h0(s) exp(g(x, s))
     h0(s)    = incidents at s / sum over all at risk at s of exp(g(x_i, s))
 
-(Kvamme, Borgan and Scheel, JMLR 20, 2019.) Evaluated as written, this asks the network for every
-pair of a node and an incident time. Here it is asked at a few knots, and exp(g) is linear between
-them: with hats k_j(s) around the knots, H is the product of exp(g(x, knot j)) and the weights
+(Kvamme, Borgan and Scheel, JMLR 20, 2019.) Evaluated as written, this needs the network for every
+pair of a node and an incident time. Here it is evaluated at a few knots, and exp(g) is linear
+between them: with hats k_j(s) around the knots, H is the product of exp(g(x, knot j)) and the
+weights
 
     w_j(t) = sum over s <= t of h0(s) k_j(s).
 """
@@ -26,7 +27,7 @@ from anubis.models.risk.network import HazardNetwork
 from anubis.models.risk.scale import Scale
 from anubis.models.risk.survival import life_table
 
-KNOTS = 128  # keep the chances within 2e-4 of those by all incident times
+KNOTS = 128  # as many keep the chances within 2e-4 of those by all incident times
 INCIDENTS_NEEDED = 30  # a network learns nothing from fewer
 
 
@@ -40,7 +41,7 @@ class CoxTime:
     network: HazardNetwork
     knots: Times  # on the clock
     incident_h: Times  # ascending
-    baseline: Times  # h0 at those
+    baseline: Times  # h0 at those times
     watched_h: Times  # the longest spell
 
     @classmethod
@@ -58,7 +59,7 @@ class CoxTime:
 
     @classmethod
     def around(cls, network: HazardNetwork, spells: Spells, scale: Scale, clock: Scale) -> Self:
-        """A trained network with the baseline hazard that its spells give it."""
+        """Model of a trained network, with the baseline hazard of these spells."""
         table = life_table(spells.duration_h, spells.observed)
         at = knots(_scaled(clock, spells.duration_h[spells.observed]))
         risks = network.relative_risk(scale.apply(spells.statuses.values), at)
@@ -80,7 +81,7 @@ class CoxTime:
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         weights = self._weights(hours)
-        used = weights.any(axis=0)  # those beyond the last of the hours weigh nothing
+        used = weights.any(axis=0)  # knots beyond the last hour have no weight
         risks = self.network.relative_risk(self.scale.apply(statuses.values), self.knots[used])
         hazard = risks @ weights[:, used].T.astype(np.float32)
         monotone = np.maximum.accumulate(hazard.astype(np.float64), axis=1)  # products are rounded
@@ -102,10 +103,10 @@ class CoxTime:
 
 @dataclass(frozen=True)
 class _Gains:
-    """What each knot has gained from the first so many incidents, which come knot by knot."""
+    """Weight that each knot has gained from the first incidents, which are sorted by knot."""
 
     sums: Times  # of the gains from all incidents before
-    first: Ints  # incident of each knot, and how many incidents there are
+    first: Ints  # index of the first incident of each knot, then the number of incidents
 
     @classmethod
     def of(cls, knot: Ints, gains: Times, knots: int) -> Self:
@@ -119,7 +120,8 @@ class _Gains:
 
 
 def knots(incidents: Times) -> Times:
-    """On the clock: half of them at quantiles of the incidents, half evenly spaced, ends included.
+    """Knots on the clock: half of them at quantiles of the incidents, half evenly spaced, ends
+    included.
 
     Quantiles alone cover the long, thin tail with one stretch; even steps the crowded start.
     """
@@ -129,7 +131,7 @@ def knots(incidents: Times) -> Times:
 
 
 def hats(times: Times, at: Times) -> tuple[Ints, Ints, Times]:
-    """The knots around each time, and how far it is on its way from one to the other."""
+    """Knots around each time, and its relative position between them."""
     left = np.maximum(np.searchsorted(at, times, side="left") - 1, 0)
     right = np.minimum(left + 1, at.size - 1)
     stretch = np.where(right > left, at[right] - at[left], 1.0)

@@ -1,4 +1,4 @@
-"""Training that gives the same weights each time, and leaves the process as it was."""
+"""Makes training deterministic and restores the state of the process afterwards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 
 @contextmanager
 def alone(seed: int) -> Iterator[None]:
-    """Global generators and threads as a training needs them, and as they were afterwards. One
-    thread: two make a small network 20 times slower."""
+    """Run with seeded global generators and one thread, and restore both. Two threads make a small
+    network 20 times slower."""
     state, threads = np.random.get_state(), torch.get_num_threads()
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using a non-tuple sequence", UserWarning)

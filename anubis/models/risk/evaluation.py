@@ -1,4 +1,4 @@
-"""Risk models against each other and against a constant, on spells they were not trained on."""
+"""Compares risk models with each other and with a constant, on spells they were not trained on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDS = 256  # columns for the concordance
 CALIBRATED_H = 720.0
 
 
-Tell = Callable[[str], None]  # of progress: training a network takes a while
+Tell = Callable[[str], None]  # reports progress: training a network takes a while
 
 
 def nobody(sentence: str) -> None: ...
@@ -31,7 +31,7 @@ def nobody(sentence: str) -> None: ...
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     scores: tuple[Score, ...] = ()
-    left_out: tuple[str, ...] = ()  # which model could not be scored where, and why
+    left_out: tuple[str, ...] = ()  # models that could not be scored, in which split and why
 
     def __add__(self, added: Evaluation) -> Evaluation:
         return Evaluation(
@@ -63,7 +63,7 @@ def elsewhere(
     seeds: Sequence[int] = SEEDS,
     tell: Tell = nobody,
 ) -> Evaluation:
-    """Trained on all of one fleet, tested on all of another."""
+    """Evaluation of models trained on all of one fleet and tested on all of another."""
     compared = (_compared(train, test, models, "fleet", seed, tell) for seed in seeds)
     return sum(compared, start=Evaluation())
 
@@ -91,7 +91,7 @@ def _compared(
 
 
 def unaskable(test: Spells) -> str:
-    """Why no model can be scored on these spells; empty where each can."""
+    """Reason why no model can be scored on these spells; empty: each can."""
     if not test.observed.any():
         return f"none of the {len(test)} test spells ended in an incident"
     if scores.watched_hours(HOURS, test.duration_h, test.observed).size < 2:

@@ -1,8 +1,8 @@
-"""How likely a forecast made what then happened, as a sum over rows: evidence that adds up.
+"""Evidence for a forecast: the likelihood that it gave to what then happened, as a sum over rows.
 
-The difference of two models' sums is the log of the odds by which what happened speaks for one of
-them. It needs no estimate of its own spread, so one node that is far more at risk than all others
-counts for what it shows, and does not hide the rest. A forecast that exaggerates loses by it.
+The difference of two models' sums is the log of the odds for one of them. It needs no estimate of
+its own spread, so one node with far more risk than all others counts for its own rows only and does
+not hide the rest. A forecast that exaggerates loses.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from anubis.models.risk.forecast import Forecast
 
 EDGES_H: Times = np.array([0.0, 6.0, 24.0, 72.0, 168.0, 336.0, 720.0, 1440.0, 2400.0])
 SECOND_H = 1 / 3600
-DOUBT = 0.01  # of every forecast, spread evenly over the stretches: no single surprise decides
+DOUBT = 0.01  # share of every forecast that is spread evenly, so that no single surprise decides
 
 
 def log_likelihood(foretold: Forecast, test: Spells) -> float:
-    """Of the stretch in which each row's incident came, or of how long the row went without one."""
+    """Log-likelihood of the stretch in which each row's incident came, or of its time without
+    one."""
     watched_h, happened = spoken_for(test)
     stretch = np.maximum(np.searchsorted(EDGES_H, watched_h, side="left") - 1, 0)
     by_model = np.where(
@@ -39,7 +40,7 @@ def _chance_of(stretch: Ints, foretold: Forecast) -> Times:
 
 
 def spoken_for(test: Spells) -> tuple[Times, Flags]:
-    """For how long each row speaks, and whether its incident came in that time."""
+    """Time that each row covers, and whether its incident came in that time."""
     reach_h = until_next_h(test.statuses)
     # a node may be back in the very second of its incident
     happened = test.observed & (test.duration_h <= reach_h + SECOND_H)
@@ -47,8 +48,8 @@ def spoken_for(test: Spells) -> tuple[Times, Flags]:
 
 
 def until_next_h(statuses: Statuses) -> Times:
-    """Each row speaks until the node's next one, so that every hour and incident counts once; the
-    last of a node until the last of all."""
+    """Hours that each row covers: until the node's next row, so that every hour and incident counts
+    once. A node's last row covers the time until the last row of all."""
     _, node = np.unique(np.asarray(statuses.nodes), return_inverse=True)
     order = np.lexsort((statuses.at, node))
     end = np.full(order.size, statuses.at.max())

@@ -43,9 +43,9 @@ class ModelProvenance:
     incidents: int
     seed: int
     versions: Mapping[str, str]
-    choice: str = ""  # why this model
+    choice: str = ""  # reason for this model
     scores: tuple[Score, ...] = ()
-    trained_at: float | None = None  # up to when the data goes; None: written before it was kept
+    trained_at: float | None = None  # end of the data; None: an older file without it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def provenance(
 
 
 def digest(spells: Spells) -> str:
-    """Of everything a model can learn from; the order of the rows is part of it."""
+    """Digest of everything that a model can learn from; the order of the rows is part of it."""
     statuses = spells.statuses
     names = json.dumps([statuses.covariates, statuses.nodes]).encode()
     checksum = hashlib.sha256(names)
@@ -83,7 +83,7 @@ def digest(spells: Spells) -> str:
 
 
 def save(model: RiskModel, origin: ModelProvenance, path: Path) -> None:
-    """Writes the whole file or nothing."""
+    """Write the whole file or nothing."""
     head = {
         "schema": SCHEMA,
         "model": model.name,
@@ -98,7 +98,7 @@ def save(model: RiskModel, origin: ModelProvenance, path: Path) -> None:
 
 
 def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
-    """A model that works; any other file is refused."""
+    """Model and provenance of a file. Any file without a working model is refused."""
     where = f'risk model "{path}"'
     if not path.exists():
         raise RiskError(f"there is no {where}; anubis risk train makes one")
@@ -127,7 +127,8 @@ def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
 
 
 def _arrays_in(path: Path, where: str) -> dict[str, Array]:
-    """Members are stored as they are, so that no file takes more memory than its own size."""
+    """Arrays of the file. Members must be stored unpacked, so that no file takes more memory than
+    its size."""
     data = read_bytes(path, RiskError, f"the {where}")
     with ZipFile(io.BytesIO(data)) as archive:
         packed = sum(member.compress_type != ZIP_STORED for member in archive.infolist())
@@ -139,7 +140,8 @@ def _arrays_in(path: Path, where: str) -> dict[str, Array]:
 
 
 def _array(data: bytes) -> Array:
-    """What its head promises must be there: memory is taken before it is read."""
+    """Array of a member. Its size must match its header, because memory is allocated before it is
+    read."""
     stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
     if version != (1, 0):
@@ -152,13 +154,13 @@ def _array(data: bytes) -> Array:
 
 
 def _nothing(covariates: tuple[str, ...]) -> Statuses:
-    """One node without a history: a model that answers for it is complete."""
+    """Status of one node without a history, to test that a model is complete."""
     values = np.zeros((1, len(covariates)))
     return Statuses(covariates=covariates, nodes=("",), at=np.zeros(1), values=values)
 
 
 def _arrays(record: Any, prefix: str = "") -> dict[str, Array]:
-    """The arrays in a record and in the records within, by their place: `network.first`."""
+    """Arrays of a record and of the records in it, by their path: `network.first`."""
     arrays: dict[str, Array] = {}
     for field in dataclasses.fields(record):
         value, place = getattr(record, field.name), f"{prefix}{field.name}"
@@ -170,7 +172,7 @@ def _arrays(record: Any, prefix: str = "") -> dict[str, Array]:
 
 
 def _built(kind: Any, arrays: Mapping[str, Array], prefix: str, **fields: object) -> Any:
-    """The other way round."""
+    """Record of this kind from its arrays, the inverse of `_arrays`."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         if field.name in fields:

@@ -1,4 +1,4 @@
-"""What a cumulative hazard says: how likely an incident is within some hours, when to expect it.
+"""Forecasts from a cumulative hazard: chances of an incident within some hours, expected times.
 
 H(t) is the cumulative hazard of a node that is alive now, t in hours from now. It is known on a
 grid of hours; between them the hazard is constant, beyond the last it keeps its mean rate.
@@ -24,7 +24,7 @@ HOURS.flags.writeable = False
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """A row for each node; times are infinite where no hazard was ever seen."""
+    """A row for each node; times are infinite if no hazard was ever seen."""
 
     hours: Times
     hazard: Floats
@@ -54,11 +54,11 @@ class Forecast:
         return keep_on(hazard, hours, self.hours[-1])
 
     def within(self, hours: Times) -> Floats:
-        """How likely an incident is within each of the hours."""
+        """Chance of an incident within each of the hours."""
         return -np.expm1(-self.hazard_at(hours))
 
     def expected_h(self) -> Times:
-        """The area below exp(-H): of each stretch, then of the tail beyond the grid."""
+        """Area below exp(-H): the sum over the stretches and the tail beyond the grid."""
         alive = np.exp(-self.hazard)
         rise = np.diff(self.hazard, axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -81,5 +81,5 @@ class Forecast:
 
 
 def keep_on(hazard: Floats, hours: Times, end: float) -> Floats:
-    """A hazard known up to `end`, continued at its mean rate beyond."""
+    """Hazard known up to `end`, continued beyond at its mean rate."""
     return hazard * np.maximum(1.0, hours / end)

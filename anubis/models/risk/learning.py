@@ -1,4 +1,4 @@
-"""From the history of nodes to the risk model that is worth using."""
+"""Learns the best risk model from the history of nodes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ MONTH_H = 730.0
 
 
 def spells_of(logbook: Logbook, until: float, covariates: Sequence[str] | None = None) -> Spells:
-    """A status at each return into service, when most is at stake, and some in between, so that a
-    model also learns of nodes that have been well for a while: about as many, at least monthly."""
+    """Spells from a status at each return into service, when most is at stake, and about as many
+    regular ones, at least monthly, so that a model also learns from nodes that have been well for a
+    while."""
     at_returns = logbook.spells(logbook.returns(), until)
     if not len(at_returns):
         raise RiskError(
@@ -39,8 +40,8 @@ def spells_of(logbook: Logbook, until: float, covariates: Sequence[str] | None =
 def train(
     spells: Spells, seed: int, name: str | None = None, tell: Tell = nobody
 ) -> tuple[RiskModel, files.ModelProvenance]:
-    """The model of that name, or the one that wins by node and by time; that one learns only from
-    the traits of nodes that are worth it."""
+    """Model of that name, or the one that wins by node and by time. The latter learns only from
+    useful traits of nodes."""
     if name is not None:
         return model_named(name).fit(spells, seed), files.provenance(spells, seed, "chosen by name")
     spells, traits = worth_learning(spells, tell)
@@ -53,7 +54,7 @@ def train(
 def choose(
     evaluation: Evaluation, spells: Spells, seed: int, tell: Tell = nobody
 ) -> tuple[ModelChoice, RiskModel]:
-    """The best model, trained on everything: also what it then says of the nodes counts."""
+    """Best model, trained on everything. Its order of the nodes must pass the check as well."""
 
     @cache
     def trained(name: str) -> RiskModel:

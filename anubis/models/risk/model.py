@@ -1,4 +1,4 @@
-"""What every risk model can do: learn from spells, and give the hazard of nodes alive now."""
+"""Interface of every risk model: learn from spells, and give the hazard of nodes alive now."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from anubis.core.errors import RiskError
 from anubis.core.history.status import Spells, Statuses, Times
 from anubis.models.risk.forecast import HOURS, Forecast
 
-SHORTEST_H = 1 / 60  # what ended at once counts as a minute: H(0) = 0, and logarithms exist
+SHORTEST_H = 1 / 60  # a spell that ended at once counts as a minute: H(0) = 0, and logarithms exist
 
 
 class RiskModel(Protocol):
     name: ClassVar[str]
-    looks: ClassVar[bool]  # at the status; otherwise all nodes have the fleet's base rate
+    looks: ClassVar[bool]  # uses the status; otherwise all nodes have the fleet's base rate
 
     @property
     def covariates(self) -> tuple[str, ...]: ...
@@ -26,7 +26,8 @@ class RiskModel(Protocol):
     def fit(cls, spells: Spells, seed: int) -> Self: ...
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
-        """The one primitive: a row for each status, a column for each of the ascending hours."""
+        """Cumulative hazard: a row for each status, a column for each of the ascending hours. All
+        else is derived from it."""
         ...
 
 
@@ -41,7 +42,7 @@ def forecast(model: RiskModel, statuses: Statuses, hours: Times = HOURS) -> Fore
 
 
 def learnable(spells: Spells, incidents: int = 1) -> Spells:
-    """The spells with no duration of zero; refuses those that nothing can be learned from."""
+    """Spells with no duration of zero. Refuses spells that no model can learn from."""
     ended = int(np.count_nonzero(spells.observed))
     if ended < incidents:
         raise RiskError(

@@ -1,8 +1,8 @@
 """Cox-Time's relative risk exp(g(x, t)) for all nodes and times at once, without torch.
 
 g is the mean of several perceptrons with two hidden layers. The time is one more input of the first
-layer, so what the covariates add there is computed once for a node, and not once for each of its
-times.
+layer, so the contribution of the covariates there is computed once for a node, not once for each
+time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from anubis.core.arrays import Floats, Floats32
 from anubis.core.history.status import Times
 
-# nodes at a time: their hidden layers stay in the cache, and no product is worth several threads
+# nodes at a time: their hidden layers stay in the cache, and products are too small for threads
 BLOCK = 128
 LAYERS = ("first", "first_bias", "second", "second_bias", "last", "last_bias")
 LARGEST = 60.0  # of g: far beyond anything learned, and e^60 is still a number
@@ -24,7 +24,7 @@ LARGEST = 60.0  # of g: far beyond anything learned, and e^60 is still a number
 
 @dataclass(frozen=True, kw_only=True)
 class HazardNetwork:
-    """relu(relu([x, t] first + first_bias) second + second_bias) last + last_bias
+    """Perceptron relu(relu([x, t] first + first_bias) second + second_bias) last + last_bias
 
     Layers may be stacks: then it is the mean of several networks.
     """
@@ -56,7 +56,7 @@ class HazardNetwork:
         return tuple(getattr(self, name) for name in LAYERS)
 
     def relative_risk(self, x: Floats, times: Times) -> Floats32:
-        """A row for each row of `x`, a column for each time."""
+        """Relative risk: a row for each row of `x`, a column for each time."""
         members = self._members()
         logs = np.zeros((len(x), times.size), dtype=np.float32)
         for member in members:
@@ -81,8 +81,8 @@ class HazardNetwork:
         return risks
 
     def _after_first_layer(self, hidden: Floats32) -> Floats32:
-        """Node by node: products that are small enough are no work for several threads, which cost
-        seven times what they save."""
+        """Logarithms of the risk. The product is made node by node: for so small products several
+        threads cost seven times what they save."""
         np.maximum(hidden, 0, out=hidden)
         second = hidden @ self.second
         second += self.second_bias

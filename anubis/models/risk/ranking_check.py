@@ -1,7 +1,7 @@
-"""Whether a model's order of the nodes can be right: a last look before it is used.
+"""Checks whether a model's order of the nodes can be right, before the model is used.
 
-A node that had far more incidents than the others belongs to the half most at risk, unless it has
-been well for so long that its own past speaks for it no more.
+A node with far more incidents than the others belongs to the half most at risk, unless it has been
+well for so long that its past no longer counts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from anubis.models.risk.splits import take
 COUNT, SINCE = "incidents", "since_incident_h"
 ASKED_H = 720.0
 FENCE = 3.0  # quartile distances above the upper quartile: "far out", after Tukey
-BY_CHANCE = 1e-3  # that any node of an even fleet has so many
-SILENT = 3.0  # of its own mean times between incidents: by chance once in twenty
+BY_CHANCE = 1e-3  # chance that any node of a uniform fleet has so many
+SILENT = 3.0  # so many of its own mean times between incidents: by chance once in twenty
 
 
 def misplaced(model: RiskModel, spells: Spells) -> str:
-    """Of the nodes that rank too low, the one with the most incidents; empty if there is none."""
+    """Sentence on the node with the most incidents that ranks too low; empty if there is none."""
     if not {COUNT, SINCE} <= set(spells.statuses.covariates):
         return ""
     statuses = take(spells, latest(spells)).statuses
@@ -42,7 +42,7 @@ def misplaced(model: RiskModel, spells: Spells) -> str:
 
 
 def latest(spells: Spells) -> Flags:
-    """The last row of each node."""
+    """Flags of the last row of each node."""
     names, at = np.asarray(spells.statuses.nodes), spells.statuses.at
     order = np.lexsort((at, names))
     is_last = np.ones(order.size, dtype=bool)
@@ -53,7 +53,7 @@ def latest(spells: Spells) -> Flags:
 
 
 def _first_at(spells: Spells, statuses: Statuses) -> Times:
-    """When each of these nodes was first seen."""
+    """Time of the first status of each of these nodes."""
     first: dict[str, float] = {}
     for node, at in zip(spells.statuses.nodes, spells.statuses.at.tolist(), strict=True):
         first[node] = min(at, first.get(node, at))
@@ -66,7 +66,7 @@ def _column(statuses: Statuses, name: str) -> Times:
 
 
 def _is_far_out(counts: Times) -> Flags:
-    from scipy.special import pdtrc  # that a Poisson count is greater
+    from scipy.special import pdtrc  # chance that a Poisson count is greater
 
     low, high = np.quantile(counts, [0.25, 0.75])
     number: Ints = counts.astype(np.int64)

@@ -1,9 +1,9 @@
-"""Whether a model that is trained again takes the place of the one in use.
+"""Decides whether a newly trained model replaces the one in use.
 
-The time since the one in use was trained is halved. A new model learns from all that was known at
-the middle, and both are asked about the later half, which neither has seen. The new one is better
-if its chances are (Brier score), and what happened is by it at least 20 times as likely: luck
-seldom reaches that. A model that is better is then trained on everything, by the same rules.
+The time since the model in use was trained is halved. A new model learns from all that was known at
+the middle, and both are scored on the later half, which neither has seen. The new one is better if
+its chances are (Brier score), and it makes what happened at least 20 times as likely: luck seldom
+reaches that. A better model is then trained on everything, by the same rules.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from anubis.models.risk.model import RiskModel
 from anubis.models.risk.splits import at_time
 from anubis.models.risk.summary import Score
 
-View = Callable[[tuple[str, ...] | None], Spells]  # the same spells, by some covariates; by all
+View = Callable[[tuple[str, ...] | None], Spells]  # the spells by these covariates; None: all
 Learn = Callable[[Spells], RiskModel]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Succession:
-    """What became of the comparison."""
+    """Result of the comparison."""
 
-    because: str  # why the one in use stays; empty: it does not
-    spells: int = 0  # that both were asked about
+    because: str  # why the model in use stays; empty: it is replaced
+    spells: int = 0  # that both were scored on
     incidents: int = 0
     fresh: Score | None = None
     used: Score | None = None
@@ -45,7 +45,7 @@ class Succession:
 def judge_successor(
     view: View, used: RiskModel, trained_at: float, now: float, learn: Learn
 ) -> Succession:
-    """`view`: of the spells that are known now."""
+    """Comparison of a new model with the one in use. `view`: of the spells that are known now."""
     middle = (trained_at + now) / 2
     past, _ = at_time(view(None), middle)
     _, later = at_time(view(used.covariates), middle)
@@ -64,7 +64,7 @@ def judge_successor(
 
 
 def _shortcoming(fresh: Score, used: Score) -> str:
-    """Why the model in use stays; empty where the new one is better."""
+    """Reason why the model in use stays; empty: the new one is better."""
     if fresh.brier >= used.brier:
         return "trained again, its chances are no better"
     gained = fresh.log_likelihood - used.log_likelihood

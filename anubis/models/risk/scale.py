@@ -1,4 +1,4 @@
-"""Columns of any size as numbers of about one, learned from what a model is trained on."""
+"""Scales columns of any size to numbers of about one, as learned from the training data."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from anubis.core.history.status import Times
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """A value outside the range of training counts as the nearest one inside."""
+    """Scale of each column. A value outside the range of training counts as the nearest one
+    inside."""
 
     low: Times
     high: Times
     logged: Flags  # hours and counts span orders of magnitude
-    mean: Times  # of what is left after that
+    mean: Times  # after that step
     spread: Times
 
     @classmethod

@@ -1,8 +1,8 @@
-"""How good forecasts were, once it is known what happened: four questions, four numbers.
+"""Scores of forecasts against what happened: four questions, four numbers.
 
-Accuracy is the ANUBIS paper's Table 3, which a constant can win; so the concordance (are nodes in
-the right order?), the Brier score (are the chances right?) and the calibration (do they spread as
-they should?) stand beside it. All are higher for better, but the Brier score.
+Accuracy is Table 3 of the ANUBIS paper, which a constant can win; so there are also the concordance
+(are nodes in the right order?), the Brier score (are the chances right?) and the calibration (do
+they spread as they should?). Higher is better, except for the Brier score.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from anubis.models.risk.forecast import HORIZON_H, Forecast
 from anubis.models.risk.summary import Accuracy, RiskGroup
 from anubis.models.risk.survival import kaplan_meier, life_table, steps
 
-WATCHED = 0.05  # of the spells: later than that, too few are left to say who was right
+WATCHED = 0.05  # share of the spells: with fewer left, scores mean nothing
 GROUPS = 10  # of a calibration plot
-LARGEST_LOG = 50.0  # on the way to a slope: its exponential is still a number
+LARGEST_LOG = 50.0  # while solving for a slope: its exponential is still finite
 
 
 def accuracy(expected_h: Times, duration_h: Times, observed: Flags) -> Accuracy:
@@ -34,11 +34,11 @@ def accuracy(expected_h: Times, duration_h: Times, observed: Flags) -> Accuracy:
 
 
 def concordance(hazard: Floats, column: Ints, duration_h: Times, observed: Flags) -> float | None:
-    """How often the node that had its incident first was the one more at risk at that time.
+    """Share of pairs in which the node with the first incident had the higher risk at that time.
 
-    `hazard` has a row for each node; `column` says which of its columns is the node's own end.
-    Ties count half. (Antolini, Boracchi and Biganzoli, 2005, with the ties of random survival
-    forests; none where no two spells can be compared.)
+    `hazard` has a row for each node; `column` is the index of the node's own end in it. Ties count
+    half. (Antolini, Boracchi and Biganzoli, 2005, with the ties of random survival forests.) None
+    if no two spells can be compared.
     """
     order = np.argsort(duration_h, kind="stable")
     by_time = np.ascontiguousarray(hazard[order].T)
@@ -48,7 +48,8 @@ def concordance(hazard: Floats, column: Ints, duration_h: Times, observed: Flags
 
 @numba.njit(cache=True)
 def _concordant(hazard, column, duration_h, observed):  # type: ignore[no-untyped-def] # numba infers
-    """Spells by duration: those that an incident is compared with stand behind it."""
+    """Weighted numbers of right and of compared pairs. Spells are sorted by duration: an incident
+    is compared with those after it."""
     right, compared, count = 0.0, 0.0, duration_h.size
     for i in np.flatnonzero(observed):
         row = hazard[column[i]]
@@ -63,20 +64,20 @@ def _concordant(hazard, column, duration_h, observed):  # type: ignore[no-untype
         right += below + 0.5 * level
         compared += count - end
         for j in range(begin, end):
-            if j != i and observed[j]:  # ended together: the pair comes up from both sides
+            if j != i and observed[j]:  # ended together: the pair is visited from both sides
                 right += 1.0 if own == row[j] else 0.5
                 compared += 1.0
-            elif j != i:  # outlasted: the pair comes up once, for both sides
+            elif j != i:  # outlasted: the pair is visited once, for both sides
                 right += 2.0 if own > row[j] else 1.0 if own == row[j] else 0.0
                 compared += 2.0
     return right, compared
 
 
 def brier(alive: Floats, hours: Times, duration_h: Times, observed: Flags) -> Times:
-    """The mean squared error of the chance to be without incident, at each of the hours.
+    """Mean squared error of the chance to be without incident, at each of the hours.
 
-    Censored spells are made up for by the weights of those like them that were watched on
-    (Graf and others, 1999); the weights are divided by their sum.
+    Weights of similar spells with longer watches make up for censored spells (Graf and others,
+    1999); the weights are divided by their sum.
     """
     watched = life_table(duration_h, ~observed)
     share = kaplan_meier(watched)
@@ -92,13 +93,13 @@ def brier(alive: Floats, hours: Times, duration_h: Times, observed: Flags) -> Ti
 
 
 def integrated_brier(alive: Floats, hours: Times, duration_h: Times, observed: Flags) -> float:
-    """The mean of the Brier score over the hours, by the trapezoid rule."""
+    """Mean of the Brier score over the hours, by the trapezoid rule."""
     scores = brier(alive, hours, duration_h, observed)
     return float(np.trapezoid(scores, hours) / (hours[-1] - hours[0]))
 
 
 def watched_hours(hours: Times, duration_h: Times, observed: Flags) -> Times:
-    """Those of the hours until which enough spells were not censored."""
+    """Hours until which enough spells were not censored."""
     watched = life_table(duration_h, ~observed)
     share = steps(kaplan_meier(watched), watched.hours, hours, 1.0)
     kept: Times = hours[(share >= WATCHED) & (hours <= duration_h.max())]
@@ -108,11 +109,11 @@ def watched_hours(hours: Times, duration_h: Times, observed: Flags) -> Times:
 def calibration_slope(
     forecast: Forecast, duration_h: Times, observed: Flags, hours: float
 ) -> float | None:
-    """1 where risks spread as they should, below 1 where they are exaggerated.
+    """Calibration slope: 1 if risks spread as they should, below 1 if they are exaggerated.
 
     With H_i at the spell's end and the risk r_i = log H_i(hours), the incidents are Poisson with
     the mean exp(a + b r_i + log H_i(end) - r_i); b is the slope (Crowson, Atkinson and Therneau,
-    2016). None where all nodes have the same risk.
+    2016). None if all nodes have the same risk.
     """
     happened = (observed & (duration_h <= hours)).astype(float)
     expected = forecast.hazard_each(np.minimum(duration_h, hours))
@@ -125,7 +126,7 @@ def calibration_slope(
 
 
 def _slope(risk: Times, offset: Times, happened: Times) -> float | None:
-    """Newton's method; none where the few incidents fit no slope, or any."""
+    """Slope by Newton's method; None if the few incidents fit no slope, or any."""
     centre = risk.mean()
     design = np.column_stack([np.ones_like(risk), risk - centre])
     estimate = np.array([centre, 1.0])
@@ -144,7 +145,7 @@ def _slope(risk: Times, offset: Times, happened: Times) -> float | None:
 def calibration_groups(
     forecast: Forecast, duration_h: Times, observed: Flags, hours: float
 ) -> tuple[RiskGroup, ...]:
-    """The data of a calibration plot: tenths by risk; each corrected for censoring."""
+    """Data of a calibration plot: tenths by risk, each corrected for censoring."""
     chance = forecast.within(np.array([hours]))[:, 0]
     parts = np.array_split(np.argsort(chance, kind="stable"), GROUPS)
     return tuple(

@@ -1,7 +1,7 @@
-"""Spells to train on and spells to test on: at random, by node, or by time.
+"""Splits spells for training and testing: at random, by node, or by time.
 
-Rows drawn at random leave the same node on both sides, which flatters a model that remembers
-nodes; the other two are what a model must do in production: other nodes, and later times.
+Rows drawn at random leave the same node on both sides, which flatters a model that remembers nodes;
+the other two are what a model must do in production: other nodes, and later times.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from anubis.core.errors import RiskError
 from anubis.core.history.status import Spells
 
 DrawnSplit = Literal["random", "node", "time"]
-SplitKind = DrawnSplit | Literal["fleet"]  # trained on some nodes, tested on others, both named
+SplitKind = DrawnSplit | Literal["fleet"]  # trained on named nodes, tested on other named nodes
 DECIDING: tuple[DrawnSplit, ...] = ("node", "time")
 KINDS: tuple[DrawnSplit, ...] = (*DECIDING, "random")
-TESTED = 0.2  # of the rows, or of the nodes: then each is tested once in five
-EARLIEST = 0.5  # of the statuses come before anything is tested by time
+TESTED = 0.2  # of the rows, or of the nodes, each of which is then tested once in five
+EARLIEST = 0.5  # share of the statuses before the first one tested by time
 
 
 def split(
     spells: Spells, kind: DrawnSplit, seeds: Sequence[int]
 ) -> Iterator[tuple[Spells, Spells]]:
-    """What to train on and what to test on, for each seed.
+    """Spells to train on and spells to test on, for each seed.
 
-    Of the nodes each is tested once, and of the statuses by time each of the later half, so that
-    no lucky draw decides.
+    By node, each node is tested once; by time, each status of the later half; so no lucky draw
+    decides.
     """
     nodes = np.asarray(spells.statuses.nodes)
     names = np.random.default_rng(seeds[0]).permutation(np.unique(nodes))
@@ -54,7 +54,7 @@ def apart(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:
 
 
 def named(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
-    """All other nodes to train on, and these to test on."""
+    """Spells of all other nodes to train on, and of these nodes to test on."""
     tested = np.isin(np.asarray(spells.statuses.nodes), nodes)
     if missing := sorted(set(nodes) - set(spells.statuses.nodes)):
         raise RiskError(
@@ -66,7 +66,7 @@ def named(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
 
 
 def at_time(spells: Spells, now: float) -> tuple[Spells, Spells]:
-    """What was known at an instant, and the statuses since: an incident to come is not known."""
+    """Spells as known at an instant, without later incidents, and the spells since."""
     before = spells.statuses.at < now
     past = take(spells, before)
     watched_h = (now - past.statuses.at) / 3600

@@ -1,6 +1,6 @@
-"""What an evaluation says of a model, as it is kept in the model's file.
+"""Scores of an evaluation, as stored in the model's file.
 
-Reading it back needs nothing that computes it: a gate waits for every import.
+Reading them needs nothing that computes them: a gate waits for every import.
 """
 
 from __future__ import annotations
@@ -42,4 +42,4 @@ class Score:
     brier: float
     slope: float | None
     groups: tuple[RiskGroup, ...]
-    log_likelihood: float = 0.0  # of what happened; 0 in files from before it was kept
+    log_likelihood: float = 0.0  # of what happened; 0 in older files without it

@@ -1,4 +1,4 @@
-"""Estimates from spells that share one clock: who is at risk when, and what follows from it."""
+"""Estimates from spells on one clock: the number at risk at each time, and what follows from it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from anubis.core.history.status import Times
 
 @dataclass(frozen=True, kw_only=True)
 class LifeTable:
-    """The times at which an incident was observed, ascending.
+    """Times of observed incidents, ascending.
 
-    Who is censored at such a time is still at risk then.
+    A spell that is censored at such a time is still at risk then.
     """
 
     hours: Times
@@ -29,10 +29,11 @@ def life_table(duration_h: Times, observed: Flags) -> LifeTable:
 
 
 def kaplan_meier(table: LifeTable) -> Times:
-    """The share that is still without an incident after each of the hours."""
+    """Share that is still without an incident after each of the hours."""
     return np.cumprod(1.0 - table.incidents / table.at_risk, dtype=np.float64)
 
 
 def steps(values: Times, at: Times, hours: Times, before: float) -> Times:
-    """A step function that takes `values` from the times `at` on, and `before` until the first."""
+    """Values of a step function: `before` until the first of the times `at`, then `values` from
+    each time on."""
     return np.concatenate(([before], values))[np.searchsorted(at, hours, side="right")]

@@ -1,4 +1,4 @@
-"""A trained model as the Selector uses it: how likely an incident is within some hours."""
+"""A trained model for the Selector: chances of an incident within some hours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anubis.models.risk.model import RiskModel, forecast
 class Trained:
     model: RiskModel
     origin: ModelProvenance
-    assumed: str  # what a decision must say about it; empty where it looks at each node
+    assumed: str  # a sentence that decisions must include; empty if it looks at each node
 
     @property
     def covariates(self) -> tuple[str, ...]:

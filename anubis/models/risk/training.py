@@ -1,10 +1,10 @@
 """Trains Cox-Time's network with pycox: the one place that knows pycox, torchtuples and torch.
 
 Their habits to work around: they draw from numpy's and torch's global generators, leave their best
-weights in a file of the working folder, take a GPU without being asked and print; two threads make
-a small network 20 times slower than one; equal durations are sorted in no certain order; they
-index tensors in a way that torch 2.13 warns of. Only their training is used: the hazards are
-computed in cox_time.py, and saved without torch.
+weights in a file of the working folder, take a GPU unasked and print; two threads make a small
+network 20 times slower than one; equal durations are sorted in no certain order; they index tensors
+in a way that torch 2.13 warns of. Only their training is used: cox_time.py computes the hazards,
+and files.py saves the weights without torch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from anubis.models.risk.network import HazardNetwork
 
 HIDDEN = (32, 32)
 DROPOUT = 0.1
-LEARNING_RATE = 0.01  # a third of it was tried: steadier on a known hazard, worse on real failures
+LEARNING_RATE = 0.01  # a third of it was steadier on a known hazard and worse on real failures
 EPOCHS = 256  # never reached: training ends when held-out nodes get worse
 PATIENCE = 10
-NETWORKS = 5  # each held out a fifth of the nodes: what one learns by chance, the others do not
-STEPS_PER_EPOCH = 100  # larger batches where there are more incidents
+NETWORKS = 5  # each without a fifth of the nodes: what one learns by chance, the others do not
+STEPS_PER_EPOCH = 100  # so batches are larger if there are more incidents
 SMALLEST_BATCH = 256
 VALIDATION_DRAWS = 10  # each incident is compared with so many nodes still at risk
 
@@ -39,7 +39,7 @@ VALIDATION_DRAWS = 10  # each incident is compared with so many nodes still at r
 def train(
     x: Floats, clock: Times, observed: Flags, nodes: Sequence[str], seed: int
 ) -> HazardNetwork:
-    """Several networks, to be averaged: each of the epoch that did best on the nodes held out."""
+    """Stack of several networks to be averaged, each from its best epoch on the nodes held out."""
     parts = (held_out(nodes, seed, number) for number in range(NETWORKS))
     telling = [part for part in parts if observed[part].any() and observed[~part].any()]
     if not telling:
@@ -75,14 +75,14 @@ def fit(
 
 
 def held_out(nodes: Sequence[str], seed: int, number: int = 0) -> Flags:
-    """All spells of some nodes: one spell of a node says much about its others. Each node is held
-    out of one of the networks."""
+    """Flags of all spells of some nodes: one spell of a node says much about its others. Each node
+    is held out of one of the networks."""
     names = np.random.default_rng(seed).permutation(np.unique(nodes))
     return np.isin(np.asarray(nodes), names[number % names.size :: NETWORKS])
 
 
 def network_of(net: MLPVanillaCoxTime) -> HazardNetwork:
-    """The weights, each batch normalisation folded into the layer behind it."""
+    """Network with the weights, each batch normalisation folded into the layer after it."""
     net.eval()
     first, second, last = net.net.net
     second_weight, second_bias = _folded(first.batch_norm, second.linear)
@@ -110,7 +110,7 @@ def _array(tensor: torch.Tensor) -> Floats32:
 
 
 def as_pycox_wants(x: Floats, clock: Times, observed: Flags, rows: Flags) -> tuple[object, object]:
-    """As pycox wants it, in a definite order: by time, incidents first, then by status."""
+    """Inputs for pycox in a definite order: by time, incidents first, then by status."""
     chosen = np.flatnonzero(rows)
     order = np.lexsort((*x[chosen].T, ~observed[chosen], clock[chosen]))
     kept = chosen[order]

@@ -23,7 +23,7 @@ from anubis.text.files import json_value, read_text, write_whole
 from anubis.text.reading import read
 
 SCHEMA = "anubis.watch-weights/1"
-SHIPPED = "synthetic"  # the model that is asked where nobody names another
+SHIPPED = "synthetic"  # the default model
 LARGEST = 16 << 20
 AGAIN = "learn it again, or fetch it again"
 LAYERS = ("encoder", "decoder")
@@ -52,7 +52,7 @@ class _File:
 
 
 def place(name: str) -> Path:
-    """Where the model of that name, or the named file, is read."""
+    """Path of the model of that name, or of the named file."""
     if not is_name(name):
         return Path(name)
     folders = [folder / WATCH_MODELS for folder in (places.criteria(), places.shipped("criteria"))]
@@ -69,12 +69,12 @@ def is_name(text: str) -> bool:
 
 
 def own(name: str) -> Path:
-    """Where a model that is learned here is kept."""
+    """Path for a model that is learned here."""
     return places.criteria() / WATCH_MODELS / f"{name}.json"
 
 
 def save(model: WatchModel, path: Path) -> None:
-    """Writes the whole file or nothing."""
+    """Write the whole file or nothing."""
     write_whole(path, dump(model).encode(), WatchError, "the watch model")
 
 
@@ -101,12 +101,12 @@ def _weights(denoiser: Denoiser) -> dict[str, Any]:
 
 
 def _numbers(array: Floats32) -> list[float]:
-    """With as many digits as single precision needs."""
+    """Numbers with the digits that single precision needs."""
     return [float(str(number)) for number in array.ravel()]
 
 
 def _lines(value: object, depth: int) -> Iterator[str]:
-    """Tables line by line, lists on one."""
+    """JSON text with a table's entries on lines of their own and each list on one."""
     if not isinstance(value, Mapping) or not value:
         yield json.dumps(value, allow_nan=False)
         return
@@ -118,7 +118,7 @@ def _lines(value: object, depth: int) -> Iterator[str]:
 
 
 def load(path: Path) -> WatchModel:
-    """A model that works; any other file is refused."""
+    """Model of a file. Any file without a working model is refused."""
     where = f'watch model "{path}"'
     try:
         document = json_value(read_text(path, WatchError, f"the {where}", LARGEST))
@@ -183,5 +183,5 @@ def _lstm(weights: Mapping[str, tuple[float, ...]], units: int) -> Lstm:
 def _array(numbers: tuple[float, ...], *shape: int) -> Floats32:
     if min(shape) < 1 or int(np.prod(shape)) != len(numbers):
         raise ValueError(f"{len(numbers)} numbers, expected {' x '.join(map(str, shape))}")
-    with np.errstate(over="ignore"):  # what is too large is refused as not finite
+    with np.errstate(over="ignore"):  # a number that is too large is refused as not finite
         return np.array(numbers, dtype=np.float32).reshape(shape)

@@ -1,5 +1,4 @@
-"""A watch model from jobs: what each metric looks like, how unlike nodes come to be, what to ask
-first."""
+"""Learns a watch model from jobs: denoisers of metrics, thresholds, and the order of metrics."""
 
 from __future__ import annotations
 
@@ -22,12 +21,12 @@ from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
 LIBRARIES = ("numpy", "torch")  # what the weights depend on
-OF_A_JOB = 1000  # windows, so that no job says more than the others
+OF_A_JOB = 1000  # windows, so that all jobs have equal weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaultyJob:
-    """A job with a faulty node, from when to when."""
+    """A job with a faulty node, and the times of its fault."""
 
     telemetry: Telemetry
     since: float
@@ -35,7 +34,7 @@ class FaultyJob:
 
 
 class Lessons(Protocol):
-    """What is learned from: jobs, with only the metrics that are asked for."""
+    """Training data: jobs, with only the metrics that are asked for."""
 
     @property
     def source(self) -> str: ...
@@ -58,9 +57,9 @@ def learn(
     basis: WatchModel | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> WatchModel:
-    """`together`: one denoiser for all metrics. `order`: which are asked, in the order that jobs
-    with faults teach; as given where there are none. `basis`: whose thresholds serve for numbers
-    of nodes that the jobs do not have."""
+    """Watch model of these lessons. `together`: one denoiser for all metrics. `order`: the metrics
+    to compare, reordered by what jobs with faults show, if there are any. `basis`: a model whose
+    thresholds are used for numbers of nodes that the jobs do not have."""
     denoisers, fits = _denoisers(lessons, metrics, seed, together, tell)
     thresholds: dict[str, Thresholds] = {}
     for metric in metrics:
@@ -127,7 +126,7 @@ def describe(fit: Fit) -> str:
 
 
 def windows_of(jobs: Iterable[Telemetry], metric: str, seed: int, window: int = 8) -> Floats32:
-    """Complete ones, scaled as they are when they are looked at, as many of each job."""
+    """Complete windows, scaled as in a look, equally many of each job."""
     random = np.random.default_rng(seed)
     parts = [np.zeros((0, window), dtype=np.float32)]
     for job in jobs:
@@ -144,7 +143,7 @@ def windows_of(jobs: Iterable[Telemetry], metric: str, seed: int, window: int = 
 
 
 def completed(learned: Thresholds | None, metric: str, basis: Thresholds | None) -> Thresholds:
-    """With what another model knows of larger and smaller jobs."""
+    """Thresholds completed with another model's for larger and smaller jobs."""
     pairs: dict[int, float] = {}
     for kept in (basis, learned):
         pairs |= dict(zip(kept.nodes, kept.scores, strict=True)) if kept else {}
@@ -175,7 +174,7 @@ def _ranked(
 
 
 def _faulty(job: FaultyJob, windows: int, window: int) -> Flags:
-    """Which windows show nothing but the fault, or none of it. Few of them are at its edges."""
+    """Flags of the windows that begin during the fault. Few windows are at its edges."""
     starts = job.telemetry.start + job.telemetry.step_s * window * np.arange(windows)
     return np.asarray((starts >= job.since) & (starts <= job.until))
 

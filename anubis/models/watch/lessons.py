@@ -1,4 +1,4 @@
-"""The jobs that a watch model is learned from: recorded ones, or made ones."""
+"""Jobs that a watch model is learned from: recorded or simulated ones."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MADE_JOBS = 24
 FAULTY_JOBS = 120
 MINUTES = 20.0
 NAMED = 5  # files
-FIRST_FAULTY = 1000  # seed of the generator: what is healthy and what has faults are other jobs
+FIRST_FAULTY = 1000  # seed of the generator: healthy and faulty jobs are different ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class MadeLessons:
-    """From the generator's seeds for development: synthetic, and called so."""
+    """Jobs from the generator's seeds for development: synthetic, and labelled so."""
 
     jobs: int = MADE_JOBS
     faulty_jobs: int = FAULTY_JOBS
@@ -49,7 +49,7 @@ class MadeLessons:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedLessons:
-    """Telemetry of jobs in which nothing was wrong, by the files that they were recorded in."""
+    """Telemetry of jobs without faults, by the file of the recording."""
 
     recordings: Mapping[str, Telemetry]
 

@@ -1,8 +1,8 @@
-"""What a stream of outliers has to remember between two looks, as bytes to be kept.
+"""State of a stream of outliers between two looks, as bytes to be stored.
 
-Looks of a service are processes of their own, and the rule of ten minutes needs an hour. Of each
-metric and node some 300 bytes are kept, less once packed. They are worth nothing to a stream of
-other metrics, nodes or peers, or of another release: that one begins anew.
+Each look of a service is a process of its own, and the rule of ten minutes needs an hour. Some 300
+bytes for each metric and node are stored, fewer once compressed. A stream of other metrics, nodes
+or peers, or of another release, cannot use them and begins anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from anubis.core.watch.outliers import OutlierStream
 
-VERSION = 1  # of what `OutlierStream.state` holds, and of what its arrays mean
+VERSION = 1  # of the arrays of `OutlierStream.state` and their meaning
 SEAL_BYTES = sha256().digest_size
 
 
@@ -26,7 +26,8 @@ def packed(stream: OutlierStream) -> bytes:
 
 
 def resume(stream: OutlierStream, kept: bytes) -> bool:
-    """Whether it goes on from what was kept, whole and by a stream like this; else it is as new."""
+    """Restore the stream from stored bytes. Return whether they were complete and from such a
+    stream; else it stays as new."""
     seal, state = kept[:SEAL_BYTES], kept[SEAL_BYTES:]
     if seal != _seal(stream, state):
         return False

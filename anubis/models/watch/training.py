@@ -1,6 +1,6 @@
 """Trains the LSTM-VAE of a metric (Minder, NSDI '25): the one place of watching that knows torch.
 
-What is learned is asked without torch: core/watch/denoiser.py.
+The result is evaluated without torch: core/watch/denoiser.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BATCH = 256
 LEARNING_RATE = 0.01
 KL_WEIGHT = 1e-5  # reached in the middle of the training; a full weight at once leaves a constant
 HELD_OUT = 0.1
-COLLAPSED = 0.05  # of the variance: an error above it says that the answer ignores the question
-MOVED = 0.5  # of the windows are shown at another level: a fault leads where no healthy node was
+COLLAPSED = 0.05  # of the variance: an error above it means that the output ignores the input
+MOVED = 0.5  # share of the windows moved to another level, because faults reach unusual levels
 
 
 class LstmVae(nn.Module):
-    """One latent number for each sample."""
+    """LSTM-VAE with one latent number for each sample."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class LstmVae(nn.Module):
         self.output = nn.Linear(2 * HIDDEN, 1)
 
     def forward(self, windows: Tensor) -> tuple[Tensor, Tensor]:
-        """What it gives back, and how far its latent numbers are from N(0, 1)."""
+        """Reconstruction, and the divergence of the latent numbers from N(0, 1)."""
         hidden, _ = self.encoder(windows.unsqueeze(2))
         mean, log_variance = self.mean(hidden), self.log_variance(hidden)
         latent = mean + torch.exp(log_variance / 2) * torch.randn_like(mean)
@@ -46,7 +46,8 @@ class LstmVae(nn.Module):
 
 
 def train(windows: Floats32, seed: int, *, metric: str) -> tuple[Denoiser, Fit]:
-    """`windows`: windows x samples, of values scaled to 0..1, nearly all of them healthy."""
+    """Denoiser and its quality. `windows`: windows x samples, of values scaled to 0..1, nearly all
+    healthy."""
     if len(windows) < BATCH or not np.isfinite(windows).all():
         raise WatchError(
             f"{metric}: {len(windows):,} complete windows, expected {BATCH} or more to learn from"
@@ -69,7 +70,8 @@ def train(windows: Floats32, seed: int, *, metric: str) -> tuple[Denoiser, Fit]:
 
 
 def _moved(windows: Floats32, random: np.random.Generator) -> Floats32:
-    """Some of them at another level, so that every level is known to what is learned."""
+    """Copy of the windows, some of them shifted to another level, so that training sees every
+    level."""
     moved = windows.copy()
     rows = np.flatnonzero(random.random(len(windows)) < MOVED)
     levels = windows[rows].mean(axis=1, keepdims=True)
