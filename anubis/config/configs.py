@@ -516,7 +516,7 @@ def error_classes(name: str = "default") -> ErrorClasses:
         hint = did_you_mean(table.based_on, names)
         raise ConfigError(f'"{path}": no shipped table "{table.based_on}" to be based on; {hint}')
     shipped_rows = read(load_yaml(basis, ConfigError), ErrorClasses, f'"{basis}"', ConfigError)
-    return table.over(shipped_rows.classes)
+    return table.merge_into(shipped_rows.classes)
 
 
 def _by_kind(

@@ -65,7 +65,7 @@ class OthersWork:
             return f"{self.owner} shows it as {shown.state}" + (
                 f" ({shown.meaning})" if shown.meaning not in ("", shown.state) else ""
             )
-        if shown.cordon and not shown.by_anubis:
+        if shown.cordon and not shown.is_cordoned_by_anubis:
             return f"somebody keeps it from jobs: {one_line(shown.cordon)}"
         return "" if shown.is_free else f"it is {shown.meaning}"
 

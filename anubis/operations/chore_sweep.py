@@ -9,7 +9,7 @@ from anubis.core.errors import CampaignTakenError, ConfigError
 from anubis.core.keep.chores import ChoreRecord
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.life import Life, State
-from anubis.core.keep.policy import SweepChore, allowed
+from anubis.core.keep.policy import SweepChore, allowed_count
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
 from anubis.operations.chore_task import ChoreTask
@@ -50,7 +50,7 @@ def _begin(task: ChoreTask, schedule: SweepChore) -> ChoreRecord:
     lives = [life for life in task.part.keeping.lives() if life.is_there]
     free = [life.node for life in lives if _is_free(life)]
     under_test = sum(life.trial is not None for life in lives)
-    limit = allowed(task.policy.tested_at_once, len(lives)) - under_test
+    limit = allowed_count(task.policy.tested_at_once, len(lives)) - under_test
     if not free or limit <= 0:
         return task.unchanged(f"none of {counted(len(lives), 'node')} is free to be tested")
     name = task.record.campaign or new_name("validate", time_in(task.part, task.caller).now)

@@ -22,7 +22,7 @@ from anubis.core.diagnose.chain import InferenceRule
 from anubis.core.diagnose.classes import ErrorClasses
 from anubis.core.diagnose.cures import WEIGHTS, PastDiagnosis
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer, diagnose
-from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap, Stall, joined
+from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap, Stall, join_evidence
 from anubis.core.diagnose.faults import fault_of
 from anubis.core.diagnose.live_progress import LONGEST_STILL_S
 from anubis.core.diagnose.policy import PLACES, DiagnosisPolicy
@@ -93,7 +93,7 @@ def diagnose_job(
     ranks = _ranks(request, policy)
     topology, zone = request.topology or policy.topology, _zone(policy.zone)
     pieces = list(_collected(places, topology, ranks, classes, zone, caller))  # it takes a while
-    evidence = joined(
+    evidence = join_evidence(
         JobEvidence(
             job=request.job,
             # wall clock: logs and dumps are dated by it
@@ -105,8 +105,8 @@ def diagnose_job(
         ),
         pieces,
     )
-    evidence = joined(evidence, [around] if around else [])
-    evidence = joined(evidence, [settings_evidence(evidence, votes)])
+    evidence = join_evidence(evidence, [around] if around else [])
+    evidence = join_evidence(evidence, [settings_evidence(evidence, votes)])
     diagnosis = diagnose(evidence, rules(), policy, past=past)
     return DiagnosisView(diagnosis=diagnosis, evidence=evidence, cluster=request.cluster or "")
 

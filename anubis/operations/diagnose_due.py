@@ -14,7 +14,7 @@ from anubis.config import configs
 from anubis.core.diagnose.cures import CureLevel, PastDiagnosis
 from anubis.core.diagnose.evidence import Stall
 from anubis.core.diagnose.policy import DiagnosisPolicy
-from anubis.core.diagnose.stalls import AGAIN_S, LOGS, ToldStall, silent_since, undiagnosed
+from anubis.core.diagnose.stalls import AGAIN_S, LOGS, ToldStall, silence_begin, undiagnosed_stalls
 from anubis.core.errors import AnubisError
 from anubis.core.history.events import Notice
 from anubis.core.history.status import Job
@@ -83,7 +83,7 @@ def _patients(part: ClusterHistory, now: float) -> list[_Patient]:
     for diagnosis in part.diagnoses.since(0.0):
         times.setdefault(diagnosis.job, []).append(diagnosis.at)
     stalls = [stall for of_job in told_of(part).values() for stall in of_job]
-    due = undiagnosed(stalls, times)
+    due = undiagnosed_stalls(stalls, times)
     jobs = {job.id: job for job in part.jobs.about(stall.job for stall in due)}
     return [*_ended(lately.values(), times, now), *_stalled(due, jobs, now)]
 
@@ -215,7 +215,7 @@ def _silent(
         written = last_written(Path(policy.place_of("logs", job.id)), now - policy.silent_s)
         if written is None:
             continue
-        since = silent_since(written, job.start, now, policy.silent_s, stalls.get(job.id, []))
+        since = silence_begin(written, job.start, now, policy.silent_s, stalls.get(job.id, []))
         if since is not None:
             reason = f"its logs have said nothing for {lasting(now - since)}"
             yield stall_notice(job.id, job.nodes, since, LOGS, reason)

@@ -14,7 +14,7 @@ from anubis.core.campaign import planning
 from anubis.core.clock import Time
 from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.core.fabric import by_number
-from anubis.core.history.changes import are_dated_anew, changed_nodes, new_notices, since
+from anubis.core.history.changes import are_dated_anew, changed_nodes, index_from, new_notices
 from anubis.core.history.events import Notice
 from anubis.core.history.maintenance import open_windows, windows_told
 from anubis.core.history.past import Happened
@@ -118,7 +118,7 @@ def glance_at(
     objections = objections_in(history)
     stale = _stale(before, happened, holds, objections, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
-    stand = stand.doubting(time.doubt).objected(objections.out, objections.unproven)
+    stand = stand.apply_doubt(time.doubt).apply_objections(objections.out, objections.unproven)
     traits = history.memory.recall(_traits_by_node, happened.traits)
     windows = open_windows(history.memory.recall(windows_told, happened.notices), now)
 
@@ -128,7 +128,7 @@ def glance_at(
             node=node,
             cluster=history.cluster,
             judgement=Judgement.UNKNOWN if window else stand.judgement(node),
-            why=sentence(window, now) if window else stand.why(node),
+            why=sentence(window, now) if window else stand.reason(node),
             hold=holds.get(node),
             last=results[-1] if results else None,
             passed=stand.passed.get(node, {}),
@@ -162,7 +162,9 @@ def _stale(
 ) -> set[str]:
     """Nodes of which something else is to be said now."""
     then, results = before.at, happened.validations
-    of_old = results[since(results, then - LOOKED_BACK_S) : since(results, now - LOOKED_BACK_S)]
+    of_old = results[
+        index_from(results, then - LOOKED_BACK_S) : index_from(results, now - LOOKED_BACK_S)
+    ]
     held = before.holds.keys() | holds.keys()
     windows_then = open_windows(windows_told(before.happened.notices), then)
     windows_now = open_windows(windows_told(happened.notices), now)
@@ -173,7 +175,11 @@ def _stale(
         *changed_nodes(before.happened, then, happened, now),
         *(node for node in held if before.holds.get(node) != holds.get(node)),
         *(node for node in maintained if windows_then.get(node) != windows_now.get(node)),
-        *(node for node in denied if then_denied.against(node) != objections.against(node)),
+        *(
+            node
+            for node in denied
+            if then_denied.objection_to(node) != objections.objection_to(node)
+        ),
         *(result.node for result in of_old),
     }
 

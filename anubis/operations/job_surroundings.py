@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from anubis.core.diagnose.evidence import Collector, JobEvidence, WorkingPair, joined
+from anubis.core.diagnose.evidence import Collector, JobEvidence, WorkingPair, join_evidence
 from anubis.core.history.traits import NodeTraits
 from anubis.core.keep.silent_nodes import unreachable
 from anubis.core.network.posterior import FaultPrior
@@ -36,7 +36,7 @@ def surroundings(
         return between
     collectors = frozenset({Collector.REACH})
     reach = JobEvidence(job="", at=at, collectors=collectors, unreachable=away)
-    return joined(between, [reach])
+    return join_evidence(between, [reach])
 
 
 def _between(

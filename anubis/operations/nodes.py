@@ -57,8 +57,8 @@ def nodes(
             judgement=Judgement.UNKNOWN if maintained[name] else past.standing.judgement(name),
             unfit=past.standing.unfit.get(name, ""),
             maintenance=maintained[name],
-            owes=past.standing.why_owing(name),
-            unproven=past.standing.why_unproven(name),
+            owes=past.standing.owing_reason(name),
+            unproven=past.standing.unproven_reason(name),
             doubt=past.standing.doubted.get(name, ""),
         )
         for name in shown

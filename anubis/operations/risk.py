@@ -11,12 +11,12 @@ from anubis.core.history.status import Instants, Statuses
 from anubis.core.history.traits import NodeTraits
 from anubis.models.risk import evaluation, files, learning
 from anubis.models.risk.choice import ModelChoice
-from anubis.models.risk.covariates import without, worth_learning
+from anubis.models.risk.covariates import drop_covariates, worth_learning
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.files import ModelProvenance
 from anubis.models.risk.forecast import Forecast
 from anubis.models.risk.model import RiskModel, forecast
-from anubis.models.risk.splits import named
+from anubis.models.risk.splits import split_by_name
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
 from anubis.text import places
@@ -82,13 +82,13 @@ def evaluate_risk(
     cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
     spells, tell = learning.spells_of(logbook, at), caller.doing
-    learned, tested = named(spells, list(ask)) if ask else (spells, None)
+    learned, tested = split_by_name(spells, list(ask)) if ask else (spells, None)
     learned, traits = worth_learning(learned, tell)
     compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
     if tested is not None:
         left_out = set(tested.statuses.covariates) - set(learned.statuses.covariates)
-        tested = without(tested, left_out)
-        compared += evaluation.elsewhere(learned, tested, seeds=range(seeds), tell=tell)
+        tested = drop_covariates(tested, left_out)
+        compared += evaluation.evaluate_elsewhere(learned, tested, seeds=range(seeds), tell=tell)
     choice, _ = learning.choose(compared, learned, 0, tell)
     choice = replace(choice, traits=traits)
     return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
@@ -106,7 +106,7 @@ def foresee(
     model, provenance = files.load(_model_file(file, cluster))
     if strangers := sorted(set(nodes) - set(logbook.nodes)):
         caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
-    if unforeseen := logbook.unforeseen(model.covariates):
+    if unforeseen := logbook.uncovered_categories(model.covariates):
         caller.remark(f"not known when it was trained, counted in the totals: {names(unforeseen)}")
     for grouping, alone in logbook.strangers_in_group(nodes, model.covariates).items():
         caller.remark(
@@ -124,7 +124,7 @@ def foresee(
 
 
 def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
-    for trait, count in logbook.seldom_told().items():
+    for trait, count in logbook.sparse_traits().items():
         caller.remark(
             f"{trait} is told of {count:,} of {len(logbook.nodes):,} nodes: no model learns from"
             " it, because who is left out may be who never failed; anubis import nodes tells it"

@@ -45,9 +45,9 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
     risk = model or base_rate(past.logbook, now)
     statuses = past.logbook.statuses(Instants.now(nodes, now), risk.covariates)
     owing = np.array([node in past.standing.owes for node in nodes], dtype=bool)
-    chances = np.where(owing, 1.0, risk.within(statuses, horizon_h))
+    chances = np.where(owing, 1.0, risk.chances_within(statuses, horizon_h))
     first = np.argsort(-chances, kind="stable")[:EXPLAINED].tolist() if model else []
-    within = partial(risk.within, hours=horizon_h)
+    within = partial(risk.chances_within, hours=horizon_h)
     looks = model is not None and model.model.looks
     explained = carriers(within, statuses, first) if looks else [[] for _ in first]
     return RiskGlance(

@@ -18,7 +18,7 @@ import numpy as np
 
 from anubis.core.arrays import Flags
 from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
-from anubis.core.history.changes import after, since
+from anubis.core.history.changes import index_after, index_from
 from anubis.core.history.defects import Defect, defects
 from anubis.core.history.events import FleetEvent, Notice, reported_incidents, reports
 from anubis.core.history.logbook import RATES, Logbook
@@ -55,7 +55,7 @@ class Risk(Protocol):
         """What a decision must tell of it; empty where it looks at each node."""
         ...
 
-    def within(self, statuses: Statuses, hours: float) -> Times:
+    def chances_within(self, statuses: Statuses, hours: float) -> Times:
         """P(incident within so many hours | status, alive now), for each row."""
         ...
 
@@ -75,7 +75,7 @@ class BaseRate:
             f" {days:.0f} days"
         )
 
-    def within(self, statuses: Statuses, hours: float) -> Times:
+    def chances_within(self, statuses: Statuses, hours: float) -> Times:
         return np.full(len(statuses), -np.expm1(-self.per_h * hours))
 
 
@@ -90,7 +90,7 @@ def risks(past: Past, nodes: Sequence[str], at: float, hours: float) -> dict[str
     """By node: how likely an incident is within so many hours; certain if it owes an answer."""
     risk = past.risk or base_rate(past.logbook, at)
     statuses = past.logbook.statuses(Instants.now(nodes, at), risk.covariates)
-    chances = dict(zip(nodes, risk.within(statuses, hours).tolist(), strict=True))
+    chances = dict(zip(nodes, risk.chances_within(statuses, hours).tolist(), strict=True))
     return {node: 1.0 if node in past.standing.owes else p for node, p in chances.items()}
 
 
@@ -163,11 +163,11 @@ class Past:
 
     def doubting(self, doubt: str) -> Past:
         """The same while nobody knows how old a pass is; without a doubt, as it is."""
-        return replace(self, standing=self.standing.doubting(doubt), doubt=doubt)
+        return replace(self, standing=self.standing.apply_doubt(doubt), doubt=doubt)
 
     def objected(self, objections: Objections) -> Past:
         """The same for whoever goes by what a keeper holds against nodes, too."""
-        standing = self.standing.objected(objections.out, objections.unproven)
+        standing = self.standing.apply_objections(objections.out, objections.unproven)
         return replace(self, standing=standing, cleared=objections.cleared)
 
     def links_among(self, nodes: Collection[str]) -> dict[tuple[str, ...], str]:
@@ -188,15 +188,15 @@ def read_past(
     recall = history.memory.recall
     happened = history.experience.happened(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
-    recent = happened.validations[since(happened.validations, now - LOOKED_BACK_S) :]
-    by_now = recent[: after(recent, now)]
-    imported = happened.incidents.begun(now)
-    told_by_now = happened.notices[: after(happened.notices, now)]
+    recent = happened.validations[index_from(happened.validations, now - LOOKED_BACK_S) :]
+    by_now = recent[: index_after(recent, now)]
+    imported = happened.incidents.select_begun(now)
+    told_by_now = happened.notices[: index_after(happened.notices, now)]
     incidents = recall(_with_reported, imported, reports(told_by_now))
     strength = _strength(history, findings, offered)
     stand = standing or standing_of(happened, findings, now, strength, nodes)
     return Past(
-        logbook=recall(logbook_of, *happened.logged),
+        logbook=recall(logbook_of, *happened.logbook_inputs),
         standing=stand,
         payable={node: _payable(stand, node, strength) for node in stand.owes},
         risk=risk,
@@ -240,7 +240,7 @@ def read_present(
     happened = history.experience.told()
     return Present(
         standing=recall(partial(_read_standing, history, now, required)),
-        incidents=happened.incidents.begun(now),
+        incidents=happened.incidents.select_begun(now),
         windows=windows_told(happened.notices),
     )
 
@@ -278,7 +278,7 @@ def _read_standing(
     if earlier and earlier.standing.required == demanded:
         nodes = _told_of(earlier, happened)
         of_these = standing_of(happened, findings, now, strength, nodes)
-        stand = earlier.standing.standing.renewed(nodes, of_these)
+        stand = earlier.standing.standing.replace_nodes(nodes, of_these)
     else:
         stand = standing_of(happened, findings, now, strength)
     return LastingStanding(standing=stand, until=_next_change(happened, now), required=demanded)
@@ -294,8 +294,8 @@ def _told_of(earlier: EarlierStanding, happened: Happened) -> set[str]:
 def _next_change(happened: Happened, now: float) -> float:
     """When a pass gets too old, or something is no longer dated in the future. What was left
     unanswered in the future is owed since the instant at which it is looked at."""
-    recent = happened.validations[since(happened.validations, now - LOOKED_BACK_S) :]
-    if any(result.owes for result in recent[after(recent, now) :]):
+    recent = happened.validations[index_from(happened.validations, now - LOOKED_BACK_S) :]
+    if any(result.owes for result in recent[index_after(recent, now) :]):
         return now
     instants = [
         *happened.incidents.start.tolist(),
@@ -316,14 +316,14 @@ def standing_of(
     nodes: AbstractSet[str] | None = None,
 ) -> Standing:
     """By what was found lately; of these nodes, or of all."""
-    chosen = happened if nodes is None else happened.about(nodes)
-    recent = chosen.validations[since(chosen.validations, now - LOOKED_BACK_S) :]
+    chosen = happened if nodes is None else happened.select_nodes(nodes)
+    recent = chosen.validations[index_from(chosen.validations, now - LOOKED_BACK_S) :]
     happenings = (chosen.incidents, chosen.repairs, chosen.notices)
     return standing(recent, findings, *happenings, now, strength)
 
 
 def _with_reported(imported: IncidentColumns, reports: Sequence[Notice]) -> IncidentColumns:
-    return imported + IncidentColumns.of(reported_incidents(reports, imported))
+    return imported + IncidentColumns.from_incidents(reported_incidents(reports, imported))
 
 
 def _categories(incidents: IncidentColumns) -> dict[str, dict[str, int]]:
@@ -409,7 +409,7 @@ class Selector:
         ]
         stand, view = past.standing, statuses[-1]
         return Outlook(
-            probabilities=np.max([risk.within(view, ahead_h) for view in statuses], axis=0),
+            probabilities=np.max([risk.chances_within(view, ahead_h) for view in statuses], axis=0),
             proven=np.array([stand.is_proven(node) for node in event.nodes], dtype=bool),
             mixes=[mix_of(past.categories.get(node, {})) for node in event.nodes],
             ages_s=self._ages_s(event.nodes, [*names, *elsewhere], at),
@@ -479,7 +479,9 @@ class Selector:
         owing = [node for node in nodes if node in past.standing.owes]
         if owing:
             more = f"; also {_some(owing[1:])}" if owing[1:] else ""
-            yield (f"a defect is presumed on {owing[0]}: {past.standing.why_owing(owing[0])}{more}")
+            yield (
+                f"a defect is presumed on {owing[0]}: {past.standing.owing_reason(owing[0])}{more}"
+            )
         explained = {*past.standing.passed, *owing}
         unproven = [node for node in nodes if node not in explained]
         if past.doubt:

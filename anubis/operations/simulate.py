@@ -93,7 +93,7 @@ def _replayed(setup: Scenario, cluster: str | None, caller: Caller) -> Recorded:
     with caller.history() as history:
         part = look_up(history, cluster)
         incidents, watches = part.incidents.all(), part.watches.all()
-    source = Recorded.of(setup, incidents, watches)
+    source = Recorded.from_records(setup, incidents, watches)
     caller.remark(
         f"replayed from cluster {part.cluster}: {len(incidents):,} incidents on"
         f" {source.scenario.nodes:,} nodes"

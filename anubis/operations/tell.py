@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from anubis.core.clock import Time
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
-from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_in
+from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_nodes
 from anubis.core.history.events import (
     KeptEvent,
     MaintenancePlanned,
@@ -186,7 +186,7 @@ def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | Usag
     """First what follows from them, which may be written twice: a crash lets them be told again."""
     events = [notice.event for notice in notices]
     follows = Consequences(
-        part.jobs.about(jobs_in(events)), part.repairs.about(repaired_in(events))
+        part.jobs.about(jobs_in(events)), part.repairs.about(repaired_nodes(events))
     )
     answers = [_followed(notice, follows, part) for notice in notices]
     part.jobs.add(follows.jobs)

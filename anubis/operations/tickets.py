@@ -87,7 +87,7 @@ def _tickets(
 def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket:
     defect = life.defect
     action, order = opened.get(life.ticket, (None, None))
-    code, why = life.why_out if life.must_be_out else (life.out_code, "")
+    code, why = life.out_reason if life.must_be_out else (life.out_code, "")
     if order and not defect:
         code, why = order.code, order.reason
     remedy = remedy_of(code, policy)

@@ -14,7 +14,7 @@ from anubis.core.keep.suspicions import HitRate, hit_rates
 from anubis.core.watch.comparisons import AnswersForMetrics
 from anubis.core.watch.detector import look
 from anubis.core.watch.findings import Deviation, Look, Suspicion
-from anubis.core.watch.likelihood import by_category, mix_of
+from anubis.core.watch.likelihood import mix_by_category, mix_of
 from anubis.core.watch.model import WatchModel
 from anubis.core.watch.outliers import OutlierStream
 from anubis.core.watch.rounds import KeptLook, WatchedJob, due_jobs, gone_jobs
@@ -81,7 +81,7 @@ class JobMemory:
 
     def to_keep(self) -> bytes:
         """For another process to go on from; nothing where the rule can name nobody anyway."""
-        return streams.packed(self._stream) if self._stream and self._stream.has_peers else b""
+        return streams.pack(self._stream) if self._stream and self._stream.has_peers else b""
 
 
 def look_at_job(
@@ -150,7 +150,7 @@ def _named_by(stream: OutlierStream) -> Mapping[str, Sequence[Deviation]]:
 
 
 def _mix(deviations: Sequence[Deviation], categories: Mapping[str, str]) -> Mapping[str, float]:
-    return by_category(mix_of({deviation.family for deviation in deviations}), categories)
+    return mix_by_category(mix_of({deviation.family for deviation in deviations}), categories)
 
 
 def view_of(seen: JobLook, watching: Watching, *, cluster: str, ended: bool) -> LookView:

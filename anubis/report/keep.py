@@ -96,7 +96,7 @@ def why(life: Life) -> str:
     if life.defect is not None:
         return f"{life.defect.code}: {life.defect.reason}"
     if life.incidents:
-        return life.why_out[1]
+        return life.out_reason[1]
     if life.is_cordoned_by_others:
         return f"kept from jobs by a person: {life.cordon}"
     owed = [TO_BE_TESTED[owed.debt].format(owed.about or "unknown") for owed in life.owed]

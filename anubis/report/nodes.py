@@ -66,7 +66,7 @@ def standing(view: NodeView) -> str:
     if view.maintenance:
         return "under maintenance"
     if seen and seen.cordon and seen.is_up:
-        return "drained by anubis" if seen.by_anubis else "kept from jobs by others"
+        return "drained by anubis" if seen.is_cordoned_by_anubis else "kept from jobs by others"
     if seen and not seen.is_up:
         return "down"
     if view.unfit:
@@ -108,7 +108,7 @@ def fields(view: NodeView) -> NodeLine:
         "reason": seen.cordon if seen else "",
         "reason_by": seen.cordoned_by if seen else "",
         "reason_at": seen.cordoned_at if seen else None,
-        "by_anubis": bool(seen and seen.by_anubis),
+        "by_anubis": bool(seen and seen.is_cordoned_by_anubis),
         "held_by": hold.holder if hold else "",
         "held_since": hold.since if hold else None,
         "verdict": last.judgement if last else None,

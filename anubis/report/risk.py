@@ -183,14 +183,14 @@ def node_head(hours: Sequence[float]) -> list[str]:
 
 def most_at_risk(forecast: Forecast) -> list[int]:
     """The rows of a forecast, by the chance of an incident on the next day."""
-    chance = forecast.within(np.array([24.0]))[:, 0]
+    chance = forecast.chances_within(np.array([24.0]))[:, 0]
     return [int(row) for row in np.argsort(-chance, kind="stable")]
 
 
 def node_rows(
     nodes: Sequence[str], forecast: Forecast, hours: Sequence[float]
 ) -> Iterator[list[str]]:
-    chances = forecast.within(np.array(hours))
+    chances = forecast.chances_within(np.array(hours))
     expected_h, median_h = forecast.expected_h(), forecast.median_h()
     for i in most_at_risk(forecast):
         yield [
@@ -264,10 +264,10 @@ def node_lines(
     traits: Sequence[NodeTraits],
 ) -> Iterator[str]:
     """A line for each node, with its curve."""
-    chances = forecast.within(np.array(hours))
+    chances = forecast.chances_within(np.array(hours))
     expected_h, median_h = forecast.expected_h(), forecast.median_h()
     curve_h = forecast.hours[:: max(1, forecast.hours.size // CURVE)]
-    curves = forecast.within(curve_h)
+    curves = forecast.chances_within(curve_h)
     for i, node in enumerate(statuses.nodes):
         within = zip(hours, chances[i].tolist(), strict=True)
         fields: RiskLine = {

@@ -141,7 +141,7 @@ def _calibration_plot(model: str, groups: Groups, axis: Axis) -> str:
 
 def _curves(nodes: Sequence[str], forecast: Forecast) -> str:
     """The chance of an incident over time, a line for each node; those most at risk are named."""
-    chances = forecast.within(forecast.hours)
+    chances = forecast.chances_within(forecast.hours)
     days = forecast.hours / DAY_H
     first = sorted(most_at_risk(forecast)[:NAMED], key=lambda row: -chances[row, -1])
     chart = Chart(

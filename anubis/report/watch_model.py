@@ -33,7 +33,7 @@ def show(model: WatchModel, screen: Console) -> None:
     for metric in _in_order(model):
         fit, limits = model.origin.fits.get(metric), model.thresholds[metric]
         learned = [f"{fit.error:.1e}", f"{fit.variance:.1e}"] if fit else ["-", "-"]
-        add_row(shown, metric, *learned, *(f"{limits.at(size):.2f}" for size in SIZES))
+        add_row(shown, metric, *learned, *(f"{limits.value_at(size):.2f}" for size in SIZES))
     screen.print(shown)
 
 

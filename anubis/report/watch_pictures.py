@@ -58,7 +58,7 @@ def pictures_of_job(view: LookView) -> list[NodePicture]:
 
 
 def _is_reported(view: LookView, metric: str) -> bool:
-    return bool(np.isfinite(view.telemetry.of(metric)).any())
+    return bool(np.isfinite(view.telemetry.series(metric)).any())
 
 
 def _picture(
@@ -97,7 +97,7 @@ def _about(view: LookView, name: str, suspicion: Suspicion | None) -> str:
 
 def _course(view: LookView, name: str, node: str | None) -> _Course:
     """Suspects are nobody's peers in a picture."""
-    telemetry, values = view.telemetry, view.telemetry.of(name)
+    telemetry, values = view.telemetry, view.telemetry.series(name)
     suspects = {suspicion.node for suspicion in view.look.suspicions}
     peers = peers_of(view, node) if node else list(telemetry.nodes)
     rows = [row for row, peer in enumerate(telemetry.nodes) if peer in set(peers) - suspects]

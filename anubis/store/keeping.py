@@ -613,7 +613,7 @@ def _redate_lives(connection: sa.Connection, cluster: str, time: Time) -> None:
     """Those that are damaged stay so."""
     dating = Dating(now=time.now, before=time.before, correction=time.correction)
     lives, damaged = _lives(connection, cluster)
-    healed = ((life, dating.healed(life)) for life in lives.values() if life.node not in damaged)
+    healed = ((life, dating.heal(life)) for life in lives.values() if life.node not in damaged)
     rows = [
         LIVES.row(life, cluster=cluster, node=life.node, state=life.state.value)
         for before, life in healed

@@ -247,7 +247,7 @@ class _Naive:
             if len(names) == 1:
                 m = self.names.index(name)
                 floor = max(floor, self.t.metrics[m].floor / (self.width(m) or 1))
-        threshold = self.model.thresholds[name].at(n)
+        threshold = self.model.thresholds[name].value_at(n)
         apart = [k for k in range(n) if scores[k] > threshold and far[k] >= floor]
         if self.s.candidates == "largest" and apart:
             largest = next(k for k in range(n) if far[k] >= max(far) * (1 - 1e-9))
@@ -420,7 +420,7 @@ class _Naive:
         while len(self.suspicions) < self.limit and (fired := self.fires()):
             name, names, peers, i, b, m, left, last = fired
             rows, _, scores = self.scored(names, peers, b)
-            threshold = self.model.thresholds[name].at(len(rows))
+            threshold = self.model.thresholds[name].value_at(len(rows))
             first = self.deviation(m, left, scores[rows.index(i)], threshold)
             self.suspicions[i] = [first, *self.elsewhere(m, peers, i, left["since"], last)]
         self.naming = False

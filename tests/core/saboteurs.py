@@ -457,7 +457,7 @@ class World:
             self.tests[command.id] = command
         if isinstance(command, Cordon | Release) and self.obeys:
             seen = self.shown.get(command.node)
-            if seen and not (seen.cordon and not seen.by_anubis):
+            if seen and not (seen.cordon and not seen.is_cordoned_by_anubis):
                 is_out = isinstance(command, Cordon)
                 cordon = reason(command.code, command.reason) if is_out else ""
                 self.shown[command.node] = replace(seen, cordon=cordon)
@@ -485,7 +485,7 @@ class World:
 
     def waited(self):
         known = {life.node for life in self.keeper.lives.values() if life.incidents}
-        columns = IncidentColumns.of(
+        columns = IncidentColumns.from_incidents(
             Incident(node=node, category=category, start=start, end=end)
             for (node, category), (start, end) in self.incidents.items()
         )
@@ -650,7 +650,7 @@ class World:
         for node, category in self.incidents:
             self.do_resolve(node, category)
         self.shown = {
-            node: replace(seen, jobs=(), cordon=seen.cordon if seen.by_anubis else "")
+            node: replace(seen, jobs=(), cordon=seen.cordon if seen.is_cordoned_by_anubis else "")
             for node, seen in self.shown.items()
         }
         for _ in range(14):

@@ -16,8 +16,8 @@ from anubis.core.watch.alignment import (
     align,
     gap_of,
     grid_over,
-    on_grid,
     rates,
+    resample,
     step_of,
 )
 from anubis.core.watch.telemetry import Side, WatchedMetric
@@ -77,11 +77,11 @@ told_values = st.one_of(st.integers(0, 100).map(float), st.just(math.nan), st.ju
 )
 def test_the_grid_is_what_a_loop_makes_point_by_point(told, step_s):
     grid = Grid(start=0.0, step_s=step_s, points=int(90 / step_s))
-    np.testing.assert_array_equal(on_grid(samples(*told), 4, grid), naive(told, 4, grid))
+    np.testing.assert_array_equal(resample(samples(*told), 4, grid), naive(told, 4, grid))
 
 
 def on_seconds(*told, points=40):
-    return on_grid(samples(*told), 1, Grid(start=0.0, step_s=1.0, points=points))[0]
+    return resample(samples(*told), 1, Grid(start=0.0, step_s=1.0, points=points))[0]
 
 
 def test_a_lost_sample_takes_the_value_of_the_nearest_one():
@@ -126,7 +126,7 @@ def test_a_clock_that_is_off_shifts_the_node_and_loses_nothing():
 def test_scrapes_that_drift_against_a_coarse_grid_leave_no_holes():
     grid = grid_over(1000.0, 1900.0, 15.0)
     told = [(0, 990 + 15.3 * scrape, 1.0) for scrape in range(62)]
-    assert not np.isnan(on_grid(samples(*told), 1, grid)).any()
+    assert not np.isnan(resample(samples(*told), 1, grid)).any()
 
 
 def test_grids_of_one_step_fit_on_each_other():
@@ -150,7 +150,7 @@ def test_of_metrics_sampled_at_different_steps_the_coarsest_makes_the_grid():
 
 def test_a_metric_that_nobody_reports_is_unknown_everywhere():
     telemetry = align({}, [DUTY], ["n0", "n1"], Grid(start=0.0, step_s=1.0, points=5))
-    assert np.isnan(telemetry.of("gpu_duty")).all()
+    assert np.isnan(telemetry.series("gpu_duty")).all()
 
 
 def naive_rates(told, gap_s):

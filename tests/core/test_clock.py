@@ -236,14 +236,14 @@ def times(value, name=""):
 def test_no_time_of_a_life_stays_later_than_now_whatever_it_is_called():
     life = made(Life, NOW + YEAR_S)
     assert len(list(times(life))) >= 14
-    healed = Dating(now=NOW, before=NOW - 60).healed(life)
+    healed = Dating(now=NOW, before=NOW - 60).heal(life)
     assert set(times(healed)) == {NOW - 60}
     assert healed.owed[0].confidence == NOW + YEAR_S
 
 
 def test_a_life_without_such_a_time_is_the_same_object():
     life = made(Life, NOW)
-    assert Dating(now=NOW, before=NOW - 60).healed(life) is life
+    assert Dating(now=NOW, before=NOW - 60).heal(life) is life
 
 
 def test_what_is_told_with_a_later_date_is_bad_news_of_now_and_no_good_news():
@@ -252,19 +252,21 @@ def test_what_is_told_with_a_later_date_is_bad_news_of_now_and_no_good_news():
     defective = Concluded(judgement=Judgement.DEFECTIVE, code="X")
     verdicts = {"n1": healthy, "n2": defective}
     late = VerdictReached(at=NOW + DAY_S, began=NOW + 1, campaign="c", verdicts=verdicts)
-    heard = dating.dated(late)
+    heard = dating.date_event(late)
     assert (heard.at, heard.began) == (NOW, NOW)
     assert heard.verdicts["n2"] is defective
     assert heard.verdicts["n1"].judgement is Judgement.UNKNOWN
     nearly = replace(late, at=NOW + 5)  # two clocks of one site
-    assert dating.dated(nearly).verdicts == verdicts
+    assert dating.date_event(nearly).verdicts == verdicts
     for event in (FleetSeen(at=NOW + DAY_S, nodes={}), Waited(at=NOW + DAY_S)):
-        assert dating.dated(event).at == NOW
-        assert dating.dated(replace(event, at=NOW - 5)).at == NOW - 5
+        assert dating.date_event(event).at == NOW
+        assert dating.date_event(replace(event, at=NOW - 5)).at == NOW - 5
 
 
 def test_an_incident_without_an_end_is_open_now_whatever_its_date():
     goes_on = Incident(node="n1", category="gpu", start=NOW + DAY_S)
-    columns = IncidentColumns.of([goes_on, replace(goes_on, node="n2", end=NOW + YEAR_S)])
+    columns = IncidentColumns.from_incidents(
+        [goes_on, replace(goes_on, node="n2", end=NOW + YEAR_S)]
+    )
     assert open_incidents(columns, NOW) == {"n1": (OpenIncident(category="gpu", at=NOW),)}
     assert last_ends(columns, {"n1", "n2"}, NOW) == {"n2": {"gpu": NOW}}, "it was open, and is over"

@@ -122,7 +122,7 @@ def test_incidents_get_more_frequent_with_each_of_their_category():
     assert rates[:, 0] == pytest.approx([0.01, 0.02, 0.04, 0.05, 0.05])
     assert rates[:, 1] == pytest.approx([0.02] * 5)
     histories = Histories.blank(nodes=1, categories=2, benchmarks=3)
-    assert known.within([0], 10.0, 0.0, histories) == pytest.approx([1 - math.exp(-0.3)])
+    assert known.chances_within([0], 10.0, 0.0, histories) == pytest.approx([1 - math.exp(-0.3)])
 
 
 def test_the_history_counts_what_happened_to_each_node():

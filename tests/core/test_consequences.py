@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_in
+from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_nodes
 from anubis.core.history.events import (
     JobAllocated,
     JobEnded,
@@ -87,7 +87,7 @@ def test_what_follows_from_many_events_is_what_follows_from_one_after_the_other(
         naive.tell(event, at)
     events = [event for event, _ in told]
     jobs = [job for job in naive.jobs.values() if job.id in jobs_in(events)]
-    repairs = [repair for repair in naive.repairs.values() if repair.node in repaired_in(events)]
+    repairs = [repair for repair in naive.repairs.values() if repair.node in repaired_nodes(events)]
     follows, together = Consequences(jobs, repairs), Naive()
     together.jobs, together.repairs = dict(naive.jobs), dict(naive.repairs)
     for event, at in told:

@@ -141,7 +141,7 @@ stretches = st.lists(
 @given(results, stretches)
 def test_incidents_that_are_not_looked_at_would_have_told_nothing(measured, told):
     def all_of(incidents, results):
-        return incidents.about(results)
+        return incidents.select_nodes(results)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("anubis.core.history.defects._near_results", all_of)

@@ -11,7 +11,7 @@ from anubis.core.diagnose.bystanders import RULES
 from anubis.core.diagnose.chain import InferenceRule, reason
 from anubis.core.diagnose.cures import DAY_S, CureLevel, CurePolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import Diagnosis, diagnose
-from anubis.core.diagnose.evidence import Collector, Exit, JobEvidence, RankMap, Rise, joined
+from anubis.core.diagnose.evidence import Collector, Exit, JobEvidence, RankMap, Rise, join_evidence
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.watch.findings import Deviation, Look, Sign, Suspicion
 from anubis.core.watch.telemetry import Side
@@ -344,7 +344,7 @@ def test_pieces_of_evidence_are_one_and_a_gap_that_was_filled_is_none():
         },
     )
     kernel = JobEvidence(job="", at=0.0, collectors=frozenset({Collector.KERNEL_LOG}), alive=False)
-    evidence = joined(job, [exits, kernel, exits])
+    evidence = join_evidence(job, [exits, kernel, exits])
     assert (evidence.job, evidence.at, evidence.alive) == ("llama", NOW, False)
     assert evidence.collectors == {Collector.EXITS, Collector.KERNEL_LOG}
     assert len(evidence.exits) == 2

@@ -117,7 +117,7 @@ def test_seeds_and_lives_are_other_jobs():
 def test_a_metric_is_the_same_in_whatever_company():
     together, alone = small("ecc-error"), small("ecc-error", metrics=("gpu_power",))
     assert np.array_equal(
-        together.telemetry.of("gpu_power"), alone.telemetry.of("gpu_power"), equal_nan=True
+        together.telemetry.series("gpu_power"), alone.telemetry.series("gpu_power"), equal_nan=True
     )
     assert together.faults == alone.faults
 
@@ -161,7 +161,7 @@ def test_an_unreachable_node_falls_silent_in_what_was_drawn():
         if "gpu" in job.faults[0].families
     )
     row, first, last = spans(job)
-    duty = job.telemetry.of("gpu_duty")[:, first:last]
+    duty = job.telemetry.series("gpu_duty")[:, first:last]
     assert np.isnan(duty[row]).all()
     assert not np.isnan(duty).all(axis=1)[np.arange(4) != row].any()
 
@@ -193,7 +193,7 @@ def test_no_node_of_a_sound_job_is_far_from_the_others_for_long():
     assert np.ptp(cpu[1:]) < 14
     assert cpu[0] - np.median(cpu) > -2  # the first rank logs, and is a little busier
     assert not job.faults
-    assert not job.ended
+    assert not job.has_ended
 
 
 def test_gaps_take_the_nearest_sample_up_to_15_s_and_are_unknown_beyond():

@@ -101,7 +101,7 @@ class Cluster:
         if not isinstance(command, Cordon | Release):
             return
         seen = self.shown.get(command.node)
-        if seen is None or (seen.cordon and not seen.by_anubis):
+        if seen is None or (seen.cordon and not seen.is_cordoned_by_anubis):
             return
         is_cordon = isinstance(command, Cordon)
         shown = reason(command.code, command.reason) if is_cordon else ""

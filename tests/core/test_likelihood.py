@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from anubis.core.watch.likelihood import FAMILIES, FAULTS, by_category, mix_of
+from anubis.core.watch.likelihood import FAMILIES, FAULTS, mix_by_category, mix_of
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,7 @@ def test_no_pattern_however_odd_leaves_a_kind_impossible():
 
 def test_kinds_of_one_category_are_added_up_and_one_without_a_word_keeps_its_own():
     faults = {"ecc": 0.5, "cuda-error": 0.2, "nvlink": 0.3}
-    assert by_category(faults, {"ecc": "gpu", "cuda-error": "gpu"}) == {"gpu": 0.7, "nvlink": 0.3}
+    assert mix_by_category(faults, {"ecc": "gpu", "cuda-error": "gpu"}) == {
+        "gpu": 0.7,
+        "nvlink": 0.3,
+    }

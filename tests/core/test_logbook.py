@@ -53,7 +53,7 @@ class Past:
 
     @property
     def logbook(self) -> Logbook:
-        return Logbook.of(**vars(self))
+        return Logbook.from_records(**vars(self))
 
     @property
     def naive(self) -> NaiveLogbook:
@@ -122,8 +122,10 @@ def test_every_status_is_what_going_through_everything_finds(
 @given(past=pasts)
 def test_who_is_watched_and_who_is_down_is_what_going_through_everything_finds(past: Past) -> None:
     rows = everywhere(past)
-    assert past.logbook.watched(asked(rows)).tolist() == [past.naive.watched(*row) for row in rows]
-    assert past.logbook.down(asked(rows)).tolist() == [past.naive.down(*row) for row in rows]
+    assert past.logbook.are_watched(asked(rows)).tolist() == [
+        past.naive.watched(*row) for row in rows
+    ]
+    assert past.logbook.are_down(asked(rows)).tolist() == [past.naive.down(*row) for row in rows]
 
 
 def known_at(past: Past, at: float) -> Past:
@@ -266,7 +268,7 @@ def test_snapshots_are_regular_within_each_watch_and_begin_anywhere_in_the_first
         Watch(node=f"n{n:03}", since=n * HOUR_S, until=(n + 10) * HOUR_S) for n in range(200)
     ]
     rng = np.random.default_rng(5)
-    found = Logbook.of([], watches).snapshots(4, until=150 * HOUR_S, rng=rng)
+    found = Logbook.from_records([], watches).snapshots(4, until=150 * HOUR_S, rng=rng)
     first = []
     for n in range(200):
         mine = found.at[np.array(found.nodes) == f"n{n:03}"] / HOUR_S - n
@@ -292,13 +294,13 @@ def test_a_category_that_a_model_never_saw_counts_in_the_totals_and_is_named() -
     known = ("incidents", "incidents:x", "incidents:never", "mtbi_h:never", "since_incident_h:y")
     found = logbook.statuses(Instants.now(["a"], 8 * HOUR_S), known)
     assert found.values.tolist() == [[3, 2, 0, 8, 5.5]]
-    assert logbook.unforeseen(known[:-1]) == ("y",)
+    assert logbook.uncovered_categories(known[:-1]) == ("y",)
 
 
 def test_validations_are_a_covariate_only_where_there_are_any() -> None:
     past = worked_example()
     assert "validated_h" in past.logbook.covariates()
-    assert Logbook.of(past.incidents, past.watches).covariates() == (
+    assert Logbook.from_records(past.incidents, past.watches).covariates() == (
         "up_h", "total_up_h", "since_incident_h", "incidents", "mtbi_h",
         "since_incident_h:x", "incidents:x", "mtbi_h:x",
         "since_incident_h:y", "incidents:y", "mtbi_h:y",
@@ -316,7 +318,7 @@ WATCHED = tuple(Watch(node=f"n{i}", since=0.0) for i in range(10))
 
 def test_a_node_of_a_bad_rack_is_known_by_the_others_of_it_before_anything_happens_to_it() -> None:
     told = (*RACKS, NodeTraits(node="new", rack="r0"), NodeTraits(node="newer", rack="r7"))
-    logbook = Logbook.of(STRUCK, WATCHED, traits=told)
+    logbook = Logbook.from_records(STRUCK, WATCHED, traits=told)
     asked_now = Instants.now(("n0", "n1", "n9", "new", "newer", "stranger"), 100 * HOUR_S)
     rates = logbook.statuses(asked_now, ("rack_rate",)).values[:, 0].tolist()
     assert rates[0] == pytest.approx((160 + 10) / (160 / 900 * 400 + 10))
@@ -329,19 +331,19 @@ def test_a_node_of_a_bad_rack_is_known_by_the_others_of_it_before_anything_happe
 
 
 def test_a_trait_that_is_not_told_of_nearly_all_nodes_is_no_covariate_and_is_named() -> None:
-    gapless = Logbook.of(STRUCK, WATCHED, traits=RACKS)
+    gapless = Logbook.from_records(STRUCK, WATCHED, traits=RACKS)
     assert "rack_rate" in gapless.covariates()
     assert "sku_rate" not in gapless.covariates()
-    assert gapless.seldom_told() == {}
-    gappy = Logbook.of(STRUCK, WATCHED, traits=RACKS[:9])
+    assert gapless.sparse_traits() == {}
+    gappy = Logbook.from_records(STRUCK, WATCHED, traits=RACKS[:9])
     assert "rack_rate" not in gappy.covariates()
-    assert gappy.seldom_told() == {"rack": 9}
+    assert gappy.sparse_traits() == {"rack": 9}
 
 
 def test_before_a_node_was_installed_it_was_another_one_under_its_name() -> None:
     """It would else be known early that the first one is going to be replaced."""
     told = [NodeTraits(node="a", installed=20 * HOUR_S)]
-    logbook = Logbook.of([], [Watch(node="a", since=0.0)], traits=told)
+    logbook = Logbook.from_records([], [Watch(node="a", since=0.0)], traits=told)
     instants = Instants(nodes=("a", "a"), at=np.array([15.0, 25.0]) * HOUR_S)
     assert logbook.statuses(instants, ("age_h",)).values[:, 0].tolist() == [15.0, 5.0]
 
@@ -351,12 +353,12 @@ def test_a_node_nobody_knows_has_the_status_of_one_just_added_and_is_not_watched
     asked = Instants.now(["stranger"], 8 * HOUR_S)
     status = dict(zip(COVARIATES, logbook.statuses(asked, COVARIATES).values[0], strict=True))
     assert {name for name in status if status[name]} == {"rack_rate", "sku_rate"}  # as all: 1
-    assert logbook.watched(asked).tolist() == [False]
+    assert logbook.are_watched(asked).tolist() == [False]
     assert len(logbook.spells(asked, until=9 * HOUR_S)) == 0
 
 
 def test_nothing_at_all_makes_empty_tables() -> None:
-    logbook = Logbook.of([])
+    logbook = Logbook.from_records([])
     assert len(logbook.returns()) == 0
     assert len(logbook.snapshots(1, until=HOUR_S, rng=np.random.default_rng(1))) == 0
     spells = logbook.spells(logbook.returns(), until=HOUR_S)

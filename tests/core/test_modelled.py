@@ -52,7 +52,7 @@ def test_the_true_risk_is_that_of_a_node_which_has_lasted_so_long(shape):
     fates.next(0, 0, 50.0, histories)
     alive = weibull_min(shape, scale=200.0).sf
     for up_h in (0.0, 30.0, 700.0):
-        p = fates.within([0], 100.0, 50.0 + up_h, histories)
+        p = fates.chances_within([0], 100.0, 50.0 + up_h, histories)
         assert p == pytest.approx(1 - alive(up_h + 100.0) / alive(up_h), rel=5e-3)
 
 

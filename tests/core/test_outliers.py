@@ -12,7 +12,7 @@ import pytest
 from anubis.core.watch.outliers import OutlierRule, OutlierStream
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 from anubis.models.watch import streams
-from anubis.models.watch.streams import packed, resume
+from anubis.models.watch.streams import pack, resume
 
 POWER = WatchedMetric(name="gpu_power", unit="W", low=0.0, high=700.0, fault=Side.LOW, family="gpu")
 RETRANSMITS = WatchedMetric(
@@ -280,7 +280,7 @@ def test_a_stream_that_goes_on_in_another_process_is_the_one_that_never_ended():
         assert through is None or resume(stream, through)
         piece = job.values[:, :, max(0, first - 300) : first + 487]  # pieces overlap
         stream.hear(replace(job, start=job.start + max(0, first - 300), values=piece))
-        through = packed(stream)
+        through = pack(stream)
     assert named(stream) == named(at_once) == {("n3", "gpu_power", Side.LOW)}
     assert stream.heard_s == at_once.heard_s == 90 * 60
     for name, array in at_once.state().items():
@@ -291,7 +291,7 @@ def test_a_stream_that_goes_on_in_another_process_is_the_one_that_never_ended():
 def test_of_other_nodes_or_peers_of_damaged_bytes_and_of_another_release_a_stream_begins_anew(
     nodes, monkeypatch
 ):
-    kept = packed(heard(telemetry(healthy(nodes=8))))
+    kept = pack(heard(telemetry(healthy(nodes=8))))
     anew = OutlierStream((POWER,), tuple(f"n{i}" for i in range(nodes)), ("a",) * nodes)
     assert not resume(anew, kept)
     alike = OutlierStream((POWER,), tuple(f"n{i}" for i in range(8)))

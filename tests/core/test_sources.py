@@ -69,7 +69,7 @@ def record() -> tuple[list[Incident], list[Watch]]:
 
 def test_the_last_days_happen_again_in_the_first_run_and_those_before_in_the_next(record):
     incidents, _ = record
-    source = Recorded.of(SCENARIO, *record)
+    source = Recorded.from_records(SCENARIO, *record)
     last = max(incident.start for incident in incidents) + 1
     place = site(nodes=12, span_h=5 * 24.0, durations_h=(0.1, 1.0), incident_repair_h=1e-9)
     for seed in range(3):
@@ -84,10 +84,10 @@ def test_histories_begin_with_what_the_logbook_says_of_that_instant(record, repa
     """The same statuses, told by two programs that have nothing in common."""
     incidents, watches = record
     incidents = [replace(incident, end=incident.start + repair_s) for incident in incidents]
-    source = Recorded.of(SCENARIO, incidents, watches)
+    source = Recorded.from_records(SCENARIO, incidents, watches)
     fates, _ = source.fates(1)
     begin = max(one.start for one in incidents) + 1 - 10 * DAY_S
-    logbook = Logbook.of(incidents, watches)
+    logbook = Logbook.from_records(incidents, watches)
     names = tuple(name for name in logbook.covariates() if not name.startswith("validated"))
     wanted = logbook.statuses(Instants.now(logbook.nodes, begin), names)
     told = ModelRisk(Asked(names), source.scenario.categories)
@@ -103,7 +103,7 @@ class Asked:
 def test_the_record_brings_its_nodes_and_its_categories(record):
     incidents, watches = record
     strange = Incident(node="n99", category="flood", start=9 * DAY_S)
-    scenario = Recorded.of(SCENARIO, [*incidents, strange], watches).scenario
+    scenario = Recorded.from_records(SCENARIO, [*incidents, strange], watches).scenario
     assert (scenario.nodes, scenario.spares) == (13, 1)
     assert [one.name for one in scenario.categories] == ["flood", "gpu", "link"]
     assert scenario.categories[0].causes[0].found_by == ()
@@ -116,14 +116,14 @@ def test_the_record_brings_its_nodes_and_its_categories(record):
 
 def test_a_record_of_one_node_leaves_it_to_the_jobs():
     incidents = [Incident(node="n1", category="gpu", start=day * DAY_S) for day in range(40)]
-    assert Recorded.of(replace(SCENARIO, spares=19), incidents, []).scenario.spares == 0
+    assert Recorded.from_records(replace(SCENARIO, spares=19), incidents, []).scenario.spares == 0
 
 
 def test_a_model_learns_from_what_came_before_all_runs(record):
     incidents, watches = record
     last = max(incident.start for incident in incidents)
     later = Incident(node="n00", category="flood", start=last - DAY_S)
-    past = Recorded.of(SCENARIO, [*incidents, later], watches).past()
+    past = Recorded.from_records(SCENARIO, [*incidents, later], watches).past()
     assert past.until == last + 1 - 15 * DAY_S
     assert past.logbook.categories == ("gpu", "link")
     before = [one for one in incidents if one.start < past.until]
@@ -133,13 +133,13 @@ def test_a_model_learns_from_what_came_before_all_runs(record):
 
 def test_a_record_that_is_too_short_says_what_to_ask_for(record):
     with pytest.raises(TraceError, match=r"3 runs of 30 days leave no past .* fewer seeds or days"):
-        Recorded.of(replace(SCENARIO, days=30.0), *record)
+        Recorded.from_records(replace(SCENARIO, days=30.0), *record)
     with pytest.raises(TraceError, match="import some first"):
-        Recorded.of(SCENARIO, [], [])
+        Recorded.from_records(SCENARIO, [], [])
 
 
 def test_nobody_knows_the_true_risk_of_a_record(record):
-    source = Recorded.of(SCENARIO, *record)
+    source = Recorded.from_records(SCENARIO, *record)
     with pytest.raises(TraceError, match='"risk" has to name a model'):
         Study(source.scenario, (), source).result(SELECTOR)
 

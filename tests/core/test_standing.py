@@ -140,7 +140,7 @@ def test_a_node_owes_what_it_left_unanswered_until_it_passes_it_whatever_else_it
     known = stand(verdict_of(2), lost, verdict_of(4, ran=("pair",)), verdict_of(5, ran=("disk",)))
     assert known.judgement("n1") is UNKNOWN
     assert known.passed == {"n1": {"pair": 4, "disk": 5}}  # what was passed before says nothing now
-    assert known.why_unknown("n1") == (
+    assert known.unknown_reason("n1") == (
         "it owes an answer: gemm since 1970-01-01 00:00 UTC (campaign lost: X)"
     )
     assert stand(lost, verdict_of(5, ran=("disk",)), verdict_of(6, ran=("gemm",))).owes == {}

@@ -11,8 +11,8 @@ from anubis.core.diagnose.stalls import (
     WATCH,
     ToldStall,
     is_news,
-    silent_since,
-    undiagnosed,
+    silence_begin,
+    undiagnosed_stalls,
 )
 from anubis.core.watch.standstill import standing_still
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
@@ -58,9 +58,9 @@ def test_a_job_in_which_nothing_works_stands_still_since_its_last_work():
 
 def test_one_node_at_work_is_work_and_a_moment_of_it_is_none():
     telemetry = job(500, 700)
-    telemetry.of("throughput")[2, 800:820] = 80
+    telemetry.series("throughput")[2, 800:820] = 80
     assert still_for(telemetry) == 700
-    telemetry.of("throughput")[2, 500:] = 80
+    telemetry.series("throughput")[2, 500:] = 80
     assert still_for(telemetry) is None
 
 
@@ -91,12 +91,12 @@ def test_a_watcher_tells_a_stall_only_if_it_began_after_all_that_were_told():
 
 
 def test_a_log_is_silent_after_the_limit_and_after_twice_of_it_where_that_was_wrong():
-    assert silent_since(1000.0, 0.0, 1599.0, LIMIT_S, []) is None
-    assert silent_since(1000.0, 0.0, 1600.0, LIMIT_S, []) == 1000.0
-    assert silent_since(1000.0, 1300.0, 1700.0, LIMIT_S, []) is None  # an earlier run's words
-    assert silent_since(5000.0, 0.0, 6000.0, LIMIT_S, [told(1000.0)]) is None
-    assert silent_since(5000.0, 0.0, 6200.0, LIMIT_S, [told(1000.0)]) == 5000.0
-    assert silent_since(1000.0, 0.0, 99_999.0, 0.0, []) is None  # switched off
+    assert silence_begin(1000.0, 0.0, 1599.0, LIMIT_S, []) is None
+    assert silence_begin(1000.0, 0.0, 1600.0, LIMIT_S, []) == 1000.0
+    assert silence_begin(1000.0, 1300.0, 1700.0, LIMIT_S, []) is None  # an earlier run's words
+    assert silence_begin(5000.0, 0.0, 6000.0, LIMIT_S, [told(1000.0)]) is None
+    assert silence_begin(5000.0, 0.0, 6200.0, LIMIT_S, [told(1000.0)]) == 5000.0
+    assert silence_begin(1000.0, 0.0, 99_999.0, 0.0, []) is None  # switched off
 
 
 def stalled(at, source="operator", job="7"):
@@ -117,4 +117,4 @@ def stalled(at, source="operator", job="7"):
     ],
 )
 def test_a_stall_is_diagnosed_once(told, diagnosed, due):
-    assert [stall.at for stall in undiagnosed(told, diagnosed)] == due
+    assert [stall.at for stall in undiagnosed_stalls(told, diagnosed)] == due

@@ -107,7 +107,7 @@ def test_every_run_is_listed_once(study):
 class Sure:
     """A node's risk is its number in percent; all of it is of one category."""
 
-    def within(self, nodes, hours, now_h, histories):
+    def chances_within(self, nodes, hours, now_h, histories):
         return np.array(nodes) / 100
 
     def mixes(self, nodes, histories):

@@ -19,8 +19,8 @@ from anubis.lab.study.traces import (
     reasons,
     requests_of_swf,
     requests_of_table,
-    rotated,
-    stressed,
+    rotate,
+    stress,
     trace_of,
 )
 
@@ -87,7 +87,7 @@ def test_a_job_of_more_than_a_century_is_none():
 def test_jobs_too_short_to_load_the_nodes_are_refused_before_billions_are_made():
     job = TracedJob(arrival_h=0, nodes=1, duration_h=1 / 3600)
     with pytest.raises(TraceError, match="5,184,000 of them would be needed to load 2 nodes"):
-        stressed([job], nodes=2, span_h=720, load=1)
+        stress([job], nodes=2, span_h=720, load=1)
 
 
 def test_a_job_on_a_part_of_a_node_takes_one_or_is_left_out():
@@ -177,7 +177,7 @@ JOBS = st.lists(
 @given(JOBS, st.integers(1, 50), st.floats(0.5, 3))
 def test_a_stressed_trace_asks_for_the_load_at_every_moment(jobs, nodes, load):
     """Until each arrival, those before it asked for what the nodes can do, times the load."""
-    made = stressed(jobs, nodes, span_h=100, load=load)
+    made = stress(jobs, nodes, span_h=100, load=load)
     asked_h = 0.0
     for job, model in zip(made, jobs * len(made), strict=False):
         assert (job.nodes, job.duration_h) == (model.nodes, model.duration_h)
@@ -187,14 +187,14 @@ def test_a_stressed_trace_asks_for_the_load_at_every_moment(jobs, nodes, load):
 
 
 def test_all_jobs_of_an_endless_load_come_at_once():
-    made = stressed([TracedJob(arrival_h=5, nodes=1, duration_h=10)], 2, span_h=100, load=math.inf)
+    made = stress([TracedJob(arrival_h=5, nodes=1, duration_h=10)], 2, span_h=100, load=math.inf)
     assert {job.arrival_h for job in made} == {0.0}
     assert len(made) == 40  # twice what two nodes do in 100 hours
 
 
 @given(JOBS, st.integers(0, 100))
 def test_a_rotated_trace_has_the_same_jobs_and_is_in_order(jobs, start):
-    turned = rotated(jobs, start)
+    turned = rotate(jobs, start)
     arrivals = [job.arrival_h for job in turned]
     assert arrivals == sorted(arrivals)
     assert arrivals[0] == 0

@@ -40,16 +40,16 @@ def loud():
 
 
 def shaken(job):
-    job.of("cpu_use")[:] = 40 + 10 * (job.of("cpu_use") - 40)
+    job.series("cpu_use")[:] = 40 + 10 * (job.series("cpu_use") - 40)
     return job
 
 
 @pytest.mark.parametrize("nodes", [4, 10, 16, 40])
 def test_about_one_healthy_node_in_a_thousand_exceeds_its_threshold(loud, nodes):
-    other = shaken(healthy(nodes=nodes, points=80_000 // nodes, seed=99)).of("cpu_use") / 100
+    other = shaken(healthy(nodes=nodes, points=80_000 // nodes, seed=99)).series("cpu_use") / 100
     windows = [other[:, start : start + 8] for start in range(0, other.shape[1] - 7, 4)]
     scores = np.concatenate([naive_scores(window) for window in windows])
-    assert 0.0002 < np.mean(scores > loud.at(nodes)) < 0.004
+    assert 0.0002 < np.mean(scores > loud.value_at(nodes)) < 0.004
 
 
 def test_both_kinds_of_scores_are_learned_up_to_the_size_of_the_jobs(thresholds):
@@ -60,8 +60,8 @@ def test_a_few_jitters_do_not_hide_the_faults_of_others(thresholds):
     """A threshold by the worst node of each window would be what one jitter reaches."""
     jobs = [healthy(nodes=64, seed=seed) for seed in range(4)]
     for job in jobs:
-        job.of("cpu_use")[3, 100:140] = 0
-    assert calibrated(jobs).at(64) < 1.5 * thresholds.at(64)
+        job.series("cpu_use")[3, 100:140] = 0
+    assert calibrated(jobs).value_at(64) < 1.5 * thresholds.value_at(64)
 
 
 @pytest.mark.long
@@ -69,17 +69,19 @@ def test_nodes_of_other_stages_are_no_peers(thresholds):
     stages = ("a",) * 32 + ("b",) * 32
     jobs = [healthy(nodes=64, seed=seed, groups=stages) for seed in range(4)]
     for job in jobs:
-        job.of("cpu_use")[32:] += 40
+        job.series("cpu_use")[32:] += 40
     parted, mixed = calibrated(jobs), calibrated([replace(job, groups=()) for job in jobs])
     assert parted.nodes[-1] == 32
-    assert parted.at(32) == pytest.approx(thresholds.at(32), rel=0.2)
-    assert mixed.at(8) > 10 * parted.at(8)  # of a few nodes, one may be of the other stage alone
+    assert parted.value_at(32) == pytest.approx(thresholds.value_at(32), rel=0.2)
+    assert mixed.value_at(8) > 10 * parted.value_at(
+        8
+    )  # of a few nodes, one may be of the other stage alone
 
 
 def test_what_is_not_known_is_not_learned_from(thresholds):
     jobs = [healthy(nodes=70, seed=seed) for seed in range(4)]
     for job in jobs:
-        job.of("cpu_use")[64:] = np.nan
+        job.series("cpu_use")[64:] = np.nan
     assert calibrated(jobs).nodes == thresholds.nodes
     assert np.isfinite(calibrated(jobs).scores).all()
 
@@ -95,13 +97,13 @@ def test_from_too_little_nothing_is_learned(jobs):
 
 def test_a_metric_in_which_nodes_never_differ_keeps_a_threshold():
     job = healthy(nodes=16)
-    job.of("cpu_use")[:] = 40
+    job.series("cpu_use")[:] = 40
     assert set(calibrated([job] * 4).scores) == {LEAST}
 
 
 def test_several_metrics_are_calibrated_as_one():
     jobs = [healthy(nodes=16, seed=seed, metrics=(CPU, DUTY)) for seed in range(4)]
-    assert calibrated(jobs, ("cpu_use", "gpu_duty")).at(16) > 0
+    assert calibrated(jobs, ("cpu_use", "gpu_duty")).value_at(16) > 0
 
 
 def test_the_same_jobs_teach_the_same(thresholds):

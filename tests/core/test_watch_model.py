@@ -16,21 +16,21 @@ LEARNED = Thresholds(nodes=(4, 8, 16, 64, 1024), scores=(6.0, 5.0, 3.0, 4.0, 6.0
     [(4, 6.0), (8, 5.0), (16, 3.0), (64, 4.0), (1024, 6.0), (32, 3.5), (256, 5.0)],
 )
 def test_a_threshold_lies_between_those_of_its_neighbours_by_the_logarithm(nodes, score):
-    assert LEARNED.at(nodes) == pytest.approx(score)
+    assert LEARNED.value_at(nodes) == pytest.approx(score)
 
 
 def test_beyond_what_was_learned_the_last_one_holds():
-    assert LEARNED.at(3) == 6.0
-    assert LEARNED.at(100_000) == 6.0
+    assert LEARNED.value_at(3) == 6.0
+    assert LEARNED.value_at(100_000) == 6.0
 
 
 def test_fewer_nodes_than_sixteen_have_a_score_of_another_kind():
-    assert LEARNED.at(15) == 5.0
-    assert LEARNED.at(16) == 3.0
+    assert LEARNED.value_at(15) == 5.0
+    assert LEARNED.value_at(16) == 3.0
 
 
 def test_thresholds_of_one_kind_alone_serve_for_both():
-    assert Thresholds(nodes=(64,), scores=(4.0,)).at(5) == 4.0
+    assert Thresholds(nodes=(64,), scores=(4.0,)).value_at(5) == 4.0
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def viewed(telemetry, *, job="4711", **facts):
 
 def faulty(telemetry=None, node=3, since=500):
     telemetry = telemetry or healthy()
-    telemetry.of("cpu_use")[node, since:] = 2.0
+    telemetry.series("cpu_use")[node, since:] = 2.0
     return telemetry
 
 
@@ -124,7 +124,7 @@ def test_what_comes_next_is_a_command_for_just_these_nodes():
 
 def test_nothing_is_left_out_in_silence():
     telemetry = healthy(metrics=(CPU, PFC))
-    telemetry.of("cpu_use")[1, 300:400] = 2.0  # came back
+    telemetry.series("cpu_use")[1, 300:400] = 2.0  # came back
     shown = text(viewed(telemetry))
     assert "odd, and no suspicion:" in shown
     assert "n1: left its peers in cpu_use" in shown
@@ -171,7 +171,7 @@ def test_the_page_pictures_the_suspect_against_its_peers_metric_by_metric():
 
 def test_a_hole_in_the_data_is_a_hole_in_the_picture():
     whole, holed = faulty(), faulty()
-    holed.of("cpu_use")[3, 600:650] = np.nan
+    holed.series("cpu_use")[3, 600:650] = np.nan
     lines = [watch_page.render([viewed(t)]).count('class="suspect"') for t in (whole, holed)]
     assert lines[1] == lines[0] + 1
 

@@ -61,9 +61,9 @@ def test_a_window_more_or_less_decides_on_continuity():
 def test_continuity_is_a_time_whatever_the_interval_of_the_scrapes():
     slow = healthy(points=61, step_s=15.0)
     assert named(set_values(slow, "cpu_use", "n2", 61 - 23, 61, 3.0)) == ["n2"]  # 16 windows
-    assert SETTINGS.needed(15.0) == 16
-    assert SETTINGS.needed(1.0) == 240
-    assert SETTINGS.needed(7.0) == 35
+    assert SETTINGS.windows_needed(15.0) == 16
+    assert SETTINGS.windows_needed(1.0) == 240
+    assert SETTINGS.windows_needed(7.0) == 35
 
 
 def test_the_first_metric_in_the_order_of_the_model_names_the_node():
@@ -85,7 +85,7 @@ def test_a_node_that_came_back_is_unsteady_and_no_suspect():
 
 def test_a_node_is_not_back_where_its_peers_came_to_it():
     telemetry = set_values(healthy(), "cpu_use", "n2", 300, 900, 3.0)
-    telemetry.of("cpu_use")[:, 700:] = 3.0  # the job ended, all are idle
+    telemetry.series("cpu_use")[:, 700:] = 3.0  # the job ended, all are idle
     assert named(telemetry) == ["n2"]
 
 
@@ -128,7 +128,7 @@ def test_without_a_majority_nobody_is_named_and_the_reason_is_told(nodes):
 def test_each_group_of_peers_is_compared_among_its_own():
     groups = ("first",) * 6 + ("last",) * 6
     telemetry = healthy(12, groups=groups)
-    telemetry.of("cpu_use")[6:] += 30  # the last stage works more
+    telemetry.series("cpu_use")[6:] += 30  # the last stage works more
     assert not looked(telemetry).suspicions
     assert not looked(telemetry).oddities
     assert named(set_values(telemetry, "cpu_use", "n8", 500, 900, 40.0)) == ["n8"]
@@ -172,7 +172,7 @@ def test_a_silence_of_the_whole_job_is_one_remark_about_the_job():
 
 def test_half_of_the_series_missing_is_no_alarm():
     telemetry = healthy(10)
-    telemetry.of("cpu_use")[:4, 600:] = np.nan  # 4 of 10 at once: not their own fault
+    telemetry.series("cpu_use")[:4, 600:] = np.nan  # 4 of 10 at once: not their own fault
     assert kinds(telemetry) == {("", OddityKind.GAPS)}
     assert not named(telemetry)
 
@@ -199,7 +199,7 @@ def test_a_job_that_failed_is_looked_at_with_a_shorter_continuity():
 
 def test_after_a_job_failed_all_are_idle_and_the_node_that_left_before_is_named():
     telemetry = set_values(healthy(), "cpu_use", "n2", 710, 900, 3.0)
-    telemetry.of("cpu_use")[:, 800:] = 3.0
+    telemetry.series("cpu_use")[:, 800:] = 3.0
     assert named(telemetry, ended=True) == ["n2"]
 
 
@@ -212,7 +212,7 @@ def test_a_fault_that_nobody_sees_any_more_once_all_have_stopped_is_named():
 
 def test_a_difference_that_shows_when_the_work_begins_is_a_role():
     telemetry = set_values(healthy(points=600), "gpu_duty", "n2", 0, 600, 60.0)
-    telemetry.of("gpu_duty")[:, :100] = 0.0  # all wait for the first step
+    telemetry.series("gpu_duty")[:, :100] = 0.0  # all wait for the first step
     assert kinds(telemetry) == {("n2", OddityKind.ALWAYS_APART)}
     assert not named(telemetry)
 
@@ -232,7 +232,7 @@ def test_metrics_that_cannot_be_judged_are_told_with_the_reason():
 
 def test_a_metric_that_nobody_reports_is_unjudged():
     telemetry = healthy()
-    telemetry.of("cpu_use")[:] = np.nan
+    telemetry.series("cpu_use")[:] = np.nan
     assert looked(telemetry).unjudged.keys() == {"cpu_use"}
 
 

@@ -31,10 +31,10 @@ def test_the_median_without_a_few_is_that_of_the_others(monkeypatch, few):
     monkeypatch.setattr(medians, "FEW", few)
     for seed in range(200):
         values, rows, left_out = made(np.random.default_rng(seed), few)
-        middle = Middle.of(values, rows)
+        middle = Middle.from_rows(values, rows)
         others = np.setdiff1d(rows, left_out)
-        assert sorted(middle.left_out(others)) == sorted(left_out)
-        told = middle.without(middle.left_out(others))
+        assert sorted(middle.excluded_rows(others)) == sorted(left_out)
+        told = middle.medians_without(middle.excluded_rows(others))
         assert np.array_equal(told, plain(values[others]), equal_nan=True), f"seed {seed}"
         assert np.array_equal(medians.medians(values[others]), told, equal_nan=True)
 
@@ -42,17 +42,17 @@ def test_the_median_without_a_few_is_that_of_the_others(monkeypatch, few):
 def test_of_equal_values_more_may_be_left_out_than_lie_around_the_middle(monkeypatch):
     monkeypatch.setattr(medians, "FEW", 2)
     values = np.array([*[0] * 8, *range(1, 13)], dtype=np.float32)[:, None]
-    middle = Middle.of(values, np.arange(20))
+    middle = Middle.from_rows(values, np.arange(20))
     assert middle.band.tolist() == [[0, 1, 2, 3, 4, 5]]
-    assert middle.without(np.array([2, 5])).tolist() == [3.5]
+    assert middle.medians_without(np.array([2, 5])).tolist() == [3.5]
 
 
 def test_other_nodes_than_those_in_order_need_a_new_order():
-    middle = Middle.of(np.zeros((60, 2), dtype=np.float32), np.arange(40))
-    assert middle.left_out(np.arange(41)) is None
-    assert middle.left_out(np.arange(1, 41)) is None
-    assert middle.left_out(np.arange(7)) is None  # far fewer
-    assert list(middle.left_out(np.arange(1, 40))) == [0]
+    middle = Middle.from_rows(np.zeros((60, 2), dtype=np.float32), np.arange(40))
+    assert middle.excluded_rows(np.arange(41)) is None
+    assert middle.excluded_rows(np.arange(1, 41)) is None
+    assert middle.excluded_rows(np.arange(7)) is None  # far fewer
+    assert list(middle.excluded_rows(np.arange(1, 40))) == [0]
 
 
 def test_who_is_beyond_its_peers_is_known_from_half_of_them(monkeypatch):

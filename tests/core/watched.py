@@ -25,7 +25,7 @@ class AsItIs:
 class Fixed:
     threshold: float = 3.0
 
-    def at(self, nodes):
+    def value_at(self, nodes):
         return self.threshold
 
 
@@ -60,5 +60,5 @@ def healthy(nodes=8, points=900, *, step_s=1.0, metrics=(PFC, CPU, DUTY), seed=1
 
 def set_values(telemetry, metric, node, start, stop, value):
     """In place: what a node reports of a metric from one point to another."""
-    telemetry.of(metric)[telemetry.nodes.index(node), start:stop] = value
+    telemetry.series(metric)[telemetry.nodes.index(node), start:stop] = value
     return telemetry

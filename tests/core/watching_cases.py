@@ -23,7 +23,7 @@ class Smoothing:
 class ByNodes:
     factor: float
 
-    def at(self, nodes):
+    def value_at(self, nodes):
         return self.factor * (1.5 + 0.2 * np.log(nodes))
 
 

@@ -112,9 +112,9 @@ def test_a_site_changes_single_rows(tmp_path):
         "  - {code: our-daemon, mark: gpu-guard, gravity: note, means: ours, source: us}\n"
     )
     table = configs.error_classes(str(file))
-    assert table.of_xid(94, "").gravity is Gravity.CRITICAL
-    assert table.in_kernel("gpu-guard: BUG: soft lockup - CPU#3 stuck").kind.code == "our-daemon"
-    assert table.of_xid(79, "").kind == TABLE.of_xid(79, "").kind
+    assert table.match_xid(94, "").gravity is Gravity.CRITICAL
+    assert table.match_kernel("gpu-guard: BUG: soft lockup - CPU#3 stuck").kind.code == "our-daemon"
+    assert table.match_xid(79, "").kind == TABLE.match_xid(79, "").kind
 
 
 @pytest.mark.parametrize(

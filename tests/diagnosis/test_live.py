@@ -87,24 +87,24 @@ def seen(at: float, *counts: tuple[int, int], pulses: str = "") -> JobEvidence:
 
 def test_a_job_hangs_when_nothing_moves_while_somebody_waits():
     standstill = Standstill()
-    assert standstill.since(seen(0, (50, 50), (50, 50))) is None
-    assert standstill.since(seen(1, (60, 59), (59, 59))) is None
-    assert standstill.since(seen(2, (60, 59), (59, 59))) is None
-    assert standstill.since(seen(1 + STILL_S, (60, 59), (59, 59))) == 1
+    assert standstill.observe(seen(0, (50, 50), (50, 50))) is None
+    assert standstill.observe(seen(1, (60, 59), (59, 59))) is None
+    assert standstill.observe(seen(2, (60, 59), (59, 59))) is None
+    assert standstill.observe(seen(1 + STILL_S, (60, 59), (59, 59))) == 1
 
 
 def test_a_job_that_waits_for_nobody_does_not_hang():
     standstill = Standstill()
     for at in range(100):
-        assert standstill.since(seen(at, (50, 50), (50, 50))) is None
+        assert standstill.observe(seen(at, (50, 50), (50, 50))) is None
 
 
 def test_a_job_that_starts_may_pause_for_long_and_then_hangs():
     """Most jobs fail while they start: standing still is a matter of time, not of a count."""
     standstill = Standstill()
     for at in range(int(LONGEST_STILL_S)):
-        assert standstill.since(seen(at, (WARM_UP - 1, WARM_UP - 2), (8, 8))) is None
-    assert standstill.since(seen(LONGEST_STILL_S, (9, 8), (8, 8))) == 0
+        assert standstill.observe(seen(at, (WARM_UP - 1, WARM_UP - 2), (8, 8))) is None
+    assert standstill.observe(seen(LONGEST_STILL_S, (9, 8), (8, 8))) == 0
 
 
 def test_a_recorder_knows_of_a_job_that_stands_still_since_long_before_it_was_asked():
@@ -117,42 +117,42 @@ def test_a_recorder_knows_of_a_job_that_stands_still_since_long_before_it_was_as
         launched=1000.0,
     )
     standstill = Standstill()
-    assert standstill.since(replace(seen(1300, (9, 8), (8, 8)), calls=(call,))) is None
-    assert standstill.since(replace(seen(1302, (9, 8), (8, 8)), calls=(call,))) is None
+    assert standstill.observe(replace(seen(1300, (9, 8), (8, 8)), calls=(call,))) is None
+    assert standstill.observe(replace(seen(1302, (9, 8), (8, 8)), calls=(call,))) is None
     later = replace(seen(1300 + STILL_S, (9, 8), (8, 8)), calls=(call,))
-    assert standstill.since(later) == 1000
+    assert standstill.observe(later) == 1000
 
 
 def test_what_rose_up_to_the_last_look_is_progress_and_what_rose_before_is_none():
     standstill = Standstill()
     for at in range(10):
-        standstill.since(seen(at, (50 + at, 50 + at), (50 + min(at, 2), 50 + min(at, 2))))
+        standstill.observe(seen(at, (50 + at, 50 + at), (50 + min(at, 2), 50 + min(at, 2))))
     rise, stands = progress_of(standstill.counts, 9.0, standstill.fresh_s)
     assert (rise.ranks, rise.before, rise.after) == (frozenset({0}), 50, 59)
     assert (rise.since, rise.until, rise.vouches_s) == (0.0, 9.0, VOUCHES_S)
     assert (stands.ranks, stands.before, stands.after) == (frozenset({1}), 50, 50)
-    assert standstill.is_told
+    assert standstill.is_settled
     for at in range(10, 20):
-        standstill.since(seen(at, (59, 59), (52, 52)))
+        standstill.observe(seen(at, (59, 59), (52, 52)))
     rises = progress_of(standstill.counts, 19.0, standstill.fresh_s)
     assert not any(rise.after > rise.before for rise in rises)
-    assert not standstill.is_told
+    assert not standstill.is_settled
 
 
 def test_a_job_with_long_steps_may_pause_for_long():
     standstill = Standstill()
     for step in range(4):
         for at in range(5):
-            assert standstill.since(seen(5.0 * step + at, (50 + step, 49), (49, 49))) is None
-    assert standstill.since(seen(15 + 2 * STILL_S, (53, 49), (49, 49))) is None
-    assert standstill.since(seen(15 + 60, (53, 49), (49, 49))) == 15
+            assert standstill.observe(seen(5.0 * step + at, (50 + step, 49), (49, 49))) is None
+    assert standstill.observe(seen(15 + 2 * STILL_S, (53, 49), (49, 49))) is None
+    assert standstill.observe(seen(15 + 60, (53, 49), (49, 49))) == 15
 
 
 def test_a_process_that_is_gone_is_told_at_the_second_look():
     standstill = Standstill()
-    assert standstill.since(seen(0, (50, 50), (50, 50), pulses="aa")) is None
-    assert standstill.since(seen(1, (51, 50), (50, 50), pulses="ag")) is None
-    assert standstill.since(seen(2, (51, 50), (50, 50), pulses="ag")) == 1
+    assert standstill.observe(seen(0, (50, 50), (50, 50), pulses="aa")) is None
+    assert standstill.observe(seen(1, (51, 50), (50, 50), pulses="ag")) is None
+    assert standstill.observe(seen(2, (51, 50), (50, 50), pulses="ag")) == 1
 
 
 def launches(own_s: tuple[float, ...], collectives: int = 40) -> tuple[Call, ...]:

@@ -14,7 +14,12 @@ import pytest
 
 from anubis.core.diagnose.analyst import JobTrouble
 from anubis.core.diagnose.cures import CurePolicy
-from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose, untold
+from anubis.core.diagnose.diagnostician import (
+    Diagnosis,
+    DiagnosisAnswer,
+    diagnose,
+    unexplained_gaps,
+)
 from anubis.core.diagnose.evidence import (
     Collector,
     Connection,
@@ -288,7 +293,7 @@ def test_whoever_is_switched_off_nobody_is_named_without_a_reason(tell: Callable
 def test_each_collector_that_is_missing_is_told_in_words_of_its_own():
     entire = slow_worker().with_all()
     for off in subsets(Collector):
-        gaps = untold(replace(entire, collectors=entire.collectors - set(off)))
+        gaps = unexplained_gaps(replace(entire, collectors=entire.collectors - set(off)))
         assert gaps.keys() == set(off)
         assert len(set(gaps.values())) == len(off)
     nothing = judged(without(broken_host().with_all(), Collector))

@@ -102,7 +102,7 @@ def said(site, fleet):
     with History.open(site.history) as history:
         dates = [(notice.id, notice.at) for notice in history.only().notices.all()]
     told = {
-        node: (life.state, life.why_out if life.must_be_out else "", site.gate(node))
+        node: (life.state, life.out_reason if life.must_be_out else "", site.gate(node))
         for node, life in fleet.lives.items()
     }
     return told, dict(dates)
@@ -155,7 +155,7 @@ def test_an_alert_that_began_now_is_taken_while_the_clock_is_behind(site):
     start = datetime.fromtimestamp(site.now, UTC).isoformat()
     text = json.dumps({"node": "n1", "category": "gpu", "start": start, "end": None})
     report_incidents(text, "a monitor", cluster=site.cluster, caller=site.caller)
-    assert site.keep(**ACT).lives["n1"].why_out[0] == "INCIDENT"
+    assert site.keep(**ACT).lives["n1"].out_reason[0] == "INCIDENT"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])

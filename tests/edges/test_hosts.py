@@ -60,7 +60,10 @@ def test_a_host_is_seen_with_its_jobs_and_one_that_does_not_answer_is_at_work_fo
     assert [job.owner for job in seen.jobs.values()] == ["alice", "somebody", ""]
     assert [node.is_up for node in seen.nodes.values()] == [True, True, False]
     assert [node.sku for node in seen.nodes.values()] == ["h100", "b200", "h100"]
-    assert (seen.nodes["n2"].cordon, seen.nodes["n2"].by_anubis) == ("swap the fan", False)
+    assert (seen.nodes["n2"].cordon, seen.nodes["n2"].is_cordoned_by_anubis) == (
+        "swap the fan",
+        False,
+    )
 
 
 def test_where_ids_are_those_of_the_fleet_hosts_with_one_id_work_at_one_job(folder):
@@ -83,7 +86,7 @@ def test_a_reason_reaches_the_host_as_it_is_and_is_taken_back(folder, command):
     hosts.cordon("n1", HOSTILE)
     hosts.cordon("n1", HOSTILE)
     assert (folder / "n1.out").read_text() == HOSTILE
-    assert hosts.observe().nodes["n1"].by_anubis
+    assert hosts.observe().nodes["n1"].is_cordoned_by_anubis
     hosts.release("n1")
     hosts.release("n1")
     assert not (folder / "n1.out").exists()

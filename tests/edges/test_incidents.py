@@ -538,7 +538,7 @@ def test_lanl_counts_are_those_of_the_lines(lanl: Intake, lanl_file: Path) -> No
 def test_statuses_and_spells_of_lanl_nodes_are_what_going_through_everything_finds(
     lanl: Intake,
 ) -> None:
-    logbook = Logbook.of(lanl.incidents, lanl.watches)
+    logbook = Logbook.from_records(lanl.incidents, lanl.watches)
     rng = np.random.default_rng(18)
     nodes = ["lanl18-0", "lanl19-0", *rng.choice(logbook.nodes, 20, replace=False)]
     until = utc("2005-01-01")

@@ -198,7 +198,7 @@ def test_a_node_that_is_about_to_go_is_kept_from_jobs_by_somebody_else(api: Fake
     )
     api.put_node("a2", spec={"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]})
     seen = ask().observe().nodes
-    assert (seen["a1"].cordon, seen["a1"].by_anubis) == (
+    assert (seen["a1"].cordon, seen["a1"].is_cordoned_by_anubis) == (
         'taint "ToBeDeletedByClusterAutoscaler"',
         False,
     )
@@ -225,7 +225,7 @@ def test_a_cordon_lets_no_job_begin_and_says_why_in_every_place(api: FakeApi, as
     assert "taints" not in node["spec"]
     assert "labels" not in node["metadata"]
     seen = ask().observe().nodes["a1"]
-    assert (seen.cordon, seen.by_anubis) == (SLOW, True)
+    assert (seen.cordon, seen.is_cordoned_by_anubis) == (SLOW, True)
 
 
 def test_a_cordon_told_twice_writes_once(api: FakeApi, ask):
@@ -318,7 +318,7 @@ def test_somebody_elses_cordon_is_never_touched(api: FakeApi, ask, order):
     seen = ask().observe().nodes["a1"]
     assert (seen.state, seen.cordon) == ("Ready,SchedulingDisabled", "unschedulable")
     assert (seen.cordoned_by, seen.cordoned_at) == ("kubectl-cordon", AT + 3 * 3600)
-    assert not seen.by_anubis
+    assert not seen.is_cordoned_by_anubis
 
 
 @pytest.mark.parametrize("order", ["cordon", "release"])
@@ -332,7 +332,7 @@ def test_a_node_that_somebody_freed_and_cordoned_again_is_theirs(api: FakeApi, a
     with pytest.raises(OrchestratorError, match="kubectl-cordon keeps it"):
         obey(ask(), order)
     assert api.node("a1")["spec"]["unschedulable"] is True
-    assert not ask().observe().nodes["a1"].by_anubis
+    assert not ask().observe().nodes["a1"].is_cordoned_by_anubis
 
 
 def obey(kubernetes: KubernetesOrchestrator, order: str) -> None:

@@ -111,14 +111,14 @@ def test_a_counter_in_openmetrics_is_read_as_its_rate(read):
         f'pfc_tx_total{{node="n1"}} {count} {START + 10 * time}\n'
         for time, count in enumerate(counts)
     )
-    assert read(text, "r.prom").telemetry.of("pfc_tx")[0].tolist() == [6, 6, 3, 6]
+    assert read(text, "r.prom").telemetry.series("pfc_tx")[0].tolist() == [6, 6, 3, 6]
 
 
 def test_samples_every_15_seconds_make_a_grid_of_15_seconds(read):
     lines = "".join(f"{START + 15 * i + i % 3 / 10},n1,gpu_duty,{i}\n" for i in range(20))
     telemetry = read(LONG + lines).telemetry
     assert telemetry.step_s == 15
-    assert not np.isnan(telemetry.of("gpu_duty")).any()
+    assert not np.isnan(telemetry.series("gpu_duty")).any()
 
 
 def test_what_is_missing_is_said(read):
@@ -176,7 +176,7 @@ def test_nodes_that_a_recording_has_not_are_refused_or_said(read):
         read(lines, nodes=["n11"])
     pulled = read(lines, nodes=["n1", "n2"])
     assert pulled.remarks[0] == '1 of 2 nodes ("n2") reported nothing at all'
-    assert np.isnan(pulled.telemetry.of("gpu_duty")[1]).all()
+    assert np.isnan(pulled.telemetry.series("gpu_duty")[1]).all()
 
 
 def test_a_file_that_is_not_there_and_a_place_that_cannot_be_written_are_said(tmp_path):

@@ -115,7 +115,7 @@ def test_the_curves_rise_as_the_chances_do_and_the_most_at_risk_have_names():
     nodes = [f"node{number}" for number in range(9)]
     rates = np.array([1, 9, 2, 8, 3, 7, 4, 6, 5]) * 1e-4
     forecast = Forecast(hours=HOURS, hazard=np.outer(rates, HOURS))
-    statuses = Logbook.of([]).statuses(Instants.now(nodes, 0.0))
+    statuses = Logbook.from_records([]).statuses(Instants.now(nodes, 0.0))
     page = nodes_page("prod", statuses, forecast, (24.0, 720.0), "cox", "because")
     assert re.findall(r'class="named"[^>]*>(\w+)<', page) == [f"node{n}" for n in (1, 3, 5, 7, 8)]
     heights = {

@@ -260,7 +260,7 @@ def test_silence_is_told_and_is_no_health(history):
     class Forgetful:
         covariates, assumed = ("since_incident_h",), ""
 
-        def within(self, statuses, hours):
+        def chances_within(self, statuses, hours):
             return 1 / (1 + statuses.values[:, 0])
 
     def at(day, **policy):
@@ -367,7 +367,7 @@ def test_a_trained_model_is_asked_instead_of_the_base_rate(history):
     class Even:
         covariates, assumed = ("incidents",), ""
 
-        def within(self, statuses, hours):
+        def chances_within(self, statuses, hours):
             return statuses.values[:, 0] * hours / 1000
 
     carry_out(history, "c1", 390)

@@ -89,7 +89,9 @@ def test_a_node_at_work_whose_job_is_not_shown_is_at_work_all_the_same():
     (unseen,) = seen.nodes["gpu05"].jobs
     assert (seen.jobs[unseen].owner, seen.jobs[unseen].nodes) == ("", ("gpu05",))
     assert [name for name, node in seen.nodes.items() if not node.is_up] == ["gpu03"]
-    assert {name: node.by_anubis for name, node in seen.nodes.items() if node.cordon} == {
+    assert {
+        name: node.is_cordoned_by_anubis for name, node in seen.nodes.items() if node.cordon
+    } == {
         "gpu02": True,
         "gpu03": False,
         "gpu04": False,
@@ -243,7 +245,7 @@ def test_a_node_is_drained_with_our_reason_and_let_in_again(slurm, orchestrator)
     orchestrator.cordon("node2", SLOW)
     assert (slurm.state("node2"), slurm.reason("node2")) == ("idle+drain", SLOW)
     seen = orchestrator.observe().nodes["node2"]
-    assert (seen.cordon, seen.by_anubis, seen.cordoned_by) == (SLOW, True, "root")
+    assert (seen.cordon, seen.is_cordoned_by_anubis, seen.cordoned_by) == (SLOW, True, "root")
     assert seen.cordoned_at is not None
     orchestrator.cordon("node2", reason("SPARE", 'kept "ready", as a spare'))
     assert slurm.reason("node2") == 'anubis[SPARE]: kept "ready", as a spare'

@@ -127,10 +127,10 @@ def test_the_same_telemetry_comes_from_a_prometheus_as_from_a_file(live, tmp_pat
     assert pulled.remarks == ()
     telemetry = pulled.telemetry
     assert (telemetry.step_s, telemetry.start, telemetry.nodes) == (1, made.start, made.nodes)
-    np.testing.assert_allclose(telemetry.of("gpu_duty"), recorded.of("gpu_duty"), atol=1e-4)
+    np.testing.assert_allclose(telemetry.series("gpu_duty"), recorded.series("gpu_duty"), atol=1e-4)
     for name in ("pfc_tx", "cpu_use"):
-        expected = over_four_seconds(recorded.of(name))
-        np.testing.assert_allclose(telemetry.of(name)[:, 4:], expected[:, 1:], atol=1e-2)
+        expected = over_four_seconds(recorded.series(name))
+        np.testing.assert_allclose(telemetry.series(name)[:, 4:], expected[:, 1:], atol=1e-2)
 
 
 @needs_prometheus
@@ -142,9 +142,9 @@ def test_a_job_of_a_real_prometheus_is_judged_like_its_file(live):
 @needs_prometheus
 def test_no_alarm_comes_out_of_holes(live):
     pulled = pull(live, gone())
-    hole = np.isnan(pulled.telemetry.of("gpu_duty")[1])
+    hole = np.isnan(pulled.telemetry.series("gpu_duty")[1])
     assert 36 <= hole.sum() <= 40  # of 40 s: what two scrapes bridge is not missing
-    assert not np.isnan(pulled.telemetry.of("cpu_use")[4][4:]).any()
+    assert not np.isnan(pulled.telemetry.series("cpu_use")[4][4:]).any()
     assert suspects(pulled.telemetry) == []
 
 
@@ -158,7 +158,7 @@ def test_half_the_series_missing_is_told_and_no_alarm(live):
 @needs_prometheus
 def test_a_counter_that_begins_again_at_zero_is_no_alarm(live):
     pulled = pull(live, job("reset", 5))
-    assert np.nanmin(pulled.telemetry.of("pfc_tx")) >= 0
+    assert np.nanmin(pulled.telemetry.series("pfc_tx")) >= 0
     assert suspects(pulled.telemetry) == []
 
 
@@ -167,8 +167,8 @@ def test_a_node_that_is_scraped_twice_counts_once_and_is_told(live):
     pulled = pull(live, job("twice", 6))
     assert pulled.remarks[0].startswith('8 of 8 nodes ("twice[0-7]") have pfc_tx from several')
     np.testing.assert_allclose(
-        pulled.telemetry.of("cpu_use")[:, 4:],
-        over_four_seconds(job("twice", 6).of("cpu_use"))[:, 1:],
+        pulled.telemetry.series("cpu_use")[:, 4:],
+        over_four_seconds(job("twice", 6).series("cpu_use"))[:, 1:],
         atol=1e-2,
     )
 
@@ -388,8 +388,8 @@ def test_a_metric_that_is_refused_is_left_out_and_the_others_are_read():
 
     pulled = pulled_from(one_fails, names=("gpu_duty", "gpu_power"))
     assert pulled.remarks == ("gpu_power is left out: it answered 422: too many samples",)
-    assert np.isnan(pulled.telemetry.of("gpu_power")).all()
-    assert (pulled.telemetry.of("gpu_duty") == 5).all()
+    assert np.isnan(pulled.telemetry.series("gpu_power")).all()
+    assert (pulled.telemetry.series("gpu_duty") == 5).all()
 
 
 def test_an_answer_that_says_it_is_not_whole_is_not_used():
@@ -411,8 +411,8 @@ def test_half_an_answer_makes_no_half_of_a_job_vanish():
         source = reader(url, ["gpu_duty", "gpu_power"])
         pulled = source.pull(nodes, 1009.0, 899.0, step_s=1.0)
     assert pulled.remarks == ('gpu_power is left out: it answered 503: "busy"',)
-    assert np.isnan(pulled.telemetry.of("gpu_power")).all()
-    assert (pulled.telemetry.of("gpu_duty")[:, -10:] == 5).all()
+    assert np.isnan(pulled.telemetry.series("gpu_power")).all()
+    assert (pulled.telemetry.series("gpu_duty")[:, -10:] == 5).all()
 
 
 def test_a_remark_on_promql_is_no_partial_answer():
@@ -420,7 +420,7 @@ def test_a_remark_on_promql_is_no_partial_answer():
     remark = 'PromQL info: metric might not be a counter: "node_ethtool_transmitted_prio3_pause"'
     pulled = pulled_from(lambda *_: ranged({"n1": values, "n2": values}, warnings=[remark]))
     assert pulled.remarks == ()
-    assert (pulled.telemetry.of("gpu_duty") == 5).all()
+    assert (pulled.telemetry.series("gpu_duty") == 5).all()
 
 
 def test_a_metric_whose_scrapes_cannot_be_counted_takes_no_other_with_it():
@@ -442,8 +442,8 @@ def test_a_metric_whose_scrapes_cannot_be_counted_takes_no_other_with_it():
 def test_samples_out_of_order_twice_and_not_a_number_are_put_right():
     values = [[1003, "3"], [1000, "0"], [1001, "NaN"], [1002, "+Inf"], [1003, "4"], [5, "9"]]
     pulled = pulled_from(lambda *_: ranged({"n1:9100": values, "n9": [[1000, "1"]], "n2": []}))
-    assert pulled.telemetry.of("gpu_duty")[0][:5].tolist()[:4] == [0, 0, 4, 4]
-    assert np.isnan(pulled.telemetry.of("gpu_duty")[1]).all()
+    assert pulled.telemetry.series("gpu_duty")[0][:5].tolist()[:4] == [0, 0, 4, 4]
+    assert np.isnan(pulled.telemetry.series("gpu_duty")[1]).all()
     assert pulled.remarks == ('1 of 2 nodes ("n2") reported nothing at all',)
 
 

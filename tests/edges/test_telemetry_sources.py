@@ -134,7 +134,7 @@ def agents(port, names=("cpu_use", "gpu_duty"), **how):
 def test_the_recorded_example_is_read_from_an_agent_and_from_its_file():
     recorded = read_recording(EXAMPLE, SETTINGS, ["gpu_duty", "gpu_duty:worst", "pfc_tx"])
     assert recorded.telemetry.nodes == ("node017",)
-    first, last = (recorded.telemetry.of("gpu_duty:worst")[0][place] for place in (0, -1))
+    first, last = (recorded.telemetry.series("gpu_duty:worst")[0][place] for place in (0, -1))
     assert first == 90
     assert np.isnan(last)  # GPU 5 fell off the bus
     end = recorded.telemetry.end
@@ -142,7 +142,7 @@ def test_the_recorded_example_is_read_from_an_agent_and_from_its_file():
         pulled = agents(port, ["gpu_duty", "pfc_tx"]).pull(["localhost"], end, 60)
     span = recorded.telemetry.points
     np.testing.assert_array_equal(
-        pulled.telemetry.of("gpu_duty")[0][-span:], recorded.telemetry.of("gpu_duty")[0]
+        pulled.telemetry.series("gpu_duty")[0][-span:], recorded.telemetry.series("gpu_duty")[0]
     )
     assert "pfc_tx cannot be read, as localhost says: eth0: its driver" in " ".join(pulled.remarks)
 
@@ -151,8 +151,8 @@ def test_a_node_that_does_not_answer_is_silent_and_not_zero():
     with serving(lambda _: (200, EXAMPLE.read_bytes())) as port:
         end = read_recording(EXAMPLE, SETTINGS, ["cpu_use"]).telemetry.end
         pulled = agents(port).pull(["localhost", "no-such-host"], end, 5)
-    assert np.isnan(pulled.telemetry.of("cpu_use")[1]).all()
-    assert not np.isnan(pulled.telemetry.of("cpu_use")[0]).all()
+    assert np.isnan(pulled.telemetry.series("cpu_use")[1]).all()
+    assert not np.isnan(pulled.telemetry.series("cpu_use")[0]).all()
     assert pulled.remarks[0].startswith('the agents of 1 of 2 nodes ("no-such-host") told nothing:')
 
 
@@ -203,7 +203,7 @@ def test_a_real_agent_is_read_with_its_token(tmp_path):
     def with_two_samples():
         with suppress(TelemetryError):
             pulled = source.pull(["127.0.0.1"], time.time(), 60)
-            if np.count_nonzero(~np.isnan(pulled.telemetry.of("cpu_use"))) >= 2:
+            if np.count_nonzero(~np.isnan(pulled.telemetry.series("cpu_use"))) >= 2:
                 return pulled
         return None
 

@@ -89,7 +89,7 @@ def test_a_risk_that_is_learned_is_foreseen_as_of_a_time(table, url, tmp_path):
     learned = train_risk("exponential", file=file, caller=Listener(url))
     assert (learned.model.name, learned.file) == ("exponential", file)
     risks = foresee(["n1", "n4", "new"], file=file, caller=listener)
-    often, never, new = risks.forecast.within([720.0])[:, 0]
+    often, never, new = risks.forecast.chances_within([720.0])[:, 0]
     assert 0 < often == never == new < 1  # this model does not look at the nodes
     assert listener.remarks == ["nothing is known of new: taken for just added"]
 

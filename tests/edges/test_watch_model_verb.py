@@ -57,7 +57,9 @@ def test_recordings_teach_a_model_of_the_metrics_that_they_have(recording):
 def test_larger_jobs_than_the_recorded_have_the_thresholds_of_the_shipped_model(recording):
     kept = anubis.train_watch_model([recording], name=str(recording.with_name("m.json")))
     shipped = files.load(files.place(files.SHIPPED))
-    assert kept.model.thresholds["cpu_use"].at(1024) == shipped.thresholds["cpu_use"].at(1024)
+    assert kept.model.thresholds["cpu_use"].value_at(1024) == shipped.thresholds[
+        "cpu_use"
+    ].value_at(1024)
 
 
 def test_without_recordings_nothing_is_made_up(recording):

@@ -63,7 +63,7 @@ def here(near: Desk) -> Desk:
 def record(desk: Desk, name: str = "job.csv", *, faulty: bool = True, **facts) -> str:
     telemetry = healthy(step_s=2.0, points=600, **facts)
     if faulty:
-        telemetry.of("cpu_use")[3, 300:] = 2.0
+        telemetry.series("cpu_use")[3, 300:] = 2.0
     write_recording(telemetry, desk.folder / name)
     return name
 

@@ -15,11 +15,11 @@ from anubis.models.risk.choice import best
 from anubis.models.risk.covariates import worth_learning
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import Evaluation, evaluate
-from anubis.models.risk.evidence import EDGES_H, log_likelihood, spoken_for
+from anubis.models.risk.evidence import EDGES_H, coverage, log_likelihood
 from anubis.models.risk.learning import choose, spells_of
 from anubis.models.risk.model import forecast
 from anubis.models.risk.models import MODELS
-from anubis.models.risk.ranking_check import misplaced
+from anubis.models.risk.ranking_check import misplaced_node
 from anubis.models.risk.splits import DECIDING, split
 
 DAY_S = 86_400.0
@@ -37,7 +37,7 @@ def history(rates_per_day, seed=0) -> Spells:
         watches.append(Watch(node=node, since=0.0))
         for at in np.sort(rng.uniform(0, DAYS * DAY_S, rng.poisson(rate * DAYS))).tolist():
             incidents.append(Incident(node=node, category="x", start=at, end=at + 3600))
-    return spells_of(Logbook.of(incidents, watches), DAYS * DAY_S)
+    return spells_of(Logbook.from_records(incidents, watches), DAYS * DAY_S)
 
 
 def uneven(nodes=160, worst=0.15, seed=0) -> Spells:
@@ -166,7 +166,7 @@ def test_evidence_is_the_log_of_the_chance_of_what_happened():
 @pytest.mark.parametrize("data", [spells(KnownHazard(), nodes=20, seed=1), uneven(20)])
 def test_every_incident_counts_once_however_many_rows_saw_it_coming(data):
     """An incident is known by its node and its second; after the last row nobody looked."""
-    _, happened = spoken_for(data)
+    _, happened = coverage(data)
     ends = np.round(data.statuses.at + 3600 * data.duration_h)
     seen = {
         (node, end)
@@ -213,10 +213,10 @@ class ByCount:
 
 def test_a_node_with_far_more_incidents_is_not_put_among_the_safer_half(one_bad_node):
     data, _ = one_bad_node
-    sentence = misplaced(ByCount(data, -1.0), data)
+    sentence = misplaced_node(ByCount(data, -1.0), data)
     assert sentence.startswith("it puts n003, with ")
     assert sentence.endswith("at place 160 of 160 by risk")
-    assert misplaced(ByCount(data, 1.0), data) == ""
+    assert misplaced_node(ByCount(data, 1.0), data) == ""
 
 
 def test_a_bad_node_that_has_been_well_for_long_may_rank_low():
@@ -229,13 +229,13 @@ def test_a_bad_node_that_has_been_well_for_long_may_rank_low():
         for at in rng.uniform(0, DAYS * DAY_S, 2).tolist()
     ]
     watches = [Watch(node=f"n{n:03}", since=0.0) for n in range(60)]
-    data = spells_of(Logbook.of(incidents, watches), DAYS * DAY_S)
-    assert misplaced(ByCount(data, -1.0), data) == ""
+    data = spells_of(Logbook.from_records(incidents, watches), DAYS * DAY_S)
+    assert misplaced_node(ByCount(data, -1.0), data) == ""
 
 
 def test_where_few_incidents_differ_by_chance_no_order_is_absurd():
     data = history(np.full(100, 0.003), seed=5)
-    assert misplaced(ByCount(data, -1.0), data) == ""
+    assert misplaced_node(ByCount(data, -1.0), data) == ""
 
 
 # --- traits of nodes -----------------------------------------------------------------------
@@ -253,7 +253,7 @@ def racked(rates_of_rack, seed=0, nodes=12) -> Spells:
             watches.append(Watch(node=node, since=0.0))
             for at in np.sort(rng.uniform(0, DAYS * DAY_S, rng.poisson(rate * DAYS))).tolist():
                 incidents.append(Incident(node=node, category="x", start=at, end=at + 3600))
-    return spells_of(Logbook.of(incidents, watches, traits=traits), DAYS * DAY_S)
+    return spells_of(Logbook.from_records(incidents, watches, traits=traits), DAYS * DAY_S)
 
 
 def test_a_rack_that_tells_who_fails_is_learned_from_and_what_tells_nothing_is_left_out():

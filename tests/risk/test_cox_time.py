@@ -21,7 +21,7 @@ from anubis.models.risk.determinism import alone
 from anubis.models.risk.evaluation import score
 from anubis.models.risk.model import learnable
 from anubis.models.risk.scale import Scale
-from anubis.models.risk.splits import apart, take
+from anubis.models.risk.splits import separate, take
 
 
 def published(file: Path) -> Spells:
@@ -51,7 +51,10 @@ def trained_by_pycox(x, clock, observed):
 
 def assert_those_of_pycox(data: Spells) -> None:
     data = take(data, np.arange(len(data)) < 400)
-    scale, clock = Scale.of(data.statuses.values), Scale.of(data.duration_h[:, None])
+    scale, clock = (
+        Scale.from_table(data.statuses.values),
+        Scale.from_table(data.duration_h[:, None]),
+    )
     x, scaled = scale.apply(data.statuses.values), clock.apply(data.duration_h[:, None])[:, 0]
     model = trained_by_pycox(x, scaled, data.observed)
     asked = take(data, np.arange(len(data)) % 40 == 7)
@@ -81,7 +84,7 @@ def test_concordance_on_published_data_is_what_is_published(real):
     takes all five, and the larger published data as well."""
     data = learnable(published(real("survival/metabric.csv")))
     fold = np.random.default_rng(0).permutation(len(data)) % 5
-    parts = [apart(data, fold == one) for one in range(3)]
+    parts = [separate(data, fold == one) for one in range(3)]
     found = [score(CoxTime.fit(train, 0), "random", 0, test).concordance for train, test in parts]
     assert np.mean(found) == pytest.approx(0.655, abs=0.02)
 
@@ -89,7 +92,7 @@ def test_concordance_on_published_data_is_what_is_published(real):
 @pytest.mark.long
 def test_with_few_incidents_the_formula_written_out_gives_the_same():
     data = spells(KnownHazard(), nodes=30, seed=1)
-    x = Scale.of(data.statuses.values).apply(data.statuses.values)
+    x = Scale.from_table(data.statuses.values).apply(data.statuses.values)
     model = CoxTime.fit(data, seed=0)
     t, d = data.duration_h, data.observed
     total = np.zeros(len(data))

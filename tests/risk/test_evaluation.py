@@ -13,7 +13,7 @@ from anubis.models.risk.choice import best
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import Evaluation, evaluate
 from anubis.models.risk.models import MODELS
-from anubis.models.risk.splits import at_time, split, take
+from anubis.models.risk.splits import split, split_at, take
 
 QUICK = MODELS[:-1]  # all but the network
 
@@ -46,8 +46,8 @@ def test_what_happens_after_a_split_by_time_changes_nothing_before_it(fleet):
         duration_h=np.where(later, fleet.duration_h + 777, fleet.duration_h),
         observed=np.where(later, ~fleet.observed, fleet.observed),
     )
-    before, _ = at_time(fleet, now)
-    same, _ = at_time(other, now)
+    before, _ = split_at(fleet, now)
+    same, _ = split_at(other, now)
     np.testing.assert_array_equal(before.duration_h, same.duration_h)
     np.testing.assert_array_equal(before.observed, same.observed)
     assert np.all(before.statuses.at + 3600 * before.duration_h <= now + 1e-3)
@@ -198,7 +198,7 @@ def test_the_same_split_and_seed_give_a_model_the_same_figures_whatever_is_compa
 
 def test_baselines_learn_the_same_from_the_same_nodes_whatever_the_seed(fleet):
     other = spells(KnownHazard(), nodes=80, seed=9)
-    found = evaluation.elsewhere(fleet, other, QUICK, seeds=(0, 1))
+    found = evaluation.evaluate_elsewhere(fleet, other, QUICK, seeds=(0, 1))
     by_seed = [[replace(one, seed=0) for one in found.scores if one.seed == n] for n in (0, 1)]
     assert by_seed[0] == by_seed[1]
     assert {(one.split, one.spells) for one in found.scores} == {("fleet", len(other))}

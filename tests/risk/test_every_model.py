@@ -37,7 +37,7 @@ def wild() -> Statuses:
 def test_the_hazard_starts_at_0_never_falls_and_chances_are_chances(fitted, model, asked):
     hours = np.concatenate((HOURS, [1e4, 1e6]))
     found = forecast(fitted[model], asked, hours)  # refuses what starts elsewhere, falls, or is NaN
-    chances = found.within(np.array([0.0, 1.0, 100.0, 1e5]))
+    chances = found.chances_within(np.array([0.0, 1.0, 100.0, 1e5]))
     assert np.all((chances >= 0) & (chances <= 1))
     assert np.all(np.diff(chances, axis=1) >= 0)
     assert np.all(found.expected_h() > 0)
@@ -102,7 +102,7 @@ def test_spells_without_an_incident_are_refused(model):
 def test_one_incident_at_the_very_beginning_is_survived(model):
     few = take(SPELLS, np.arange(len(SPELLS)) < 9)
     few = dataclasses.replace(few, duration_h=np.arange(9.0), observed=np.arange(9) == 0)
-    assert forecast(model.fit(few, seed=0), few.statuses).within(np.array([24.0])).max() < 1
+    assert forecast(model.fit(few, seed=0), few.statuses).chances_within(np.array([24.0])).max() < 1
 
 
 @every_model
@@ -111,4 +111,4 @@ def test_a_fleet_whose_incidents_all_came_after_three_minutes_is_survived(model)
     young = dataclasses.replace(SPELLS, duration_h=all_of_them / 20, observed=all_of_them > 0)
     found = forecast(model.fit(young, seed=0), young.statuses)
     surest = 0 if model is Constant else 1
-    assert found.within(np.array([24.0])).min() == pytest.approx(surest, abs=1e-6)
+    assert found.chances_within(np.array([24.0])).min() == pytest.approx(surest, abs=1e-6)

@@ -15,7 +15,7 @@ def constant(rate):
 def test_a_constant_rate_gives_the_exponential_distribution(rate):
     found = constant(rate)
     asked = np.array([0.0, 0.3, 24.0, 2400.0, 50_000.0])
-    np.testing.assert_allclose(found.within(asked)[0], 1 - np.exp(-rate * asked), rtol=1e-9)
+    np.testing.assert_allclose(found.chances_within(asked)[0], 1 - np.exp(-rate * asked), rtol=1e-9)
     np.testing.assert_allclose(found.expected_h(), 1 / rate, rtol=1e-6)
     np.testing.assert_allclose(found.median_h(), np.log(2) / rate, rtol=1e-9)
 
@@ -42,7 +42,7 @@ def test_where_nothing_ever_happens_the_times_are_infinite():
     found = constant(0.0)
     assert found.expected_h() == np.inf
     assert found.median_h() == np.inf
-    assert found.within(np.array([2400.0])) == 0
+    assert found.chances_within(np.array([2400.0])) == 0
 
 
 @pytest.mark.parametrize(

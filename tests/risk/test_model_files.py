@@ -46,7 +46,7 @@ def test_a_decision_says_when_its_model_takes_all_nodes_alike(tmp_path, model):
     """Alike is what two nodes get that could not be more different."""
     files.save(model.fit(SPELLS, seed=5), ORIGIN, tmp_path / "risk.npz")
     asked = trained.load(tmp_path / "risk.npz")
-    alike = np.ptp(asked.within(SPELLS.statuses, 720.0)) == 0
+    alike = np.ptp(asked.chances_within(SPELLS.statuses, 720.0)) == 0
     assert (model.name in asked.assumed and "because" in asked.assumed) == alike
     assert bool(asked.assumed) == alike
 
@@ -70,7 +70,7 @@ def test_loading_and_asking_a_network_needs_neither_torch_nor_what_compared_it(n
     script = (
         "import sys, numpy as np; from pathlib import Path; from anubis.models.risk import files;"
         "from anubis.models.risk.model import forecast; model, _ = files.load(Path(sys.argv[1]));"
-        "forecast(model, files._nothing(model.covariates)).expected_h();"
+        "forecast(model, files._blank_status(model.covariates)).expected_h();"
         "heavy = {'torch', 'pycox', 'pandas', 'numba', 'scipy', 'anubis.models.risk.evaluation'};"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )

@@ -13,7 +13,7 @@ from anubis.models.risk.baselines import Exponential
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.learning import spells_of
 from anubis.models.risk.replacement import judge_successor
-from anubis.models.risk.splits import at_time
+from anubis.models.risk.splits import split_at
 
 DAY_S = 86_400.0
 NOW = 500 * DAY_S
@@ -33,7 +33,7 @@ def logbook(rates_per_day, until=NOW):
             for at in sorted(ats.tolist())
             if at < until
         ]
-    return Logbook.of(incidents, watches)
+    return Logbook.from_records(incidents, watches)
 
 
 UNEVEN = np.random.default_rng(1).gamma(0.5, 0.01 / 0.5, 60)
@@ -47,7 +47,7 @@ def judged(book, used, learn=lambda spells: Cox.fit(spells, 0)):
 
 
 def trained(book, kind, at=USED_AT):
-    past, _ = at_time(spells_of(book, NOW), at)
+    past, _ = split_at(spells_of(book, NOW), at)
     return kind.fit(past, 0)
 
 

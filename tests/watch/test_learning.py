@@ -12,7 +12,7 @@ from anubis.core.watch.model import Thresholds
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import files, training
-from anubis.models.watch.learning import FaultyJob, completed, learn, windows_of
+from anubis.models.watch.learning import FaultyJob, complete, learn, windows_of
 from anubis.models.watch.lessons import FIRST_FAULTY, MadeLessons, RecordedLessons
 
 FACTS = {
@@ -50,7 +50,7 @@ class FewLessons:
     def faulty(self, metrics):
         for seed in range(self.faulty_jobs):
             telemetry = job(50 + seed, metrics=tuple(metrics))
-            telemetry.of("gpu_duty")[3, 300:] = 5
+            telemetry.series("gpu_duty")[3, 300:] = 5
             yield FaultyJob(telemetry=telemetry, since=300, until=700)
 
 
@@ -105,19 +105,19 @@ def test_one_denoiser_can_serve_all_metrics(monkeypatch):
 def test_what_jobs_are_too_small_for_another_model_knows():
     few = Thresholds(nodes=(4, 8), scores=(5.0, 6.0))
     all_sizes = Thresholds(nodes=(4, 16, 64), scores=(3.0, 3.5, 4.0))
-    assert completed(few, "cpu_use", all_sizes) == Thresholds(
+    assert complete(few, "cpu_use", all_sizes) == Thresholds(
         nodes=(4, 8, 16, 64), scores=(5.0, 6.0, 3.5, 4.0)
     )
-    assert completed(None, "cpu_use", all_sizes) == all_sizes
-    assert completed(few, "cpu_use", None) == few
+    assert complete(None, "cpu_use", all_sizes) == all_sizes
+    assert complete(few, "cpu_use", None) == few
     with pytest.raises(WatchError, match="cpu_use: no threshold can be learned"):
-        completed(None, "cpu_use", None)
+        complete(None, "cpu_use", None)
 
 
 def test_windows_are_complete_and_shares_of_what_a_metric_can_be():
     with_holes = job(1)
-    with_holes.of("cpu_use")[::2, ::9] = np.nan
-    with_holes.of("cpu_use")[1, :] = np.nan
+    with_holes.series("cpu_use")[::2, ::9] = np.nan
+    with_holes.series("cpu_use")[1, :] = np.nan
     windows = windows_of([with_holes], "cpu_use", seed=0)
     assert 200 < len(windows) < 600
     assert np.isfinite(windows).all()
@@ -128,7 +128,7 @@ def test_a_metric_that_never_changes_can_be_learned(monkeypatch):
     monkeypatch.setattr(training, "STEPS", 150)
     monkeypatch.setattr(training, "COLLAPSED", 0.5)
     still = job(1)
-    still.of("cpu_use")[:] = 0
+    still.series("cpu_use")[:] = 0
     windows = windows_of([still], "cpu_use", seed=0)
     denoiser, fit = training.train(windows, 0, metric="cpu_use")
     assert fit.error < 0.5 * fit.variance
@@ -137,7 +137,7 @@ def test_a_metric_that_never_changes_can_be_learned(monkeypatch):
 
 def test_a_metric_that_nobody_reports_is_refused():
     silent = job(1)
-    silent.of("cpu_use")[:] = np.nan
+    silent.series("cpu_use")[:] = np.nan
     with pytest.raises(WatchError, match="cpu_use: 0 complete windows"):
         training.train(windows_of([silent], "cpu_use", seed=0), 0, metric="cpu_use")
 
@@ -145,7 +145,7 @@ def test_a_metric_that_nobody_reports_is_refused():
 def test_recordings_teach_what_was_recorded():
     lessons = RecordedLessons(recordings={"/some/a.parquet": job(4, nodes=5)})
     (recorded,) = lessons.healthy(["gpu_duty"])
-    np.testing.assert_array_equal(recorded.of("gpu_duty"), job(4, nodes=5).of("gpu_duty"))
+    np.testing.assert_array_equal(recorded.series("gpu_duty"), job(4, nodes=5).series("gpu_duty"))
     assert [metric.name for metric in recorded.metrics] == ["gpu_duty"]
     assert lessons.source == "recorded: a.parquet"
     assert not lessons.is_synthetic

@@ -11,7 +11,7 @@ from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.watch.findings import Sign, Suspicion
 
 
-def _unreachable(hearing: Hearing) -> Iterable[JobFact]:
+def _unreachable_nodes(hearing: Hearing) -> Iterable[JobFact]:
     evidence = hearing.evidence
     for node, since in evidence.unreachable.items():
         side = "before" if since < evidence.at else "after"
@@ -25,7 +25,7 @@ def _unreachable(hearing: Hearing) -> Iterable[JobFact]:
         )
 
 
-def _unlike(hearing: Hearing) -> Iterable[JobFact]:
+def _deviating_nodes(hearing: Hearing) -> Iterable[JobFact]:
     for suspicion in hearing.evidence.look.suspicions if hearing.evidence.look else ():
         first = suspicion.deviations[0]
         kind = FactKind.OUTLIER if first.sign is Sign.OUTLIER else FactKind.UNLIKE_PEERS
@@ -56,12 +56,12 @@ RULES = (
         name="who answers nobody",
         needs=frozenset({Collector.REACH}),
         gives=frozenset({FactKind.UNREACHABLE}),
-        infer=_unreachable,
+        infer=_unreachable_nodes,
     ),
     InferenceRule(
         name="who is unlike its peers",
         needs=frozenset({Collector.TELEMETRY}),
         gives=frozenset({FactKind.UNLIKE_PEERS, FactKind.OUTLIER}),
-        infer=_unlike,
+        infer=_deviating_nodes,
     ),
 )

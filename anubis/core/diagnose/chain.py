@@ -25,7 +25,7 @@ class Hearing:
     evidence: JobEvidence
     facts: tuple[JobFact, ...] = ()
 
-    def of(self, *kinds: FactKind) -> list[JobFact]:
+    def facts_of(self, *kinds: FactKind) -> list[JobFact]:
         return [fact for fact in self.facts if fact.kind in kinds]
 
 
@@ -57,7 +57,7 @@ def reason(evidence: JobEvidence, rules: Sequence[InferenceRule]) -> Reasoning:
         fresh: dict[tuple[object, ...], JobFact] = {}
         present = {_identity(fact) for fact in hearing.facts}
         for rule in rules:
-            about = hearing.of(*_kinds(rule.needs), *rule.hears)
+            about = hearing.facts_of(*_kinds(rule.needs), *rule.hears)
             if _lacking(rule, hearing) or asked_about.get(rule.name) == about:
                 continue
             asked_about[rule.name] = about

@@ -62,7 +62,7 @@ class ErrorClass:
             raise ValueError(f'"{self.code}" has level {self.level}, expected 1 to 4')
 
     @cached_property
-    def compiled(self) -> re.Pattern[str]:
+    def regex(self) -> re.Pattern[str]:
         return re.compile(self.pattern)
 
 
@@ -98,22 +98,22 @@ class ErrorClasses:
         """Cure levels of the classes that set their own."""
         return {row.code: row.level for row in self.classes if row.level is not None}
 
-    def over(self, basis: Iterable[ErrorClass]) -> ErrorClasses:
+    def merge_into(self, basis: Iterable[ErrorClass]) -> ErrorClasses:
         """Merge this table into `basis`: replace rows of the same code, put new rows first."""
         own = {row.code: row for row in self.classes}
         kept = [own.pop(row.code, row) for row in basis]
         return ErrorClasses(summary=self.summary, classes=(*own.values(), *kept))
 
-    def in_kernel(self, line: str) -> Recognised | None:
-        return _first(self._marked["kernel"], line)
+    def match_kernel(self, line: str) -> Recognised | None:
+        return _first(self._rows_by_mark["kernel"], line)
 
-    def in_training(self, line: str) -> Recognised | None:
-        return _first(self._marked["training"], line)
+    def match_training(self, line: str) -> Recognised | None:
+        return _first(self._rows_by_mark["training"], line)
 
-    def of_xid(self, number: int, text: str) -> Recognised:
+    def match_xid(self, number: int, text: str) -> Recognised:
         """Class of an XID. A number without a row is new, and only a note."""
-        for row in self._by_xid.get(number, ()):
-            if match := row.compiled.search(text[:LONGEST]):
+        for row in self._rows_by_xid.get(number, ()):
+            if match := row.regex.search(text[:LONGEST]):
                 return Recognised(kind=row, parts=_parts(match))
         return Recognised(
             kind=ErrorClass(
@@ -126,7 +126,7 @@ class ErrorClasses:
         )
 
     @cached_property
-    def _by_xid(self) -> dict[int, list[ErrorClass]]:
+    def _rows_by_xid(self) -> dict[int, list[ErrorClass]]:
         rows: dict[int, list[ErrorClass]] = {}
         for row in self.classes:
             if row.xid is not None:
@@ -134,7 +134,7 @@ class ErrorClasses:
         return rows
 
     @cached_property
-    def _marked(self) -> dict[str, dict[str, list[tuple[int, ErrorClass]]]]:
+    def _rows_by_mark(self) -> dict[str, dict[str, list[tuple[int, ErrorClass]]]]:
         """Rows of each log by their mark, with their positions in the table."""
         marked: dict[str, dict[str, list[tuple[int, ErrorClass]]]] = {"kernel": {}, "training": {}}
         for place, row in enumerate(self.classes):
@@ -148,7 +148,7 @@ def _first(marked: Mapping[str, list[tuple[int, ErrorClass]]], line: str) -> Rec
     marks keeps millions of lines cheap."""
     candidates = [entry for mark, rows in marked.items() if mark in line for entry in rows]
     for _, row in sorted(candidates, key=lambda entry: entry[0]):
-        if match := row.compiled.search(line[:LONGEST]):
+        if match := row.regex.search(line[:LONGEST]):
             return Recognised(kind=row, parts=_parts(match))
     return None
 

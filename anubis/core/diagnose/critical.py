@@ -52,7 +52,7 @@ def node_of(evidence: JobEvidence, event: LogEvent) -> str:
     return evidence.ranks.node_of(event.rank)
 
 
-def by_time(events: Iterable[LogEvent]) -> list[LogEvent]:
+def sort_by_time(events: Iterable[LogEvent]) -> list[LogEvent]:
     """Events by time, the earliest first; undated ones last, in the order of the log."""
     return sorted(events, key=lambda event: math.inf if event.at is None else event.at)
 
@@ -62,7 +62,7 @@ def _critical(hearing: Hearing) -> Iterable[JobFact]:
     evidence = hearing.evidence
     window = crash_window(evidence)
     seen = set()
-    for event in by_time(evidence.log):
+    for event in sort_by_time(evidence.log):
         node = node_of(evidence, event)
         key = node, event.device, event.code
         is_sign = event.gravity is Gravity.CRITICAL and window.has(event.at)

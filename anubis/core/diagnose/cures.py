@@ -129,7 +129,7 @@ class Advice:
     why: str = ""  # reason for a level other than that of the facts alone
 
 
-def escalated(
+def escalate(
     level: CureLevel,
     *,
     job: str,
@@ -147,18 +147,18 @@ def escalated(
     again = [cure.level for cure in lately if cure.code == code and {*cure.nodes} & {*nodes}]
     why = ""
     if again and level < CureLevel.REPLACE:
-        level = _above(CureLevel(max(*again, level)), named=bool(nodes))
+        level = _next_level(CureLevel(max(*again, level)), named=bool(nodes))
         why = f"the same happened on {'it' if len(nodes) == 1 else 'them'} within a day"
     spent = [cure.level for cure in lately if cure.job == job]
     if level is CureLevel.RETRY and spent.count(CureLevel.RETRY) >= policy.retries:
         level, why = CureLevel.RESTART, f"it was tried again {policy.retries} times"
     if level is CureLevel.RESTART and spent.count(CureLevel.RESTART) >= policy.restarts:
-        level = _above(CureLevel.RESTART, named=bool(nodes))
+        level = _next_level(CureLevel.RESTART, named=bool(nodes))
         why = f"its processes were restarted {policy.restarts} times"
     return Advice(level=level, why=why)
 
 
-def _above(level: CureLevel, *, named: bool) -> CureLevel:
+def _next_level(level: CureLevel, *, named: bool) -> CureLevel:
     """The next heavier cure. A slow node is replaced when it is slow a second time, because there
     is nothing to retry."""
     if level in (CureLevel.LEAVE, CureLevel.RESTART):

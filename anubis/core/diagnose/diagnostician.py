@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from anubis.core.diagnose.analyst import Analysis, JobTrouble, analyse
 from anubis.core.diagnose.chain import InferenceRule, Reasoning, reason
-from anubis.core.diagnose.cures import Advice, CureLevel, CurePolicy, PastDiagnosis, escalated
+from anubis.core.diagnose.cures import Advice, CureLevel, CurePolicy, PastDiagnosis, escalate
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.moving import proof
@@ -130,7 +130,7 @@ def diagnose(
     """Diagnose a job. `spares`: nodes that could replace others; None: unknown."""
     reasoning = reason(evidence, rules)
     analysis = analyse(reasoning, evidence)
-    about = _about(analysis, reasoning)
+    about = _facts_about(analysis, reasoning)
     cause = min(about, key=_depth, default=None)
     return Diagnosis(
         job=evidence.job,
@@ -144,19 +144,19 @@ def diagnose(
         decisive=analysis.decisive,
         is_nobodys=analysis.is_nobodys,
         collectors=evidence.collectors,
-        gaps={**untold(evidence), **evidence.gaps},
+        gaps={**unexplained_gaps(evidence), **evidence.gaps},
         unmet=reasoning.unmet,
         progress=proof(evidence),
     )
 
 
-def untold(evidence: JobEvidence) -> dict[Collector, str]:
+def unexplained_gaps(evidence: JobEvidence) -> dict[Collector, str]:
     """Sentences for the collectors that brought nothing and gave no reason."""
     missing = [name for name in Collector if name not in evidence.collectors]
     return {name: f"no {UNSEEN[name]}" for name in missing if name not in evidence.gaps}
 
 
-def _about(analysis: Analysis, reasoning: Reasoning) -> list[JobFact]:
+def _facts_about(analysis: Analysis, reasoning: Reasoning) -> list[JobFact]:
     """Facts about the culprits. A node's include those of its ranks and devices; a rank's only its
     own, its node's, and those of shared devices."""
     if not analysis.culprits:
@@ -204,7 +204,7 @@ def _cure(
     if cause is None:
         return Cure(level=_fitting(CureLevel.RETRY, analysis))
     nodes = analysis.nodes
-    advice = escalated(
+    advice = escalate(
         policy.level_of(cause.kind, cause.code),
         job=evidence.job,
         nodes=nodes,

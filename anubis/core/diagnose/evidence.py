@@ -280,7 +280,7 @@ class JobEvidence:
     is_past: bool = False  # the question came after its end: earlier movement proves nothing
 
 
-def joined(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
+def join_evidence(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
     """Merge what collectors brought one by one into evidence on one job at one moment: that of
     `evidence`. A gap that another piece fills disappears; a collector's gap in its own part
     stays."""

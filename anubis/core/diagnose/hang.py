@@ -20,11 +20,11 @@ SHOWN = 3  # ranks that a sentence names
 HEARSAY = 0.8  # a rank that others do not hear from may be stopped, gone or out of reach
 
 
-def whom_of(evidence: JobEvidence, rank: int) -> Whom:
+def rank_subject(evidence: JobEvidence, rank: int) -> Whom:
     return Whom(node=evidence.ranks.node_of(rank), rank=rank)
 
 
-def _who_holds_up(hearing: Hearing) -> Iterator[JobFact]:
+def _holdups(hearing: Hearing) -> Iterator[JobFact]:
     """Ranks that hold up a collective. Counts alone do not show which rank waits for a message: if
     several are behind, some may wait for another of them, and none is named."""
     evidence = hearing.evidence
@@ -33,33 +33,33 @@ def _who_holds_up(hearing: Hearing) -> Iterator[JobFact]:
         return
     for root in waiting.roots:
         if not root.has_record and root.rank not in evidence.mute:
-            yield _missing(root, waiting, evidence)
+            yield _missing_record(root, waiting, evidence)
             continue
         sure = RECORDED if root.has_record and evidence.calls else UNRECORDED
         yield JobFact(
             kind=FactKind.UNFINISHED if root.is_stuck else FactKind.ABSENT,
-            whom=whom_of(evidence, root.rank),
-            evidence=_sentence(root, waiting) + _doing(evidence, root.rank),
+            whom=rank_subject(evidence, root.rank),
+            evidence=_sentence(root, waiting) + _activity(evidence, root.rank),
             confidence=sure,
             code="collectives",
-            at=_since(root.wait, evidence),
+            at=_first_launch(root.wait, evidence),
         )
 
 
-def _missing(root: Root, waiting: Waiting, evidence: JobEvidence) -> JobFact:
+def _missing_record(root: Root, waiting: Waiting, evidence: JobEvidence) -> JobFact:
     return JobFact(
         kind=FactKind.MISSING,
-        whom=whom_of(evidence, root.rank),
+        whom=rank_subject(evidence, root.rank),
         evidence=f"{_sentence(root, waiting)} (a lost record accuses nobody)",
         confidence=LOST,
         code="no-record",
-        at=_since(root.wait, evidence),
+        at=_first_launch(root.wait, evidence),
     )
 
 
 def _sentence(root: Root, waiting: Waiting) -> str:
     wait = root.wait
-    operation = named(wait.operation, wait.communicator, wait.sequence)
+    operation = call_name(wait.operation, wait.communicator, wait.sequence)
     if wait.peer is not None and not root.is_stuck:
         return f"rank {wait.rank} waits for rank {root.rank} in {operation}"
     if root.is_stuck:
@@ -68,28 +68,28 @@ def _sentence(root: Root, waiting: Waiting) -> str:
             f"rank {root.rank} came to {operation} and did not finish it; {through} of"
             f" {wait.group} ranks did"
         )
-    count = sum(root.rank in waiter.on for waiter in waiting.waiters(wait))
+    count = sum(root.rank in waiter.blockers for waiter in waiting.waiters(wait))
     reason = "did not come to it" if root.has_record else "left no record"
     return f"{count} of {wait.group} ranks wait in {operation}; rank {root.rank} {reason}"
 
 
-def named(operation: str, communicator: str, sequence: int) -> str:
+def call_name(operation: str, communicator: str, sequence: int) -> str:
     return f"{operation or 'collective'} {sequence} of {communicator or 'the job'}"
 
 
-def ranks_named(ranks: Sequence[int]) -> str:
+def rank_list(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, sorted(ranks)[:SHOWN]))
     more = f" and {len(ranks) - SHOWN} more" if len(ranks) > SHOWN else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
 
 
-def _doing(evidence: JobEvidence, rank: int) -> str:
+def _activity(evidence: JobEvidence, rank: int) -> str:
     stacks = (stack.frames for stack in evidence.stacks if stack.rank == rank)
     frames = next(stacks, ())
     return f": it is in {frames[-1]}" if frames else ""
 
 
-def _since(wait: Wait, evidence: JobEvidence) -> float | None:
+def _first_launch(wait: Wait, evidence: JobEvidence) -> float | None:
     launches = (
         call.launched
         for call in evidence.calls
@@ -113,7 +113,7 @@ def _processes(hearing: Hearing) -> Iterable[JobFact]:
         if process.pulse is not Pulse.ANSWERS and process.rank not in followers:
             yield JobFact(
                 kind=FactKind.GONE if process.pulse is Pulse.GONE else FactKind.STOPPED,
-                whom=whom_of(evidence, process.rank),
+                whom=rank_subject(evidence, process.rank),
                 evidence=f"the process of rank {process.rank} {STATES[process.pulse]}",
                 confidence=HEARSAY if process.pulse is Pulse.UNHEARD else 1.0,
                 code=process.pulse,
@@ -141,7 +141,7 @@ def _standstill(hearing: Hearing) -> Iterable[JobFact]:
     ended = sorted(rank for rank, is_hung in timers.items() if not is_hung)
     hung = len(timers) - len(ended)
     if 2 * hung > len(timers):
-        rest = f", and none of {ranks_named(ended)} hangs" if ended else ""
+        rest = f", and none of {rank_list(ended)} hangs" if ended else ""
         yield JobFact(
             kind=FactKind.STANDSTILL,
             whom=Whom(),
@@ -156,7 +156,7 @@ RULES = (
         name="who holds up a collective",
         needs=frozenset({Collector.PROGRESS}),
         gives=frozenset({FactKind.ABSENT, FactKind.UNFINISHED, FactKind.MISSING}),
-        infer=_who_holds_up,
+        infer=_holdups,
     ),
     InferenceRule(
         name="whose process is stopped or gone",

@@ -73,7 +73,7 @@ class Standstill:
         return 0.0 if self._moved_at is None else self._looked_at - self._moved_at
 
     @property
-    def is_told(self) -> bool:
+    def is_settled(self) -> bool:
         """Return whether further looks would add nothing: the job moves, or there is no count."""
         return not self._counts or self.quiet_s <= self.fresh_s
 
@@ -87,7 +87,8 @@ class Standstill:
         far."""
         return max(FRESH_S, self._longest_pause_s)
 
-    def since(self, evidence: JobEvidence) -> float | None:
+    def observe(self, evidence: JobEvidence) -> float | None:
+        """Take in the next evidence. Return the time since which the job stands still, or None."""
         out = frozenset(process.rank for process in evidence.processes if process.pulse in OUT)
         twice, self._out = out & self._out, out
         counts: Counts = {

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
-from anubis.core.diagnose.critical import OURS, by_time, crash_window, node_of
+from anubis.core.diagnose.critical import OURS, crash_window, node_of, sort_by_time
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent
 from anubis.core.diagnose.facts import FAILED_FIRST, FactKind, JobFact, Whom
 
@@ -32,10 +32,10 @@ def _own_errors(hearing: Hearing) -> Iterator[JobFact]:
     evidence = hearing.evidence
     for first, after in _firsts(evidence):
         if kind := OWN.get(first.gravity):
-            yield _of(evidence, kind, first, after)
+            yield _error_fact(evidence, kind, first, after)
 
 
-def _of(
+def _error_fact(
     evidence: JobEvidence, kind: FactKind, event: LogEvent, after: Sequence[LogEvent]
 ) -> JobFact:
     node = node_of(evidence, event)
@@ -64,17 +64,17 @@ def _firsts(evidence: JobEvidence) -> Iterator[tuple[LogEvent, list[LogEvent]]]:
         key = node_of(evidence, event), event.rank, code
         speakers.setdefault(key, []).append(event)
     for events in speakers.values():
-        first, *after = _in_order(events)
+        first, *after = _sort_events(events)
         yield first, after
 
 
-def _in_order(events: Sequence[LogEvent]) -> list[LogEvent]:
+def _sort_events(events: Sequence[LogEvent]) -> list[LogEvent]:
     """Events by time if all are dated, else in the order of the log."""
     timed = all(event.at is not None for event in events)
-    return by_time(events) if timed else list(events)
+    return sort_by_time(events) if timed else list(events)
 
 
-def _shared(hearing: Hearing) -> Iterator[JobFact]:
+def _shared_errors(hearing: Hearing) -> Iterator[JobFact]:
     """Errors that nine of ten ranks share: no node is at fault."""
     evidence = hearing.evidence
     everybody = set(evidence.ranks.nodes) or {
@@ -86,7 +86,7 @@ def _shared(hearing: Hearing) -> Iterator[JobFact]:
             same.setdefault(first.detail, {}).setdefault(first.rank, first)
     for events in same.values():
         if len(events) >= max(FEWEST, SHARED * len(everybody)):
-            first = by_time(events.values())[0]
+            first = sort_by_time(events.values())[0]
             yield JobFact(
                 kind=FactKind.SAME_ERROR,
                 whom=Whom(),
@@ -104,7 +104,7 @@ def _bad_loss(hearing: Hearing) -> Iterator[JobFact]:
         for event in hearing.evidence.log
         if event.gravity is Gravity.LOSS and window.has(event.at)
     )
-    for event in by_time(losses)[:1]:
+    for event in sort_by_time(losses)[:1]:
         yield JobFact(
             kind=FactKind.BAD_LOSS,
             whom=Whom(),
@@ -114,13 +114,13 @@ def _bad_loss(hearing: Hearing) -> Iterator[JobFact]:
         )
 
 
-def _between(hearing: Hearing) -> Iterator[JobFact]:
+def _peer_reports(hearing: Hearing) -> Iterator[JobFact]:
     """Reports of one node on another, as edges. A line that names no peer on another node shows
     that something is wrong between some nodes, and blames none."""
     evidence = hearing.evidence
     window = crash_window(evidence)
     seen = set()
-    for event in by_time(evidence.log):
+    for event in sort_by_time(evidence.log):
         if event.gravity is not Gravity.DISTRIBUTED or not window.has(event.at):
             continue
         whom, peer = _ends(evidence, event)
@@ -163,7 +163,7 @@ def _report(evidence: JobEvidence, event: LogEvent, peer: Whom | None) -> str:
     return f"{reporter}{about}: {event.text}"
 
 
-def _died(hearing: Hearing) -> Iterator[JobFact]:
+def _deaths(hearing: Hearing) -> Iterator[JobFact]:
     """Ranks ended by a signal that no launcher sends to end a job: kill, or a fault of the process
     itself. A launcher ends the rest after it saw one fail, so later ends do not count."""
     evidence = hearing.evidence
@@ -185,7 +185,7 @@ def _died(hearing: Hearing) -> Iterator[JobFact]:
         )
 
 
-def _failed_first(hearing: Hearing) -> Iterator[JobFact]:
+def _first_failure(hearing: Hearing) -> Iterator[JobFact]:
     """The rank that failed first according to its launcher, unless the process itself blamed
     another one. Of several launchers the earliest counts, if no other is within the error of their
     clocks."""
@@ -230,7 +230,7 @@ RULES = (
                 name=f"who reports whom, by the {log.value.replace('-', ' ')}",
                 needs=frozenset({log}),
                 gives=frozenset({FactKind.DISTRIBUTED_ERROR}),
-                infer=_between,
+                infer=_peer_reports,
             ),
         )
         for log in LOGS
@@ -239,7 +239,7 @@ RULES = (
         name="what nine of ten ranks say",
         needs=frozenset({Collector.TRAINING_LOG}),
         gives=frozenset({FactKind.SAME_ERROR}),
-        infer=_shared,
+        infer=_shared_errors,
     ),
     InferenceRule(
         name="a loss that is no number",
@@ -251,12 +251,12 @@ RULES = (
         name="who was ended from outside",
         needs=frozenset({Collector.EXITS}),
         gives=frozenset({FactKind.DIED}),
-        infer=_died,
+        infer=_deaths,
     ),
     InferenceRule(
         name="whom its launcher saw fail first",
         needs=frozenset({Collector.EXITS}),
         gives=frozenset({FactKind.APPLICATION_ERROR}),
-        infer=_failed_first,
+        infer=_first_failure,
     ),
 )

@@ -15,7 +15,7 @@ from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.critical import crash_window
 from anubis.core.diagnose.evidence import Call, CallState, Collector, Gravity
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.core.diagnose.hang import SHOWN, named, ranks_named
+from anubis.core.diagnose.hang import SHOWN, call_name, rank_list
 from anubis.core.diagnose.waiting import Waiting
 
 EVEN = frozenset(
@@ -36,20 +36,20 @@ RING_CONFIDENCE = 0.7
 
 def _mismatches(hearing: Hearing) -> Iterator[JobFact]:
     evidence = hearing.evidence
-    open_at = _met(evidence.calls)
+    open_at = _open_collectives(evidence.calls)
     for (communicator, sequence), calls in open_at.items():
-        operation = named(calls[0].operation, communicator, sequence)
+        operation = call_name(calls[0].operation, communicator, sequence)
         for code, sides in (
             ("order", _sides(calls, _plain)),
             ("size", _sides(calls, _elements)),
             ("type", _sides(calls, _types)),
         ):
             if len(sides) > 1:
-                yield _fact(code, f"ranks differ in {operation}: {_told(sides)}")
+                yield _fact(code, f"ranks differ in {operation}: {_describe_sides(sides)}")
                 return  # later differences follow from this one
 
 
-def _met(calls: Iterable[Call]) -> Mapping[tuple[str, int], list[Call]]:
+def _open_collectives(calls: Iterable[Call]) -> Mapping[tuple[str, int], list[Call]]:
     """Collectives that several ranks launched and not all finished, in the order of first
     launch."""
     met: dict[tuple[str, int], list[Call]] = {}
@@ -96,9 +96,9 @@ def _types(call: Call) -> str:
     return " ".join(sorted(set(call.dtypes))) if _plain(call) in EVEN else ""
 
 
-def _told(sides: Variants) -> str:
+def _describe_sides(sides: Variants) -> str:
     few = sorted(sides.items(), key=lambda side: (len(side[1]), side[1]))
-    return ", ".join(f"{label} on {ranks_named(ranks)}" for label, ranks in few[:SHOWN])
+    return ", ".join(f"{label} on {rank_list(ranks)}" for label, ranks in few[:SHOWN])
 
 
 def _circles(hearing: Hearing) -> Iterator[JobFact]:
@@ -110,7 +110,7 @@ def _circles(hearing: Hearing) -> Iterator[JobFact]:
         places = {rank: next(iter(waiting.waits[rank]), None) for rank in ring}
         if len({(wait.communicator, wait.sequence) for wait in places.values() if wait}) > 1:
             places_text = ", ".join(
-                f"rank {rank} in {named(wait.operation, wait.communicator, wait.sequence)}"
+                f"rank {rank} in {call_name(wait.operation, wait.communicator, wait.sequence)}"
                 for rank, wait in list(places.items())[:SHOWN]
                 if wait
             )
@@ -118,7 +118,7 @@ def _circles(hearing: Hearing) -> Iterator[JobFact]:
             yield _fact("circle", fact, RING_CONFIDENCE)
 
 
-def _logged(hearing: Hearing) -> Iterator[JobFact]:
+def _logged_mismatches(hearing: Hearing) -> Iterator[JobFact]:
     """Mismatches in the training log. The rank that logged one only received what did not fit, so
     the fact does not blame it."""
     window = crash_window(hearing.evidence)
@@ -143,7 +143,7 @@ RULES = (
         name="whose collectives do not fit, by the training log",
         needs=frozenset({Collector.TRAINING_LOG}),
         gives=frozenset({FactKind.MISMATCH}),
-        infer=_logged,
+        infer=_logged_mismatches,
     ),
     InferenceRule(
         name="whose collectives do not fit together",

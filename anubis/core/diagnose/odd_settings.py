@@ -36,12 +36,12 @@ def _infer(hearing: Hearing) -> Iterator[JobFact]:
     nodes = len(set(hearing.evidence.ranks.nodes.values()))
     for (setting, _), all_odd in alike.items():
         if len(all_odd) > max(1, SEVERAL * nodes):
-            yield _of_the_job(setting, all_odd, nodes)
+            yield _job_fact(setting, all_odd, nodes)
         else:
-            yield from (_of_a_node(odd, hearing.evidence.at) for odd in all_odd)
+            yield from (_node_fact(odd, hearing.evidence.at) for odd in all_odd)
 
 
-def _of_a_node(odd: OddSetting, now: float) -> JobFact:
+def _node_fact(odd: OddSetting, now: float) -> JobFact:
     hours = max(0.0, now - odd.at) / HOUR_S
     return JobFact(
         kind=FactKind.SETTINGS_DIFFER,
@@ -52,7 +52,7 @@ def _of_a_node(odd: OddSetting, now: float) -> JobFact:
     )
 
 
-def _of_the_job(setting: str, all_odd: Sequence[OddSetting], nodes: int) -> JobFact:
+def _job_fact(setting: str, all_odd: Sequence[OddSetting], nodes: int) -> JobFact:
     named = ", ".join(odd.node for odd in all_odd[:NAMED])
     more = f" and {len(all_odd) - NAMED} more" if len(all_odd) > NAMED else ""
     return JobFact(

@@ -127,12 +127,12 @@ def root_causes(scene: CrashScene) -> tuple[RootCause, ...]:
         return ()
     scene = replace(scene, reports=tuple(sorted(scene.reports, key=_order)))
     if silent := _few_silent(scene):
-        return tuple(_mute(scene, host) for host in silent)
+        return tuple(_silent_cause(scene, host) for host in silent)
     if scene.fabric is not None:
-        within = {end for end in ends if _on(scene.fabric, end)}
+        within = {end for end in ends if _is_on_fabric(scene.fabric, end)}
         if len(within) > FEW:
-            return tuple(_by_fabric(scene, scene.fabric))
-    return tuple(_by_cover(scene))
+            return tuple(_fabric_causes(scene, scene.fabric))
+    return tuple(_cover_causes(scene))
 
 
 def _few_silent(scene: CrashScene) -> list[str]:
@@ -147,7 +147,7 @@ def _named_by(scene: CrashScene, host: str) -> set[str]:
     return {report.reporter for report in scene.reports if report.peer == host}
 
 
-def _mute(scene: CrashScene, host: str) -> RootCause:
+def _silent_cause(scene: CrashScene, host: str) -> RootCause:
     count = len(_named_by(scene, host))
     return RootCause(
         whom=(Whom(node=host),),
@@ -158,14 +158,14 @@ def _mute(scene: CrashScene, host: str) -> RootCause:
     )
 
 
-def _on(fabric: Fabric, node: str) -> bool:
+def _is_on_fabric(fabric: Fabric, node: str) -> bool:
     return any(fabric.nic(node, rail) for rail in fabric.rails)
 
 
 # --- with a fabric ---------------------------------------------------------------------------
 
 
-def _by_fabric(scene: CrashScene, fabric: Fabric) -> Iterator[RootCause]:
+def _fabric_causes(scene: CrashScene, fabric: Fabric) -> Iterator[RootCause]:
     """The one cause that explains most; none, if another one explains half as much. Reports without
     a NIC are weighed for each rail as if all of them were about it."""
     model = _model(scene, fabric)
@@ -180,8 +180,8 @@ def _by_fabric(scene: CrashScene, fabric: Fabric) -> Iterator[RootCause]:
     if not ranked:
         return
     explained, same = ranked[0]
-    cause = _told(scene, fabric, len(explained), same, len(rails))
-    covers = len(explained) >= max(FEWEST, LEAST_COVER * len(_telling(scene)))
+    cause = _merge_causes(scene, fabric, len(explained), same, len(rails))
+    covers = len(explained) >= max(FEWEST, LEAST_COVER * len(_telling_pairs(scene)))
     sole = len(ranked) == 1 or len(ranked[1][0]) < RUNNER_UP * len(explained)
     hosts = sum(bool(whom.node) for whom in cause.whom)
     if covers and sole and cause.confidence >= SURE and hosts <= MOST_HOSTS:
@@ -202,7 +202,7 @@ def _model(scene: CrashScene, fabric: Fabric) -> FaultPrior:
     hints = {}
     read = {end for pair in scene.pairs for end in pair} - scene.unread
     for host in sorted(read):
-        if _on(fabric, host):
+        if _is_on_fabric(fabric, host):
             mute = (len(scene.silent - {host}) + 1) / (len(read - {host}) + 2)
             silent = host in scene.silent
             factor = MUTE / mute if silent else (1 - MUTE) / (1 - mute)
@@ -279,7 +279,7 @@ def _excuse(report: Report, scene: CrashScene) -> float | None:
     return EARLY if spoke is None or at <= spoke else None
 
 
-def _told(
+def _merge_causes(
     scene: CrashScene, fabric: Fabric, explained: int, same: Sequence[Cause], rails: int
 ) -> RootCause:
     """Merge causes on different rails that explain the same reports into one."""
@@ -292,7 +292,7 @@ def _told(
     more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
     place = names[0] if len(parts) == 1 else f"cannot tell apart: {', '.join(names)}{more}"
     return RootCause(
-        whom=tuple(dict.fromkeys(_whom(fabric, part) for part in parts)),
+        whom=tuple(dict.fromkeys(_part_subject(fabric, part) for part in parts)),
         parts=parts,
         confidence=sum(cause.confidence for cause in same) / rails,
         sentence=f"{place}: explains {explained} of {len(scene.pairs)} pairs that errors name",
@@ -300,7 +300,7 @@ def _told(
     )
 
 
-def _whom(fabric: Fabric, part: Part) -> Whom:
+def _part_subject(fabric: Fabric, part: Part) -> Whom:
     if part.kind == "node":
         return Whom(node=part.name)
     if part.kind == "nic":
@@ -312,10 +312,10 @@ def _whom(fabric: Fabric, part: Part) -> Whom:
 # --- without one -----------------------------------------------------------------------------
 
 
-def _by_cover(scene: CrashScene) -> Iterator[RootCause]:
+def _cover_causes(scene: CrashScene) -> Iterator[RootCause]:
     """A host, or else a leaf, a pod or a rail, that is an end of nearly all pairs, if the next one
     is an end of far fewer."""
-    pairs = _telling(scene)
+    pairs = _telling_pairs(scene)
     if len(pairs) <= FEWEST:
         return
     of_hosts = {end: end for pair in pairs for end in pair}
@@ -327,11 +327,11 @@ def _by_cover(scene: CrashScene) -> Iterator[RootCause]:
         best, following = [*((name, counts[name]) for name in ranked[:2]), ("", 0), ("", 0)][:2]
         covers = best[1] >= COVER * len(pairs) and following[1] < RUNNER_UP * len(pairs)
         if best[0] and covers:
-            yield _covering(f"{kind} {best[0]}".strip(), kind, best[1], following[1], len(pairs))
+            yield _cover_cause(f"{kind} {best[0]}".strip(), kind, best[1], following[1], len(pairs))
             return
 
 
-def _covering(name: str, kind: str, count: int, following: int, total: int) -> RootCause:
+def _cover_cause(name: str, kind: str, count: int, following: int, total: int) -> RootCause:
     return RootCause(
         whom=(Whom(part=name) if kind else Whom(node=name),),
         parts=() if kind else (Part("node", name),),
@@ -344,7 +344,7 @@ def _covering(name: str, kind: str, count: int, following: int, total: int) -> R
     )
 
 
-def _telling(scene: CrashScene) -> frozenset[frozenset[str]]:
+def _telling_pairs(scene: CrashScene) -> frozenset[frozenset[str]]:
     """Pairs with a report that proves something; all pairs, if there is none."""
     telling = (report for report in scene.reports if _excuse(report, scene) is not None)
     pairs = frozenset(frozenset((report.reporter, report.peer)) for report in telling)
@@ -375,13 +375,13 @@ def scene_of(evidence: JobEvidence, errors: Sequence[JobFact]) -> CrashScene:
         reports=tuple(reports),
         spoke=spoke,
         unread=evidence.unread,
-        working=(*evidence.working, *_outlived(evidence, errors)),
+        working=(*evidence.working, *_surviving_pairs(evidence, errors)),
         fabric=evidence.fabric,
         groups=evidence.groups,
     )
 
 
-def _outlived(evidence: JobEvidence, errors: Sequence[JobFact]) -> Iterator[WorkingPair]:
+def _surviving_pairs(evidence: JobEvidence, errors: Sequence[JobFact]) -> Iterator[WorkingPair]:
     """Pairs between which data still arrived after the first error. Earlier arrivals prove
     nothing."""
     began = min((fact.at for fact in errors if fact.at is not None), default=math.inf)
@@ -401,7 +401,7 @@ def _node(evidence: JobEvidence, whom: Whom) -> str:
 
 
 def _infer(hearing: Hearing) -> Iterator[JobFact]:
-    errors = hearing.of(FactKind.DISTRIBUTED_ERROR)
+    errors = hearing.facts_of(FactKind.DISTRIBUTED_ERROR)
     scene = scene_of(hearing.evidence, errors)
     began = min((fact.at for fact in errors if fact.at is not None), default=None)
     for cause in root_causes(scene):

@@ -20,7 +20,7 @@ from statistics import median
 from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, JobEvidence, StepTime
 from anubis.core.diagnose.facts import FactKind, JobFact
-from anubis.core.diagnose.hang import whom_of
+from anubis.core.diagnose.hang import rank_subject
 
 ALPHA = 0.8
 BETA = 1.5
@@ -117,7 +117,7 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
         if is_much and pace.own_s >= OWN_RATIO * typical and _lasts(excesses[rank], noise):
             yield JobFact(
                 kind=FactKind.SLOW_COMPUTE,
-                whom=whom_of(evidence, pace.rank),
+                whom=rank_subject(evidence, pace.rank),
                 evidence=(
                     f"rank {pace.rank} works {pace.own_s:.3g} s of a step, its"
                     f" {len(peers)} peers {typical:.3g} s, and waits {pace.share:.2f} times as"
@@ -178,7 +178,7 @@ def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
         if typical < WAITS <= share - typical and share >= WAITS_TIMES * typical:
             yield JobFact(
                 kind=FactKind.SLOW_COMPUTE,
-                whom=whom_of(evidence, rank),
+                whom=rank_subject(evidence, rank),
                 evidence=(
                     f"the program of rank {rank} waits for a processor {share:.0%} of the time,"
                     f" those of its {len(peers)} peers {typical:.0%}"
@@ -198,7 +198,7 @@ def _slow_network(hearing: Hearing) -> Iterator[JobFact]:
         network_s = measured[rank].network_s or 0.0
         yield JobFact(
             kind=FactKind.SLOW_NETWORK,
-            whom=whom_of(evidence, rank),
+            whom=rank_subject(evidence, rank),
             evidence=(
                 f"rank {rank} spends {network_s:.3g} s of a step on the wire, its peers"
                 f" {typical:.3g} s (median of {measured[rank].steps} steps)"

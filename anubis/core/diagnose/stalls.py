@@ -33,7 +33,7 @@ def is_news(since: float, earlier: Iterable[ToldStall]) -> bool:
     return all(since > stall.at + SAME_S for stall in earlier)
 
 
-def silent_since(
+def silence_begin(
     written_at: float, began: float, now: float, limit_s: float, earlier: Collection[ToldStall]
 ) -> float | None:
     """Time since which a job has written nothing to its logs, if its silence exceeds the limit and
@@ -45,7 +45,7 @@ def silent_since(
     return since if limit_s and now - since >= limit_s and is_news(since, earlier) else None
 
 
-def undiagnosed(
+def undiagnosed_stalls(
     stalls: Iterable[ToldStall], diagnosed: Mapping[str, Collection[float]]
 ) -> list[ToldStall]:
     """Stalls of jobs that were not diagnosed afterwards. `diagnosed`: the times of each job's

@@ -36,14 +36,14 @@ class Wait:
     late: Ranks = NOBODY  # launched it, and did not finish or begin it as the others did
 
     @property
-    def on(self) -> Ranks:
+    def blockers(self) -> Ranks:
         """Ranks that this one waits for. Ranks without a record count only if no rank is known to
         be absent."""
         return self.absent or self.unrecorded or self.elsewhere
 
     @property
     def is_own(self) -> bool:
-        return not self.on and self.rank in self.late
+        return not self.blockers and self.rank in self.late
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Waiting:
 
     @cached_property
     def ranks(self) -> Ranks:
-        return self.recorded.union(*self.members.values())
+        return self.recorded_ranks.union(*self.members.values())
 
     @cached_property
-    def recorded(self) -> Ranks:
+    def recorded_ranks(self) -> Ranks:
         return frozenset(
             (*(advance.rank for advance in self.advances), *(call.rank for call in self.calls))
         )
@@ -88,7 +88,7 @@ class Waiting:
         return progress
 
     @cached_property
-    def begun(self) -> frozenset[tuple[str, int, int]]:
+    def begun_calls(self) -> frozenset[tuple[str, int, int]]:
         """Communicators, operations and ranks whose device began the operation, if it was
         recorded."""
         return frozenset(
@@ -98,7 +98,7 @@ class Waiting:
         )
 
     @cached_property
-    def under_way(self) -> Mapping[int, Call]:
+    def open_calls(self) -> Mapping[int, Call]:
         """First unfinished operation of each rank, by the order of launches."""
         first: dict[int, Call] = {}
         for call in self.calls:
@@ -119,16 +119,16 @@ class Waiting:
         return {rank: tuple(self._waits(rank)) for rank in self.ranks}
 
     def _waits(self, rank: int) -> Iterator[Wait]:
-        if (call := self.under_way.get(rank)) is not None:
+        if (call := self.open_calls.get(rank)) is not None:
             if call.point_to_point:
-                yield self._between_two(call)
+                yield self._pair_wait(call)
             else:
-                yield self._in_group(rank, call.communicator, call.sequence, call.operation)
+                yield self._group_wait(rank, call.communicator, call.sequence, call.operation)
             return
         for advance in self._own.get(rank, ()):
             if advance.enqueued > advance.completed:
                 sequence = advance.completed + 1
-                yield self._in_group(rank, advance.communicator, sequence, advance.operation)
+                yield self._group_wait(rank, advance.communicator, sequence, advance.operation)
 
     @cached_property
     def _own(self) -> Mapping[int, list[Advance]]:
@@ -137,9 +137,9 @@ class Waiting:
             own.setdefault(advance.rank, []).append(advance)
         return own
 
-    def _between_two(self, call: Call) -> Wait:
+    def _pair_wait(self, call: Call) -> Wait:
         peer = frozenset(() if call.peer is None else (call.peer,))
-        met = None if call.peer is None else self.under_way.get(call.peer)
+        met = None if call.peer is None else self.open_calls.get(call.peer)
         has_come = met is not None and met.point_to_point and met.peer == call.rank
         return Wait(
             rank=call.rank,
@@ -148,12 +148,12 @@ class Waiting:
             operation=call.operation,
             group=2,
             peer=call.peer,
-            absent=NOBODY if has_come else peer & self.recorded,
-            unrecorded=peer - self.recorded,
+            absent=NOBODY if has_come else peer & self.recorded_ranks,
+            unrecorded=peer - self.recorded_ranks,
             elsewhere=peer if has_come else NOBODY,
         )
 
-    def _in_group(self, rank: int, communicator: str, sequence: int, operation: str) -> Wait:
+    def _group_wait(self, rank: int, communicator: str, sequence: int, operation: str) -> Wait:
         progress = self.progress.get(communicator, {})
         members = self.members.get(communicator, NOBODY) | {rank}
         absent = frozenset(member for member in progress if progress[member].enqueued < sequence)
@@ -163,9 +163,9 @@ class Waiting:
         if not absent and not unrecorded:
             if ended:
                 late = members - ended
-            elif elsewhere := self._elsewhere(members - {rank}, communicator, sequence):
+            elif elsewhere := self._ranks_elsewhere(members - {rank}, communicator, sequence):
                 pass
-            elif begun := self._begun(members, communicator, sequence):
+            elif begun := self._ranks_begun(members, communicator, sequence):
                 late = members - begun
                 elsewhere = late if rank in begun else NOBODY
         return Wait(
@@ -180,21 +180,21 @@ class Waiting:
             late=late,
         )
 
-    def _elsewhere(self, members: Ranks, communicator: str, sequence: int) -> Ranks:
-        met = {member: self.under_way.get(member) for member in members}
+    def _ranks_elsewhere(self, members: Ranks, communicator: str, sequence: int) -> Ranks:
+        met = {member: self.open_calls.get(member) for member in members}
         return frozenset(
             member
             for member, call in met.items()
             if call and (call.communicator, call.sequence) != (communicator, sequence)
         )
 
-    def _begun(self, members: Ranks, communicator: str, sequence: int) -> Ranks:
+    def _ranks_begun(self, members: Ranks, communicator: str, sequence: int) -> Ranks:
         progress = self.progress.get(communicator, {})
         counted = {member for member, seen in progress.items() if (seen.started or 0) >= sequence}
         return frozenset(
             member
             for member in members
-            if member in counted or (communicator, sequence, member) in self.begun
+            if member in counted or (communicator, sequence, member) in self.begun_calls
         )
 
     @cached_property
@@ -213,10 +213,10 @@ class Waiting:
         """Ranks that others wait for and that wait for nothing, by the largest such wait."""
         waits = (wait for rank in self.ranks for wait in self.waits[rank])
         for wait in sorted(waits, key=lambda wait: (wait.group, -wait.rank)):
-            idle = [member for member in wait.on if not self.waits[member]]
+            idle = [member for member in wait.blockers if not self.waits[member]]
             if 2 * len(idle) <= wait.group:
                 for member in idle:
-                    has_record = member in self.recorded
+                    has_record = member in self.recorded_ranks
                     yield Root(member, wait, member in wait.late, has_record)
 
     def _stuck(self) -> Iterator[Root]:
@@ -239,7 +239,7 @@ class Waiting:
             while rank is not None and rank not in passed:
                 passed.add(rank)
                 path.append(rank)
-                onward = (member for wait in self.waits[rank] for member in wait.on)
+                onward = (member for wait in self.waits[rank] for member in wait.blockers)
                 rank = min(onward, default=None)
             if rank in path:
                 yield tuple(path[path.index(rank) :])

@@ -32,41 +32,41 @@ class Wires:
     def _hosts(self) -> Mapping[str, Whom]:
         """Hosts by the address of their ranks: a node, or a rank if its node is unknown."""
         return {
-            connection.own: self._of_rank(connection.rank)
+            connection.own: self._rank_host(connection.rank)
             for connection in self.evidence.connections
         }
 
-    def _of_rank(self, rank: int) -> Whom:
+    def _rank_host(self, rank: int) -> Whom:
         node = self.evidence.ranks.node_of(rank)
         return Whom(node=node) if node else Whom(rank=rank)
 
     def _peer(self, connection: Connection) -> Whom:
         if connection.peer_rank is not None:
-            return self._of_rank(connection.peer_rank)
+            return self._rank_host(connection.peer_rank)
         address = connection.peer
         name = self.evidence.ranks.node_named(address)
         return Whom(node=name) if name else self._hosts.get(address, Whom(node=address))
 
     @cached_property
-    def between(self) -> Mapping[HostPair, tuple[Connection, ...]]:
+    def connections(self) -> Mapping[HostPair, tuple[Connection, ...]]:
         pairs: dict[HostPair, tuple[Connection, ...]] = {}
         for connection in self.evidence.connections:
-            pair = frozenset((self._of_rank(connection.rank), self._peer(connection)))
+            pair = frozenset((self._rank_host(connection.rank), self._peer(connection)))
             if len(pair) == 2:
                 pairs[pair] = (*pairs.get(pair, ()), connection)
         return pairs
 
-    def busy(self, pair: HostPair) -> Mapping[Whom, float]:
+    def busy_shares(self, pair: HostPair) -> Mapping[Whom, float]:
         """Share of the time in which bytes that an end sends wait, by its busiest rank. Only ends
         with records of their own are included."""
         shares: dict[Whom, float] = {}
-        for connection in self.between[pair]:
-            sender = self._of_rank(connection.rank)
+        for connection in self.connections[pair]:
+            sender = self._rank_host(connection.rank)
             shares[sender] = max(shares.get(sender, 0.0), _share(connection))
         return shares
 
-    def those(self, holds: Callable[[Connection], bool]) -> dict[HostPair, tuple[Connection, ...]]:
-        kept = {pair: tuple(filter(holds, wires)) for pair, wires in self.between.items()}
+    def select(self, holds: Callable[[Connection], bool]) -> dict[HostPair, tuple[Connection, ...]]:
+        kept = {pair: tuple(filter(holds, wires)) for pair, wires in self.connections.items()}
         return {pair: wires for pair, wires in kept.items() if wires}
 
 
@@ -90,7 +90,7 @@ def _ends_of(pair: HostPair) -> tuple[Whom, Whom]:
 
 def _cut_off(hearing: Hearing) -> Iterator[JobFact]:
     evidence = hearing.evidence
-    dead = Wires(evidence).those(lambda connection: connection.resent >= RESENT)
+    dead = Wires(evidence).select(lambda connection: connection.resent >= RESENT)
     times = [connection.resent for wires in dead.values() for connection in wires]
     in_vain = f"the same bytes were sent again {min(times)} times and more" if times else ""
     shared = frozenset[Whom].intersection(*dead) if dead else frozenset()
@@ -121,7 +121,7 @@ def _slow_link(hearing: Hearing) -> Iterator[JobFact]:
     end. A slow wire delays data and acknowledgements, so both ways count; in a ring of sound hosts
     bytes wait in one direction."""
     wires = Wires(hearing.evidence)
-    shares = {pair: fmean(wires.busy(pair).values()) for pair in wires.between}
+    shares = {pair: fmean(wires.busy_shares(pair).values()) for pair in wires.connections}
     waiting = {pair: share for pair, share in shares.items() if share >= SENDING}
     least = min(waiting.values(), default=0.0)
     beside = max((share for pair, share in shares.items() if pair not in waiting), default=None)

@@ -33,7 +33,7 @@ def changed_nodes(before: Happened, then: float, happened: Happened, now: float)
         *_differing(before.traits, happened.traits),
         *_differing_incidents(before.incidents, happened.incidents),
         *(node for notice in new if notice.presumes_defect for node in notice.event.nodes),
-        *_aged(happened, then, now),
+        *_aged_nodes(happened, then, now),
     }
 
 
@@ -67,15 +67,17 @@ def _rows(incidents: IncidentColumns) -> Iterator[tuple[str, str, float, float]]
     return zip(incidents.node, incidents.category, *columns, strict=True)
 
 
-def _aged(happened: Happened, then: float, now: float) -> Iterator[str]:
+def _aged_nodes(happened: Happened, then: float, now: float) -> Iterator[str]:
     """Nodes with a record whose date has passed meanwhile, or is still in the future."""
     incidents = happened.incidents
     for edge in (incidents.start, incidents.end):
         for row in ((edge > then) & (edge <= now)).nonzero()[0].tolist():
             yield incidents.node[row]
     yield from (repair.node for repair in happened.repairs if _turns(repair, then, now))
-    yield from (result.node for result in happened.validations[after(happened.validations, then) :])
-    for notice in happened.notices[after(happened.notices, then) :]:
+    yield from (
+        result.node for result in happened.validations[index_after(happened.validations, then) :]
+    )
+    for notice in happened.notices[index_after(happened.notices, then) :]:
         if notice.presumes_defect:
             yield from notice.event.nodes
 
@@ -84,11 +86,11 @@ def _turns(repair: Repair, then: float, now: float) -> bool:
     return any(edge is not None and then < edge <= now for edge in (repair.start, repair.end))
 
 
-def since(dated: Sequence[Dated], instant: float) -> int:
+def index_from(dated: Sequence[Dated], instant: float) -> int:
     """Index of the first record that is not earlier. `dated`: sorted by time."""
     return bisect_left(dated, instant, key=AT)
 
 
-def after(dated: Sequence[Dated], instant: float) -> int:
+def index_after(dated: Sequence[Dated], instant: float) -> int:
     """Index of the first record that is later."""
     return bisect_right(dated, instant, key=AT)

@@ -28,7 +28,7 @@ def jobs_in(events: Iterable[KeptEvent]) -> set[str]:
     return {event.job for event in events if isinstance(event, kinds) and event.job}
 
 
-def repaired_in(events: Iterable[KeptEvent]) -> set[str]:
+def repaired_nodes(events: Iterable[KeptEvent]) -> set[str]:
     """Nodes with repairs among these events."""
     kinds = (RepairBegun, RepairDone)
     return {node for event in events if isinstance(event, kinds) for node in event.nodes}
@@ -51,22 +51,22 @@ class Consequences:
         name them."""
         match event:
             case JobAllocated() if event.job:
-                self._allocate(event, at)
+                self._begin_job(event, at)
             case JobEnded():
-                return self._end(event, at)
+                return self._end_job(event, at)
             case JobStalled():
                 return replace(event, nodes=self._nodes_of(event))
             case RepairBegun():
-                self.repairs += [self._begin(node, at) for node in event.nodes]
+                self.repairs += [self._begin_repair(node, at) for node in event.nodes]
             case RepairDone():
-                self.repairs += [self._done(event, node, at) for node in event.nodes]
+                self.repairs += [self._end_repair(event, node, at) for node in event.nodes]
         return event
 
-    def _allocate(self, event: JobAllocated, at: float) -> None:
+    def _begin_job(self, event: JobAllocated, at: float) -> None:
         job = Job(id=event.job, nodes=event.nodes, start=at, planned_s=event.duration_s)
         self.jobs.append(self._known.setdefault(job.id, job))
 
-    def _end(self, event: JobEnded, at: float) -> JobEnded:
+    def _end_job(self, event: JobEnded, at: float) -> JobEnded:
         nodes = self._nodes_of(event)
         job = self._known.get(event.job) or Job(id=event.job, nodes=nodes, start=at)
         self._known[job.id] = replace(job, end=max(at, job.start))
@@ -80,10 +80,10 @@ class Consequences:
             raise UnknownJob(event.job)
         return nodes
 
-    def _begin(self, node: str, at: float) -> Repair:
+    def _begin_repair(self, node: str, at: float) -> Repair:
         return self._repairs[node].setdefault(at, Repair(node=node, start=at))
 
-    def _done(self, event: RepairDone, node: str, at: float) -> Repair:
+    def _end_repair(self, event: RepairDone, node: str, at: float) -> Repair:
         """Latest open repair of the node, ended. A repair without a reported begin begins as it
         ends."""
         open_ = [repair for repair in self._repairs[node].values() if repair.end is None]

@@ -54,13 +54,13 @@ def defects(
     for validation in validations:
         of_node[validation.node].append(validation)
     incidents_of: defaultdict[str, list[Incident]] = defaultdict(list)
-    for incident in _near_results(IncidentColumns.of(incidents), of_node):
+    for incident in _near_results(IncidentColumns.from_incidents(incidents), of_node):
         incidents_of[incident.node].append(incident)
     gathered: list[Defect] = []
     for node, node_validations in of_node.items():
         node_validations.sort(key=lambda validation: validation.at)
         incidents_of[node].sort(key=lambda incident: (incident.start, incident.category))
-        gathered += _of_node(
+        gathered += _node_defects(
             node, _cases(node_validations, findings), node_validations, incidents_of[node]
         )
     return gathered
@@ -71,7 +71,7 @@ def _near_results(
 ) -> IncidentColumns:
     """Incidents without those that were long over before their node was first measured, or came
     long after its last measurement: most of a long history."""
-    candidates = incidents.about(results)
+    candidates = incidents.select_nodes(results)
     spans = {
         node: (min(r.at for r in of_node) - LINK_S, max(r.at for r in of_node) + LINK_S)
         for node, of_node in results.items()
@@ -100,7 +100,7 @@ def _cases(
     return cases
 
 
-def _of_node(
+def _node_defects(
     node: str,
     cases: Sequence[_Case],
     validations: Sequence[Validation],

@@ -240,7 +240,9 @@ def reported_incidents(
         for node in notice.event.nodes
     ]
     stretches: defaultdict[str, list[Incident]] = defaultdict(list)
-    for incident in IncidentColumns.of(imported).about({node for *_, node in reports}):
+    for incident in IncidentColumns.from_incidents(imported).select_nodes(
+        {node for *_, node in reports}
+    ):
         stretches[incident.node].append(incident)
     return [
         Incident(node=node, category=category, start=at)

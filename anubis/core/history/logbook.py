@@ -30,10 +30,10 @@ from anubis.core.history.tracks import (
     IncidentColumns,
     Rows,
     Track,
-    by_node,
     ends,
     extreme,
-    numbered,
+    row_numbers,
+    track_order,
 )
 from anubis.core.history.traits import GROUPINGS, Grouping, NodeTraits, Peers
 
@@ -67,7 +67,7 @@ class Logbook:
     _traits: Mapping[str, NodeTraits]
 
     @classmethod
-    def of(
+    def from_records(
         cls,
         incidents: Iterable[Incident],
         watches: Iterable[Watch] = (),
@@ -78,14 +78,14 @@ class Logbook:
         """Logbook of these records. Overlapping watches are merged. A node's first watch begins no
         later than its first record; a node without a watch is watched from its first record on."""
         of_node = {record.node: record for record in traits}
-        incidents = IncidentColumns.of(incidents)
+        incidents = IncidentColumns.from_incidents(incidents)
         validations, repairs = tuple(validations), tuple(repairs)
         columns = {
             "incidents": (incidents.node, incidents.start, incidents.end),
             "repairs": _columns([(record.node, record.start) for record in repairs], ends(repairs)),
             "validations": _columns([(record.node, record.at) for record in validations]),
         }
-        watched = _merged(watches, _first_seen(columns.values()))
+        watched = _merge_watches(watches, _first_seen(columns.values()))
         nodes = tuple(sorted(watched))
         number = {node: place for place, node in enumerate(nodes)}
         # then a number for unknown nodes, and numbers of nodes with traits only
@@ -97,32 +97,32 @@ class Logbook:
         until = np.array([until for node in nodes for _, until in watched[node]])
         columns["watches"] = _columns(spans, until)
         rows = {
-            kind: (numbered(names, number), start, end)
+            kind: (row_numbers(names, number), start, end)
             for kind, (names, start, end) in columns.items()
         }
 
         def track(node: Rows, start: Times, end: Times) -> Track:
-            return Track.of(node, start, end, places)
+            return Track.from_rows(node, start, end, places)
 
         categories = tuple(sorted(set(incidents.category)))
-        category = numbered(incidents.category, {c: place for place, c in enumerate(categories)})
+        category = row_numbers(incidents.category, {c: place for place, c in enumerate(categories)})
         node, start, end = rows["incidents"]
-        order = by_node(node, start, end)
+        order = track_order(node, start, end)
         node, start, end, category = node[order], start[order], end[order], category[order]
         in_category = {name: category == place for place, name in enumerate(categories)}
         pairs = zip((node, start, end), rows["repairs"], strict=True)
-        all_incidents = Track.in_order(node, start, end, places)
+        all_incidents = Track.from_sorted_rows(node, start, end, places)
         downs = track(*(np.concatenate(pair) for pair in pairs)) if repairs else all_incidents
         return cls(
             nodes=nodes,
             categories=categories,
             _number=number,
             _watches=track(*rows["watches"]),
-            _watched_before=np.array([s for node in nodes for s in _before_each(watched[node])]),
+            _watched_before=np.array([s for node in nodes for s in _earlier_s(watched[node])]),
             _incidents={
                 "": all_incidents,
                 **{
-                    name: Track.in_order(node[chosen], start[chosen], end[chosen], places)
+                    name: Track.from_sorted_rows(node[chosen], start[chosen], end[chosen], places)
                     for name, chosen in in_category.items()
                 },
             },
@@ -143,7 +143,7 @@ class Logbook:
         single = (
             f"{quantity}:{category}" for category in self.categories for quantity in BY_CATEGORY
         )
-        return (*TOTALS, *validated, *filter(self._is_told, OF_TRAITS), *single)
+        return (*TOTALS, *validated, *filter(self._is_reported, OF_TRAITS), *single)
 
     def traits(self, node: str) -> NodeTraits:
         return self._traits.get(node) or NodeTraits(node=node)
@@ -160,43 +160,43 @@ class Logbook:
             if (is_alone := self._peers[grouping].is_alone(row, len(self.nodes))).any()
         }
 
-    def seldom_told(self) -> dict[str, int]:
+    def sparse_traits(self) -> dict[str, int]:
         """Traits that are no covariates because too few nodes have them, with the number of
         nodes."""
         names = {AGE: "installed", **RATES}
         return {
             name: len(values)
             for covariate, name in names.items()
-            if (values := self._told(covariate)) and len(values) < TOLD * len(self.nodes)
+            if (values := self._reported_values(covariate)) and len(values) < TOLD * len(self.nodes)
         }
 
-    def _is_told(self, covariate: str) -> bool:
+    def _is_reported(self, covariate: str) -> bool:
         """Return whether enough nodes report the trait. A group that all nodes share says
         nothing."""
-        values = self._told(covariate)
+        values = self._reported_values(covariate)
         differs = covariate == AGE or len({*values}) > 1
         return bool(values) and differs and len(values) >= TOLD * len(self.nodes)
 
-    def _told(self, covariate: str) -> list[float | str]:
+    def _reported_values(self, covariate: str) -> list[float | str]:
         """Reported values of the trait."""
         name = RATES.get(covariate, "installed")
         traits = (self._traits[node] for node in self.nodes if node in self._traits)
         return [value for record in traits if (value := getattr(record, name)) not in (None, "")]
 
-    def unforeseen(self, covariates: Iterable[str]) -> tuple[str, ...]:
+    def uncovered_categories(self, covariates: Iterable[str]) -> tuple[str, ...]:
         """Categories without a column of their own among these: they count in the totals only."""
         covered = {name.partition(":")[2] for name in covariates}
         return tuple(category for category in self.categories if category not in covered)
 
-    def watched(self, instants: Instants) -> Flags:
+    def are_watched(self, instants: Instants) -> Flags:
         node, at = self._rows(instants.nodes), instants.at
-        count = self._watches.begun(node, _just_after(at))
+        count = self._watches.count_begun(node, _just_after(at))
         return at < self._watches.pick(self._watches.end, node, count - 1, -np.inf)
 
-    def down(self, instants: Instants) -> Flags:
+    def are_down(self, instants: Instants) -> Flags:
         """Flags of the instants at which an incident or a repair of the node was under way."""
         node, at = self._rows(instants.nodes), instants.at
-        count = self._downs.begun(node, _just_after(at))
+        count = self._downs.count_begun(node, _just_after(at))
         return at < self._downs.pick(self._back, node, count - 1, -np.inf)
 
     def statuses(self, instants: Instants, covariates: Sequence[str] | None = None) -> Statuses:
@@ -267,13 +267,13 @@ class Logbook:
         counts as not observed; a node that is down or not watched has no row.
         """
         node, at = self._rows(instants.nodes), instants.at
-        watch = self._watches.begun(node, _just_after(at)) - 1
+        watch = self._watches.count_begun(node, _just_after(at)) - 1
         ends = self._watches.pick(self._watches.end, node, watch, -np.inf)
         cut = np.minimum(ends, self._next(self._repairs, node, at))
         incident = self._next(self._incidents[""], node, at)
         observed = (incident < until) & (incident <= cut)
         duration_s = np.where(observed, incident, np.minimum(cut, until)) - at
-        kept = self.watched(instants) & ~self.down(instants) & (duration_s > 0)
+        kept = self.are_watched(instants) & ~self.are_down(instants) & (duration_s > 0)
         rows = Instants(nodes=tuple(compress(instants.nodes, kept)), at=at[kept])
         return Spells(
             statuses=self.statuses(rows, covariates),
@@ -286,28 +286,28 @@ class Logbook:
     def _column(self, name: str, node: Rows, at: Times) -> Times:
         quantity, colon, category = name.partition(":")
         if bool(colon) == bool(category) and (not colon or quantity in BY_CATEGORY):
-            incidents = self._of_category(category)
+            incidents = self._category_track(category)
             match quantity:
                 case "up_h":
                     return self._up(node, at)
                 case "total_up_h":
                     return self._total_up(node, at)
                 case "since_incident_h":
-                    since_h = self._since_last(incidents, node, at)
+                    since_h = self._hours_since_last(incidents, node, at)
                     return np.minimum(since_h, LONG_AGO_H) if category else since_h
                 case "incidents":
-                    return incidents.begun(node, at).astype(np.float64)
+                    return incidents.count_begun(node, at).astype(np.float64)
                 case "mtbi_h":
                     return self._mean_time(incidents, node, at)
                 case "validated_h":
-                    return self._since_last(self._validations, node, at)
+                    return self._hours_since_last(self._validations, node, at)
                 case "age_h":
                     return self._age(node, at)
                 case _ if name in RATES:
                     return self._peers[RATES[name]].rate(
                         node,
                         at,
-                        incidents.begun(node, at).astype(np.float64),
+                        incidents.count_begun(node, at).astype(np.float64),
                         self._watched_s(node, at),
                     )
         valid = ", ".join(
@@ -316,15 +316,15 @@ class Logbook:
         raise ValueError(f'no status has the covariate "{name}"; known: {valid}')
 
     def _up(self, node: Rows, at: Times) -> Times:
-        downs = self._downs.begun(node, at)
+        downs = self._downs.count_begun(node, at)
         back = self._downs.pick(self._back, node, downs - 1, -np.inf)
-        watches = self._watches.begun(node, _just_after(at))
+        watches = self._watches.count_begun(node, _just_after(at))
         added = self._watches.pick(self._watches.start, node, watches - 1, -np.inf)
         since = np.maximum(back, added)
         return np.where(np.isneginf(since), 0.0, np.maximum(at - since, 0.0)) / HOUR_S
 
     def _total_up(self, node: Rows, at: Times) -> Times:
-        down = self._downs.begun(node, at) - 1
+        down = self._downs.count_begun(node, at) - 1
         back = self._downs.pick(self._back, node, down, -np.inf)
         since_s = np.maximum(self._watched_s(node, at) - self._watched_s(node, back), 0.0)
         return (self._downs.pick(self._up_before, node, down, 0.0) + since_s) / HOUR_S
@@ -342,12 +342,12 @@ class Logbook:
 
     def _age(self, node: Rows, at: Times) -> Times:
         first = self._watches.pick(self._watches.start, node, np.zeros_like(node), np.inf)
-        installed = self._installed[node]
+        installed = self._install_times[node]
         since = np.where(installed <= at, installed, np.minimum(first, at))
         return (at - since) / HOUR_S
 
     @cached_property
-    def _installed(self) -> Times:
+    def _install_times(self) -> Times:
         """Time of installation by number of the node; NaN if unknown."""
         installed = np.full(len(self._watches.bounds) - 1, np.nan)
         for node, traits in self._traits.items():
@@ -359,7 +359,7 @@ class Logbook:
     def _peers(self) -> dict[Grouping, Peers]:
         incidents, watches = self._incidents[""], self._watches
         return {
-            grouping: Peers.of(
+            grouping: Peers.from_groups(
                 {
                     self._number[node]: name
                     for node, traits in self._traits.items()
@@ -372,19 +372,19 @@ class Logbook:
             for grouping in GROUPINGS
         }
 
-    def _since_last(self, track: Track, node: Rows, at: Times) -> Times:
-        last = track.pick(track.start, node, track.begun(node, at) - 1, np.nan)
+    def _hours_since_last(self, track: Track, node: Rows, at: Times) -> Times:
+        last = track.pick(track.start, node, track.count_begun(node, at) - 1, np.nan)
         return np.where(np.isnan(last), self._watched_s(node, at), at - last) / HOUR_S
 
     def _mean_time(self, track: Track, node: Rows, at: Times) -> Times:
-        count = track.begun(node, at)
+        count = track.count_begun(node, at)
         last = track.pick(track.start, node, count - 1, np.nan)
         to = np.where(np.isnan(last), at, last)
         return self._watched_s(node, to) / np.maximum(count, 1) / HOUR_S
 
     def _watched_s(self, node: Rows, at: Times) -> Times:
         """Seconds for which the node had been watched by then."""
-        watch = self._watches.begun(node, at) - 1
+        watch = self._watches.count_begun(node, at) - 1
         start = self._watches.pick(self._watches.start, node, watch, np.inf)
         end = self._watches.pick(self._watches.end, node, watch, np.inf)
         before = self._watches.pick(self._watched_before, node, watch, 0.0)
@@ -392,12 +392,12 @@ class Logbook:
 
     # --- rows ------------------------------------------------------------------------------
 
-    def _of_category(self, category: str) -> Track:
+    def _category_track(self, category: str) -> Track:
         """Track of the incidents of a category; an empty one for an unknown category."""
         if category in self._incidents:
             return self._incidents[category]
         nobody, never = np.empty(0, dtype=np.int64), np.empty(0)
-        return Track.of(nobody, never, never, len(self._watches.bounds) - 1)
+        return Track.from_rows(nobody, never, never, len(self._watches.bounds) - 1)
 
     def _rows(self, nodes: Sequence[str]) -> Rows:
         unknown = len(self.nodes)
@@ -416,7 +416,7 @@ class Logbook:
 
     def _next(self, track: Track, node: Rows, at: Times) -> Times:
         """Begin of the next stretch, at the instant itself or later."""
-        return track.pick(track.start, node, track.begun(node, at), np.inf)
+        return track.pick(track.start, node, track.count_begun(node, at), np.inf)
 
 
 def _just_after(at: Times) -> Times:
@@ -447,7 +447,7 @@ def _first_seen(columns: Iterable[Columns]) -> dict[str, float]:
     return first
 
 
-def _merged(watches: Iterable[Watch], first: Mapping[str, float]) -> dict[str, Spans]:
+def _merge_watches(watches: Iterable[Watch], first: Mapping[str, float]) -> dict[str, Spans]:
     """Stretches in which each node was watched, in order and disjoint."""
     declared = defaultdict[str, Spans](list)
     for watch in watches:
@@ -465,7 +465,7 @@ def _merged(watches: Iterable[Watch], first: Mapping[str, float]) -> dict[str, S
     return watched
 
 
-def _before_each(spans: Spans) -> list[float]:
+def _earlier_s(spans: Spans) -> list[float]:
     """Seconds watched before each of the stretches."""
     passed, seconds = 0.0, []
     for since, until in spans:

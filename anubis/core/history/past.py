@@ -22,10 +22,10 @@ class Happened:
     validations: Sequence[Validation]  # by time
     traits: Sequence[NodeTraits]
 
-    def about(self, nodes: AbstractSet[str]) -> Happened:
+    def select_nodes(self, nodes: AbstractSet[str]) -> Happened:
         """Records of these nodes only."""
         return Happened(
-            incidents=self.incidents.about(nodes),
+            incidents=self.incidents.select_nodes(nodes),
             repairs=[repair for repair in self.repairs if repair.node in nodes],
             watches=[watch for watch in self.watches if watch.node in nodes],
             notices=[n for n in self.notices if not nodes.isdisjoint(n.event.nodes)],
@@ -34,10 +34,10 @@ class Happened:
         )
 
     def logbook(self) -> Logbook:
-        return logbook_of(*self.logged)
+        return logbook_of(*self.logbook_inputs)
 
     @property
-    def logged(self) -> Logged:
+    def logbook_inputs(self) -> Logged:
         """Inputs of a logbook."""
         logged = (self.incidents, self.watches, self.validations, self.repairs, self.traits)
         return *logged, reports(self.notices)
@@ -64,5 +64,5 @@ def logbook_of(
     """Logbook that includes defects found by validations, and incidents that were only reported."""
     only_reported = reported_incidents(reported, incidents)
     defects = defects_as_incidents(validations, repairs, only_reported)
-    every = incidents + IncidentColumns.of(defects)
-    return Logbook.of(every, watches, validations, repairs, traits)
+    every = incidents + IncidentColumns.from_incidents(defects)
+    return Logbook.from_records(every, watches, validations, repairs, traits)

@@ -36,7 +36,7 @@ from anubis.core.history.events import (
 )
 from anubis.core.history.status import Incident, Repair, Times, Validation
 from anubis.core.history.strength import Strength
-from anubis.core.history.tracks import IncidentColumns, Track, ends, extreme, numbered
+from anubis.core.history.tracks import IncidentColumns, Track, ends, extreme, row_numbers
 from anubis.core.records import Judgement
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Unanswered:
         """Sentence with these of its benchmarks."""
         day = datetime.fromtimestamp(self.since, UTC)
         return (
-            f"{_named(benchmarks)} since {day:%Y-%m-%d %H:%M} UTC (campaign {self.campaign}:"
+            f"{_list_names(benchmarks)} since {day:%Y-%m-%d %H:%M} UTC (campaign {self.campaign}:"
             f" {self.code})"
         )
 
@@ -95,32 +95,32 @@ class Standing:
     doubted: Mapping[str, str] = field(default_factory=dict)  # node whose passes do not count
     # because their age is unknown → why
 
-    def renewed(self, nodes: AbstractSet[str], fresh: Standing) -> Standing:
+    def replace_nodes(self, nodes: AbstractSet[str], fresh: Standing) -> Standing:
         """Standing with these nodes replaced by their entries in `fresh`."""
 
-        def merged(before: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
+        def merge(before: Mapping[str, T], now: Mapping[str, T]) -> dict[str, T]:
             return {node: kept for node, kept in before.items() if node not in nodes} | {**now}
 
         return Standing(
-            passed=merged(self.passed, fresh.passed),
-            counted=merged(self.counted, fresh.counted),
-            unfit=merged(self.unfit, fresh.unfit),
-            owes=merged(self.owes, fresh.owes),
+            passed=merge(self.passed, fresh.passed),
+            counted=merge(self.counted, fresh.counted),
+            unfit=merge(self.unfit, fresh.unfit),
+            owes=merge(self.owes, fresh.owes),
             down=self.down - nodes | fresh.down,
             early=self.early - nodes | fresh.early,
-            happened=merged(self.happened, fresh.happened),
-            presumed=merged(self.presumed, fresh.presumed),
-            doubted=merged(self.doubted, fresh.doubted),
+            happened=merge(self.happened, fresh.happened),
+            presumed=merge(self.presumed, fresh.presumed),
+            doubted=merge(self.doubted, fresh.doubted),
         )
 
-    def doubting(self, why: str) -> Standing:
+    def apply_doubt(self, why: str) -> Standing:
         """Standing in which no pass counts, because the age of passes is unknown. Unchanged if
         there is no reason."""
         if not why:
             return self
         return replace(self, passed={}, counted={}, doubted=dict.fromkeys(self.passed, why))
 
-    def objected(self, out: Mapping[str, str], unproven: Collection[str]) -> Standing:
+    def apply_objections(self, out: Mapping[str, str], unproven: Collection[str]) -> Standing:
         """Standing with the objections of a keeper: nodes that must be out, with reasons, and nodes
         with something to prove. None of their passes counts."""
         denied = {*out, *unproven}
@@ -148,32 +148,32 @@ class Standing:
         """Benchmarks that it owes, by name."""
         return tuple(sorted({name for owed in self.owes.get(node, ()) for name in owed.benchmarks}))
 
-    def why_owing(self, node: str) -> str:
+    def owing_reason(self, node: str) -> str:
         """Sentence on what it owes and since when; empty if it owes nothing."""
-        return _in_words(self.owes.get(node, ()))
+        return _debt_sentence(self.owes.get(node, ()))
 
-    def why_unproven(self, node: str) -> str:
+    def unproven_reason(self, node: str) -> str:
         """Sentence on what it has to disprove; empty if it is proven, out of service, or has only
         never been proven."""
         if self.judgement(node) is not Judgement.UNKNOWN or node not in self.presumed:
             return ""
         return f"{self.presumed[node]}, and it has passed nothing since"
 
-    def why_unknown(self, node: str) -> str:
+    def unknown_reason(self, node: str) -> str:
         """Sentence on what it owes, or on why its passes do not count; empty: it passed nothing."""
-        return self.why_owing(node) or self.doubted.get(node, "")
+        return self.owing_reason(node) or self.doubted.get(node, "")
 
-    def why(self, node: str) -> str:
+    def reason(self, node: str) -> str:
         """Reason why it is not healthy; empty: no known reason."""
-        return self.unfit.get(node) or self.why_unknown(node) or self.why_unproven(node)
+        return self.unfit.get(node) or self.unknown_reason(node) or self.unproven_reason(node)
 
 
 def tell_debts(nodes: Iterable[str], owes: Debts) -> dict[str, str]:
     """Nodes that owe an answer → what they owe and since when."""
-    return {node: _in_words(owes[node]) for node in nodes if node in owes}
+    return {node: _debt_sentence(owes[node]) for node in nodes if node in owes}
 
 
-def _in_words(debts: Iterable[Unanswered]) -> str:
+def _debt_sentence(debts: Iterable[Unanswered]) -> str:
     """Sentence with each benchmark once, by when it was first left unanswered."""
     named, parts = set[str](), []
     for debt in debts:
@@ -196,11 +196,11 @@ def standing(
     and node. The node stays out of service until it has passed each of them, with parameters that
     demand no less."""
     validations = list(validations)
-    outs = _Outs.of(IncidentColumns.of(incidents), list(repairs), now)
+    outs = _Outs.from_records(IncidentColumns.from_incidents(incidents), list(repairs), now)
     results = sorted(_results(validations, now), key=itemgetter(0, 1))
     trails: defaultdict[str, _Trail] = defaultdict(lambda: _Trail(strength))
     happened, presumed = outs.last_change(), dict[str, str]()
-    for at, node, sentence in _presumed(notices, now):
+    for at, node, sentence in _presumptions(notices, now):
         if at >= happened.get(node, at):
             happened[node], presumed[node] = at, sentence
     cleared = dict(happened)
@@ -225,7 +225,7 @@ def standing(
         | {
             node: why
             for node, trail in trails.items()
-            if node not in still and (why := trail.why_unfit())
+            if node not in still and (why := trail.unfit_reason())
         },
         owes={node: owed for node, trail in trails.items() if (owed := trail.still_owed)},
         down=frozenset(still),
@@ -235,7 +235,7 @@ def standing(
     )
 
 
-def _named(benchmarks: Sequence[str]) -> str:
+def _list_names(benchmarks: Sequence[str]) -> str:
     more = len(benchmarks) - MOST_OWED
     return ", ".join(benchmarks[:MOST_OWED]) + (f" and {more} more" if more > 0 else "")
 
@@ -256,16 +256,16 @@ def _results(validations: Iterable[Validation], now: float) -> Iterator[_Result]
             yield result.at, _Kind.PASSED, result
 
 
-def _presumed(notices: Iterable[Notice], now: float) -> Iterator[tuple[float, str, str]]:
+def _presumptions(notices: Iterable[Notice], now: float) -> Iterator[tuple[float, str, str]]:
     """Time, node and sentence of each event that presumes a defect."""
     for notice in notices:
         if notice.presumes_defect:
-            sentence = _told_by(notice.event)
+            sentence = _event_sentence(notice.event)
             for node in notice.event.nodes:
                 yield min(notice.at, now), node, sentence
 
 
-def _told_by(event: KeptEvent) -> str:
+def _event_sentence(event: KeptEvent) -> str:
     match event:
         case IncidentReported(category=category):
             return f'incident "{category}" was reported'
@@ -288,14 +288,16 @@ class _Outs:
     end: Times  # infinite if it is not over
 
     @classmethod
-    def of(cls, incidents: IncidentColumns, repairs: Sequence[Repair], now: float) -> Self:
+    def from_records(
+        cls, incidents: IncidentColumns, repairs: Sequence[Repair], now: float
+    ) -> Self:
         of_repairs = IncidentColumns(
             node=[repair.node for repair in repairs],
             category=[""] * len(repairs),
             start=np.array([repair.start for repair in repairs], dtype=np.float64),
             end=ends(repairs),
         )
-        begun = (incidents + of_repairs).begun(now)
+        begun = (incidents + of_repairs).select_begun(now)
         return cls(
             nodes=begun.node,
             categories=begun.category,
@@ -324,9 +326,9 @@ class _Outs:
         later = self.end >= instants.min(initial=np.inf)  # most of a long history was over before
         out = list(compress(self.nodes, later))
         number = {node: place for place, node in enumerate(dict.fromkeys([*out, *nodes]))}
-        of_out, of_result = numbered(out, number), numbered(nodes, number)
+        of_out, of_result = row_numbers(out, number), row_numbers(nodes, number)
         begun, over = (
-            Track.of(of_out, edge, edge, len(number)).begun(of_result, instants)
+            Track.from_rows(of_out, edge, edge, len(number)).count_begun(of_result, instants)
             for edge in (self.start[later], self.end[later])
         )
         going_on: Flags = begun > over
@@ -399,7 +401,7 @@ class _Trail:
             if campaign in names
         )
 
-    def why_unfit(self) -> str:
+    def unfit_reason(self) -> str:
         """Sentence on its open defects; empty if there are none."""
         if not self.defects:
             return ""

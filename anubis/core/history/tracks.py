@@ -26,7 +26,7 @@ class IncidentColumns:
     end: Times
 
     @classmethod
-    def of(cls, incidents: Iterable[Incident]) -> IncidentColumns:
+    def from_incidents(cls, incidents: Iterable[Incident]) -> IncidentColumns:
         if isinstance(incidents, IncidentColumns):
             return incidents
         listed = tuple(incidents)
@@ -55,7 +55,7 @@ class IncidentColumns:
             end=np.concatenate([self.end, more.end]),
         )
 
-    def begun(self, now: float) -> IncidentColumns:
+    def select_begun(self, now: float) -> IncidentColumns:
         """Incidents that have begun; the same object if all have. An incident without an end has
         begun, whatever its date: a clock was wrong."""
         if (self.start <= now).all():
@@ -71,7 +71,7 @@ class IncidentColumns:
             end=self.end[rows],
         )
 
-    def about(self, nodes: Collection[str]) -> IncidentColumns:
+    def select_nodes(self, nodes: Collection[str]) -> IncidentColumns:
         return self.take(np.array([node in nodes for node in self.node], dtype=bool))
 
 
@@ -81,21 +81,21 @@ def ends(stretches: Iterable[Incident | Repair]) -> Times:
     )
 
 
-def numbered(nodes: Iterable[str], number: Mapping[str, int]) -> Rows:
+def row_numbers(nodes: Iterable[str], number: Mapping[str, int]) -> Rows:
     return np.array([number[node] for node in nodes], dtype=np.int64)
 
 
 def extreme(choose: np.ufunc, nodes: Sequence[str], at: Times) -> dict[str, float]:
     """First (np.minimum) or last (np.maximum) of these instants, by node."""
     number = {node: place for place, node in enumerate(dict.fromkeys(nodes))}
-    rows = numbered(nodes, number)
+    rows = row_numbers(nodes, number)
     extremes = np.empty(len(number))
     extremes[rows] = at  # any of them, to begin with
     choose.at(extremes, rows, at)
     return dict(zip(number, extremes.tolist(), strict=True))
 
 
-def by_node(node: Rows, start: Times, end: Times) -> Rows:
+def track_order(node: Rows, start: Times, end: Times) -> Rows:
     """Order of stretches in a track."""
     order: Rows = np.lexsort((end, start, node))
     return order
@@ -110,16 +110,16 @@ class Track:
     bounds: Rows  # node number n has the rows from bounds[n] up to bounds[n + 1]
 
     @classmethod
-    def of(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
-        order = by_node(node, start, end)
-        return cls.in_order(node[order], start[order], end[order], nodes)
+    def from_rows(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
+        order = track_order(node, start, end)
+        return cls.from_sorted_rows(node[order], start[order], end[order], nodes)
 
     @classmethod
-    def in_order(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
-        """Track of stretches already in the order of `by_node`: sorting is most of the work."""
+    def from_sorted_rows(cls, node: Rows, start: Times, end: Times, nodes: int) -> Self:
+        """Track of stretches already in the order of `track_order`: sorting is most of the work."""
         return cls(start=start, end=end, bounds=np.searchsorted(node, np.arange(nodes + 1)))
 
-    def begun(self, node: Rows, at: Times) -> Rows:
+    def count_begun(self, node: Rows, at: Times) -> Rows:
         """Number of the node's stretches that begin before each instant, by bisection in all
         rows."""
         first, high = self.bounds[node], self.bounds[node + 1]

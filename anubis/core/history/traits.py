@@ -46,22 +46,22 @@ class Tally:
     ended: Track  # and at its end
 
     @classmethod
-    def of(cls, group: Rows, groups: int, incidents: Track, watches: Track) -> Self:
+    def from_groups(cls, group: Rows, groups: int, incidents: Track, watches: Track) -> Self:
         """Tally of the groups. `group`: of each node; a negative one is none."""
 
-        def by_group(track: Track, at: Times) -> Track:
+        def group_track(track: Track, at: Times) -> Track:
             of_row = np.repeat(group, np.diff(track.bounds))
             kept = (of_row >= 0) & np.isfinite(at)
-            return Track.of(of_row[kept], at[kept], at[kept], groups)
+            return Track.from_rows(of_row[kept], at[kept], at[kept], groups)
 
         return cls(
-            incidents=by_group(incidents, incidents.start),
-            begun=by_group(watches, watches.start),
-            ended=by_group(watches, watches.end),
+            incidents=group_track(incidents, incidents.start),
+            begun=group_track(watches, watches.start),
+            ended=group_track(watches, watches.end),
         )
 
-    def struck(self, group: Rows, at: Times) -> Times:
-        return self.incidents.begun(group, at).astype(np.float64)
+    def incident_counts(self, group: Rows, at: Times) -> Times:
+        return self.incidents.count_begun(group, at).astype(np.float64)
 
     def watched_s(self, group: Rows, at: Times) -> Times:
         return _passed_s(self.begun, group, at) - _passed_s(self.ended, group, at)
@@ -70,7 +70,7 @@ class Tally:
 def _passed_s(track: Track, group: Rows, at: Times) -> Times:
     """Sum of the seconds since each earlier instant of the group."""
     sums = np.concatenate(([0.0], np.cumsum(track.start)))
-    count, first = track.begun(group, at), track.bounds[group]
+    count, first = track.count_begun(group, at), track.bounds[group]
     passed_s: Times = count * at - (sums[first + count] - sums[first])
     return passed_s
 
@@ -84,7 +84,9 @@ class Peers:
     everybody: Tally  # all nodes with a known group
 
     @classmethod
-    def of(cls, names: Mapping[int, str], nodes: int, incidents: Track, watches: Track) -> Self:
+    def from_groups(
+        cls, names: Mapping[int, str], nodes: int, incidents: Track, watches: Track
+    ) -> Self:
         """Peers by group. `names`: name of the group by number of the node."""
         number = {name: place for place, name in enumerate(sorted({*names.values()}))}
         group = np.full(nodes, -1, dtype=np.int64)
@@ -93,8 +95,8 @@ class Peers:
         one_group = np.minimum(group, 0)
         return cls(
             group=group,
-            own=Tally.of(group, len(number), incidents, watches),
-            everybody=Tally.of(one_group, 1, incidents, watches),
+            own=Tally.from_groups(group, len(number), incidents, watches),
+            everybody=Tally.from_groups(one_group, 1, incidents, watches),
         )
 
     def is_alone(self, node: Rows, watched: int) -> Flags:
@@ -114,8 +116,10 @@ class Peers:
         struck, watched_s = struck[has_group], watched_s[has_group]
         anywhere = np.zeros_like(group)
         all_s = self.everybody.watched_s(anywhere, at) - watched_s
-        all_struck = self.everybody.struck(anywhere, at) - struck
+        all_struck = self.everybody.incident_counts(anywhere, at) - struck
         per_s = np.divide(all_struck, all_s, out=np.zeros_like(all_struck), where=all_s > 0)
         expected = per_s * np.maximum(self.own.watched_s(group, at) - watched_s, 0.0)
-        rate[has_group] = (self.own.struck(group, at) - struck + PRIOR) / (expected + PRIOR)
+        rate[has_group] = (self.own.incident_counts(group, at) - struck + PRIOR) / (
+            expected + PRIOR
+        )
         return rate

@@ -108,16 +108,16 @@ class Docket:
     def asked_before(self, command: LifeCommand) -> LifeAction | None:
         """The last action with the same meaning, or None."""
         meaning = _meaning(command)
-        same = [a for a in self._of_kin(command) if _meaning(a.command) == meaning]
+        same = [a for a in self._similar_actions(command) if _meaning(a.command) == meaning]
         return max(same, key=attrgetter("id"), default=None)
 
     def outdated_by(self, command: LifeCommand) -> list[LifeAction]:
         """Proposals for the same nodes with another or the opposite meaning."""
-        proposed = [a for a in self._of_kin(command) if a.stage is Stage.PROPOSED]
+        proposed = [a for a in self._similar_actions(command) if a.stage is Stage.PROPOSED]
         meaning = _meaning(command)
         return [action for action in proposed if _meaning(action.command) != meaning]
 
-    def _of_kin(self, command: LifeCommand) -> list[LifeAction]:
+    def _similar_actions(self, command: LifeCommand) -> list[LifeAction]:
         about = {a.id: a for name in subjects(command) for a in self._about.get(name, ())}
         return [action for action in about.values() if _is_kin(command, action.command)]
 

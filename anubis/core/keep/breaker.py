@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from anubis.core.keep.life import Life
-from anubis.core.keep.policy import KeepingPolicy, allowed
+from anubis.core.keep.policy import KeepingPolicy, allowed_count
 
 FLEET = "fleet"
 OF_JOB = "job"
@@ -22,7 +22,7 @@ class Breaker:
     accepted: int = 0
     is_open: bool = False
 
-    def after(self, out: int) -> Self:
+    def cap_accepted(self, out: int) -> Self:
         """Breaker with no more accepted than are out now: the acceptance was about those nodes."""
         return self if self.accepted <= out else replace(self, accepted=out)
 
@@ -64,5 +64,5 @@ def scopes(life: Life) -> Iterator[str]:
 
 def room(scope: str, count: ScopeCount, policy: KeepingPolicy, breaker: Breaker) -> Allowance:
     share = {FLEET: policy.out_of_fleet, "sku": policy.out_of_sku, OF_JOB: policy.out_of_job}
-    limit = breaker.accepted + allowed(share[scope.partition(" ")[0]], count.among)
+    limit = breaker.accepted + allowed_count(share[scope.partition(" ")[0]], count.among)
     return Allowance(count=count, limit=limit)

@@ -38,32 +38,32 @@ class Dating:
             at = self.correction.date(at)
         return at if at <= self.now else min(self.before, self.now)
 
-    def healed(self, record: R) -> R:
+    def heal(self, record: R) -> R:
         """Record with no stamp later than now. Most records stay as they are."""
         sound_until = min(self.now, self.correction.after) if self.correction else self.now
         is_sound = all(at <= sound_until for at in _stamps(record))
-        return record if is_sound else cast(R, self._healed(record))
+        return record if is_sound else cast(R, self._heal(record))
 
-    def _healed(self, record: Any) -> Any:
+    def _heal(self, record: Any) -> Any:
         shape = _shape_of(record.__class__)
         changes: dict[str, Any] = {name: self.stamp(getattr(record, name)) for name in shape.stamps}
         for name in shape.maps:
             changes[name] = {k: self.stamp(at) for k, at in getattr(record, name).items()}
         for name in shape.records:
-            changes[name] = self._healed_cell(getattr(record, name))
+            changes[name] = self._heal_cell(getattr(record, name))
         return replace(record, **changes)
 
-    def _healed_cell(self, cell: Any) -> Any:
+    def _heal_cell(self, cell: Any) -> Any:
         match cell:
             case None:
                 return None
             case tuple():
-                return tuple(map(self._healed, cell))
+                return tuple(map(self._heal, cell))
             case Mapping():
-                return {key: self._healed(value) for key, value in cell.items()}
-        return self._healed(cell)
+                return {key: self._heal(value) for key, value in cell.items()}
+        return self._heal(cell)
 
-    def dated(self, event: LifeEvent) -> LifeEvent:
+    def date_event(self, event: LifeEvent) -> LifeEvent:
         """Event, dated now if its date is later."""
         if event.at <= self.now:
             return event

@@ -71,7 +71,7 @@ class SeenNode:
     cordoned_at: float | None = None
 
     @property
-    def by_anubis(self) -> bool:
+    def is_cordoned_by_anubis(self) -> bool:
         return is_ours(self.cordon)
 
 

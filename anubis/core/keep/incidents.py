@@ -13,7 +13,7 @@ from anubis.core.keep.life import OpenIncident
 
 def open_incidents(incidents: IncidentColumns, at: float) -> dict[str, tuple[OpenIncident, ...]]:
     """Open incidents of each node, the earliest first."""
-    incidents = incidents.begun(at)
+    incidents = incidents.select_begun(at)
     rows = np.flatnonzero(incidents.end > at)
     by_node: defaultdict[str, list[OpenIncident]] = defaultdict(list)
     for row in rows[np.argsort(incidents.start[rows], kind="stable")].tolist():
@@ -28,7 +28,7 @@ def last_ends(
     """Time of the last end of an incident, by node and category. An incident dated later than now
     counts as over now: a clock was wrong."""
     by_node: dict[str, dict[str, float]] = {}
-    for incident in incidents.about(nodes) if nodes else ():
+    for incident in incidents.select_nodes(nodes) if nodes else ():
         if incident.end is not None and (incident.end <= at or incident.start > at):
             end, ends = min(incident.end, at), by_node.setdefault(incident.node, {})
             ends[incident.category] = max(end, ends.get(incident.category, end))

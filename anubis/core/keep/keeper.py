@@ -58,7 +58,7 @@ from anubis.core.keep.events import (
 )
 from anubis.core.keep.life import AFTER_JOBS, Debt, DefectFound, Life, OpenTest, Owed, Proof
 from anubis.core.keep.lives import Lives
-from anubis.core.keep.policy import DAY_S, KeepingPolicy, allowed
+from anubis.core.keep.policy import DAY_S, KeepingPolicy, allowed_count
 from anubis.core.keep.reasons import SPARE, UNPROVEN
 from anubis.core.keep.reserve import next_in_line, reserve_of
 from anubis.core.keep.suspicions import owed_for
@@ -94,7 +94,7 @@ class Keeper:
     ) -> None:
         self._policy = policy
         self._dating = dating
-        self.lives = Lives(map(dating.healed, lives))
+        self.lives = Lives(map(dating.heal, lives))
         self.breakers = dict(breakers or {})
         self._unreachable: frozenset[str] = frozenset()  # others measure on them
         self.seen_at = dating.stamp(seen_at)  # when the orchestrator last showed the fleet
@@ -102,7 +102,7 @@ class Keeper:
 
     def handle(self, *events: LifeEvent) -> list[LifeCommand]:
         """Commands that follow from new events. `events`: sorted by time."""
-        events = tuple(map(self._dating.dated, events))
+        events = tuple(map(self._dating.date_event, events))
         commands: list[LifeCommand] = []
         touched: dict[str, float] = {}  # node → its last event
         turn: Waited | None = None
@@ -113,7 +113,7 @@ class Keeper:
                 commands += more
                 touched[node] = max(event.at, touched.get(node, event.at))
         for scope, breaker in self.breakers.items():
-            self.breakers[scope] = breaker.after(self.lives.count(scope).out)
+            self.breakers[scope] = breaker.cap_accepted(self.lives.count(scope).out)
         commands += self._settle(touched)
         if turn is not None:
             commands += self._turn(turn)
@@ -129,23 +129,23 @@ class Keeper:
                 yield from self._all(list(self.lives))
             case Notice():
                 for node in event.event.nodes:
-                    yield node, self._learn(node, self._noted, event)
+                    yield node, self._learn(node, self._note, event)
             case VerdictReached():
-                silent = self.lives.under_test(event.test) - event.verdicts.keys()
+                silent = self.lives.nodes_under_test(event.test) - event.verdicts.keys()
                 for node, verdict in {
                     **event.verdicts,
                     **dict.fromkeys(silent, UNANSWERED),
                 }.items():
-                    yield node, self._learn(node, self._judged, verdict, event)
+                    yield node, self._learn(node, self._judge, verdict, event)
             case TestRefused():
-                for node in sorted(self.lives.under_test(event.test)):
-                    yield node, self._learn(node, self._refused, event)
+                for node in sorted(self.lives.nodes_under_test(event.test)):
+                    yield node, self._learn(node, self._refuse, event)
             case FleetSeen() if event.at >= self.seen_at:
-                yield from self._all(self._shown(event))
+                yield from self._all(self._show(event))
             case Waited() if event.at > self.waited_at:
                 self.waited_at, self._unreachable = event.at, event.unreachable
                 for node in [*self.lives, *(event.watched - self.lives.keys())]:
-                    yield node, self._learn(node, self._aged, event)
+                    yield node, self._learn(node, self._age, event)
 
     def _learn(
         self, node: str, fact: Callable[Concatenate[Life, P], Learnt], *of: P.args, **by: P.kwargs
@@ -165,13 +165,13 @@ class Keeper:
         for node in nodes:
             yield node, []
 
-    def _noted(self, life: Life, notice: Notice) -> Learnt:
+    def _note(self, life: Life, notice: Notice) -> Learnt:
         at, life = notice.at, life.shown_since(self.seen_at)
         match notice.event:
             case NodeAdded():  # a late one: the orchestrator may have shown it absent since
-                life = _arrived(life, at) if life.present or at > self.seen_at else life
+                life = _mark_arrived(life, at) if life.present or at > self.seen_at else life
             case NodeRemoved():
-                life = _left(life, at)
+                life = _mark_absent(life, at)
             case JobAllocated(job=job):
                 life = life.beginning(job, at)
             case JobEnded(job=job, failed=failed):
@@ -183,17 +183,17 @@ class Keeper:
             case IncidentReported(category=category):
                 life = life.owing(Debt.INCIDENT, at, category)
             case SuspicionRaised() as suspicion:
-                return _suspected(life, notice.id, at, suspicion)
+                return _suspect(life, notice.id, at, suspicion)
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():
                 life = replace(life, repair_done_at=max(at, life.repair_done_at), tried=0)
                 life = life.owing(Debt.REPAIR, at)
             case OperatorSaid(order=order):
-                return _ordered(life, order, at)
+                return _obey_order(life, order, at)
         return life, []
 
-    def _shown(self, event: FleetSeen) -> list[str]:
+    def _show(self, event: FleetSeen) -> list[str]:
         """Record what the orchestrator shows, and return the nodes concerned. A late report shows
         an earlier state."""
         before, self.seen_at = self.seen_at, event.at
@@ -201,21 +201,21 @@ class Keeper:
         up = {node: seen for node, seen in event.nodes.items() if seen.is_up}
         gone = self.lives.keys() - up.keys()
         for node in gone:
-            self.lives.change(node, _gone, before, event.at)
+            self.lives.change(node, _mark_gone, before, event.at)
             if node in event.nodes:  # down, and shown all the same
-                self.lives.change(node, _shown_down, event.nodes[node])
+                self.lives.change(node, _show_down, event.nodes[node])
         for node, seen in up.items():
             life = self.lives.get(node)
             if life is not None and self.shows_nothing_new(life, seen):
                 continue
             if life is None:
-                self.lives.change(node, _serving if is_first else _arrived, event.at)
+                self.lives.change(node, _begin_serving if is_first else _mark_arrived, event.at)
             self.lives.change(node, self._as_shown, seen, event.at)
         return [*gone, *up]
 
     def _as_shown(self, life: Life, seen: SeenNode, at: float) -> Life:
         return replace(
-            (life if life.present else self._back(life, at)).showing(seen.jobs, at),
+            (life if life.present else self._bring_back(life, at)).showing(seen.jobs, at),
             **_facts_shown(life, seen),
         )
 
@@ -231,26 +231,26 @@ class Keeper:
             and all(getattr(life, name) == fact for name, fact in _facts_shown(life, seen).items())
         )
 
-    def _back(self, life: Life, at: float) -> Life:
+    def _bring_back(self, life: Life, at: float) -> Life:
         """Life of a node that is present again. After a short absence it is as it was; after a
         longer one, or one during maintenance, it may have other parts and counts as new."""
         if life.maintained or at - life.present_at > self._policy.away_s:
-            return _arrived(life, at)
+            return _mark_arrived(life, at)
         return replace(life, present=True, present_at=at) if at >= life.present_at else life
 
-    def _aged(self, life: Life, event: Waited) -> Learnt:
+    def _age(self, life: Life, event: Waited) -> Learnt:
         """Life after time has passed, with the commands that follow."""
         commands: list[LifeCommand] = []
-        life = _as_owed(_as_reported(life, event), event)
+        life = _update_answers(_update_incidents(life, event), event)
         if life.maintained != (window := event.maintained.get(life.node)):
             life = replace(life, maintained=window)
         if life.node in event.unproven:
-            life = _doubted(life, event.at)
+            life = _add_doubt(life, event.at)
         elif life.node in event.proven:
-            life = _vouched(life)
+            life = _drop_doubt(life)
         if life.trial and event.at - life.trial.at > self._policy.answered_s:
             life = replace(life, trial=None)
-            life, commands = self._came_to_nothing(life, event.at, UNANSWERED.reason)
+            life, commands = self._count_failed_try(life, event.at, UNANSWERED.reason)
         too_old = {
             owed
             for owed in life.owed
@@ -259,42 +259,42 @@ class Keeper:
         if too_old:
             days = self._policy.unsettled_s / DAY_S
             why = f"the node could not be tested within {days:g} days"
-            life, ended = _given_up(life, too_old, why)
+            life, ended = _give_up(life, too_old, why)
             commands += ended
         return life, commands
 
     # --- results of tests ---------------------------------------------------------------
 
-    def _judged(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+    def _judge(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.tried
-        life, commands = self._concluded(life, verdict, event)
+        life, commands = self._conclude(life, verdict, event)
         if not verdict.owes:
             return life, commands
         if event.test and verdict.judgement is Judgement.HEALTHY:  # of the rest
             life = replace(life, tried=before)
-            life, more = self._came_to_nothing(life, event.at, "not every test gave an answer")
+            life, more = self._count_failed_try(life, event.at, "not every test gave an answer")
             commands = [*commands, *more]
         owing = life.owing(Debt.ANSWER, event.at)
         if event.test:
             owing = replace(owing, tried=life.tried, tried_at=life.tried_at)
         return owing, commands
 
-    def _concluded(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+    def _conclude(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         if life.trial and life.trial.id == event.test:
             life = replace(life, trial=None)
         match verdict.judgement:
             case Judgement.DEFECTIVE if event.at >= max(life.judged_at, life.repair_done_at):
-                return self._condemned(life, verdict, event)
+                return self._condemn(life, verdict, event)
             case Judgement.HEALTHY if event.at >= life.condemned_at and verdict.counts:
-                return self._cleared(life, verdict, event)
+                return self._clear(life, verdict, event)
             case _ if not event.test:
                 return life, []
-        return self._came_to_nothing(life, event.at, verdict.reason)
+        return self._count_failed_try(life, event.at, verdict.reason)
 
-    def _condemned(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+    def _condemn(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         ticket = life.ticket or f"{life.node}/{event.campaign}"
         commands: list[LifeCommand] = [
-            _ended(owed.id, life.node, Outcome.CONFIRMED, verdict.reason)
+            _end_suspicion(owed.id, life.node, Outcome.CONFIRMED, verdict.reason)
             for owed in life.owed
             if owed.debt is Debt.SUSPICION
         ]
@@ -316,7 +316,7 @@ class Keeper:
         life = replace(life, defect=defect, ticket=ticket, owed=owed, judged_at=event.at, tried=0)
         return life, commands
 
-    def _cleared(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
+    def _clear(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.owed
         if verdict.proof:
             life = life.having_proven(verdict.proof, verdict.about, event.began)
@@ -326,7 +326,7 @@ class Keeper:
         if not event.campaign:  # nothing was measured, so the suspicion was neither right nor wrong
             outcome, reason = Outcome.GIVEN_UP, verdict.reason
         commands: list[LifeCommand] = [
-            _ended(owed.id, life.node, outcome, reason)
+            _end_suspicion(owed.id, life.node, outcome, reason)
             for owed in before
             if owed.debt is Debt.SUSPICION and owed not in life.owed
         ]
@@ -344,15 +344,15 @@ class Keeper:
             life = replace(life, ticket="")
         return life, commands
 
-    def _came_to_nothing(self, life: Life, at: float, reason: str) -> Learnt:
+    def _count_failed_try(self, life: Life, at: float, reason: str) -> Learnt:
         life = replace(life, tried=life.tried + 1, tried_at=at)
         if life.tried < self._policy.tries:
             return life, []
         why = f"{life.tried} tests in a row came to nothing: {reason}"
-        life, ended = _given_up(life, life.owed, why)
+        life, ended = _give_up(life, life.owed, why)
         return life, [Notify(subject=life.node, sentence=why), *ended]
 
-    def _refused(self, life: Life, event: TestRefused) -> Learnt:
+    def _refuse(self, life: Life, event: TestRefused) -> Learnt:
         life = replace(life, trial=None, tried=life.tried + 1, tried_at=event.at)
         return life, [Notify(subject=life.node, sentence=event.reason)]
 
@@ -368,7 +368,7 @@ class Keeper:
             case Cordon(node=node, code=code):
                 self._set(node, out_code=code, sent_at=at)
             case Swap(spare=spare):
-                return approved, self._into_service(spare, at)
+                return approved, self._enter_service(spare, at)
         return approved, []
 
     def was_obeyed(self, cordon: Cordon) -> None:
@@ -395,11 +395,11 @@ class Keeper:
         for sku, count in sorted(self._policy.spares.items()):
             reserve = reserve_of(sku, self.lives.values())
             for life in reserve[count:]:
-                yield from self._into_service(life.node, event.at)
+                yield from self._enter_service(life.node, event.at)
             lacking = count - len(reserve)
             free = next_in_line(sku, self.lives.values(), event.risk) if lacking > 0 else []
             for life in free[: max(0, lacking)]:
-                self.lives.change(life.node, _as_reserve, event.at)
+                self.lives.change(life.node, _join_reserve, event.at)
                 yield from self._settle({life.node: event.at})
 
     def _tests(self, at: float) -> list[LifeCommand]:
@@ -409,7 +409,7 @@ class Keeper:
         waiting.sort(key=lambda life: (_urgency(life), life.node))
         there = self.lives.count(FLEET).among
         under_test = sum(life.trial is not None for life in self.lives.values())
-        places = allowed(self._policy.tested_at_once, there) - under_test
+        places = allowed_count(self._policy.tested_at_once, there) - under_test
         groups: defaultdict[tuple[Proof, str], list[Life]] = defaultdict(list)
         for life in waiting[: max(0, places)]:
             groups[life.needs].append(life)
@@ -448,12 +448,12 @@ class Keeper:
         """Commands that follow from the present state of nodes (`nodes`: time by node). Nodes that
         must be out come first, so that a spare which replaces one gets no second order."""
         in_order = sorted(nodes, key=lambda node: not self.lives[node].must_be_out)
-        return [command for node in in_order for command in self._settled(node, nodes[node])]
+        return [command for node in in_order for command in self._settle_node(node, nodes[node])]
 
-    def _settled(self, node: str, at: float) -> list[LifeCommand]:
+    def _settle_node(self, node: str, at: float) -> list[LifeCommand]:
         life = self.lives[node]
         if life.is_reserve and (life.must_be_out or life.retired):
-            life = self.lives.change(node, _not_reserve)
+            life = self.lives.change(node, _leave_reserve)
         if not life.is_there or life.is_cordoned_by_others:
             return []
         if life.must_be_out:
@@ -483,14 +483,14 @@ class Keeper:
         return not self._breaker(scope).is_open and self._room(scope).left_for_new > 0
 
     def _take_out(self, life: Life, at: float) -> list[LifeCommand]:
-        code, reason = life.why_out
+        code, reason = life.out_reason
         is_first = not life.is_taken_out
-        if is_first and (blocked := self._blocked(life)) is not None:
+        if is_first and (blocked := self._block(life)) is not None:
             return blocked
         commands = self._send_cordon(life, code, reason, at)
         return [*commands, *(self._swap(life, at) if is_first and not life.cordon else [])]
 
-    def _blocked(self, life: Life) -> list[LifeCommand] | None:
+    def _block(self, life: Life) -> list[LifeCommand] | None:
         """Commands if a breaker forbids taking the node out; None: it may go out. A full scope
         opens its breaker, which stays open."""
         commands: list[LifeCommand] = []
@@ -549,11 +549,11 @@ class Keeper:
         swap = Swap(mode=self._policy.swap, node=life.node, spare=min(ready))
         if swap.mode is Mode.PROPOSE:
             return [swap]
-        return [swap, *self._into_service(swap.spare, at)]
+        return [swap, *self._enter_service(swap.spare, at)]
 
-    def _into_service(self, spare: str, at: float) -> list[LifeCommand]:
-        self.lives.change(spare, _not_reserve)
-        return self._settled(spare, at)
+    def _enter_service(self, spare: str, at: float) -> list[LifeCommand]:
+        self.lives.change(spare, _leave_reserve)
+        return self._settle_node(spare, at)
 
     def _set(self, node: str, **facts: Any) -> None:
         self.lives.change(node, lambda life: replace(life, **facts))
@@ -564,15 +564,15 @@ def _facts_shown(life: Life, seen: SeenNode) -> dict[str, Any]:
     return {
         "sku": seen.sku or life.sku,
         "cordon": seen.cordon,
-        "cordoned_by_anubis": seen.by_anubis,
+        "cordoned_by_anubis": seen.is_cordoned_by_anubis,
         "kept_for": "" if seen.is_free else seen.meaning or "others",
     }
 
 
-def _gone(life: Life, before: float, at: float) -> Life:
+def _mark_gone(life: Life, before: float, at: float) -> Life:
     """Life of a node that a look does not show. The look before may have shown it."""
     life = life.shown_since(before)
-    return _left(replace(life, is_shown=False) if life.is_shown else life, at)
+    return _mark_absent(replace(life, is_shown=False) if life.is_shown else life, at)
 
 
 def _last_orders(commands: Sequence[LifeCommand]) -> list[LifeCommand]:
@@ -585,31 +585,31 @@ def _last_orders(commands: Sequence[LifeCommand]) -> list[LifeCommand]:
     ]
 
 
-def _shown_down(life: Life, seen: SeenNode) -> Life:
+def _show_down(life: Life, seen: SeenNode) -> Life:
     """Life of a node that is down and still shown: its cordon stays while it is down and
     afterwards."""
-    return replace(life, cordon=seen.cordon, cordoned_by_anubis=seen.by_anubis)
+    return replace(life, cordon=seen.cordon, cordoned_by_anubis=seen.is_cordoned_by_anubis)
 
 
-def _left(life: Life, at: float) -> Life:
+def _mark_absent(life: Life, at: float) -> Life:
     if at < life.present_at:
         return life
     since = at if life.present else life.present_at
     return replace(life, present=False, present_at=since, jobs={}, trial=None)
 
 
-def _arrived(life: Life, at: float) -> Life:
+def _mark_arrived(life: Life, at: float) -> Life:
     if at < life.present_at:
         return life
     return replace(life, present=True, present_at=at).owing(Debt.NEW, at)
 
 
-def _serving(life: Life, at: float) -> Life:
+def _begin_serving(life: Life, at: float) -> Life:
     """Life of a node from before the first look: it serves, proven or not."""
     return replace(life, present=True, present_at=at).owing(Debt.DOUBT, at)
 
 
-def _as_reported(life: Life, event: Waited) -> Life:
+def _update_incidents(life: Life, event: Waited) -> Life:
     """Life with the reported incidents. An incident that ended leaves a debt, unless its report was
     taken back."""
     now = event.incidents.get(life.node, ())
@@ -623,7 +623,7 @@ def _as_reported(life: Life, event: Waited) -> Life:
     return life
 
 
-def _as_owed(life: Life, event: Waited) -> Life:
+def _update_answers(life: Life, event: Waited) -> Life:
     """Life with a debt for a test without an answer, or without that debt if there is an answer."""
     owes = life.owes(Debt.ANSWER)
     if event.owes is None or owes == (life.node in event.owes):
@@ -633,42 +633,42 @@ def _as_owed(life: Life, event: Waited) -> Life:
     return replace(life, owed=tuple(o for o in life.owed if o.debt is not Debt.ANSWER))
 
 
-def _doubted(life: Life, at: float) -> Life:
+def _add_doubt(life: Life, at: float) -> Life:
     """Life with a doubt, because the history proves nothing about the node."""
     if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
         return life
     return life.owing(Debt.DOUBT, at)
 
 
-def _vouched(life: Life) -> Life:
+def _drop_doubt(life: Life) -> Life:
     """Life without doubt, because the history proves something about the node."""
     owed = tuple(o for o in life.owed if o.debt is not Debt.DOUBT or o.about)
     return life if owed == life.owed else replace(life, owed=owed)
 
 
-def _suspected(life: Life, id: str, at: float, suspicion: SuspicionRaised) -> Learnt:
+def _suspect(life: Life, id: str, at: float, suspicion: SuspicionRaised) -> Learnt:
     if life.retired:
-        return life, [_ended(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
+        return life, [_end_suspicion(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
     doubted = life.owing_what(owed_for(suspicion, id, at))
     if doubted is life:
-        return life, [_ended(id, life.node, Outcome.REFUTED, "a later test has passed")]
+        return life, [_end_suspicion(id, life.node, Outcome.REFUTED, "a later test has passed")]
     return doubted, []
 
 
-def _ordered(life: Life, order: Order, at: float) -> Learnt:
+def _obey_order(life: Life, order: Order, at: float) -> Learnt:
     if at < life.retired_at:
         return life, []
     life = replace(life, retired=order is Order.RETIRE, retired_at=at)
     if not life.retired:
         return life.owing(Debt.NEW, at), []
-    return _given_up(replace(life, trial=None), life.owed, "the node is retired")
+    return _give_up(replace(life, trial=None), life.owed, "the node is retired")
 
 
-def _given_up(life: Life, suspected: Collection[Owed], why: str) -> Learnt:
+def _give_up(life: Life, suspected: Collection[Owed], why: str) -> Learnt:
     """Life without the suspicions among these debts, and commands that end them as given up."""
     gone = [owed for owed in suspected if owed.debt is Debt.SUSPICION]
     left = tuple(owed for owed in life.owed if owed not in gone)
-    ended = [_ended(owed.id, life.node, Outcome.GIVEN_UP, why) for owed in gone]
+    ended = [_end_suspicion(owed.id, life.node, Outcome.GIVEN_UP, why) for owed in gone]
     return replace(life, owed=left), [*ended]
 
 
@@ -677,11 +677,11 @@ def _is_let_in_unproven(life: Life) -> bool:
     return life.is_new and life.is_there and not is_out and not life.is_cordoned_by_others
 
 
-def _as_reserve(life: Life, at: float) -> Life:
+def _join_reserve(life: Life, at: float) -> Life:
     return replace(life, is_reserve=True).owing(Debt.RESERVE, at)
 
 
-def _not_reserve(life: Life) -> Life:
+def _leave_reserve(life: Life) -> Life:
     owed = tuple(o for o in life.owed if o.debt is not Debt.RESERVE)
     return replace(life, is_reserve=False, owed=owed)
 
@@ -690,5 +690,5 @@ def _urgency(life: Life) -> int:
     return min(URGENCY.index(owed.debt) for owed in life.owed)
 
 
-def _ended(id: str, node: str, outcome: Outcome, reason: str) -> EndSuspicion:
+def _end_suspicion(id: str, node: str, outcome: Outcome, reason: str) -> EndSuspicion:
     return EndSuspicion(id=id, node=node, outcome=outcome, reason=reason)

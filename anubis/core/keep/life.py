@@ -165,7 +165,7 @@ class Life:
         return self.is_broken or bool(self.incidents) or self.owes(Debt.INCIDENT)
 
     @property
-    def why_out(self) -> tuple[str, str]:
+    def out_reason(self) -> tuple[str, str]:
         """Code and reason of a node that must be out."""
         if self.defect is not None:
             return self.defect.code, self.defect.reason

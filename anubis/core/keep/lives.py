@@ -62,7 +62,7 @@ class Lives(Mapping[str, Life]):
         self._recount()
         return ScopeCount(among=self._among[scope], out=self._out[scope], new=self._new[scope])
 
-    def under_test(self, test: str) -> frozenset[str]:
+    def nodes_under_test(self, test: str) -> frozenset[str]:
         self._recount()
         return frozenset(self._under_test.get(test, ()))
 

@@ -24,7 +24,7 @@ class Objections:
             cleared=self.cleared,
         )
 
-    def against(self, node: str) -> str | None:
+    def objection_to(self, node: str) -> str | None:
         """Reason why the node must be out; empty: it has something to prove; None: no objection."""
         return self.out.get(node, "" if node in self.unproven else None)
 
@@ -32,7 +32,7 @@ class Objections:
 def objections(lives: Iterable[Life]) -> Objections:
     lives = list(lives)
     return Objections(
-        out={life.node: _why(life) for life in lives if _is_denied(life)},
+        out={life.node: _reason(life) for life in lives if _is_denied(life)},
         unproven=frozenset(life.node for life in lives if _is_unproven(life)),
         cleared={
             life.node: life.judged_at
@@ -48,8 +48,8 @@ def _is_denied(life: Life) -> bool:
     return life.retired or life.is_broken or bool(life.incidents)
 
 
-def _why(life: Life) -> str:
-    return "it is retired" if life.retired else life.why_out[1]
+def _reason(life: Life) -> str:
+    return "it is retired" if life.retired else life.out_reason[1]
 
 
 def _is_unproven(life: Life) -> bool:

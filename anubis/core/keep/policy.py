@@ -153,5 +153,5 @@ class KeepingPolicy:
                 raise ValueError(f"spares of {sku} are {count}, expected 0 or more")
 
 
-def allowed(share: float, among: int) -> int:
+def allowed_count(share: float, among: int) -> int:
     return max(1, math.floor(share * among))

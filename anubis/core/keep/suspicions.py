@@ -120,12 +120,12 @@ def nodes_suspected(test: Prove) -> NodesSuspected | None:
     }
     return NodesSuspected(
         nodes=tuple(reasons),
-        mixes={node: _mixed(owed, test.about) for node, owed in reasons.items()},
+        mixes={node: _mix(owed, test.about) for node, owed in reasons.items()},
         confidences={node: _any_is_right(owed) for node, owed in reasons.items()},
     )
 
 
-def _mixed(reasons: Sequence[Owed], about: str) -> Mapping[str, float]:
+def _mix(reasons: Sequence[Owed], about: str) -> Mapping[str, float]:
     """Mix of categories, with each suspicion weighed by its confidence."""
     total = sum(owed.confidence for owed in reasons)
     if not total > 0:

@@ -70,7 +70,7 @@ def align(
             shared = id(of_metric.rows), id(of_metric.times)
             if shared not in cells:
                 cells[shared] = _cells(of_metric, len(nodes), grid)
-            values[place] = _filled(cells[shared], of_metric.values, len(nodes), grid)
+            values[place] = _fill(cells[shared], of_metric.values, len(nodes), grid)
     return Telemetry(
         metrics=tuple(metrics),
         nodes=tuple(nodes),
@@ -80,9 +80,9 @@ def align(
     )
 
 
-def on_grid(samples: SampledSeries, nodes: int, grid: Grid) -> Floats32:
+def resample(samples: SampledSeries, nodes: int, grid: Grid) -> Floats32:
     """Values on the grid, nodes x points."""
-    return _filled(_cells(samples, nodes, grid), samples.values, nodes, grid)
+    return _fill(_cells(samples, nodes, grid), samples.values, nodes, grid)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,7 +116,7 @@ def _cells(samples: SampledSeries, nodes: int, grid: Grid) -> _Cells:
     )
 
 
-def _filled(places: _Cells, series: Floats | Floats32, nodes: int, grid: Grid) -> Floats32:
+def _fill(places: _Cells, series: Floats | Floats32, nodes: int, grid: Grid) -> Floats32:
     numbers = series if places.used is None else series[places.used]
     cells, offsets = places.cells, places.offsets
     with np.errstate(invalid="ignore"):

@@ -27,7 +27,7 @@ DRAWS = 8  # samples of one size out of one window
 
 
 class _AnyThreshold:
-    def at(self, nodes: int) -> float:
+    def value_at(self, nodes: int) -> float:
         return np.inf
 
 
@@ -77,7 +77,7 @@ def _windows(
         peers = np.flatnonzero(labels == label)
         every = EVERY_OF_FEW if len(peers) < FEW else EVERY
         for window in range(0, comparison.windows, every):
-            yield comparison.compared(number, peers, window)[0]
+            yield comparison.peer_vectors(number, peers, window)[0]
 
 
 def _draws(nodes: int, size: int, random: np.random.Generator) -> list[Ints]:

@@ -24,7 +24,7 @@ class DenoisesWindows(Protocol):
 
 
 class ThresholdByNodes(Protocol):
-    def at(self, nodes: int) -> float: ...
+    def value_at(self, nodes: int) -> float: ...
 
 
 class AnswersForMetrics(Protocol):
@@ -56,7 +56,7 @@ class Comparison:
     def windows(self) -> int:
         return max(0, self.telemetry.points - self.first - self.settings.window + 1)
 
-    def among(self, group: int, peers: Ints) -> Among:
+    def probe(self, group: int, peers: Ints) -> Among:
         """Nodes of these peers that stand out. It is kept, with the windows already decided."""
         key = (group, tuple(peers.tolist()))
         if key not in self._asked:
@@ -65,18 +65,18 @@ class Comparison:
 
     def score(self, group: int, peers: Ints, window: int, row: int) -> tuple[float, float]:
         """Score of a row in a window, and its threshold."""
-        vectors, rows = self.compared(group, peers, window)
+        vectors, rows = self.peer_vectors(group, peers, window)
         deviations = scores(mean_distances(vectors, self.settings.distance))
-        return float(deviations[rows == row][0]), self.threshold.at(len(rows))
+        return float(deviations[rows == row][0]), self.threshold.value_at(len(rows))
 
-    def compared(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
-        vectors, rows = self._of_group(group, peers, window)
+    def peer_vectors(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
+        vectors, rows = self._group_vectors(group, peers, window)
         is_peer = np.zeros(len(self.telemetry.nodes), dtype=bool)
         is_peer[peers] = True
         left = is_peer[rows]
         return (vectors, rows) if left.all() else (vectors[left], rows[left])
 
-    def _of_group(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
+    def _group_vectors(self, group: int, peers: Ints, window: int) -> tuple[Floats32, Ints]:
         """Denoised windows of the group, kept: later calls have the same peers or fewer."""
         if (group, window) not in self._denoised:
             self._denoised[group, window] = self._denoise(peers, self.first + window)
@@ -147,7 +147,7 @@ class Among:
         """Complete vectors of a window and their rows. Nodes with gaps in the window are excluded;
         if half of the peers are, the window is not compared."""
         if self._last is None or self._last[0] != window:
-            self._last = (window, *self.comparison.compared(self.group, self.peers, window))
+            self._last = (window, *self.comparison.peer_vectors(self.group, self.peers, window))
         _, vectors, rows = self._last
         least = self.comparison.settings.least_nodes
         enough = len(rows) >= least and len(rows) * 2 > len(self.peers)
@@ -155,5 +155,5 @@ class Among:
 
     def _bars(self, nodes: int) -> tuple[float, float, WatchSettings]:
         comparison = self.comparison
-        threshold = comparison.threshold.at(nodes)
+        threshold = comparison.threshold.value_at(nodes)
         return threshold, comparison.least_effect, comparison.settings

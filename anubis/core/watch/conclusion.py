@@ -32,20 +32,20 @@ def conclude(look: Look, telemetry: Telemetry, *, continuity_s: float) -> LookCo
     """Conclusion of a look. `continuity_s`: time for which a node must be unlike its peers, so also
     the least time for which they must have been seen."""
     if look.suspicions:
-        return LookConclusion(answer=LookAnswer.NAMED, unseen=_unseen(look, telemetry))
-    if why := _why_nothing(look, telemetry, continuity_s):
+        return LookConclusion(answer=LookAnswer.NAMED, unseen=_unseen_nodes(look, telemetry))
+    if why := _missing_data(look, telemetry, continuity_s):
         return LookConclusion(answer=LookAnswer.UNKNOWN, why=why)
-    unseen = _unseen(look, telemetry)
+    unseen = _unseen_nodes(look, telemetry)
     answer = LookAnswer.UNKNOWN if unseen else LookAnswer.NOBODY
     why = f"{len(unseen):,} of {len(look.nodes):,} nodes reported nothing" if unseen else ""
     return LookConclusion(answer=answer, why=why, unseen=unseen)
 
 
-def _why_nothing(look: Look, telemetry: Telemetry, continuity_s: float) -> str:
+def _missing_data(look: Look, telemetry: Telemetry, continuity_s: float) -> str:
     if not look.judged:
         reasons = set(look.unjudged.values())
         return reasons.pop() if len(reasons) == 1 else "no metric could be judged"
-    seen = _seen(look, telemetry)
+    seen = _majority_flags(look, telemetry)
     if not seen.any():
         return "most nodes reported nothing"
     quiet_s = telemetry.step_s * int(np.argmax(seen[::-1]))
@@ -60,22 +60,22 @@ def _why_nothing(look: Look, telemetry: Telemetry, continuity_s: float) -> str:
     return ""
 
 
-def _reported(look: Look, telemetry: Telemetry) -> Flags:
+def _report_flags(look: Look, telemetry: Telemetry) -> Flags:
     """Flags, nodes x times: the node reported any of the judged metrics."""
     span = telemetry.last(look.end - look.start + telemetry.step_s)
     rows = [row for row, metric in enumerate(span.metrics) if metric.name in look.judged]
     return np.asarray(np.isfinite(span.values[rows or slice(None)]).any(axis=0))
 
 
-def _seen(look: Look, telemetry: Telemetry) -> Flags:
+def _majority_flags(look: Look, telemetry: Telemetry) -> Flags:
     """Flags of the times at which most nodes reported."""
-    reported = _reported(look, telemetry)
+    reported = _report_flags(look, telemetry)
     return np.asarray(reported.sum(axis=0) * 2 > len(telemetry.nodes))
 
 
-def _unseen(look: Look, telemetry: Telemetry) -> tuple[str, ...]:
+def _unseen_nodes(look: Look, telemetry: Telemetry) -> tuple[str, ...]:
     suspects = {suspicion.node for suspicion in look.suspicions}
-    reported = np.asarray(_reported(look, telemetry).any(axis=1))
+    reported = np.asarray(_report_flags(look, telemetry).any(axis=1))
     return tuple(
         node
         for node, any_report in zip(telemetry.nodes, reported, strict=True)

@@ -21,7 +21,7 @@ from anubis.core.watch.findings import Deviation, Look, Oddity, OddityKind, Susp
 from anubis.core.watch.scaling import Span, span_of
 from anubis.core.watch.search import Run, runs
 from anubis.core.watch.silences import silences
-from anubis.core.watch.stops import before_stop
+from anubis.core.watch.stops import cut_at_stop
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
@@ -40,14 +40,14 @@ def look(
     """Look at a job: suspicions and anomalies. `ended`: the job has failed, so something did
     happen."""
     pulled = telemetry.last(settings.pull_s)
-    telemetry = before_stop(telemetry) if ended and settings.continuity_ended_s else telemetry
+    telemetry = cut_at_stop(telemetry) if ended and settings.continuity_ended_s else telemetry
     unjudged: dict[str, str] = {}
     spans = tuple(map(span_of, telemetry.metrics, telemetry.values))
     silence = silences(telemetry, settings, ended=ended)
     looking = _Looking(
         telemetry=telemetry,
         settings=settings,
-        needed=settings.needed(telemetry.step_s, ended=ended),
+        needed=settings.windows_needed(telemetry.step_s, ended=ended),
         groups=_peer_groups(telemetry, settings, unjudged),
         comparisons=_comparisons(telemetry, spans, model, settings, silence.unreported, unjudged),
         evidence=Deviations(telemetry=telemetry, spans=spans, settings=settings),
@@ -113,7 +113,7 @@ def _comparisons(
     names = [metric.name for metric in telemetry.metrics]
     usable = []
     for name in model.order:
-        if reason := _why_not(name, names, model, settings, unreported):
+        if reason := _unjudged_reason(name, names, model, settings, unreported):
             unjudged[name] = reason
         else:
             usable.append(names.index(name))
@@ -143,7 +143,7 @@ def _comparisons(
     return tuple(compare(names[metric], metric) for metric in usable)
 
 
-def _why_not(
+def _unjudged_reason(
     name: str,
     names: list[str],
     model: AnswersForMetrics,
@@ -192,9 +192,9 @@ class _Looking:
     def name_vanished(self, vanished: Mapping[int, tuple[Deviation, ...]]) -> None:
         for row, deviations in vanished.items():
             if self._may_suspect():
-                self._suspect(row, (*deviations, *self._besides(row, deviations)))
+                self._suspect(row, (*deviations, *self._other_deviations(row, deviations)))
 
-    def _besides(self, row: int, vanished: tuple[Deviation, ...]) -> list[Deviation]:
+    def _other_deviations(self, row: int, vanished: tuple[Deviation, ...]) -> list[Deviation]:
         """Metrics in which a node whose series ended still reports, and left its peers."""
         everybody = np.arange(len(self.telemetry.nodes))
         group = next((rows for rows in self.groups if row in rows), everybody)
@@ -202,7 +202,7 @@ class _Looking:
             round((at - self.telemetry.start) / self.telemetry.step_s)
             for at in (vanished[0].since, vanished[0].until)
         )
-        peers = _without(group, self.suspected)
+        peers = _exclude(group, self.suspected)
         return self.evidence.elsewhere(None, peers, row, first, last)
 
     def name_unlike(self) -> None:
@@ -252,8 +252,8 @@ class _Looking:
         roles = self.roles.setdefault(comparison.name, set())
         while True:
             so_far = len(roles)
-            peers = _without(self.groups[group], self.suspected | roles)
-            for left in self._left(comparison, group, peers, enough):
+            peers = _exclude(self.groups[group], self.suspected | roles)
+            for left in self._departures(comparison, group, peers, enough):
                 if self.settings.returns and left.departure.always:
                     roles.add(left.run.row)
                     self._remark(OddityKind.ALWAYS_APART, left)
@@ -262,10 +262,10 @@ class _Looking:
             if len(roles) == so_far:
                 return
 
-    def _left(
+    def _departures(
         self, comparison: Comparison, group: int, peers: Ints, enough: int
     ) -> Iterator[_Left]:
-        probe = comparison.among(group, peers)
+        probe = comparison.probe(group, peers)
         patience = int(self.settings.patience * self.needed + ROUNDING)
         for run in runs(probe, comparison.windows, self._least(), enough, patience):
             first = comparison.first + run.first
@@ -279,7 +279,7 @@ class _Looking:
             yield _Left(run, comparison, group, peers, metric, departures[metric])
 
     def _least(self) -> int:
-        remarkable = self.settings.remarkable(self.telemetry.step_s)
+        remarkable = self.settings.windows_remarkable(self.telemetry.step_s)
         return min(self.needed, remarkable) if self.settings.returns else self.needed
 
     def _remark(self, kind: OddityKind, left: _Left) -> None:
@@ -303,6 +303,6 @@ class _Looking:
         )
 
 
-def _without(rows: Ints, left_out: set[int]) -> Ints:
+def _exclude(rows: Ints, left_out: set[int]) -> Ints:
     kept: Ints = rows[~np.isin(rows, sorted(left_out))]
     return kept

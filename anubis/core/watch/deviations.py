@@ -94,9 +94,9 @@ class Deviations:
         """Medians of the nodes `beside` one, at all times. They are among the `peers`."""
         middles = self._middles.setdefault(metric, [])
         for middle in middles:
-            if (left_out := middle.left_out(beside)) is not None:
-                return middle.without(left_out)
-        middles.insert(0, Middle.of(self.telemetry.values[metric], peers))
+            if (left_out := middle.excluded_rows(beside)) is not None:
+                return middle.medians_without(left_out)
+        middles.insert(0, Middle.from_rows(self.telemetry.values[metric], peers))
         return self._medians(metric, peers, beside)
 
 

@@ -55,7 +55,9 @@ def mix_of(fired: Collection[str]) -> Mapping[str, float]:
     return {name: weights[name] / total for name in likeliest}
 
 
-def by_category(faults: Mapping[str, float], categories: Mapping[str, str]) -> Mapping[str, float]:
+def mix_by_category(
+    faults: Mapping[str, float], categories: Mapping[str, str]
+) -> Mapping[str, float]:
     """Chances by the site's categories of incidents. A kind without a category is its own."""
     shares: defaultdict[str, float] = defaultdict(float)
     for name, share in faults.items():

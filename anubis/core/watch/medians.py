@@ -39,7 +39,7 @@ class Middle:
     counts: Ints  # known values at each time
 
     @classmethod
-    def of(cls, values: Floats32, rows: Ints) -> Middle:
+    def from_rows(cls, values: Floats32, rows: Ints) -> Middle:
         columns = np.ascontiguousarray(values[rows].T)
         counts = np.isfinite(columns).sum(axis=1)
         start = np.maximum(counts // 2 - FEW - 1, 0)
@@ -52,7 +52,7 @@ class Middle:
             band[alike, : end - first] = np.sort(ordered, axis=1)
         return cls(values=values, rows=rows, band=band, start=start, counts=counts)
 
-    def left_out(self, rows: Ints) -> Ints | None:
+    def excluded_rows(self, rows: Ints) -> Ints | None:
         """Rows that are in this band and not in `rows`. None: `rows` has others, or far fewer."""
         few = len(self.rows) - len(rows)
         if not 0 <= few <= FEW:
@@ -60,7 +60,7 @@ class Middle:
         left = np.setdiff1d(self.rows, rows, assume_unique=True)
         return left if len(left) == few else None
 
-    def without(self, left_out: Ints) -> Floats:
+    def medians_without(self, left_out: Ints) -> Floats:
         """Medians of all other rows. Of equal values any one may be taken out."""
         band, start, counts = self.band.copy(), self.start.copy(), self.counts.copy()
         times = np.arange(len(band))

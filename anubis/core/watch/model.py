@@ -28,12 +28,12 @@ class Thresholds:
         if not all(np.isfinite(score) and score > 0 for score in self.scores):
             raise ValueError("a threshold is not a number above 0")
 
-    def at(self, nodes: int) -> float:
-        return _between(self, nodes)
+    def value_at(self, nodes: int) -> float:
+        return _interpolate(self, nodes)
 
 
 @lru_cache(maxsize=4096)  # asked once a window
-def _between(thresholds: Thresholds, nodes: int) -> float:
+def _interpolate(thresholds: Thresholds, nodes: int) -> float:
     counts = thresholds.nodes
     alike = [i for i, count in enumerate(counts) if (count >= MANY) == (nodes >= MANY)]
     rows = alike or range(len(counts))

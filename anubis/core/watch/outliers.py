@@ -113,11 +113,11 @@ class OutlierStream:
         self._step_s = telemetry.step_s
         if telemetry.start > self._heard + self.rule.span_s:  # the known levels are too old
             self._began = telemetry.start
-        for minute, points in self._unheard(telemetry):
+        for minute, points in self._new_points(telemetry):
             self._begin(minute)
             self._count(telemetry.values[:, :, points])
 
-    def _unheard(self, telemetry: Telemetry) -> Iterator[tuple[int, Ints]]:
+    def _new_points(self, telemetry: Telemetry) -> Iterator[tuple[int, Ints]]:
         """New points by the minute that they belong to."""
         points = np.flatnonzero(telemetry.times > self._heard)
         minutes = (telemetry.times[points] // self.rule.minute_s).astype(np.int64)
@@ -138,8 +138,8 @@ class OutlierStream:
         fewest = 0.5 * self.rule.minute_s / self._step_s
         enough = self._samples >= max(1.0, fewest)
         mean = np.where(enough, self._sums / np.maximum(self._samples, 1), np.nan)
-        self._means = _appended(self._means, mean.astype(np.float32))
-        self._apart = _appended(self._apart, self._minute_apart)
+        self._means = _append(self._means, mean.astype(np.float32))
+        self._apart = _append(self._apart, self._minute_apart)
         self._levels = self._own_levels()
         self._sums[:], self._samples[:], self._minute_apart[:] = 0, 0, 0
         fires = self._fires()
@@ -252,7 +252,7 @@ def _range(metric: WatchedMetric, level: float) -> float:
     return metric.high - metric.low
 
 
-def _appended(kept: Any, newest: Any) -> Any:
+def _append(kept: Any, newest: Any) -> Any:
     """Copy with the newest values at the end of the last axis and without the oldest."""
     moved = np.roll(kept, -1, axis=-1)
     moved[..., -1] = newest

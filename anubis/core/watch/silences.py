@@ -23,21 +23,21 @@ class Silences:
 
 
 def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> Silences:
-    long = windows_in(_long(settings, ended), telemetry.step_s)
+    long = windows_in(_vanishing_s(settings, ended), telemetry.step_s)
     presences = [presence(values, long=long, least=settings.window) for values in telemetry.values]
     vanished: defaultdict[int, list[Deviation]] = defaultdict(list)
     oddities: list[Oddity] = []
     for metric, seen in enumerate(presences):
         if len(seen.vanished) > settings.limit(len(telemetry.nodes)):
-            oddities.append(_together(telemetry, metric, seen))
+            oddities.append(_joint_oddity(telemetry, metric, seen))
         else:
             for row in seen.vanished.tolist():
-                vanished[row].append(_vanished(telemetry, metric, seen, row))
-        oddities += _of_nodes(telemetry, metric, seen)
+                vanished[row].append(_vanished_deviation(telemetry, metric, seen, row))
+        oddities += _node_oddities(telemetry, metric, seen)
     first = sorted(vanished, key=lambda row: (min(d.since for d in vanished[row]), row))
     return Silences(
         vanished={row: tuple(sorted(vanished[row], key=lambda d: d.since)) for row in first},
-        oddities=(*_of_the_job(telemetry, presences, settings), *oddities),
+        oddities=(*_job_oddities(telemetry, presences, settings), *oddities),
         unreported={
             telemetry.metrics[metric].name: "not reported by most nodes at any time"
             for metric, seen in enumerate(presences)
@@ -46,13 +46,13 @@ def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> S
     )
 
 
-def _long(settings: WatchSettings, ended: bool) -> float:
+def _vanishing_s(settings: WatchSettings, ended: bool) -> float:
     if ended and settings.continuity_ended_s is not None:
         return min(settings.vanished_s, settings.continuity_ended_s)
     return settings.vanished_s
 
 
-def _vanished(telemetry: Telemetry, metric: int, seen: Presence, row: int) -> Deviation:
+def _vanished_deviation(telemetry: Telemetry, metric: int, seen: Presence, row: int) -> Deviation:
     last = int(seen.last[row])
     after = telemetry.values[metric, :, last + 1 : seen.newest + 1]
     return Deviation(
@@ -68,7 +68,7 @@ def _vanished(telemetry: Telemetry, metric: int, seen: Presence, row: int) -> De
     )
 
 
-def _together(telemetry: Telemetry, metric: int, seen: Presence) -> Oddity:
+def _joint_oddity(telemetry: Telemetry, metric: int, seen: Presence) -> Oddity:
     name, since = (
         telemetry.metrics[metric].name,
         float(telemetry.times[seen.last[seen.vanished]].min()),
@@ -84,7 +84,7 @@ def _together(telemetry: Telemetry, metric: int, seen: Presence) -> Oddity:
     )
 
 
-def _of_nodes(telemetry: Telemetry, metric: int, seen: Presence) -> list[Oddity]:
+def _node_oddities(telemetry: Telemetry, metric: int, seen: Presence) -> list[Oddity]:
     name = telemetry.metrics[metric].name
     silent = [
         Oddity(
@@ -111,7 +111,7 @@ def _of_nodes(telemetry: Telemetry, metric: int, seen: Presence) -> list[Oddity]
     return silent + gaps
 
 
-def _of_the_job(
+def _job_oddities(
     telemetry: Telemetry, presences: Sequence[Presence], settings: WatchSettings
 ) -> list[Oddity]:
     """Remarks on stretches without reports, one for each, with all metrics that it affects."""

@@ -41,15 +41,15 @@ def standing_still(telemetry: Telemetry, limit_s: float) -> float | None:
 def _idle(telemetry: Telemetry) -> Flags | None:
     """Flags of the points at which nothing moves; None if no metric shows work."""
     levels = [
-        _most(telemetry.values[row])
+        _highest_values(telemetry.values[row])
         for row, metric in enumerate(telemetry.metrics)
         if metric.name in WORK
     ]
-    idle = list(_below(levels))
+    idle = list(_idle_flags(levels))
     return np.all(idle, axis=0) if idle else None
 
 
-def _most(values: Floats32) -> Floats32:
+def _highest_values(values: Floats32) -> Floats32:
     """Highest value of any node at each point; NaN if most are unknown."""
     if not values.size:
         return np.full(values.shape[1], np.nan, dtype=np.float32)
@@ -57,7 +57,7 @@ def _most(values: Floats32) -> Floats32:
     return np.asarray(np.where(is_known, np.fmax.reduce(values, axis=0), np.nan), dtype=np.float32)
 
 
-def _below(levels: Iterable[Floats32]) -> Iterable[Flags]:
+def _idle_flags(levels: Iterable[Floats32]) -> Iterable[Flags]:
     for level in levels:
         finite = level[np.isfinite(level)]
         usual = float(np.percentile(finite, AT_WORK)) if finite.size else 0.0

@@ -15,7 +15,7 @@ IDLE = 0.5  # of that level: less in every metric of activity is no work
 ACTIVITY = {"cpu", "gpu", "throughput"}  # families
 
 
-def before_stop(telemetry: Telemetry) -> Telemetry:
+def cut_at_stop(telemetry: Telemetry) -> Telemetry:
     """Telemetry up to the last point at which the job worked. While other nodes wait for a dead
     one, their GPUs are busy; so without GPUs waiting and stopping look the same."""
     activity = [

@@ -67,7 +67,7 @@ class Telemetry:
     def times(self) -> Floats:
         return self.start + self.step_s * np.arange(self.points, dtype=np.float64)
 
-    def of(self, name: str) -> Floats32:
+    def series(self, name: str) -> Floats32:
         """Values of a metric, nodes x times."""
         names = [metric.name for metric in self.metrics]
         rows: Floats32 = self.values[names.index(name)]

@@ -50,13 +50,13 @@ class WatchSettings:
         if self.window < 1 or self.least_nodes < 3:
             raise UsageError("watching needs windows of a sample or more, and three nodes or more")
 
-    def needed(self, step_s: float, *, ended: bool = False) -> int:
+    def windows_needed(self, step_s: float, *, ended: bool = False) -> int:
         """Number of consecutive windows that make a suspicion."""
         shorter = self.continuity_ended_s if ended else None
         return windows_in(self.continuity_s if shorter is None else shorter, step_s)
 
-    def remarkable(self, step_s: float) -> int:
-        return min(windows_in(self.remark_s, step_s), self.needed(step_s))
+    def windows_remarkable(self, step_s: float) -> int:
+        return min(windows_in(self.remark_s, step_s), self.windows_needed(step_s))
 
     def limit(self, nodes: int) -> int:
         """Largest number of nodes that one look may suspect."""

@@ -68,7 +68,7 @@ class FatTree:
                 switches[links[-1].b] = None
         return Fabric(
             switches=tuple(Switch(id=name, name=name) for name in switches),
-            links=tuple(_with_ports(links, Counter(nic.switch for nic in nics))),
+            links=tuple(_assign_ports(links, Counter(nic.switch for nic in nics))),
             nics=tuple(nics),
         )
 
@@ -76,7 +76,7 @@ class FatTree:
         return Link(a=below, b=above, cables=(Cable(gbit_s=self.gbit_s),) * cables)
 
 
-def _with_ports(links: Iterable[Link], taken: Counter[str]) -> Iterator[Link]:
+def _assign_ports(links: Iterable[Link], taken: Counter[str]) -> Iterator[Link]:
     """Links with each cable at the next free port of either end, after those of the NICs."""
 
     def next_port(switch: str) -> str:
@@ -157,7 +157,7 @@ def _flat(
     taken = Counter({switch.id: nodes_per_switch for switch in switches})
     return Fabric(
         switches=switches,
-        links=tuple(_with_ports(links, taken)),
+        links=tuple(_assign_ports(links, taken)),
         nics=tuple(
             Nic(
                 id=f"node{number:05}/mlx5_0",

@@ -52,7 +52,7 @@ def mark_fault(
     start: float,
 ) -> None:
     """Change `values`, nodes x seconds of one metric, where the fault shows."""
-    if not (family in fault.families or _always(fault.kind, metric)):
+    if not (family in fault.families or _is_always_marked(fault.kind, metric)):
         return
     last = int(np.ceil(fault.halt - start))
     for row in (*fault.rows, *fault.spread):
@@ -61,18 +61,18 @@ def mark_fault(
         series = values[row, first:last]
         if len(series) == 0:
             continue
-        shown = _shown(rng, series, metric, family, fault)
+        shown = _fault_series(rng, series, metric, family, fault)
         if shown is None:  # also after the job has halted
-            values[row, first:] = _dead(rng, values[row, first:], metric)
+            values[row, first:] = _dead_series(rng, values[row, first:], metric)
         else:
             series[:] = shown
 
 
-def _always(kind: str, metric: str) -> bool:
+def _is_always_marked(kind: str, metric: str) -> bool:
     return kind == "pcie-downgrade" and metric in ("pcie_throughput", "pcie_use")
 
 
-def _shown(
+def _fault_series(
     rng: np.random.Generator, series: Floats32, metric: str, family: str, fault: PlantedFault
 ) -> Floats32 | None:
     """Series from the onset until the halt; None if the process is dead."""
@@ -80,34 +80,34 @@ def _shown(
     if kind == "unreachable":
         return np.full_like(series, np.nan)
     if metric in COUNTS:
-        return _paused(rng, series, metric, kind)
+        return _pause_counts(rng, series, metric, kind)
     if family == "disk":
-        return _added(series, float(rng.choice([-1, 1]) * rng.uniform(5, 20)))
+        return _shift(series, float(rng.choice([-1, 1]) * rng.uniform(5, 20)))
     if KINDS[kind].course == "slow":
-        return _slow(rng, series, metric, kind)
+        return _slow_series(rng, series, metric, kind)
     if kind == "gpu-execution" and family == "gpu" and fault.manner < 0.5:
-        return _hanging(rng, series, metric)
+        return _hanging_series(rng, series, metric)
     if kind == "hdfs-error" and metric == "cpu_use" and fault.manner < 0.5:  # it waits for disks
-        return _added(series, rng.uniform(20, 40))
+        return _shift(series, rng.uniform(20, 40))
     if kind == "others" and fault.manner < 0.5:
         return series * np.float32(rng.uniform(0.2, 0.7))
     return None
 
 
-def _added(series: Floats32, points: float) -> Floats32:
+def _shift(series: Floats32, points: float) -> Floats32:
     return np.asarray(np.clip(series + points, 0, 100), dtype=np.float32)
 
 
-def _paused(rng: np.random.Generator, series: Floats32, metric: str, kind: str) -> Floats32:
+def _pause_counts(rng: np.random.Generator, series: Floats32, metric: str, kind: str) -> Floats32:
     usual = (LEVELS[metric].compute + LEVELS[metric].communicate) / 2
     factor = rng.uniform(50, 1000) if kind == "pcie-downgrade" else rng.uniform(20, 200)
     bursts = np.exp(0.3 * rng.standard_normal(len(series)))
     return np.asarray(usual * factor * bursts, dtype=np.float32)
 
 
-def _slow(rng: np.random.Generator, series: Floats32, metric: str, kind: str) -> Floats32:
+def _slow_series(rng: np.random.Generator, series: Floats32, metric: str, kind: str) -> Floats32:
     if kind == "cpu-contention" and metric == "cpu_use":
-        return _added(series, 30)
+        return _shift(series, 30)
     if kind == "thermal-throttle" and metric in ("gpu_duty", "gpu_graphics", "gpu_memory"):
         return series
     if metric == "gpu_temperature":
@@ -118,7 +118,7 @@ def _slow(rng: np.random.Generator, series: Floats32, metric: str, kind: str) ->
     return series * np.float32(rng.uniform(0.4, 0.8))
 
 
-def _hanging(rng: np.random.Generator, series: Floats32, metric: str) -> Floats32:
+def _hanging_series(rng: np.random.Generator, series: Floats32, metric: str) -> Floats32:
     jitter = rng.standard_normal(len(series)).astype(np.float32)
     if metric in BUSY:
         return np.full_like(series, 100)
@@ -129,7 +129,7 @@ def _hanging(rng: np.random.Generator, series: Floats32, metric: str) -> Floats3
     return np.asarray(np.abs(0.01 * LEVELS[metric].compute * jitter), dtype=np.float32)
 
 
-def _dead(rng: np.random.Generator, series: Floats32, metric: str) -> Floats32:
+def _dead_series(rng: np.random.Generator, series: Floats32, metric: str) -> Floats32:
     level = LEVELS[metric]
     off = rng.uniform(2, 5) if metric in ("cpu_use", "memory_use") else level.off
     if metric == "gpu_power":

@@ -84,7 +84,7 @@ class StepRhythm:
     compute: float
     communicate: float
 
-    def lengthened(self, factor: float) -> StepRhythm:
+    def lengthen(self, factor: float) -> StepRhythm:
         """Rhythm of a stage that computes longer while the others wait for it."""
         return StepRhythm(
             period_s=self.period_s,
@@ -168,7 +168,7 @@ def course(metric: str, states: Floats, levels: Floats) -> Floats32:
     return np.asarray(values, dtype=np.float32)
 
 
-def sampled(lines: Sequence[Floats32], roles: Ints, skews: Ints, seconds: int) -> Floats32:
+def sample(lines: Sequence[Floats32], roles: Ints, skews: Ints, seconds: int) -> Floats32:
     """Nodes x seconds: the line of each node's role, at the instants of its own clock."""
     values = np.empty((len(roles), seconds), dtype=np.float32)
     for role, line in enumerate(lines):

@@ -51,7 +51,7 @@ from anubis.lab.simulation.job_rhythm import (
     noise,
     pauses,
     progress,
-    sampled,
+    sample,
     shares,
 )
 from anubis.readers.telemetry.config import PAPER, shipped_settings
@@ -101,7 +101,7 @@ class GeneratedJob:
     faults: tuple[PlantedFault, ...]
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return bool(self.faults)
 
 
@@ -161,7 +161,7 @@ def generate(
     planted = _fault(rng, traits, fleet, fault, begin + lead)
     end = lead if planted is None else planted.halt - begin + rng.uniform(5, 60)
     story = _Story.draw(rng, traits, fleet, int(end), begin, planted)
-    facts = _watched(tuple(metrics))
+    facts = _watched_metrics(tuple(metrics))
     values = np.empty((len(facts), traits.nodes, story.seconds), dtype=np.float32)
     for row, metric in enumerate(facts):
         values[row] = _metric(story, metric, (seed, life))
@@ -191,7 +191,7 @@ def _check(metrics: Sequence[str], fault: str) -> None:
 
 
 @cache
-def _watched(names: tuple[str, ...]) -> tuple[WatchedMetric, ...]:
+def _watched_metrics(names: tuple[str, ...]) -> tuple[WatchedMetric, ...]:
     return shipped_settings().watched(names)
 
 
@@ -279,7 +279,7 @@ def _states(
     for stage in range(traits.stages):
         own = rhythm
         if stage == traits.stages - 1:
-            own = rhythm.lengthened(traits.long_last_stage)
+            own = rhythm.lengthen(traits.long_last_stage)
         states = shares(own, worked, times, paused, lag=lag * stage)
         _load(states, times, loading)
         if fault is not None:
@@ -331,7 +331,7 @@ def _metric(story: _Story, metric: WatchedMetric, seeds: tuple[int, int]) -> Flo
     level = LEVELS[metric.name]
     factor = 1 + level.varies * of_job.uniform(-1, 1)
     lines = [_line(story, metric.name, states, level.levels * factor) for states in story.states]
-    values = sampled(lines, story.stage, story.skews, story.seconds)
+    values = sample(lines, story.stage, story.skews, story.seconds)
     _differ(of_job, rng, story, metric, values)
     for jitter in story.jitters:
         mark_jitter(values, metric.name, jitter)

@@ -126,15 +126,15 @@ class SimulatedNetwork:
 
     def _trips_of(self, drawn: Drawn) -> dict[str, tuple[_Trip, ...]]:
         """Trips forth and back, by the rail of the first node."""
-        if drawn not in self._drawn:
+        if drawn not in self._trip_cache:
             meeting, turn = drawn
-            self._drawn[drawn] = {
+            self._trip_cache[drawn] = {
                 a.rail: tuple(self._trips([(a.seat, b.seat)], turn))
                 for a, b in joined_nics(self.fabric, meeting)
             }
-        return self._drawn[drawn]
+        return self._trip_cache[drawn]
 
-    def _showing(self, draws: Shares) -> list[Fault]:
+    def _showing_faults(self, draws: Shares) -> list[Fault]:
         """Faults that show in a test."""
         return [fault for fault, draw in zip(self.faults, draws, strict=True) if draw < fault.shows]
 
@@ -145,7 +145,7 @@ class SimulatedNetwork:
         forks = rng.random((len(flows), DEPTH)).tolist()
         shown = np.repeat(rng.random((len(flows) // 2, len(self.faults))), 2, axis=0)
         for flow, scatter, draws, faults in zip(
-            flows, noise, forks, map(self._showing, shown), strict=True
+            flows, noise, forks, map(self._showing_faults, shown), strict=True
         ):
             yield self._trip(flow, scatter, draws, faults)
 
@@ -158,11 +158,11 @@ class SimulatedNetwork:
     ) -> _Trip:
         a, b = map(self._nic, ends)
 
-        def by_hash(depth: int, fork: int) -> int:
+        def choose_way(depth: int, fork: int) -> int:
             return int(draws[depth] * fork)
 
         route = self.fabric.route(a, b)
-        via, cables = self._along(a, b) if route else self._walk(a, b, by_hash)
+        via, cables = self._route_cables(a, b) if route else self._walk(a, b, choose_way)
         loss = _loss(faults, ends, via, cables)
         rate = self._rate_past(len(via)) * (1 - loss)
         return _Trip(
@@ -179,25 +179,25 @@ class SimulatedNetwork:
         return flow, trip.rate * max(trip.scatter, 0.01)
 
     def _shared_rates(self, trips: Sequence[_Trip]) -> Shares:
-        ways = [self._passed(trip) for trip in trips]
-        carried = {thing: self._carried(thing) for way in ways for thing in way}
+        ways = [self._things_passed(trip) for trip in trips]
+        carried = {thing: self._capacity(thing) for way in ways for thing in way}
         return max_min_rates(ways, [trip.rate for trip in trips], carried)
 
-    def _passed(self, trip: _Trip) -> list[Passed]:
+    def _things_passed(self, trip: _Trip) -> list[Passed]:
         """NICs and cables on the path, each cable with its direction."""
         source, target = (" ".join(seat) for seat in (trip.flow.source, trip.flow.target))
         steps = zip(pairwise(trip.flow.via), trip.cables, strict=True)
         ends = [("out", source, 0), ("in", target, 0)]
         return [*ends, *((here, there, cable) for (here, there), cable in steps)]
 
-    def _carried(self, passed: Passed) -> float:
+    def _capacity(self, passed: Passed) -> float:
         """Capacity of a cable, relative to a NIC by their speeds; equal if a speed is unknown."""
         here, there, cable = passed
         link = self._link_between.get((here, there))
         speed = link.cables[cable].gbit_s if link else None
         return self.gbytes_s * (speed / self._nic_gbit_s if speed and self._nic_gbit_s else 1.0)
 
-    def _along(self, a: Nic, b: Nic) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    def _route_cables(self, a: Nic, b: Nic) -> tuple[tuple[str, ...], tuple[int, ...]]:
         """Switches on the route from one NIC to another, and the index of the cable of each
         link."""
         path = self.fabric.cables_between(a, b)
@@ -233,7 +233,7 @@ class SimulatedNetwork:
         return nic
 
     @cached_property
-    def _drawn(self) -> dict[Drawn, dict[str, tuple[_Trip, ...]]]:
+    def _trip_cache(self) -> dict[Drawn, dict[str, tuple[_Trip, ...]]]:
         return {}
 
     @cached_property
@@ -346,9 +346,9 @@ def readings(
 ) -> Readings:
     """Readings of a pair program while the pairs beside it measure as well: each direction on each
     rail. Paths are drawn by step."""
-    own = _drawn(step)
+    own = _draw(step)
     scatter = np.random.default_rng([network.seed, own[1]]).normal(1, 0.002, samples)
-    pairs_beside = [_drawn(step_beside) for step_beside in beside]
+    pairs_beside = [_draw(step_beside) for step_beside in beside]
     series = []
     for a, b in joined_nics(network.fabric, own[0]):
         rates = [max(rate, 0.01) for rate in network.rates(own, a.rail, pairs_beside)]
@@ -368,7 +368,7 @@ def readings(
 def share_left(network: SimulatedNetwork, step: Step) -> float:
     """Share of the pace of a group that sends in a ring which the faults of the network leave."""
     names = step.participants
-    drawn = _drawn_by(step)
+    drawn = _path_seed(step)
     return min(
         (
             network.share_left((Meeting(a, b), drawn))
@@ -379,12 +379,12 @@ def share_left(network: SimulatedNetwork, step: Step) -> float:
     )
 
 
-def _drawn(step: Step) -> Drawn:
+def _draw(step: Step) -> Drawn:
     first, second = step.participants
-    return Meeting(first, second, step.shift), _drawn_by(step)
+    return Meeting(first, second, step.shift), _path_seed(step)
 
 
-def _drawn_by(step: Step) -> int:
+def _path_seed(step: Step) -> int:
     return int.from_bytes(hashlib.blake2b(step.id.encode(), digest_size=4).digest(), "little")
 
 

@@ -66,10 +66,10 @@ def reckon(fleet: SimulatedFleet, plan: Plan, assessment: Assessment) -> Reckoni
     troubled = {name: plant for name, plant in planted.items() if name in nodes}
     verdicts = {verdict.node: verdict for verdict in assessment.nodes}
     troubles = [
-        _of_node(fleet, name, plant, verdicts.get(name)) for name, plant in troubled.items()
+        _node_trouble(fleet, name, plant, verdicts.get(name)) for name, plant in troubled.items()
     ]
     faults = network_of(fleet, plan.fabric, nodes).faults if plan.fabric else ()
-    troubles += [_of_fault(plan.fabric, fault, assessment) for fault in faults if plan.fabric]
+    troubles += [_fault_trouble(plan.fabric, fault, assessment) for fault in faults if plan.fabric]
     troubles.sort(key=lambda trouble: (DETECTIONS.index(trouble.detected), trouble.subject))
     return Reckoning(
         planted=tuple(troubles),
@@ -77,7 +77,7 @@ def reckon(fleet: SimulatedFleet, plan: Plan, assessment: Assessment) -> Reckoni
     )
 
 
-def _of_node(
+def _node_trouble(
     fleet: SimulatedFleet, name: str, plant: Plant, verdict: NodeVerdict | None
 ) -> PlantedTrouble:
     trouble = TROUBLES[plant.trouble].format(benchmark=plant.benchmark, slow_by=fleet.slow_by)
@@ -87,11 +87,11 @@ def _of_node(
     return PlantedTrouble(
         subject=name,
         trouble=trouble,
-        detected="found" if is_told_lost else _detected([verdict.judgement] if verdict else []),
+        detected="found" if is_told_lost else _detection([verdict.judgement] if verdict else []),
     )
 
 
-def _of_fault(fabric: Fabric, fault: Fault, assessment: Assessment) -> PlantedTrouble:
+def _fault_trouble(fabric: Fabric, fault: Fault, assessment: Assessment) -> PlantedTrouble:
     part = fault.part
     judgements = [verdict.judgement for verdict in assessment.parts if part in verdict.parts]
     if part.kind == "node":
@@ -99,11 +99,11 @@ def _of_fault(fabric: Fabric, fault: Fault, assessment: Assessment) -> PlantedTr
     return PlantedTrouble(
         subject=describe(fabric, part),
         trouble=f"{fault.kind}, {fault.loss:.0%} of its rate lost",
-        detected=_detected(judgements),
+        detected=_detection(judgements),
     )
 
 
-def _detected(judgements: Iterable[Judgement]) -> Detected:
+def _detection(judgements: Iterable[Judgement]) -> Detected:
     reached = set(judgements)
     if Judgement.DEFECTIVE in reached:
         return "found"

@@ -108,7 +108,7 @@ class Histories:
 class Foresight(Protocol):
     """Chances of incidents: all that the Selector knows."""
 
-    def within(
+    def chances_within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
         """Each node's probability of an incident in the next hours, given its present state."""
@@ -134,7 +134,7 @@ class Incidents(Protocol):
 class Pace(Protocol):
     """Speed of a node's clocks while it is in service."""
 
-    def reached(self, up_h: float) -> float:
+    def reading_after(self, up_h: float) -> float:
         """Reading of the clocks after so many hours."""
 
     def hours(self, left: Hours) -> Hours:
@@ -178,10 +178,10 @@ class Clocks(ABC):
         if not self._found_by:
             return None
         left, weights, cause = self._left[node], self._weights[node], self._next[node]
-        when, luck, patience = self._draws.of(node, number)
+        when, luck, patience = self._draws.numbers(node, number)
         if number:
             served_h = float(histories.out_of_service_h[node]) - self._since_h[node]
-            left -= weights * self._paces[node].reached(served_h)
+            left -= weights * self._paces[node].reading_after(served_h)
             left[cause] = exponential(when)
         of_categories, pace = self.pace(node, now_h, histories)
         weights[:] = of_categories[self._category] * self._share
@@ -200,7 +200,7 @@ class Clocks(ABC):
 class Steady:
     """Pace of clocks that run as time does."""
 
-    def reached(self, up_h: float) -> float:
+    def reading_after(self, up_h: float) -> float:
         return up_h
 
     def hours(self, left: Hours) -> Hours:
@@ -227,7 +227,7 @@ class KnownRates(Clocks):
         grown: Hours = np.exp(np.minimum(incidents * self._growth, self._most)) * self._first
         return grown
 
-    def within(
+    def chances_within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
         total = self.rates(histories.incidents[list(nodes)]).sum(axis=1)
@@ -301,11 +301,11 @@ class Replayed:
             return None
         due_h, category = due[place]
         self._taken_h[node] = due_h  # found early and repaired, it does not happen again
-        cause, luck, patience = self._draws.of(node, number)
+        cause, luck, patience = self._draws.numbers(node, number)
         return LatentDefect(
             due_h=due_h,
             category=category,
-            found_by=self._causes[category].drawn(cause),
+            found_by=self._causes[category].draw(cause),
             luck=luck,
             patience=exponential(patience),
         )
@@ -318,7 +318,7 @@ class Draws:
         self._shape, self._seed = (nodes, numbers), seed
         self._tables: list[Hours] = []
 
-    def of(self, node: int, number: int) -> list[float]:
+    def numbers(self, node: int, number: int) -> list[float]:
         while len(self._tables) <= number:
             rng = np.random.default_rng([self._seed, len(self._tables)])
             self._tables.append(rng.random(self._shape))
@@ -333,7 +333,7 @@ class CauseMix:
         self._shares = list(accumulate(cause.share for cause in causes))
         self._found_by = [bits(cause.found_by, benchmarks) for cause in causes]
 
-    def drawn(self, uniform: float) -> int:
+    def draw(self, uniform: float) -> int:
         return self._found_by[pick(self._shares, uniform)]
 
 

@@ -42,7 +42,7 @@ class ModelRisk:
         self._model = model
         self._first = np.array([1 / category.mtbi_h for category in categories])
 
-    def within(
+    def chances_within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
         hazard = self.hazard(nodes, np.array([hours]), now_h, histories)
@@ -114,7 +114,7 @@ class Curve:
     def __init__(self, hazard: Hours) -> None:
         self._hazard, self._rate = hazard, hazard[-1] / GRID_H[-1]
 
-    def reached(self, up_h: float) -> float:
+    def reading_after(self, up_h: float) -> float:
         within = np.interp(up_h, GRID_H, self._hazard)
         return float(within if up_h <= GRID_H[-1] else up_h * self._rate)
 
@@ -141,11 +141,11 @@ class ModelledIncidents(Clocks):
         super().__init__(categories, benchmarks, nodes, seed)
         self._forecast = ModelRisk(model, categories)
 
-    def within(
+    def chances_within(
         self, nodes: Sequence[int], hours: float, now_h: float, histories: Histories
     ) -> Hours:
         ages = [(self._paces[node], now_h - self._since_h[node]) for node in nodes]
-        rise = [pace.reached(up_h + hours) - pace.reached(up_h) for pace, up_h in ages]
+        rise = [pace.reading_after(up_h + hours) - pace.reading_after(up_h) for pace, up_h in ages]
         chances: Hours = -np.expm1(-np.array(rise))
         return chances
 

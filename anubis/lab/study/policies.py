@@ -94,7 +94,7 @@ class GreedySelection:
     ) -> Sequence[int]:
         passed_h = histories.validated_h[list(nodes)]
         outlook = Outlook(
-            probabilities=self.risk.within(nodes, hours, now_h, histories),
+            probabilities=self.risk.chances_within(nodes, hours, now_h, histories),
             proven=np.asarray(np.isfinite(passed_h).any(axis=1)),
             mixes=self.risk.mixes(nodes, histories),
             ages_s=(now_h - passed_h) * HOUR_S,

@@ -18,17 +18,17 @@ SOURCES: tuple[IncidentSource, ...] = ("rates", "model", "history")
 POLICIES: tuple[PolicyName, ...] = ("absence", "full set", "cron", "random", "selector", "ideal")
 
 
-def _at_least(name: str, value: float, least: float) -> None:
+def _require_at_least(name: str, value: float, least: float) -> None:
     if not least <= value < math.inf:
         raise ValueError(f'"{name}" is {value:g}, expected at least {least:g}')
 
 
-def _above(name: str, value: float, bound: float = 0.0) -> None:
+def _require_above(name: str, value: float, bound: float = 0.0) -> None:
     if not bound < value < math.inf:
         raise ValueError(f'"{name}" is {value:g}, expected more than {bound:g}')
 
 
-def _each_once(name: str, words: Iterable[str]) -> None:
+def _require_unique(name: str, words: Iterable[str]) -> None:
     for word, times in Counter(words).items():
         if times > 1:
             raise ValueError(f'"{name}" names "{word}" {times} times, expected once')
@@ -44,8 +44,8 @@ class Size:
     """The weight of such jobs relative to the others."""
 
     def __post_init__(self) -> None:
-        _at_least("nodes", self.nodes, 1)
-        _above("share", self.share)
+        _require_at_least("nodes", self.nodes, 1)
+        _require_above("share", self.share)
 
 
 SHORTEST_LIMIT_H = 0.1
@@ -76,10 +76,10 @@ class Jobs:
     """How many nodes random jobs ask for."""
 
     def __post_init__(self) -> None:
-        _at_least("devices_per_node", self.devices_per_node, 1)
-        _at_least("load", self.load, 0)
-        _above("median_h", self.median_h)
-        _at_least("spread", self.spread, 0)
+        _require_at_least("devices_per_node", self.devices_per_node, 1)
+        _require_at_least("load", self.load, 0)
+        _require_above("median_h", self.median_h)
+        _require_at_least("spread", self.spread, 0)
         if self.limit_h is not None:
             self._check_pieces(self.limit_h)
         if not self.sizes:
@@ -88,7 +88,7 @@ class Jobs:
             raise ValueError('"load" is 0, which needs a "trace" to say when jobs arrived')
 
     def _check_pieces(self, limit_h: float) -> None:
-        _at_least("limit_h", limit_h, SHORTEST_LIMIT_H)
+        _require_at_least("limit_h", limit_h, SHORTEST_LIMIT_H)
         longest = math.log(self.median_h) + FARTHEST * self.spread  # of random jobs, its logarithm
         if not self.trace and longest - math.log(limit_h) > math.log(MOST_PIECES):
             raise ValueError(
@@ -105,7 +105,7 @@ class Benchmark:
     """How long it takes on a node."""
 
     def __post_init__(self) -> None:
-        _above("minutes", self.minutes)
+        _require_above("minutes", self.minutes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +118,8 @@ class RepairTimes:
     """Mean hours of repair where a benchmark has found the defect."""
 
     def __post_init__(self) -> None:
-        _at_least("incident_h", self.incident_h, 0)
-        _at_least("defect_h", self.defect_h, 0)
+        _require_at_least("incident_h", self.incident_h, 0)
+        _require_at_least("defect_h", self.defect_h, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,19 +201,19 @@ class Scenario:
         for name, limit in MOST.items():
             if getattr(self, name) > limit:
                 raise ValueError(f'"{name}" is {getattr(self, name):g}, expected at most {limit:,}')
-        _at_least("nodes", self.nodes, 1)
-        _at_least("seeds", self.seeds, 1)
-        _above("days", self.days)
-        _above("past_days", self.past_days)
-        _at_least("checkpoint_h", self.checkpoint_h, 0)
-        _above("cron_every_h", self.cron_every_h)
+        _require_at_least("nodes", self.nodes, 1)
+        _require_at_least("seeds", self.seeds, 1)
+        _require_above("days", self.days)
+        _require_above("past_days", self.past_days)
+        _require_at_least("checkpoint_h", self.checkpoint_h, 0)
+        _require_above("cron_every_h", self.cron_every_h)
         if not 0 <= self.spares < self.nodes:
             raise ValueError(
                 f"spares is {self.spares}, expected 0 to {self.nodes - 1} of the nodes"
             )
-        _at_least("known_defects", self.known_defects, 0)
+        _require_at_least("known_defects", self.known_defects, 0)
         if self.incident_costs_h is not None:
-            _above("incident_costs_h", self.incident_costs_h)
+            _require_above("incident_costs_h", self.incident_costs_h)
         if self.selection.search != "greedy":
             raise ValueError(
                 f'search is "{self.selection.search}", expected greedy: a simulation decides often'
@@ -221,10 +221,10 @@ class Scenario:
         if not 0 <= self.catch <= 1:
             raise ValueError(f"catch is {self.catch:g}, expected a share from 0 to 1")
         if self.shows_h is not None:
-            _at_least("shows_h", self.shows_h, 0)
-        _each_once("benchmarks", (benchmark.name for benchmark in self.benchmarks))
-        _each_once("categories", (category.name for category in self.categories))
-        _each_once("policies", self.policies)
+            _require_at_least("shows_h", self.shows_h, 0)
+        _require_unique("benchmarks", (benchmark.name for benchmark in self.benchmarks))
+        _require_unique("categories", (category.name for category in self.categories))
+        _require_unique("policies", self.policies)
         names = {benchmark.name for benchmark in self.benchmarks}
         for category in self.categories:
             for cause in category.causes:

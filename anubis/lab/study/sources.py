@@ -63,7 +63,7 @@ class DrawnIncidents:
         return drawn, drawn
 
     def past(self) -> PastIncidents:
-        return _lived(self.scenario, self.fates(PAST_SEED)[0])
+        return _simulate_past(self.scenario, self.fates(PAST_SEED)[0])
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Recorded:
     watches: Sequence[Watch]
 
     @classmethod
-    def of(
+    def from_records(
         cls, scenario: Scenario, incidents: Sequence[Incident], watches: Sequence[Watch]
     ) -> Self:
         """Source with nodes and categories of the record; spares keep their share."""
@@ -112,7 +112,7 @@ class Recorded:
         until = self._begin(self.scenario.seeds - 1)
         before = [incident for incident in self.incidents if incident.start < until]
         watches = [watch for watch in self.watches if watch.since < until]
-        return PastIncidents(logbook=Logbook.of(before, watches), until=until)
+        return PastIncidents(logbook=Logbook.from_records(before, watches), until=until)
 
     def _begin(self, seed: int) -> float:
         """Begin of the run in seconds."""
@@ -129,7 +129,7 @@ def _categories(
         yield Category(name=name, mtbi_h=watched_h / count, causes=causes.get(name, NOBODY_FINDS))
 
 
-def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
+def _simulate_past(scenario: Scenario, incidents: Incidents) -> PastIncidents:
     """Past of nodes without validation: every defect becomes an incident and is repaired."""
     until_h, struck = scenario.past_days * 24, list[Incident]()
     histories = incidents.histories(len(scenario.benchmarks))
@@ -153,4 +153,4 @@ def _lived(scenario: Scenario, incidents: Incidents) -> PastIncidents:
             )
             number += 1
     watches = [Watch(node=str(node), since=0.0) for node in range(scenario.nodes)]
-    return PastIncidents(logbook=Logbook.of(struck, watches), until=until_h * HOUR_S)
+    return PastIncidents(logbook=Logbook.from_records(struck, watches), until=until_h * HOUR_S)

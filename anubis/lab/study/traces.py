@@ -178,7 +178,7 @@ def trace_of(
     )
 
 
-def stressed(
+def stress(
     jobs: Sequence[TracedJob], nodes: int, span_h: float, load: float
 ) -> tuple[TracedJob, ...]:
     """The same jobs in the same order, repeated, so close that the nodes cannot keep up.
@@ -223,7 +223,7 @@ def _pieces(duration_h: float, limit_h: float) -> list[float]:
     return [limit_h] * (pieces - 1) + [duration_h - limit_h * (pieces - 1)]
 
 
-def rotated(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
+def rotate(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
     """Trace that starts at another of its jobs: another sample of the same requests."""
     if not jobs:
         return ()

@@ -83,7 +83,7 @@ class Study:
     def trials(self) -> list[Trial]:
         """Trials of the policies in the scenario as it is, then with other catches, then with other
         p0."""
-        return [trial for first in self.first_trials() for trial in self._seeded(first)]
+        return [trial for first in self.first_trials() for trial in self._all_seeds(first)]
 
     def first_trials(self) -> list[Trial]:
         """Trials under the first seed."""
@@ -105,7 +105,7 @@ class Study:
 
     def results(self, trial: Trial) -> list[StudyResult]:
         """Results under each of the seeds."""
-        return [self.result(seeded) for seeded in self._seeded(trial)]
+        return [self.result(seeded) for seeded in self._all_seeds(trial)]
 
     def estimates(self, trial: Trial) -> dict[str, SeedMean]:
         """Estimate of each figure over the seeds."""
@@ -120,7 +120,7 @@ class Study:
         )
         return [a - b for a, b in zip(selector, compared, strict=True)]
 
-    def _seeded(self, trial: Trial) -> list[Trial]:
+    def _all_seeds(self, trial: Trial) -> list[Trial]:
         return [replace(trial, seed=seed) for seed in range(self.scenario.seeds)]
 
     # --- one run ---------------------------------------------------------------------------
@@ -207,12 +207,12 @@ class Study:
         scenario, request = self.scenario, self.scenario.jobs
         rng = np.random.default_rng([seed, 0])
         if request.trace:
-            jobs = traces.rotated(self._recorded, int(rng.integers(max(1, len(self._recorded)))))
+            jobs = traces.rotate(self._recorded, int(rng.integers(max(1, len(self._recorded)))))
         else:
             jobs = traces.cut(drawn_jobs(request, rng), request.limit_h)
         if not request.load:
             return jobs
-        return traces.stressed(jobs, scenario.nodes, scenario.span_h, request.load)
+        return traces.stress(jobs, scenario.nodes, scenario.span_h, request.load)
 
 
 DRAWN = 2000  # jobs, repeated by a stressed replay
@@ -245,8 +245,8 @@ def figures(outcome: PolicyOutcome, jobs: Sequence[TracedJob]) -> dict[str, floa
         "repair_h": outcome.repair_h / nodes,
         "idle_h": outcome.idle_h / nodes,
         "spare_h": outcome.spare_h / nodes,
-        "mtbi_h": _per(total_h - outcome.repair_h, outcome.incidents),
-        "work_per_hit_h": _per(outcome.working_h, outcome.hits),
+        "mtbi_h": _hours_per_event(total_h - outcome.repair_h, outcome.incidents),
+        "work_per_hit_h": _hours_per_event(outcome.working_h, outcome.hits),
         "incidents": outcome.incidents / nodes,
         "found": outcome.repaired_early / nodes,
         "jobs_finished": float(np.count_nonzero(finished)),
@@ -277,7 +277,7 @@ def estimate(values: Sequence[float]) -> SeedMean:
     return SeedMean(mean=mean, margin=quantile * spread / math.sqrt(len(values)))
 
 
-def _per(hours: float, events: int) -> float:
+def _hours_per_event(hours: float, events: int) -> float:
     return hours / events if events else math.inf
 
 

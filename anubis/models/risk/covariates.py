@@ -24,9 +24,9 @@ def worth_learning(spells: Spells, tell: Tell = nobody) -> tuple[Spells, tuple[s
     if not names:
         return spells, ()
     left, sentences = set(names), list[str]()
-    before = _scored(without(spells, left), tell, "no trait of nodes")
+    before = _cox_scores(drop_covariates(spells, left), tell, "no trait of nodes")
     for name in names:
-        after = _scored(without(spells, left - {name}), tell, name)
+        after = _cox_scores(drop_covariates(spells, left - {name}), tell, name)
         if before is None or after is None:
             sentences.append(f"{name} is left out because nothing can be compared")
         elif because := shortcoming(after, before, [before], "without it"):
@@ -34,10 +34,10 @@ def worth_learning(spells: Spells, tell: Tell = nobody) -> tuple[Spells, tuple[s
         else:
             sentences.append(f"{name} is learned from: {_gain(before, after)}")
             left, before = left - {name}, after
-    return without(spells, left), tuple(sentences)
+    return drop_covariates(spells, left), tuple(sentences)
 
 
-def without(spells: Spells, names: Collection[str]) -> Spells:
+def drop_covariates(spells: Spells, names: Collection[str]) -> Spells:
     statuses = spells.statuses
     kept = [place for place, name in enumerate(statuses.covariates) if name not in names]
     covariates = tuple(statuses.covariates[place] for place in kept)
@@ -47,7 +47,7 @@ def without(spells: Spells, names: Collection[str]) -> Spells:
     )
 
 
-def _scored(spells: Spells, tell: Tell, label: str) -> Deciding | None:
+def _cox_scores(spells: Spells, tell: Tell, label: str) -> Deciding | None:
     """Deciding scores of cox, or None if it cannot be scored."""
     evaluation = evaluate(
         spells, (Cox,), kinds=DECIDING, tell=lambda where: tell(f"{label}: {where}")

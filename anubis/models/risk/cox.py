@@ -40,11 +40,11 @@ class Cox:
     @classmethod
     def fit(cls, spells: Spells, seed: int) -> Self:
         spells = learnable(spells)
-        scale = Scale.of(spells.statuses.values)
+        scale = Scale.from_table(spells.statuses.values)
         x = scale.apply(spells.statuses.values)
         table = life_table(spells.duration_h, spells.observed)
         beta = _beta(x, spells, table)
-        steps_up = table.incidents / _at_risk(np.exp(x @ beta)[:, None], spells, table)[:, 0]
+        steps_up = table.incidents / _sum_at_risk(np.exp(x @ beta)[:, None], spells, table)[:, 0]
         return cls(
             covariates=spells.statuses.covariates,
             scale=scale,
@@ -86,7 +86,7 @@ def _likelihood(
     penalty = PENALTY * table.incidents.sum()
     score = x @ beta
     risk = np.exp(np.clip(score, -LARGEST, LARGEST))
-    sums = _at_risk(np.column_stack([risk, risk[:, None] * x]), spells, table)
+    sums = _sum_at_risk(np.column_stack([risk, risk[:, None] * x]), spells, table)
     total, mean = sums[:, 0], sums[:, 1:] / sums[:, :1]
     cumulated = np.concatenate(([0.0], np.cumsum(table.incidents / total)))
     exposed = risk * cumulated[np.searchsorted(table.hours, spells.duration_h, side="right")]
@@ -97,7 +97,7 @@ def _likelihood(
     return float(value), gradient, curvature + penalty * np.eye(beta.size)
 
 
-def _at_risk(rows: Floats, spells: Spells, table: LifeTable) -> Floats:
+def _sum_at_risk(rows: Floats, spells: Spells, table: LifeTable) -> Floats:
     """Sum of the rows at risk at each incident time."""
     order = np.argsort(-spells.duration_h, kind="stable")
     return np.cumsum(rows[order], axis=0)[table.at_risk - 1]

@@ -49,11 +49,11 @@ class CoxTime:
         from anubis.models.risk.training import train  # torch and pycox: 4 s
 
         spells = learnable(spells, INCIDENTS_NEEDED)
-        scale = Scale.of(spells.statuses.values)
-        clock = Scale.of(spells.duration_h[:, None])
+        scale = Scale.from_table(spells.statuses.values)
+        clock = Scale.from_table(spells.duration_h[:, None])
         x = scale.apply(spells.statuses.values)
         network = train(
-            x, _scaled(clock, spells.duration_h), spells.observed, spells.statuses.nodes, seed
+            x, _scale_hours(clock, spells.duration_h), spells.observed, spells.statuses.nodes, seed
         )
         return cls.around(network, spells, scale, clock)
 
@@ -61,9 +61,9 @@ class CoxTime:
     def around(cls, network: HazardNetwork, spells: Spells, scale: Scale, clock: Scale) -> Self:
         """Model of a trained network, with the baseline hazard of these spells."""
         table = life_table(spells.duration_h, spells.observed)
-        at = knots(_scaled(clock, spells.duration_h[spells.observed]))
+        at = knots(_scale_hours(clock, spells.duration_h[spells.observed]))
         risks = network.relative_risk(scale.apply(spells.statuses.values), at)
-        left, right, share = hats(_scaled(clock, table.hours), at)
+        left, right, share = hats(_scale_hours(clock, table.hours), at)
         order = np.argsort(-spells.duration_h, kind="stable")
         added = np.cumsum(risks[order], axis=0, dtype=np.float64)  # the longest spells first
         last = table.at_risk - 1
@@ -90,14 +90,14 @@ class CoxTime:
     def _weights(self, hours: Times) -> Floats:
         passed = np.searchsorted(self.incident_h, hours, side="right")
         to_the_left, to_the_right = self._gains
-        return to_the_left.until(passed) + to_the_right.until(passed)
+        return to_the_left.gains_until(passed) + to_the_right.gains_until(passed)
 
     @cached_property
     def _gains(self) -> tuple[_Gains, _Gains]:
-        left, right, share = hats(_scaled(self.clock, self.incident_h), self.knots)
+        left, right, share = hats(_scale_hours(self.clock, self.incident_h), self.knots)
         return (
-            _Gains.of(left, self.baseline * (1 - share), self.knots.size),
-            _Gains.of(right, self.baseline * share, self.knots.size),
+            _Gains.from_knots(left, self.baseline * (1 - share), self.knots.size),
+            _Gains.from_knots(right, self.baseline * share, self.knots.size),
         )
 
 
@@ -109,11 +109,11 @@ class _Gains:
     first: Ints  # index of the first incident of each knot, then the number of incidents
 
     @classmethod
-    def of(cls, knot: Ints, gains: Times, knots: int) -> Self:
+    def from_knots(cls, knot: Ints, gains: Times, knots: int) -> Self:
         sums = np.concatenate(([0.0], np.cumsum(gains)))
         return cls(sums, np.searchsorted(knot, np.arange(knots + 1)))
 
-    def until(self, incidents: Ints) -> Floats:
+    def gains_until(self, incidents: Ints) -> Floats:
         begin, end = self.first[:-1], self.first[1:]
         gains: Floats = self.sums[np.clip(incidents[:, None], begin, end)] - self.sums[begin]
         return gains
@@ -138,5 +138,5 @@ def hats(times: Times, at: Times) -> tuple[Ints, Ints, Times]:
     return left, right, np.clip((times - at[left]) / stretch, 0, 1)
 
 
-def _scaled(clock: Scale, hours: Times) -> Times:
+def _scale_hours(clock: Scale, hours: Times) -> Times:
     return clock.apply(hours[:, None])[:, 0]

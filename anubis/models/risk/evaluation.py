@@ -49,14 +49,14 @@ def evaluate(
 ) -> Evaluation:
     learnable(spells)
     compared = (
-        _compared(train, test, models, kind, seed, tell)
+        _compare(train, test, models, kind, seed, tell)
         for kind in kinds
         for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True)
     )
     return sum(compared, start=Evaluation())
 
 
-def elsewhere(
+def evaluate_elsewhere(
     train: Spells,
     test: Spells,
     models: Sequence[type[RiskModel]] = MODELS,
@@ -64,11 +64,11 @@ def elsewhere(
     tell: Tell = nobody,
 ) -> Evaluation:
     """Evaluation of models trained on all of one fleet and tested on all of another."""
-    compared = (_compared(train, test, models, "fleet", seed, tell) for seed in seeds)
+    compared = (_compare(train, test, models, "fleet", seed, tell) for seed in seeds)
     return sum(compared, start=Evaluation())
 
 
-def _compared(
+def _compare(
     train: Spells,
     test: Spells,
     models: Sequence[type[RiskModel]],
@@ -77,7 +77,7 @@ def _compared(
     tell: Tell,
 ) -> Evaluation:
     where = f"by {kind}, seed {seed}"
-    if reason := unaskable(test):
+    if reason := unscorable_reason(test):
         return Evaluation(left_out=(f"all models {where}: {reason}",))
     scored: list[Score] = []
     left_out: list[str] = []
@@ -90,7 +90,7 @@ def _compared(
     return Evaluation(scores=tuple(scored), left_out=tuple(left_out))
 
 
-def unaskable(test: Spells) -> str:
+def unscorable_reason(test: Spells) -> str:
     """Reason why no model can be scored on these spells; empty: each can."""
     if not test.observed.any():
         return f"none of the {len(test)} test spells ended in an incident"
@@ -106,7 +106,7 @@ def score(model: RiskModel, kind: SplitKind, seed: int, test: Spells) -> Score:
     foretold = forecast(model, test.statuses, hours)
     column = np.searchsorted(hours, duration_h, side="right") - 1
     grid = scores.watched_hours(HOURS, duration_h, observed)
-    alive = 1 - foretold.within(grid)
+    alive = 1 - foretold.chances_within(grid)
     return Score(
         model=model.name,
         split=kind,

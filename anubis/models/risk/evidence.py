@@ -21,7 +21,7 @@ DOUBT = 0.01  # share of every forecast that is spread evenly, so that no single
 def log_likelihood(foretold: Forecast, test: Spells) -> float:
     """Log-likelihood of the stretch in which each row's incident came, or of its time without
     one."""
-    watched_h, happened = spoken_for(test)
+    watched_h, happened = coverage(test)
     stretch = np.maximum(np.searchsorted(EDGES_H, watched_h, side="left") - 1, 0)
     by_model = np.where(
         happened,
@@ -39,15 +39,15 @@ def _chance_of(stretch: Ints, foretold: Forecast) -> Times:
     return chances
 
 
-def spoken_for(test: Spells) -> tuple[Times, Flags]:
+def coverage(test: Spells) -> tuple[Times, Flags]:
     """Time that each row covers, and whether its incident came in that time."""
-    reach_h = until_next_h(test.statuses)
+    reach_h = hours_covered(test.statuses)
     # a node may be back in the very second of its incident
     happened = test.observed & (test.duration_h <= reach_h + SECOND_H)
     return np.minimum(test.duration_h, reach_h), happened
 
 
-def until_next_h(statuses: Statuses) -> Times:
+def hours_covered(statuses: Statuses) -> Times:
     """Hours that each row covers: until the node's next row, so that every hour and incident counts
     once. A node's last row covers the time until the last row of all."""
     _, node = np.unique(np.asarray(statuses.nodes), return_inverse=True)

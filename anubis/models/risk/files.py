@@ -119,8 +119,8 @@ def load(path: Path) -> tuple[RiskModel, ModelProvenance]:
     except RiskError as error:
         raise RiskError(f"{where}: {error}") from None
     try:
-        model: RiskModel = _built(kind, arrays, "", covariates=head.covariates)
-        forecast(model, _nothing(head.covariates))
+        model: RiskModel = _build(kind, arrays, "", covariates=head.covariates)
+        forecast(model, _blank_status(head.covariates))
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise RiskError(f"{where}: its arrays do not fit each other ({error}); {AGAIN}") from None
     return model, head.provenance
@@ -153,7 +153,7 @@ def _array(data: bytes) -> Array:
     return array
 
 
-def _nothing(covariates: tuple[str, ...]) -> Statuses:
+def _blank_status(covariates: tuple[str, ...]) -> Statuses:
     """Status of one node without a history, to test that a model is complete."""
     values = np.zeros((1, len(covariates)))
     return Statuses(covariates=covariates, nodes=("",), at=np.zeros(1), values=values)
@@ -171,7 +171,7 @@ def _arrays(record: Any, prefix: str = "") -> dict[str, Array]:
     return arrays
 
 
-def _built(kind: Any, arrays: Mapping[str, Array], prefix: str, **fields: object) -> Any:
+def _build(kind: Any, arrays: Mapping[str, Array], prefix: str, **fields: object) -> Any:
     """Record of this kind from its arrays, the inverse of `_arrays`."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
@@ -179,6 +179,6 @@ def _built(kind: Any, arrays: Mapping[str, Array], prefix: str, **fields: object
             continue
         inner, place = hints[field.name], f"{prefix}{field.name}"
         fields[field.name] = (
-            _built(inner, arrays, f"{place}.") if dataclasses.is_dataclass(inner) else arrays[place]
+            _build(inner, arrays, f"{place}.") if dataclasses.is_dataclass(inner) else arrays[place]
         )
     return kind(**fields)

@@ -39,13 +39,13 @@ class Forecast:
 
     def hazard_at(self, hours: Times) -> Floats:
         """H at other hours than the grid's."""
-        return self._between(slice(None), hours)
+        return self._interpolate(slice(None), hours)
 
     def hazard_each(self, hours: Times) -> Times:
         """H of each node at an hour of its own."""
-        return self._between(np.arange(hours.size), hours)
+        return self._interpolate(np.arange(hours.size), hours)
 
-    def _between(self, nodes: slice | Ints, hours: Times) -> Floats:
+    def _interpolate(self, nodes: slice | Ints, hours: Times) -> Floats:
         """H of these nodes, linear between the hours of the grid."""
         capped = np.minimum(hours, self.hours[-1])
         left = np.maximum(np.searchsorted(self.hours, capped, side="left") - 1, 0)
@@ -53,7 +53,7 @@ class Forecast:
         hazard = self.hazard[nodes, left] * (1 - share) + self.hazard[nodes, left + 1] * share
         return keep_on(hazard, hours, self.hours[-1])
 
-    def within(self, hours: Times) -> Floats:
+    def chances_within(self, hours: Times) -> Floats:
         """Chance of an incident within each of the hours."""
         return -np.expm1(-self.hazard_at(hours))
 

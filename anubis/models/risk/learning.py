@@ -17,7 +17,7 @@ from anubis.models.risk.covariates import worth_learning
 from anubis.models.risk.evaluation import Evaluation, Tell, evaluate, nobody
 from anubis.models.risk.model import RiskModel
 from anubis.models.risk.models import model_named
-from anubis.models.risk.ranking_check import misplaced
+from anubis.models.risk.ranking_check import misplaced_node
 from anubis.models.risk.splits import DECIDING
 
 MONTH_H = 730.0
@@ -57,9 +57,9 @@ def choose(
     """Best model, trained on everything. Its order of the nodes must pass the check as well."""
 
     @cache
-    def trained(name: str) -> RiskModel:
+    def train_named(name: str) -> RiskModel:
         tell(f"{name} on all spells")
         return model_named(name).fit(spells, seed)
 
-    choice = best(evaluation, lambda name: misplaced(trained(name), spells))
-    return choice, trained(choice.model)
+    choice = best(evaluation, lambda name: misplaced_node(train_named(name), spells))
+    return choice, train_named(choice.model)

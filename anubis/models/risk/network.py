@@ -48,7 +48,7 @@ class HazardNetwork:
             raise ValueError("the layers of the network do not fit each other")
 
     @classmethod
-    def together(cls, networks: Iterable[HazardNetwork]) -> Self:
+    def stack(cls, networks: Iterable[HazardNetwork]) -> Self:
         layers = zip(*(network._layers() for network in networks), strict=True)
         return cls(**dict(zip(LAYERS, map(np.stack, layers), strict=True)))
 
@@ -77,10 +77,10 @@ class HazardNetwork:
             part = slice(start, start + BLOCK)
             by_node = x[part].astype(np.float32) @ self.first[:-1] + self.first_bias
             hidden: Floats32 = by_node[:, None, :] + by_time[None, :, :]
-            risks[part] = self._after_first_layer(hidden)
+            risks[part] = self._later_layers(hidden)
         return risks
 
-    def _after_first_layer(self, hidden: Floats32) -> Floats32:
+    def _later_layers(self, hidden: Floats32) -> Floats32:
         """Logarithms of the risk. The product is made node by node: for so small products several
         threads cost seven times what they save."""
         np.maximum(hidden, 0, out=hidden)

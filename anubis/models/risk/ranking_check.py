@@ -20,7 +20,7 @@ BY_CHANCE = 1e-3  # chance that any node of a uniform fleet has so many
 SILENT = 3.0  # so many of its own mean times between incidents: by chance once in twenty
 
 
-def misplaced(model: RiskModel, spells: Spells) -> str:
+def misplaced_node(model: RiskModel, spells: Spells) -> str:
     """Sentence on the node with the most incidents that ranks too low; empty if there is none."""
     if not {COUNT, SINCE} <= set(spells.statuses.covariates):
         return ""

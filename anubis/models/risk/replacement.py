@@ -15,9 +15,9 @@ import numpy as np
 
 from anubis.core.history.status import Spells
 from anubis.models.risk.choice import ODDS
-from anubis.models.risk.evaluation import score, unaskable
+from anubis.models.risk.evaluation import score, unscorable_reason
 from anubis.models.risk.model import RiskModel
-from anubis.models.risk.splits import at_time
+from anubis.models.risk.splits import split_at
 from anubis.models.risk.summary import Score
 
 View = Callable[[tuple[str, ...] | None], Spells]  # the spells by these covariates; None: all
@@ -47,12 +47,12 @@ def judge_successor(
 ) -> Succession:
     """Comparison of a new model with the one in use. `view`: of the spells that are known now."""
     middle = (trained_at + now) / 2
-    past, _ = at_time(view(None), middle)
-    _, later = at_time(view(used.covariates), middle)
-    if why := unaskable(later):
+    past, _ = split_at(view(None), middle)
+    _, later = split_at(view(used.covariates), middle)
+    if why := unscorable_reason(later):
         return Succession(because=f"too little happened since the model in use was trained: {why}")
     fresh = learn(past)
-    _, same = at_time(view(fresh.covariates), middle)
+    _, same = split_at(view(fresh.covariates), middle)
     scores = score(fresh, "time", 0, same), score(used, "time", 0, later)
     return Succession(
         because=_shortcoming(*scores),

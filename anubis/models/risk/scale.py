@@ -23,7 +23,7 @@ class Scale:
     spread: Times
 
     @classmethod
-    def of(cls, table: Floats) -> Self:
+    def from_table(cls, table: Floats) -> Self:
         low, high = table.min(axis=0), table.max(axis=0)
         logged = (low >= 0) & (_skew(np.log1p(np.maximum(table, 0))) < _skew(table))
         plain = np.where(logged, np.log1p(np.maximum(table, 0)), table)

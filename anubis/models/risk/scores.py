@@ -22,8 +22,8 @@ LARGEST_LOG = 50.0  # while solving for a slope: its exponential is still finite
 
 
 def accuracy(expected_h: Times, duration_h: Times, observed: Flags) -> Accuracy:
-    p = _in_whole_hours(expected_h)
-    t = np.where(observed, _in_whole_hours(duration_h), HORIZON_H)
+    p = _whole_hours(expected_h)
+    t = np.where(observed, _whole_hours(duration_h), HORIZON_H)
     away, larger = np.abs(p - t), np.maximum(np.maximum(p, t), 1.0)
     relative = 1 - away / larger
     return Accuracy(
@@ -146,7 +146,7 @@ def calibration_groups(
     forecast: Forecast, duration_h: Times, observed: Flags, hours: float
 ) -> tuple[RiskGroup, ...]:
     """Data of a calibration plot: tenths by risk, each corrected for censoring."""
-    chance = forecast.within(np.array([hours]))[:, 0]
+    chance = forecast.chances_within(np.array([hours]))[:, 0]
     parts = np.array_split(np.argsort(chance, kind="stable"), GROUPS)
     return tuple(
         RiskGroup(
@@ -164,5 +164,5 @@ def _share_with_incident(duration_h: Times, observed: Flags, hours: float) -> fl
     return 1 - float(steps(kaplan_meier(table), table.hours, np.array([hours]), 1.0)[0])
 
 
-def _in_whole_hours(hours: Times) -> Times:
+def _whole_hours(hours: Times) -> Times:
     return np.minimum(np.ceil(hours), HORIZON_H)

@@ -40,20 +40,20 @@ def split(
     for position, seed in enumerate(seeds):
         if kind == "time":
             begin, end = edges[position : position + 2].tolist()
-            past, following = at_time(spells, begin)
+            past, following = split_at(spells, begin)
             yield past, take(following, following.statuses.at < end)
         elif kind == "node":
-            yield apart(spells, np.isin(nodes, names[position::folds]))
+            yield separate(spells, np.isin(nodes, names[position::folds]))
         else:
             drawn = np.random.default_rng(seed).permutation(len(spells))
-            yield apart(spells, drawn < TESTED * len(spells))
+            yield separate(spells, drawn < TESTED * len(spells))
 
 
-def apart(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:
+def separate(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:
     return take(spells, ~tested), take(spells, tested)
 
 
-def named(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
+def split_by_name(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
     """Spells of all other nodes to train on, and of these nodes to test on."""
     tested = np.isin(np.asarray(spells.statuses.nodes), nodes)
     if missing := sorted(set(nodes) - set(spells.statuses.nodes)):
@@ -62,10 +62,10 @@ def named(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
         )
     if tested.all():
         raise RiskError("all nodes are to be tested: name fewer, none is left to train on")
-    return apart(spells, tested)
+    return separate(spells, tested)
 
 
-def at_time(spells: Spells, now: float) -> tuple[Spells, Spells]:
+def split_at(spells: Spells, now: float) -> tuple[Spells, Spells]:
     """Spells as known at an instant, without later incidents, and the spells since."""
     before = spells.statuses.at < now
     past = take(spells, before)

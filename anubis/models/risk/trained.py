@@ -23,7 +23,7 @@ class Trained:
     def covariates(self) -> tuple[str, ...]:
         return self.model.covariates
 
-    def within(self, statuses: Statuses, hours: float) -> Times:
+    def chances_within(self, statuses: Statuses, hours: float) -> Times:
         ahead = forecast(self.model, statuses, np.array([0.0, hours]))  # no further than is asked
         chances: Times = -np.expm1(-ahead.hazard[:, 1])
         return chances

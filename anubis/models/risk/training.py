@@ -44,13 +44,13 @@ def train(
     telling = [part for part in parts if observed[part].any() and observed[~part].any()]
     if not telling:
         raise RiskError("all incidents are of a few nodes, so that no others can confirm them")
-    return HazardNetwork.together(
-        _trained(x, clock, observed, part, seed * NETWORKS + number)
+    return HazardNetwork.stack(
+        _train_one(x, clock, observed, part, seed * NETWORKS + number)
         for number, part in enumerate(telling)
     )
 
 
-def _trained(x: Floats, clock: Times, observed: Flags, held: Flags, seed: int) -> HazardNetwork:
+def _train_one(x: Floats, clock: Times, observed: Flags, held: Flags, seed: int) -> HazardNetwork:
     with alone(seed), TemporaryDirectory() as folder:
         net = MLPVanillaCoxTime(x.shape[1], HIDDEN, batch_norm=True, dropout=DROPOUT)
         model = CoxTime(net, torchtuples.optim.Adam(LEARNING_RATE), device="cpu")
@@ -85,8 +85,8 @@ def network_of(net: MLPVanillaCoxTime) -> HazardNetwork:
     """Network with the weights, each batch normalisation folded into the layer after it."""
     net.eval()
     first, second, last = net.net.net
-    second_weight, second_bias = _folded(first.batch_norm, second.linear)
-    last_weight, last_bias = _folded(second.batch_norm, last)
+    second_weight, second_bias = _fold(first.batch_norm, second.linear)
+    last_weight, last_bias = _fold(second.batch_norm, last)
     return HazardNetwork(
         first=_array(first.linear.weight.T),
         first_bias=_array(first.linear.bias),
@@ -97,7 +97,7 @@ def network_of(net: MLPVanillaCoxTime) -> HazardNetwork:
     )
 
 
-def _folded(norm: torch.nn.BatchNorm1d, linear: torch.nn.Linear) -> tuple[Floats32, Floats32]:
+def _fold(norm: torch.nn.BatchNorm1d, linear: torch.nn.Linear) -> tuple[Floats32, Floats32]:
     weights = norm.state_dict()
     factor = weights["weight"] / torch.sqrt(weights["running_var"] + norm.eps)
     shift = weights["bias"] - weights["running_mean"] * factor

@@ -64,7 +64,7 @@ def learn(
     thresholds: dict[str, Thresholds] = {}
     for metric in metrics:
         limits = calibrate(lessons.healthy([metric]), [metric], [denoisers[metric]], settings, seed)
-        thresholds[metric] = completed(
+        thresholds[metric] = complete(
             limits, metric, basis.thresholds.get(metric) if basis else None
         )
     judged = [metric for metric in order if metric in denoisers]
@@ -73,7 +73,7 @@ def learn(
     )
     if all_as_one:
         thresholds[CONCATENATED] = all_as_one
-    ranked, why = _ranked(lessons, judged, settings)
+    ranked, why = _rank_metrics(lessons, judged, settings)
     return WatchModel(
         denoisers=denoisers,
         thresholds=thresholds,
@@ -84,7 +84,7 @@ def learn(
             jobs=lessons.jobs,
             seed=seed,
             versions=_versions(),
-            fits={metric: _rounded(fit) for metric, fit in fits.items()},
+            fits={metric: _round(fit) for metric, fit in fits.items()},
             order=why,
         ),
     )
@@ -112,7 +112,7 @@ def _denoisers(
     return denoisers, fits
 
 
-def _rounded(fit: Fit) -> Fit:
+def _round(fit: Fit) -> Fit:
     return Fit(
         windows=fit.windows, error=float(f"{fit.error:.3g}"), variance=float(f"{fit.variance:.3g}")
     )
@@ -130,7 +130,7 @@ def windows_of(jobs: Iterable[Telemetry], metric: str, seed: int, window: int = 
     random = np.random.default_rng(seed)
     parts = [np.zeros((0, window), dtype=np.float32)]
     for job in jobs:
-        values = job.of(metric)
+        values = job.series(metric)
         facts = next(facts for facts in job.metrics if facts.name == metric)
         if job.points < window or not len(values):
             continue
@@ -142,7 +142,7 @@ def windows_of(jobs: Iterable[Telemetry], metric: str, seed: int, window: int = 
     return np.concatenate(parts)
 
 
-def completed(learned: Thresholds | None, metric: str, basis: Thresholds | None) -> Thresholds:
+def complete(learned: Thresholds | None, metric: str, basis: Thresholds | None) -> Thresholds:
     """Thresholds completed with another model's for larger and smaller jobs."""
     pairs: dict[int, float] = {}
     for kept in (basis, learned):
@@ -156,13 +156,13 @@ def completed(learned: Thresholds | None, metric: str, basis: Thresholds | None)
     return Thresholds(nodes=tuple(nodes), scores=tuple(pairs[count] for count in nodes))
 
 
-def _ranked(
+def _rank_metrics(
     lessons: Lessons, metrics: Sequence[str], settings: WatchSettings
 ) -> tuple[tuple[str, ...], str]:
     features, faulty = [], []
     for job in lessons.faulty(metrics):
         features.append(oddness(job.telemetry, settings.window))
-        faulty.append(_faulty(job, len(features[-1]), settings.window))
+        faulty.append(_faulty_windows(job, len(features[-1]), settings.window))
     if not features:
         return tuple(metrics), "as it was given"
     labels = np.concatenate(faulty)
@@ -173,7 +173,7 @@ def _ranked(
     )
 
 
-def _faulty(job: FaultyJob, windows: int, window: int) -> Flags:
+def _faulty_windows(job: FaultyJob, windows: int, window: int) -> Flags:
     """Flags of the windows that begin during the fault. Few windows are at its edges."""
     starts = job.telemetry.start + job.telemetry.step_s * window * np.arange(windows)
     return np.asarray((starts >= job.since) & (starts <= job.until))

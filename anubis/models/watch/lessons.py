@@ -68,7 +68,7 @@ class RecordedLessons:
         return len(self.recordings)
 
     def reports(self, metric: str) -> bool:
-        return any(np.isfinite(job.of(metric)).any() for job in self.recordings.values())
+        return any(np.isfinite(job.series(metric)).any() for job in self.recordings.values())
 
     def healthy(self, metrics: Sequence[str]) -> Iterator[Telemetry]:
         for job in self.recordings.values():

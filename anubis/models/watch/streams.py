@@ -18,7 +18,7 @@ VERSION = 1  # of the arrays of `OutlierStream.state` and their meaning
 SEAL_BYTES = sha256().digest_size
 
 
-def packed(stream: OutlierStream) -> bytes:
+def pack(stream: OutlierStream) -> bytes:
     file = io.BytesIO()
     np.savez_compressed(file, **stream.state())
     state = file.getvalue()

@@ -53,7 +53,7 @@ def train(windows: Floats32, seed: int, *, metric: str) -> tuple[Denoiser, Fit]:
             f"{metric}: {len(windows):,} complete windows, expected {BATCH} or more to learn from"
         )
     random = np.random.default_rng(seed)
-    shown = _moved(windows[random.permutation(len(windows))].astype(np.float32), random)
+    shown = _move_levels(windows[random.permutation(len(windows))].astype(np.float32), random)
     held = max(1, int(HELD_OUT * len(shown)))
     with alone(seed):
         vae = LstmVae()
@@ -69,7 +69,7 @@ def train(windows: Floats32, seed: int, *, metric: str) -> tuple[Denoiser, Fit]:
     return denoiser, fit
 
 
-def _moved(windows: Floats32, random: np.random.Generator) -> Floats32:
+def _move_levels(windows: Floats32, random: np.random.Generator) -> Floats32:
     """Copy of the windows, some of them shifted to another level, so that training sees every
     level."""
     moved = windows.copy()

@@ -159,8 +159,8 @@ def parse_kernel(lines: Iterable[KernelLine], classes: ErrorClasses) -> tuple[Lo
 
 def _recognise(message: str, classes: ErrorClasses) -> tuple[Recognised | None, str]:
     if "Xid" in message and (match := XID.search(message)):
-        return classes.of_xid(int(match[2]), match[3]), match[1].lower()
-    recognised = classes.in_kernel(message)
+        return classes.match_xid(int(match[2]), match[3]), match[1].lower()
+    recognised = classes.match_kernel(message)
     return recognised, recognised.parts.get("device", "").lower() if recognised else ""
 
 

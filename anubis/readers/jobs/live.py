@@ -192,7 +192,7 @@ def watch_ranks(
         ranks = present()
         if ranks:
             look = ask_ranks(ranks, stacks=False)
-            if hangs := standstill.since(evidence_of_looks([look])) is not None:
+            if hangs := standstill.observe(evidence_of_looks([look])) is not None:
                 look = ask_ranks(ranks)
             met |= {answer.rank.rank for answer in look.answers if answer.pulse is not Pulse.GONE}
             _note_ends(ranks, met, gone)
@@ -207,7 +207,7 @@ def watch_ranks(
                 hangs=hangs,
                 counts=standstill.counts,
                 fresh_s=standstill.fresh_s,
-                is_told=standstill.is_told,
+                is_told=standstill.is_settled,
             )
         for pulse in count():
             if time.monotonic() >= began + every_s:

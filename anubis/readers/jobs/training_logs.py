@@ -241,7 +241,7 @@ class Reading:
             self._failed_at = self._now() or 0.0
         if "srun: error" in text and (match := SRUN.search(text)):
             self._of_srun(match)
-        recognised = self.classes.in_training(text)
+        recognised = self.classes.match_training(text)
         if recognised is not None:
             self._tell(speaker, host, recognised, text)
 
@@ -363,7 +363,7 @@ class Reading:
         return True
 
     def _raised(self, speaker: Speaker, trace: _Trace, text: str) -> None:
-        recognised = self.classes.in_training(text) or self.classes.in_training(TRACEBACK)
+        recognised = self.classes.match_training(text) or self.classes.match_training(TRACEBACK)
         if recognised is None:
             return
         detail = f"{without_numbers(text)} in {trace.frame}"

@@ -20,7 +20,7 @@ import numpy as np
 
 from anubis.core.arrays import Floats32
 from anubis.core.errors import TelemetryError, UsageError
-from anubis.core.watch.alignment import Grid, grid_over, on_grid, round_step
+from anubis.core.watch.alignment import Grid, grid_over, resample, round_step
 from anubis.core.watch.telemetry import WORST, Telemetry
 from anubis.readers.telemetry.config import (
     ORDER,
@@ -219,7 +219,9 @@ class Prometheus:
         if twice:
             collected.twice.setdefault(part.name, set()).update(twice)
         points = slice(part.first, part.first + part.grid.points)
-        collected.values[part.name][part.rows, points] = on_grid(series, len(part.nodes), part.grid)
+        collected.values[part.name][part.rows, points] = resample(
+            series, len(part.nodes), part.grid
+        )
 
     def _range(self, part: _Part, collected: _Collected) -> SampleMatrix:
         if part.name in collected.failures:
