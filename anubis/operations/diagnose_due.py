@@ -18,7 +18,7 @@ from anubis.core.diagnose.stalls import AGAIN_S, LOGS, ToldStall, silence_begin,
 from anubis.core.errors import AnubisError
 from anubis.core.history.events import Notice
 from anubis.core.history.status import Job
-from anubis.core.keep.suspicions import answering, hit_rates
+from anubis.core.keep.suspicions import hit_rates, open_suspicion
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.diagnose import SOURCE, DiagnosisRequest, diagnose_and_tell, kept_of
@@ -189,7 +189,7 @@ def _with_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[
             outcomes={
                 node: suspicion.outcome.value if suspicion.outcome else OPEN
                 for node in diagnosis.nodes
-                if (suspicion := answering(suspicions, SOURCE, node, diagnosis.at))
+                if (suspicion := open_suspicion(suspicions, SOURCE, node, diagnosis.at))
             },
             is_kept=(diagnosis.job, diagnosis.at) in detailed,
         )

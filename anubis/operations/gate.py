@@ -132,7 +132,9 @@ def _unpaid(decision: Decision, standing: Standing) -> bool:
     for test in decision.tests:
         for node in test.nodes:
             chosen[node].add(test.benchmark)
-    return any(not chosen[node].issuperset(standing.owed_by(node)) for node in decision.nodes)
+    return any(
+        not chosen[node].issuperset(standing.owed_benchmarks(node)) for node in decision.nodes
+    )
 
 
 def _unless_owing(node: str, judged: Judgement, owes: Debts) -> Judgement:

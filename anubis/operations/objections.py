@@ -19,4 +19,4 @@ def objections_in(part: ClusterHistory, nodes: Collection[str] | None = None) ->
     if not unheard:
         return held
     concluded = part.experience.validations()
-    return held.except_of({v.node for v in concluded if v.campaign in unheard})
+    return held.exclude({v.node for v in concluded if v.campaign in unheard})

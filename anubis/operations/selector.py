@@ -218,7 +218,7 @@ def _payable(stand: Standing, node: str, strength: Strength) -> frozenset[str]:
         for name in debt.benchmarks
         if not strength.would_answer(name, debt.campaign)
     }
-    return frozenset(stand.owed_by(node)) - in_vain
+    return frozenset(stand.owed_benchmarks(node)) - in_vain
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,9 +64,9 @@ def _reckoning(reckoning: Reckoning) -> Iterator[str]:
         yield json_line("planted", asdict(planted))
     counts: ReckoningLine = {
         "planted": len(reckoning.planted),
-        "found": len(reckoning.having("found")),
-        "unsure": len(reckoning.having("unsure")),
-        "missed": len(reckoning.having("missed")),
+        "found": len(reckoning.select("found")),
+        "unsure": len(reckoning.select("unsure")),
+        "missed": len(reckoning.select("missed")),
         "wrongly_blamed": reckoning.wrongly_blamed,
     }
     yield json_line("reckoning", counts)

@@ -293,9 +293,9 @@ class Turn:
         for command in commands:
             if isinstance(command, Notify) and self._has_told(command, at):
                 continue
-            for action in docket.outdated_by(command):
+            for action in docket.outdated_proposals(command):
                 self.follow(action, Stage.WITHDRAWN, at)
-            before = docket.asked_before(command)
+            before = docket.earlier_action(command)
             if before is None:
                 self._add(command, at)
             else:
@@ -665,7 +665,7 @@ def _read_lives(
         try:
             lives[row.node] = read(row)
         except Damage:
-            lives[row.node] = Life(node=row.node).owing(Debt.DOUBT, float("-inf"), "damaged")
+            lives[row.node] = Life(node=row.node).add_debt(Debt.DOUBT, float("-inf"), "damaged")
             damaged.append(row.node)
     return lives, damaged
 

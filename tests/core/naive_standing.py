@@ -130,7 +130,7 @@ class _Trail:
     def _pass(self, result: Validation) -> None:
         if result.judgement is Judgement.HEALTHY:
             self.passed.update(dict.fromkeys(result.benchmarks, result.at))
-            self.counted.update(dict.fromkeys(self.strength.counting(result), result.at))
+            self.counted.update(dict.fromkeys(self.strength.counted_benchmarks(result), result.at))
             self.found_by = [
                 (defect, name)
                 for defect, name in self.found_by

@@ -472,9 +472,9 @@ class World:
             if not isinstance(command, ModedCommand) or command.mode is not Mode.PROPOSE:
                 continue
             docket = Docket(self.actions)
-            gone = docket.outdated_by(command)
+            gone = docket.outdated_proposals(command)
             self.actions = [action for action in self.actions if action not in gone]
-            if docket.asked_before(command) is None:
+            if docket.earlier_action(command) is None:
                 is_new = True
                 action = {"at": self.now, "changed_at": self.now, "stage": Stage.PROPOSED}
                 self.actions.append(LifeAction(id=len(self.told), command=command, **action))

@@ -918,7 +918,7 @@ class LookingAtAll(Keeper):
 
 
 def known(keeper):
-    return {node: life.shown_since(keeper.seen_at) for node, life in keeper.lives.items()}
+    return {node: life.confirm_at(keeper.seen_at) for node, life in keeper.lives.items()}
 
 
 def random_news(rng, at, seen):

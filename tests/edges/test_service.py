@@ -867,7 +867,7 @@ def test_what_nodes_and_reasons_say_is_text_on_every_page(fleet, visitor):
 def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, visitor):
     history = visitor.house.history.only()
     life = Life(node="n1", sku="h100")
-    suspect = Life(node="n2").owing(Debt.UPGRADE, 5.0).owing(Debt.WORK, 1.0)
+    suspect = Life(node="n2").add_debt(Debt.UPGRADE, 5.0).add_debt(Debt.WORK, 1.0)
     spare = Life(node="n3", sku="h100", is_reserve=True)
     breaker = Breaker(is_open=True)
     kept = KeptFleet(

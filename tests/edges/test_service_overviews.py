@@ -83,7 +83,7 @@ def kept(near):
             ticket="n2/c",
             repair_done_at=NOW,
             **cordoned,
-        ).owing(Debt.REPAIR, NOW),
+        ).add_debt(Debt.REPAIR, NOW),
         Life(node="n3", sku="h100", repair_begun_at=NOW - 60, **cordoned),
         Life(node="n4", sku="h100", is_reserve=True, proven_at=NOW - 86_400, **cordoned),
         Life(node="n5", sku="h100"),
@@ -91,7 +91,7 @@ def kept(near):
     ]
     lives += [
         Life(node="n7", sku="h100", incidents=(OpenIncident(category="XID", at=NOW),), **cordoned),
-        Life(node="n8", sku="h100", **cordoned).owing(Debt.INCIDENT, NOW, "XID"),
+        Life(node="n8", sku="h100", **cordoned).add_debt(Debt.INCIDENT, NOW, "XID"),
     ]
     closed = CloseTicket(mode=Mode.ACT, ticket="n9/c", node="n9", campaign="c-proof")
     history = house.history.only()

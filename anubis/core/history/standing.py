@@ -144,7 +144,7 @@ class Standing:
         """Return whether it passed something that counts, and owes nothing."""
         return bool(self.passed.get(node)) and node not in self.owes
 
-    def owed_by(self, node: str) -> tuple[str, ...]:
+    def owed_benchmarks(self, node: str) -> tuple[str, ...]:
         """Benchmarks that it owes, by name."""
         return tuple(sorted({name for owed in self.owes.get(node, ()) for name in owed.benchmarks}))
 
@@ -379,7 +379,7 @@ class _Trail:
                 del self.owed[campaign, name]
         if counts:
             self.passed.update(dict.fromkeys(passed, result.at))
-            counting = self.strength.counting(result) if passed else ()
+            counting = self.strength.counted_benchmarks(result) if passed else ()
             self.counted.update(dict.fromkeys(counting, result.at))
 
     @property

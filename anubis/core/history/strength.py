@@ -35,7 +35,7 @@ class Strength:
         offered = self.offered.get(benchmark, ())
         return bool(offered) and _cover(offered, (demand.workload for demand in demands))
 
-    def counting(self, validation: Validation) -> tuple[str, ...]:
+    def counted_benchmarks(self, validation: Validation) -> tuple[str, ...]:
         """Benchmarks of a validation that demand no less than is required of them."""
         ran = validation.campaign, validation.benchmarks
         if ran not in self._counting:  # a campaign validates many nodes

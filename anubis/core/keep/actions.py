@@ -105,13 +105,13 @@ class Docket:
             for subject in subjects(action.command):
                 self._about[subject].append(action)
 
-    def asked_before(self, command: LifeCommand) -> LifeAction | None:
+    def earlier_action(self, command: LifeCommand) -> LifeAction | None:
         """The last action with the same meaning, or None."""
         meaning = _meaning(command)
         same = [a for a in self._similar_actions(command) if _meaning(a.command) == meaning]
         return max(same, key=attrgetter("id"), default=None)
 
-    def outdated_by(self, command: LifeCommand) -> list[LifeAction]:
+    def outdated_proposals(self, command: LifeCommand) -> list[LifeAction]:
         """Proposals for the same nodes with another or the opposite meaning."""
         proposed = [a for a in self._similar_actions(command) if a.stage is Stage.PROPOSED]
         meaning = _meaning(command)

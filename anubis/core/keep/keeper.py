@@ -166,29 +166,29 @@ class Keeper:
             yield node, []
 
     def _note(self, life: Life, notice: Notice) -> Learnt:
-        at, life = notice.at, life.shown_since(self.seen_at)
+        at, life = notice.at, life.confirm_at(self.seen_at)
         match notice.event:
             case NodeAdded():  # a late one: the orchestrator may have shown it absent since
                 life = _mark_arrived(life, at) if life.present or at > self.seen_at else life
             case NodeRemoved():
                 life = _mark_absent(life, at)
             case JobAllocated(job=job):
-                life = life.beginning(job, at)
+                life = life.begin_job(job, at)
             case JobEnded(job=job, failed=failed):
-                life = life.ending(job, at)
+                life = life.end_job(job, at)
                 if self._policy.checks_after_jobs:
-                    life = life.owing(Debt.FAILURE if failed else Debt.WORK, at)
+                    life = life.add_debt(Debt.FAILURE if failed else Debt.WORK, at)
             case FleetUpgraded():
-                life = life.owing(Debt.UPGRADE, at)
+                life = life.add_debt(Debt.UPGRADE, at)
             case IncidentReported(category=category):
-                life = life.owing(Debt.INCIDENT, at, category)
+                life = life.add_debt(Debt.INCIDENT, at, category)
             case SuspicionRaised() as suspicion:
                 return _suspect(life, notice.id, at, suspicion)
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():
                 life = replace(life, repair_done_at=max(at, life.repair_done_at), tried=0)
-                life = life.owing(Debt.REPAIR, at)
+                life = life.add_debt(Debt.REPAIR, at)
             case OperatorSaid(order=order):
                 return _obey_order(life, order, at)
         return life, []
@@ -215,7 +215,7 @@ class Keeper:
 
     def _as_shown(self, life: Life, seen: SeenNode, at: float) -> Life:
         return replace(
-            (life if life.present else self._bring_back(life, at)).showing(seen.jobs, at),
+            (life if life.present else self._bring_back(life, at)).show_jobs(seen.jobs, at),
             **_facts_shown(life, seen),
         )
 
@@ -274,7 +274,7 @@ class Keeper:
             life = replace(life, tried=before)
             life, more = self._count_failed_try(life, event.at, "not every test gave an answer")
             commands = [*commands, *more]
-        owing = life.owing(Debt.ANSWER, event.at)
+        owing = life.add_debt(Debt.ANSWER, event.at)
         if event.test:
             owing = replace(owing, tried=life.tried, tried_at=life.tried_at)
         return owing, commands
@@ -319,7 +319,7 @@ class Keeper:
     def _clear(self, life: Life, verdict: Concluded, event: VerdictReached) -> Learnt:
         before = life.owed
         if verdict.proof:
-            life = life.having_proven(verdict.proof, verdict.about, event.began)
+            life = life.pay_debts(verdict.proof, verdict.about, event.began)
         if verdict.is_fit:
             life = replace(life, judged_at=max(event.at, life.judged_at))
         outcome, reason = Outcome.REFUTED, f"the node passed campaign {event.campaign}"
@@ -571,7 +571,7 @@ def _facts_shown(life: Life, seen: SeenNode) -> dict[str, Any]:
 
 def _mark_gone(life: Life, before: float, at: float) -> Life:
     """Life of a node that a look does not show. The look before may have shown it."""
-    life = life.shown_since(before)
+    life = life.confirm_at(before)
     return _mark_absent(replace(life, is_shown=False) if life.is_shown else life, at)
 
 
@@ -601,12 +601,12 @@ def _mark_absent(life: Life, at: float) -> Life:
 def _mark_arrived(life: Life, at: float) -> Life:
     if at < life.present_at:
         return life
-    return replace(life, present=True, present_at=at).owing(Debt.NEW, at)
+    return replace(life, present=True, present_at=at).add_debt(Debt.NEW, at)
 
 
 def _begin_serving(life: Life, at: float) -> Life:
     """Life of a node from before the first look: it serves, proven or not."""
-    return replace(life, present=True, present_at=at).owing(Debt.DOUBT, at)
+    return replace(life, present=True, present_at=at).add_debt(Debt.DOUBT, at)
 
 
 def _update_incidents(life: Life, event: Waited) -> Life:
@@ -619,7 +619,7 @@ def _update_incidents(life: Life, event: Waited) -> Life:
     if now != life.incidents:
         life = replace(life, incidents=now)
     for category in sorted(over & ended.keys()):
-        life = life.owing(Debt.INCIDENT, ended[category], category)
+        life = life.add_debt(Debt.INCIDENT, ended[category], category)
     return life
 
 
@@ -629,7 +629,7 @@ def _update_answers(life: Life, event: Waited) -> Life:
     if event.owes is None or owes == (life.node in event.owes):
         return life
     if not owes:
-        return life.owing(Debt.ANSWER, event.at)
+        return life.add_debt(Debt.ANSWER, event.at)
     return replace(life, owed=tuple(o for o in life.owed if o.debt is not Debt.ANSWER))
 
 
@@ -637,7 +637,7 @@ def _add_doubt(life: Life, at: float) -> Life:
     """Life with a doubt, because the history proves nothing about the node."""
     if life.must_be_out or any(owed.debt not in AFTER_JOBS for owed in life.owed):
         return life
-    return life.owing(Debt.DOUBT, at)
+    return life.add_debt(Debt.DOUBT, at)
 
 
 def _drop_doubt(life: Life) -> Life:
@@ -649,7 +649,7 @@ def _drop_doubt(life: Life) -> Life:
 def _suspect(life: Life, id: str, at: float, suspicion: SuspicionRaised) -> Learnt:
     if life.retired:
         return life, [_end_suspicion(id, life.node, Outcome.GIVEN_UP, "the node is retired")]
-    doubted = life.owing_what(owed_for(suspicion, id, at))
+    doubted = life.add_owed(owed_for(suspicion, id, at))
     if doubted is life:
         return life, [_end_suspicion(id, life.node, Outcome.REFUTED, "a later test has passed")]
     return doubted, []
@@ -660,7 +660,7 @@ def _obey_order(life: Life, order: Order, at: float) -> Learnt:
         return life, []
     life = replace(life, retired=order is Order.RETIRE, retired_at=at)
     if not life.retired:
-        return life.owing(Debt.NEW, at), []
+        return life.add_debt(Debt.NEW, at), []
     return _give_up(replace(life, trial=None), life.owed, "the node is retired")
 
 
@@ -678,7 +678,7 @@ def _is_let_in_unproven(life: Life) -> bool:
 
 
 def _join_reserve(life: Life, at: float) -> Life:
-    return replace(life, is_reserve=True).owing(Debt.RESERVE, at)
+    return replace(life, is_reserve=True).add_debt(Debt.RESERVE, at)
 
 
 def _leave_reserve(life: Life) -> Life:

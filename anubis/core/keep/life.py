@@ -230,13 +230,13 @@ class Life:
             return State.SUSPECT
         return State.SPARE if self.is_reserve else State.IN_SERVICE
 
-    def beginning(self, job: str, at: float) -> Self:
+    def begin_job(self, job: str, at: float) -> Self:
         """Life with a job begun, unless a later look or an earlier message says that it ended."""
         if at <= max(self.shown_at, self.ended.get(job, -math.inf)):
             return self
         return replace(self, jobs={**self.jobs, job: at})
 
-    def ending(self, job: str, at: float) -> Self:
+    def end_job(self, job: str, at: float) -> Self:
         if at < self.jobs.get(job, -math.inf):
             return self
         ended = dict(sorted({**self.ended, job: at}.items(), key=itemgetter(1))[-ENDED_KEPT:])
@@ -246,13 +246,13 @@ class Life:
             ended=ended,
         )
 
-    def showing(self, jobs: Iterable[str], at: float) -> Self:
+    def show_jobs(self, jobs: Iterable[str], at: float) -> Self:
         """Life with the jobs that the orchestrator shows. Later begins and ends stay."""
         now = dict.fromkeys((job for job in jobs if self.ended.get(job, -math.inf) < at), at)
         later = {job: began for job, began in self.jobs.items() if began > at}
         return replace(self, jobs=now | later, shown_at=at, is_shown=True)
 
-    def shown_since(self, at: float) -> Self:
+    def confirm_at(self, at: float) -> Self:
         """Life as of a last look at that time, which showed nothing new of it."""
         if not self.is_shown or at <= self.shown_at:
             return self
@@ -271,11 +271,11 @@ class Life:
             return Proof.FULL, ""
         return min(needs, default=(Proof.LIGHT, ""))
 
-    def owing(self, debt: Debt, at: float, about: str = "") -> Self:
+    def add_debt(self, debt: Debt, at: float, about: str = "") -> Self:
         """Life with one more debt, unless a later test has already paid it."""
-        return self.owing_what(Owed(debt=debt, at=at, about=about))
+        return self.add_owed(Owed(debt=debt, at=at, about=about))
 
-    def owing_what(self, owed: Owed) -> Self:
+    def add_owed(self, owed: Owed) -> Self:
         same = [o for o in self.owed if (o.debt, o.about, o.id) == (owed.debt, owed.about, owed.id)]
         owed = replace(owed, at=max([owed.at, *(earlier.at for earlier in same)]))
         if owed.at < self.proven_at:
@@ -285,7 +285,7 @@ class Life:
         kept = tuple(entry for entry in self.owed if entry not in same)
         return replace(self, owed=(*kept, owed), tried=0, tried_at=-math.inf)
 
-    def having_proven(self, proof: Proof, about: str, began: float) -> Self:
+    def pay_debts(self, proof: Proof, about: str, began: float) -> Self:
         """Life without the debts that a passed test pays. `began`: the begin of the test."""
         still = tuple(owed for owed in self.owed if not owed.is_paid(proof, about, began))
         full = began if proof is Proof.FULL else -math.inf

@@ -16,7 +16,7 @@ class Objections:
     cleared: Mapping[str, float] = field(default_factory=dict)  # node without objections →
     # time of the last verdict on it
 
-    def except_of(self, nodes: Collection[str]) -> Objections:
+    def exclude(self, nodes: Collection[str]) -> Objections:
         """Objections without nodes that have news which the keeper has not received yet."""
         return Objections(
             out={node: why for node, why in self.out.items() if node not in nodes},

@@ -57,7 +57,7 @@ def hit_rates(suspicions: Iterable[KeptSuspicion]) -> dict[tuple[str, str], HitR
     }
 
 
-def answering(
+def open_suspicion(
     suspicions: Iterable[KeptSuspicion], source: str, node: str, at: float
 ) -> KeptSuspicion | None:
     """Suspicion of this node by this source that was open at that time, or None. A node is not

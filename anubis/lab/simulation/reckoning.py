@@ -37,13 +37,13 @@ class Reckoning:
     planted: tuple[PlantedTrouble, ...]  # missed ones first
     wrongly_blamed: tuple[str, ...]  # called defective without a planted trouble
 
-    def having(self, detected: Detected) -> tuple[PlantedTrouble, ...]:
+    def select(self, detected: Detected) -> tuple[PlantedTrouble, ...]:
         return tuple(trouble for trouble in self.planted if trouble.detected == detected)
 
     @property
     def headline(self) -> str:
         """Headline such as `planted: 11, of which 10 found, 1 missed; wrongly blamed: nobody`."""
-        counts = {detected: len(self.having(detected)) for detected in reversed(DETECTIONS)}
+        counts = {detected: len(self.select(detected)) for detected in reversed(DETECTIONS)}
         listed = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n or word == "found")
         blamed = f"{len(self.wrongly_blamed):,}" if self.wrongly_blamed else "nobody"
         of_which = f", of which {listed}" if self.planted else ""
