@@ -1,12 +1,14 @@
 """The keeper of a fleet as a state machine: events in, commands out.
 
-Invariants, for any order of events, tested with saboteurs: no node is in service or a spare whose
-last conclusive verdict is defective, whose repair was not proven, which has an open incident or one
-without a later proof, or which left a test unanswered; no node in use by others is tested; nodes
-under maintenance are left alone; only a cordon of Anubis is released; no more than the policy's
-share is out at once, until a person allows it; every suspicion ends. Commands are sent again until
-the fleet shows their effect. The keeper's state is its lives and breakers: rebuilt from them, it
-continues alike.
+Invariants, for any order of events, tested with saboteurs:
+- No node is in service or a spare if its last conclusive verdict is defective, if its repair is not
+  proven, if it has an open incident or one without a later proof, or if it left a test unanswered.
+- No node in use by others is tested, and nodes under maintenance are left alone.
+- Only a cordon of Anubis is released.
+- No more than the policy's share is out at once, until a person allows it.
+- Every suspicion ends.
+Commands are sent again until the fleet shows their effect. The keeper's state is its lives and
+breakers: rebuilt from them, it continues alike.
 """
 
 from __future__ import annotations
