@@ -91,7 +91,7 @@ class ColumnChecksum(Checksum):
         except (TypeError, ValueError):  # a damaged cell may be of another type
             return False
         sums = ((total >> np.uint64(33)) << np.uint64(32)).tolist()
-        return list(checksums) == sums
+        return bool(list(checksums) == sums)
 
     def _sum(self, short: RowCells) -> int:
         """The same, without arrays: a row by itself is told, or imported."""

@@ -163,10 +163,10 @@ class Database:
             )
         revision = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
         if revision is not None and revision not in REVISIONS:
-            known = f'this Anubis knows revisions "{REVISIONS[0]}" to "{HEAD}"'
+            readable = f'this Anubis knows revisions "{REVISIONS[0]}" to "{HEAD}"'
             way_out = "upgrade Anubis, or name" if revision > HEAD else "it is of before 1.0: name"
             raise StoreError(
-                f'history "{self.place}": its schema has revision "{revision}", {known}; nothing'
+                f'history "{self.place}": its schema has revision "{revision}", {readable}; nothing'
                 f" was changed: {way_out} another database"
             )
         return revision
