@@ -1,7 +1,7 @@
-"""A switch all of whose nodes fail together: with each other, and with any good partner.
+"""Switches whose nodes all fail together: with each other, and with any good partner.
 
-Nodes of one switch are told apart by nothing but the switch, so it stands for whatever they have in
-common: it is named, and that it may be something else is said.
+Nothing but the switch separates its nodes from others, so it represents whatever they have in
+common. The verdict names the switch, and says that the cause may be something else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Met = frozenset[str]
 def with_leaves(
     paths: Iterable[PartVerdict], verdicts: Iterable[Verdict], plan: Plan
 ) -> Iterator[PartVerdict]:
-    """The faulty paths of a search for the part of a job that fails; those of a switch that is at
-    fault itself are evidence for it."""
+    """Yield the faulty paths of a search for the part of a job that fails. The paths of a faulty
+    switch become evidence for it."""
     paths, fabric = list(paths), plan.fabric
     searched = {(workload.benchmark, workload.parameters) for workload in plan.reproducing}
     if fabric is None or not searched or not paths:
@@ -50,9 +50,9 @@ def with_leaves(
 
 
 def fails_together(leaf: Met, bad: Mapping[Met, bool], good: Collection[Met]) -> bool:
-    """`bad`: groups that failed, and whether they gave no answer at all. Every part of the leaf
-    that met good partners failed as well. Where all groups of a size have nodes of the leaf, they
-    are as slow as each other, and say nothing."""
+    """True if every part of the leaf that met good partners failed as well. `bad` has the groups
+    that failed, and whether they gave no answer at all. If all groups of a size have nodes of the
+    leaf, they are equally slow, and prove nothing."""
     if len(leaf) < FEWEST or leaf not in bad:
         return False
     parts = [group for group in bad if group & leaf and not leaf <= group]

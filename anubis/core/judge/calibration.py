@@ -1,19 +1,18 @@
-"""What a metric can show: how far off a healthy unit may be, by how much the units of this very
-metric differ, and from which loss on a unit is sure to be beyond that.
+"""Limits from the scatter of a metric: how far off a healthy unit may be, and which loss shows.
 
-By how much a unit is worse than the reference, less by how much it is better, is its balance: it
-scatters evenly around a middle. Units that no such scatter explains are left out; of the others the
-worst are not looked at, an eighth to half of them, so that defects too small to be odd cannot widen
-the limit. A line through the normal quantiles of the rest gives the scatter of all, and Student's t
-says how far off one more healthy unit may be.
+The balance of a unit is the amount by which it is worse than the reference, less the amount by
+which it is better. Balances of healthy units scatter evenly around a middle. Units that no such
+scatter explains are left out. Of the others, the worst eighth to half is ignored, so that defects
+too small to be odd cannot widen the limit. A line through the normal quantiles of the rest gives
+the scatter of all, and Student's t says how far off one more healthy unit may be.
 
-Of fewer than 20 units, each number of bad ones is tried by itself: the worst unit against all
-others, the worst two against the rest, and so on. Those that chance does not put so far off are
+With fewer than 20 units, each number of bad ones is tried by itself: the worst unit against all
+others, the worst two against the rest, and so on. Units that chance does not put so far off are
 left out, and Student's t is that of the rest.
 
 In the slowest steps units differ unevenly: many a little, few a lot. There a Pearson III
-distribution (a gamma that is shifted) with the mean, the variance and the skewness of the usual
-units says how far off one more may be.
+distribution (a shifted gamma) with the mean, the variance and the skewness of the usual units says
+how far off one more may be.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from anubis.core.records import Samples
 if TYPE_CHECKING:
     from anubis.core.judge import medoid
 
-FEWEST = 8  # units; fewer say next to nothing of how much the next one may differ
-SMALL = 20  # units; of fewer, each number of bad ones is tried by itself
-ONE_MORE = 0.15  # as much of the rate as for so many bad ones has one more of them
-MANY = 64  # the better units, which say enough of the scatter
+FEWEST = 8  # units; fewer do not show how much the next one may differ
+SMALL = 20  # units; with fewer, each number of bad ones is tried by itself
+ONE_MORE = 0.15  # the share of the rate for one more bad unit, relative to the share for one less
+MANY = 64  # better units, which show the scatter well enough
 OF_TAIL = 0.1  # share of the rate of false alarms for the slowest steps, where defects are large
 TIGHTEST = 0.999  # an alpha: where all are equal, the next may still differ in a digit
 LEAST_SPREAD = 1e-6
 LEAST_SKEWNESS = 0.01  # below it a scatter is normal
 ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as odd
-TWO_GROUPS = 0.8  # 1 for units that lie on two levels only, about a half for an even scatter
-FOUND = 0.9  # a loss shows if so many healthy units would be called defective with it
-TRIED = 128  # healthy units that are slowed down to see that
+TWO_GROUPS = 0.8  # 1 for units on two levels only, about a half for an even scatter
+FOUND = 0.9  # a loss shows if this share of healthy units would be called defective with it
+TRIED = 128  # healthy units that are slowed down to see this
 LARGEST_LOSS = 0.95
 PRECISE = 1e-3
 MOST_REPEATS = 100
@@ -50,7 +49,7 @@ MOST_REPEATS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Strictness:
-    """What a limit is for: a loss to be seen, and how often a healthy unit may be beyond it."""
+    """The aim of a limit: a loss to be seen, and how often a healthy unit may be beyond it."""
 
     alpha: float
     rate: float
@@ -66,7 +65,7 @@ class Calibration:
     typical: float | None = None  # of the typical loss
     fine: float | None = None  # of the distance with the finest tail resolution
     usual: Ints  # the units that it was learned from
-    in_two_groups: bool  # what lies between these is no scatter
+    in_two_groups: bool  # units on two levels: the difference is no scatter
 
     @property
     def alpha(self) -> float:
@@ -80,7 +79,8 @@ def alpha_of(limit: float) -> float:
 def calibrate_tail(
     fleet: medoid.Bundle, votes: Ints, reference: Samples, tail: float, strictness: Strictness
 ) -> Calibration | None:
-    """For one tail resolution, from all units, in goodness; None if they are too few."""
+    """The calibration for one tail resolution from all units, in goodness; None if they are too
+    few."""
     if len(fleet) < FEWEST:
         return None
     balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
@@ -88,7 +88,7 @@ def calibrate_tail(
         usual = usual_units(balance, votes)
         reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
         limit = max(_beyond(scatter[usual], reach) for scatter in (balance, distance))
-    else:  # who is worse and better at once shows in the distance only
+    else:  # a unit that is worse and better at once shows in the distance only
         usual = usual_units(balance, votes)
         limit, usual = _limit_and_usual(balance, usual, votes, strictness.rate)
         reach = _reach(usual.size - 1, usual.size, strictness.rate)
@@ -101,7 +101,7 @@ def calibrate_tail(
 def calibrate_together(
     fleet: medoid.Bundle, votes: Ints, reference: Samples, finest: float, strictness: Strictness
 ) -> Calibration | None:
-    """For the mean, the typical loss and the slowest steps, which share the rate."""
+    """The calibration for mean, typical loss and slowest steps, which share the rate."""
     from anubis.core.judge import medoid
 
     if len(fleet) < FEWEST:
@@ -126,8 +126,9 @@ def calibrate_together(
 def _common_limits(
     losses: tuple[Samples, Samples], votes: Ints, rate: float
 ) -> list[tuple[float, Ints]]:
-    """Of two kinds of loss, each with its usual units: a healthy unit is beyond any of them no more
-    often than the rate. Two that go together cost little more than one."""
+    """The limits of two kinds of loss, each with its usual units. A healthy unit is beyond any of
+    them no more often than the rate. If the two losses are correlated, they cost little more than
+    one."""
     usual_of = [usual_units(loss, votes) for loss in losses]
     of_both = np.intersect1d(usual_of[0], usual_of[1])
     rate /= _as_many_as(_correlation(*(loss[of_both] for loss in losses)), rate)
@@ -138,8 +139,8 @@ def _common_limits(
 
 
 def _limit_and_usual(losses: Samples, usual: Ints, votes: Ints, rate: float) -> tuple[float, Ints]:
-    """How far off one more healthy unit may be, and of whom this was learned. Where nodes vote for
-    groups, half of few groups may be bad, and only the votes tell which."""
+    """The distance that one more healthy unit may be off, and the units from which it was learned.
+    If nodes vote for groups, half of few groups may be bad, and only the votes tell which."""
     if losses.size < SMALL and np.array_equal(votes, np.arange(losses.size)):
         usual = _left_of_few(losses, usual, rate)
         return _beyond(losses[usual], _reach(usual.size - 1, usual.size, rate)), usual
@@ -149,7 +150,7 @@ def _limit_and_usual(losses: Samples, usual: Ints, votes: Ints, rate: float) -> 
 
 def _left_of_few(losses: Samples, usual: Ints, rate: float) -> Ints:
     """The units without the bad ones: as many of the worst as chance puts so far off less often
-    than their share of the rate. What is odd because it is better is left out before."""
+    than their share of the rate. Units that are odd because they are better are left out first."""
     order = np.argsort(losses, kind="stable")
     order = order[losses[order] >= losses[usual].min()]
     for bad in range(order.size - losses.size // 2 - 1, 0, -1):
@@ -163,10 +164,11 @@ def _left_of_few(losses: Samples, usual: Ints, rate: float) -> Ints:
 
 
 def called_by_chance(deviation: float, bad: int, rest: int) -> float:
-    """Of how many healthy units one is among the worst `bad`, all of which deviate so far from the
-    mean of the rest, in deviations of the rest: at most, and exactly if `bad` is 1.
+    """The probability that a healthy unit is by chance among the worst `bad`, all of which deviate
+    from the mean of the rest by `deviation` or more (in deviations of the rest). An upper bound;
+    exact if `bad` is 1.
 
-    Given mean and deviation of the rest the others are independent; both are integrated over.
+    Given mean and deviation of the rest, the others are independent; both are integrated over.
     """
     from scipy.special import ndtr
 
@@ -179,15 +181,15 @@ def called_by_chance(deviation: float, bad: int, rest: int) -> float:
 
 
 def _correlation(first: Samples, second: Samples) -> float:
-    """0 where one of them does not scatter."""
+    """The correlation of two losses; 0 if one of them does not scatter."""
     of_both = np.cov(first, second)
     scatters = math.sqrt(of_both[0, 0] * of_both[1, 1])
     return float(of_both[0, 1]) / scatters if scatters else 0.0
 
 
 def _as_many_as(correlation: float, rate: float) -> float:
-    """How many independent losses two are as many as: how often one of two normal deviates is
-    beyond the limit of one (Owen 1956), from 1 where they are the same to 2."""
+    """The number of independent losses, from 1 (identical) to 2, that these two amount to: how
+    often one of two normal deviates is beyond the limit of one (Owen 1956)."""
     from scipy.special import ndtri, owens_t
 
     together = min(1.0, max(0.0, correlation))
@@ -196,10 +198,10 @@ def _as_many_as(correlation: float, rate: float) -> float:
 
 
 def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
-    """Mean and standard deviation of all usual units, and with how many degrees of freedom: by a
-    straight line through all but the worst in a normal quantile plot (positions by Blom 1958).
+    """Mean, standard deviation and degrees of freedom of all usual units, by a straight line
+    through all but the worst in a normal quantile plot (positions by Blom 1958).
 
-    That the degrees are these was found by simulation, for 8 units as for 1,024.
+    The formula of the degrees was found by simulation, with 8 to 1,024 units.
     """
     from scipy.special import ndtri
 
@@ -214,7 +216,7 @@ def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
 
 
 def _left_out(units: int) -> int:
-    """How many of the worst, where small defects may be, are not looked at."""
+    """The number of worst units to ignore, because small defects may be among them."""
     return max(units // 8, min(units // 2, units - MANY))
 
 
@@ -226,7 +228,7 @@ def _limit_of_tail(balance: Samples, distance: Samples, votes: Ints, rate: float
 
 
 def _pearson_3(scatter: Samples, rate: float) -> float:
-    """How far off one more may be where most are a little off and few a lot."""
+    """The distance that one more unit may be off if most are a little off and few a lot."""
     from scipy.special import gammaincinv, ndtri
 
     mean, deviation = float(scatter.mean()), max(LEAST_SPREAD, float(scatter.std(ddof=1)))
@@ -244,7 +246,8 @@ def _beyond(scatter: Samples, reach: float) -> float:
 
 
 def _reach(degrees: float, units: int, rate: float) -> float:
-    """How many standard deviations off one more unit may be: Student's prediction interval."""
+    """The number of standard deviations that one more unit may be off: Student's prediction
+    interval."""
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, 1 - rate)) * math.sqrt(1 + 1 / units)
@@ -253,7 +256,8 @@ def _reach(degrees: float, units: int, rate: float) -> float:
 def _balance_and_distance(
     units: medoid.Bundle, reference: Samples, tail: float, two_sided: bool
 ) -> tuple[Samples, Samples]:
-    """The one-sided distances to both sides add up to the two-sided one, so one gives the other."""
+    """The balance and the distance of each unit. The one-sided distances to both sides add up to
+    the two-sided one, so one gives the other."""
     from anubis.core.judge import medoid
 
     worse = medoid.distances_to(units, reference, tail, worse=True)
@@ -262,11 +266,11 @@ def _balance_and_distance(
 
 
 def usual_units(balance: Samples, votes: Ints) -> Ints:
-    """The units without those that are odd: further out than the scatter of all nearer ones lets
-    the outermost of a healthy fleet be, in all but one fleet of a hundred.
+    """The units without the odd ones, which are further out than the scatter of all nearer ones
+    explains. In a healthy fleet the outermost unit is called odd once in a hundred fleets.
 
-    Generalised extreme studentised deviates (Rosner 1983), from the middle of the votes outwards:
-    of several gaps the innermost counts that leaves most votes inside, so that odd units do not
+    Generalised extreme studentised deviates (Rosner 1983), from the middle of the votes outwards.
+    Of several gaps the innermost that leaves most votes inside counts, so that odd units do not
     hide each other.
     """
     from scipy.special import ndtri, stdtrit
@@ -276,7 +280,7 @@ def usual_units(balance: Samples, votes: Ints) -> Ints:
     order = np.argsort(np.abs(balance - middle), kind="stable")
     voices = np.cumsum(np.bincount(votes, minlength=n)[order])
     nearest = max(3, int(np.searchsorted(2 * voices, votes.size, side="right")) + 1)
-    inside = np.arange(nearest, n)  # so many are nearer than the one that is looked at
+    inside = np.arange(nearest, n)  # the number of units nearer than the examined one
     if inside.size == 0:
         return np.arange(n)
     x = balance[order] - middle
@@ -293,7 +297,8 @@ def usual_units(balance: Samples, votes: Ints) -> Ints:
 
 
 def in_two_groups(scatter: Samples) -> bool:
-    """(skewness² + 1) / kurtosis is 1 only for two levels (Pearson 1916), and less for all else."""
+    """True if the values have two levels: (skewness² + 1) / kurtosis is 1 only for two levels
+    (Pearson 1916), and less for all else."""
     x = scatter - scatter.mean()
     second, third, fourth = (float(np.mean(x**power)) for power in (2, 3, 4))
     if second <= 1e-18:
@@ -308,10 +313,12 @@ def repeats_needed(
     calibration: Calibration,
     strictness: Strictness,
 ) -> int:
-    """How many times as many measurements let the limit be as strict as wanted; 0: no number does.
+    """The factor by which to measure more so that the limit can be as strict as wanted; 0 if no
+    number suffices.
 
-    What the earlier and the later half of a unit differ by is noise of measuring, which more of it
-    averages out: four times the variance of all steps. The rest is between units, and stays.
+    The difference between the earlier and the later half of a unit is noise of measuring, with four
+    times the variance of all steps; more measurements average it out. The rest is a difference
+    between units, and stays.
     """
     usual, tail = calibration.usual, calibration.tail
     all_steps, earlier, later = (
@@ -329,12 +336,12 @@ def repeats_needed(
 
 
 def some_of(units: medoid.Bundle, usual: Ints) -> medoid.Bundle:
-    """Healthy units enough to try on them what shows."""
+    """Healthy units, enough to try on them which losses show."""
     return units.subset(usual[:: -(-usual.size // TRIED)])
 
 
 def smallest_loss(healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flags]) -> float:
-    """By how much all samples of a unit must be worse, for nine units of ten to be called; 1 if
+    """The smallest loss of all samples with which nine units of ten are called defective; 1 if
     nothing suffices."""
     from anubis.core.judge import medoid
 
@@ -354,8 +361,8 @@ def smallest_loss(healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flag
 def smallest_stalls(
     healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flags]
 ) -> float | None:
-    """Which share of the samples must be half as good, for nine units of ten to be called; 1 if
-    half of them do not suffice, None for single values."""
+    """The smallest share of samples at half speed with which nine units of ten are called
+    defective; 1 if half of the samples do not suffice, None for single values."""
     fewest = int(healthy.lengths.min())
     if fewest < 2:
         return None
@@ -373,7 +380,8 @@ def smallest_stalls(
 
 
 def _stalling(units: medoid.Bundle, share: float) -> medoid.Bundle:
-    """With that share of the samples of each half as good, the slow as well as the fast."""
+    """The units with this share of the samples of each at half speed, of the slow as well as of the
+    fast samples."""
     from anubis.core.judge import medoid
 
     values = units.values.copy()

@@ -1,7 +1,7 @@
-"""What moved from one set of criteria to another, and whose verdict moved with it.
+"""Differences between two sets of criteria, and between the verdicts that they give.
 
-Exact: a criteria file is byte-stable, so two criteria are the same or they are not. When and by
-what they were learned is not compared, since it changes no verdict.
+The comparison is exact, because a criteria file is byte-stable. When and by which version criteria
+were learned is not compared, since it changes no verdict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from anubis.core.records import (
     by_key,
 )
 
-# of a Criterion; the reference is compared separately
+# fields of a Criterion; the reference is compared separately
 ASPECTS = [field.name for field in fields(Criterion) if field.name not in ("key", "reference")]
 Value = str | float | None
 
@@ -38,7 +38,7 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True)
 class CriterionChange:
-    """A key whose criterion moved; without `before` it appeared, without `after` it disappeared."""
+    """A key whose criterion moved, appeared (no `before`) or disappeared (no `after`)."""
 
     key: CriterionKey
     before: Criterion | None
@@ -68,7 +68,7 @@ class VerdictChange:
 def criterion_changes(
     before: Iterable[CriteriaSet], after: Iterable[CriteriaSet]
 ) -> tuple[CriterionChange, ...]:
-    """Every key whose criterion moved: removed and new ones first, then those that moved most."""
+    """All keys whose criterion changed: removed and new ones first, then those that moved most."""
     old = by_key(before)
     new = by_key(after)
     gone = [CriterionChange(key=key, before=old[key], after=None) for key in old if key not in new]
@@ -111,10 +111,11 @@ def node_changes(before: Assessment, after: Assessment) -> tuple[NodeChange, ...
 
 
 def verdict_changes(before: Assessment, after: Assessment) -> tuple[VerdictChange, ...]:
-    """The units whose judgement changed, worst first: a defective node may have a new reason."""
+    """The units whose judgement changed, the worst first. A node may stay defective for a new
+    reason."""
     earlier = _by_metric(before)
     changes = []
-    for metric, verdicts in _by_metric(after).items():  # one at a time: there may be millions
+    for metric, verdicts in _by_metric(after).items():  # by metric: there may be millions
         old = {(v.participants, v.device): v for v in chain.from_iterable(earlier.get(metric, ()))}
         for verdict in chain.from_iterable(verdicts):
             was = old.get((verdict.participants, verdict.device))

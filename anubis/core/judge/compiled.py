@@ -1,5 +1,7 @@
-"""The loops of `medoid` over all samples of a fleet, compiled by numba on first use and cached
-on disk. To load numba takes half a second: this module is imported where a fleet is large enough.
+"""The loops of `medoid` over all samples of a fleet, compiled by numba on first use.
+
+The result is cached on disk. Loading numba takes half a second, so this module is imported only
+if a fleet is large enough.
 """
 
 from __future__ import annotations
@@ -71,9 +73,9 @@ def _add_pairs(low, high, values, starts, tail, counted, sums):  # type: ignore[
 
 @numba.njit(cache=True)
 def _climb(tree, root, old, new, mass, weight, x):  # type: ignore[no-untyped-def]
-    """Move a weight from plain level to another at x, in all sums that it is part of.
+    """Move a weight from one level to another at x, in all sums that contain it.
 
-    A left child is below whoever reads it, a right child above.
+    A left child is below its reader, a right child above.
     """
     left = tree.shape[0] // 4 + old
     reached = left - old + new
@@ -100,7 +102,7 @@ def _add(tree, node, plain, scaled, x):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _bill(tree, root, level, price, x):  # type: ignore[no-untyped-def]
-    """What a sample that always stood on this level would have paid up to x."""
+    """The amount that a sample pays up to x if it was on this level from the start."""
     node = tree.shape[0] // 4 + level
     total = 0.0
     while node > 1:
@@ -116,7 +118,8 @@ def _bill(tree, root, level, price, x):  # type: ignore[no-untyped-def]
 def _add_between_halves(owner, x, low, mid, high, values, starts, ladder, counted, sums):  # type: ignore[no-untyped-def]
     """Add d(A, B) for every A of [low, mid) and B of [mid, high), whose maximum is the scale.
 
-    A sample pays, for each level that it stood on, the bill at leaving less the one at coming.
+    For each level that a sample was on, it pays the bill when it leaves less the bill when it
+    arrived.
     """
     rungs, first_rung, mass, price = ladder
     leaves = _leaves(mass.shape[1])
@@ -128,7 +131,7 @@ def _add_between_halves(owner, x, low, mid, high, values, starts, ladder, counte
     for s in range(low, high):
         if counted[s]:
             weight[s - low] = 1.0 if s < mid else 1.0 / values[starts[s + 1] - 1]
-    node = leaves  # all begin on level 0, which is below in every sum that it is part of
+    node = leaves  # all begin on level 0, the lower side of each sum that contains it
     while node > 1:
         tree[node, 0] = weight[: mid - low].sum()
         tree[2 * leaves + node, 0] = weight[mid - low :].sum()
@@ -144,11 +147,11 @@ def _add_between_halves(owner, x, low, mid, high, values, starts, ladder, counte
             _climb(tree, own, old, new, mass, weight[s], x[p])
         level[s] = new
         step[s] += 1
-    highest = mass.shape[1] - 1  # where all stand now
+    highest = mass.shape[1] - 1  # every sample is there now
     end = _bill(tree, 2 * leaves, highest, price, x[-1])
     for s in range(low, mid):
         sums[s] += paid[s - low] + end
-    for s in range(mid, high):  # it owed nothing more from its maximum on
+    for s in range(mid, high):  # it pays nothing more from its maximum on
         maximum = values[starts[s + 1] - 1]
         sums[s] += (paid[s - low] + _bill(tree, 0, highest, price, maximum)) / maximum
 

@@ -1,9 +1,9 @@
-"""Learning a criterion from a fleet's samples, and judging a sample by it.
+"""Learn a criterion from a fleet's samples, and judge a sample by it.
 
 Learning is Algorithm 2 of the ANUBIS paper with the medoid as centre: find the sample most like
-all others, set aside what has similarity <= alpha to it, look again, until nothing changes.
-Learning is two-sided (what is unusual), judging one-sided (what is worse): a faster node is no
-defect. A criterion that cannot be trusted says so in `refusal`, and judging by it answers unknown.
+all others, set aside the samples with similarity <= alpha to it, and repeat until nothing changes.
+Learning is two-sided (unusual samples), judging one-sided (worse samples): a faster node is no
+defect. A criterion that cannot be trusted has a `refusal`, and judging by it answers unknown.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100
 MEAN = 1.0  # the tail resolution with which a loss counts by its mean
-USEFUL_LOSS = 0.5  # a limit that is loosened beyond it judges nobody
+USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
 
 
 @dataclass(frozen=True)
 class Healthy:
-    """What learning settled on: who was kept, who is the centre, how alike the kept are."""
+    """The result of learning: the votes kept, the centre, and how alike the kept ones are."""
 
     kept: npt.NDArray[np.int64]
     medoid: int
@@ -63,9 +63,9 @@ def learn(
 ) -> Criterion:
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
-    `votes` are positions in `samples`; a sample may have several votes or none: a good pair of
-    nodes speaks for both of them. `start` is what was learned before, from fewer days. `together`
-    metrics of one program judge a node, each with its share of the rate of false alarms.
+    `votes` are positions in `samples`. A sample may have several votes or none: a good pair of
+    nodes votes for both of them. `start` is an earlier criterion, learned from fewer days.
+    `together` metrics of one program judge a node, each with its share of the rate of false alarms.
     """
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
@@ -113,7 +113,7 @@ def _refusal(criterion: Criterion, policy: Policy) -> str:
 
 
 def _is_loosened(criterion: Criterion, alpha: float) -> bool:
-    """Whether it sees no loss of all samples as strictly as was asked for."""
+    """True if no limit of the criterion sees a loss of all samples as strictly as asked for."""
     return max(criterion.alpha, criterion.typical_alpha or 0.0) < alpha
 
 
@@ -123,7 +123,8 @@ def _with_what_shows(
     calibration: Calibration,
     halves: tuple[medoid.Bundle, medoid.Bundle] | None,
 ) -> Criterion:
-    """And how much more measuring alpha takes, where the limit is looser."""
+    """The criterion with the losses that it shows and, if its limit is looser than alpha, with the
+    repeats that alpha would take."""
     strictness = taught.strictness
     healthy = some_of(taught.fleet, calibration.usual)
 
@@ -148,17 +149,17 @@ def _with_what_shows(
 
 @dataclass(frozen=True)
 class _Lesson:
-    """What one tail resolution teaches."""
+    """The result of learning with one tail resolution."""
 
     healthy: Healthy
     tail: float
     alpha: float
-    calibration: Calibration | None = None  # None: nobody asked, or the units are too few
+    calibration: Calibration | None = None  # None: not asked for, or too few units
 
 
 @dataclass(frozen=True)
 class _Class:
-    """The units that teach, and what is to be learned from them."""
+    """The units to learn from, and what is asked of the criterion."""
 
     fleet: medoid.Bundle
     voters: npt.NDArray[np.int64]
@@ -172,7 +173,7 @@ class _Class:
 
     @property
     def has_steps(self) -> bool:
-        """Whether several limits say more than one: not of single values."""
+        """True if several limits say more than one, which is not so for single values."""
         return self.fleet.lengths.max() > 1 and not self.strictness.two_sided
 
     def settle(self, alpha: float, tail: float) -> Healthy:
@@ -192,7 +193,8 @@ class _Class:
         )
 
     def with_limits(self, criterion: Criterion, own: Calibration) -> Criterion:
-        """None is stricter than what the policy asks for, unless that is welcome."""
+        """The criterion with its own limits, none of which is stricter than the policy unless that
+        is welcome."""
         strictest = 1.0 if self.stricter_is_welcome else self.policy.alpha
         typical, fine = (
             None if limit is None else min(strictest, alpha_of(limit))
@@ -208,8 +210,8 @@ class _Class:
 
 
 def _choose(taught: _Class) -> _Lesson:
-    """The finest tail resolution where it carries alpha: it sees every loss. Where it does not, or
-    where a stricter limit is welcome, several limits, each of its own."""
+    """Learn with the finest tail resolution if it carries alpha, because it sees every loss. If it
+    does not, or if a stricter limit is welcome, learn several limits."""
     policy = taught.policy
     plain = _Lesson(taught.settle(policy.alpha, policy.tail), policy.tail, policy.alpha)
     if not (policy.calibrated or taught.stricter_is_welcome):
@@ -234,7 +236,8 @@ def _with_own_limit(
     plain: _Lesson,
     calibrate: Callable[[Healthy], Calibration | None],
 ) -> _Lesson:
-    """Where learning refuses units in two groups, no limit is loosened over them."""
+    """The lesson with the limit that its units carry. If learning refuses units in two groups, no
+    limit is loosened over them."""
     policy, own = taught.policy, lesson.calibration
     if own is None:
         return plain
@@ -255,9 +258,10 @@ def settle(
     tail: float,
     start: Samples | None = None,
 ) -> Healthy:
-    """Algorithm 2 on samples in goodness: the votes that are kept, their medoid, how alike.
+    """Algorithm 2 on samples in goodness: the votes that are kept, their medoid, and how alike they
+    are.
 
-    It begins with what is like `start`, where that is a majority, else with all. The sums of the
+    It begins with the samples like `start` if they are a majority, else with all. The sums of the
     first round are kept, and corrected for each sample that is later set aside or taken back.
     """
     from anubis.core.judge import medoid
@@ -309,7 +313,8 @@ def settle(
 
 
 def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | None:
-    """Over all pairs of different measurements: a sample always agrees with itself."""
+    """The mean similarity of all pairs of different measurements; None if there is no pair. (A
+    sample always agrees with itself.)"""
     votes_each = np.bincount(votes)
     pairs = votes.size**2 - int(np.sum(votes_each**2))
     return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
@@ -330,11 +335,12 @@ def halved(
 
 
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
-    """1 for a sample that is nowhere worse than the reference, and less the worse it is.
+    """The similarity of each sample: 1 if it is nowhere worse than the reference, and less the
+    worse it is. If either direction is worse, only an identical sample has 1.
 
-    If either direction is worse, 1 only for a sample that is the same. By the limit that a sample
-    is furthest beyond, or nearest to: what other limits than alpha judge is brought to its scale,
-    so that a sample is beyond any of them if its similarity is not above alpha.
+    The limit that a sample exceeds most, or is nearest to, counts. Other limits than alpha are
+    brought to its scale, so that a sample is beyond any of them if its similarity is not above
+    alpha.
     """
     return _similarities(comparable(samples, criterion.direction, criterion.key), criterion)
 
@@ -346,14 +352,15 @@ def _similarities(units: medoid.Bundle, criterion: Criterion) -> Samples:
 
 
 def is_slow_at_times(samples: Samples, criterion: Criterion) -> bool:
-    """Whether it is the slowest steps by which a sample falls short most."""
+    """True if a sample falls short most by its slowest steps."""
     units = comparable([samples], criterion.direction, criterion.key)
     shortfalls = _in_limits(units, criterion)
     return "fine" in shortfalls and max(shortfalls, key=lambda name: shortfalls[name][0]) == "fine"
 
 
 def _in_limits(units: medoid.Bundle, criterion: Criterion) -> dict[str, Samples]:
-    """By each limit of a criterion how much worse samples are, in units of that limit."""
+    """The amount by which samples are worse, by each limit of a criterion and in units of that
+    limit."""
     from anubis.core.judge import medoid
 
     reference = goodness(criterion.reference, criterion.direction)
@@ -372,7 +379,7 @@ def _in_limits(units: medoid.Bundle, criterion: Criterion) -> dict[str, Samples]
 def comparable(
     samples: Sequence[Samples] | Samples, direction: Direction, key: CriterionKey
 ) -> medoid.Bundle:
-    """Samples as learning and judging compare them: all of them, in goodness."""
+    """Samples in the form in which learning and judging compare them: all of them, in goodness."""
     from anubis.core.judge import medoid
 
     try:
@@ -385,7 +392,7 @@ def comparable(
 
 
 def refuse_unusable(samples: Iterable[Samples], key: CriterionKey) -> None:
-    """Say which of the samples, counted from 1, cannot be compared, and of what it is one."""
+    """Report the first sample that cannot be compared, with its number (from 1) and its key."""
     for number, sample in enumerate(samples, 1):
         try:
             goodness(sample, "higher")

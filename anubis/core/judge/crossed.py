@@ -1,7 +1,7 @@
-"""What pairs across a fabric found, and what it makes of the verdicts of a suite beside them.
+"""Findings of pairs across a fabric, and their effect on the verdicts of a suite beside them.
 
-A pair or group of the suite may be slow for the way between its nodes. So nobody is condemned for
-that before pairs across the fabric have cleared the way.
+A pair or group of the suite may be slow because of the path between its nodes. So no node is called
+defective for that before pairs across the fabric have cleared the path.
 """
 
 from __future__ import annotations
@@ -46,20 +46,21 @@ class Crossed:
 
     @cached_property
     def _searched(self) -> frozenset[tuple[str, str]]:
-        """By what nodes of one switch were told apart, so that no way between them is in doubt."""
+        """The workloads of a search that separates the nodes of one switch, so that no path between
+        them is in doubt."""
         reproducing = self.plan.reproducing
         return frozenset((workload.benchmark, workload.parameters) for workload in reproducing)
 
     @property
     def nodes(self) -> Iterator[Verdict]:
-        """On nodes, by the fabric and by how they are cabled."""
+        """The verdicts on nodes, by the fabric and by its cabling."""
         parts = (*self.plan.wiring, *self.causes)
         return node_verdicts(self.plan, self.fabric, self.traffic, parts)
 
     # --- beside a suite ----------------------------------------------------------------------
 
     def weigh(self, members: Iterable[Verdict], groups: Sequence[Verdict]) -> Iterator[Verdict]:
-        """The verdicts on members of groups; who is blamed is in doubt while its way is."""
+        """Yield the verdicts on members of groups. A blamed node is in doubt while its path is."""
         for verdict in members:
             doubt = self._doubt(verdict, groups)
             if doubt:
@@ -90,7 +91,8 @@ class Crossed:
         return ""
 
     def settle(self, paths: Iterable[PartVerdict]) -> Iterator[PartVerdict]:
-        """The causes, and the faulty paths of a suite; one that leads over a cause is evidence."""
+        """Yield the causes, and the faulty paths of a suite. A path that leads over a cause becomes
+        evidence for it."""
         led_over: dict[str, list[PartVerdict]] = {}
         unexplained = []
         for path in paths:
@@ -104,7 +106,7 @@ class Crossed:
         yield from unexplained
 
     def passed_over(self, lost: Iterable[str]) -> Iterator[Verdict]:
-        """Nodes that measured nothing across the fabric while others did."""
+        """Yield a verdict on each node that measured nothing across the fabric while others did."""
         if self._met:
             in_doubt = {node for stray in self.traffic.strays for node in stray.nodes}
             for node in self._placed - self._met - in_doubt - set(lost):
@@ -117,7 +119,7 @@ class Crossed:
                 )
 
     def unmeasured(self, executions: Iterable[Execution]) -> Iterator[PartVerdict]:
-        """The whole fabric, where pairs were to measure it and none could."""
+        """Yield a verdict on the whole fabric if pairs were to measure it and none could."""
         if self.traffic.observations or self.traffic.strays:
             return
         tried = [run for run in executions if run.step.workload in self.plan.crossing]
@@ -133,7 +135,7 @@ class Crossed:
             )
 
     def _faults_between(self, nodes: Sequence[str]) -> list[PartVerdict]:
-        """The faulty parts on any way between any two of these nodes."""
+        """The faulty parts on any path between two of these nodes."""
         faulty = [cause for cause in self.causes if cause.judgement is Judgement.DEFECTIVE]
         if not faulty:
             return []

@@ -1,6 +1,6 @@
-"""What can no longer be read of a campaign that was judged: taken out of its verdicts, and said.
+"""Measurements of a judged campaign that can no longer be read: its verdicts do without them.
 
-What was found to be bad stays bad. What was healthy by a measurement that is damaged is unknown.
+A defective unit stays defective. A unit that was healthy by a damaged measurement is unknown.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ StepPlace = tuple[str, str, tuple[str, ...]]  # benchmark, parameters, participa
 
 
 def without_damaged(assessment: Assessment, damaged: Collection[Step]) -> Assessment:
-    """Units of these steps are unknown, and so are nodes that were measured alone in one of them.
-    A group leaves the path between its nodes unknown."""
+    """The assessment in which units of these steps are unknown, and so are nodes that were measured
+    alone in one of them. A damaged group leaves the path between its nodes unknown."""
     if not damaged:
         return assessment
     steps = {(s.workload.benchmark, s.workload.parameters, s.participants) for s in damaged}
@@ -62,7 +62,7 @@ def _is_moot(verdict: Verdict, steps: Collection[StepPlace]) -> bool:
 
 
 def _trimmed(ruling: Ruling, steps: Collection[StepPlace]) -> Ruling:
-    """Without the units of these steps."""
+    """The ruling without the units of these steps; a defective one stays whole."""
     if ruling.judgement is Judgement.DEFECTIVE:
         return ruling
     stays = [
@@ -100,7 +100,8 @@ def _nodes(assessment: Assessment, unknown: Collection[Verdict]) -> tuple[NodeVe
 
 
 def _owed(node: NodeVerdict, damaged: Collection[str]) -> tuple[str, ...] | None:
-    """None: nobody noted which, so that it is all."""
+    """The benchmarks that a node owes; None (all of them) if it was not recorded which it owed
+    before."""
     if node.judgement is Judgement.UNKNOWN and node.owes is None:
         return None
     return tuple(sorted({*damaged, *(node.owes or ())}))

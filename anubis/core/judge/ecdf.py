@@ -5,7 +5,7 @@
     d1(obs, r) = the same of max(0, F_obs - F_r): only what is worse
     typical    = 1 - mean of the middle half of the ratios of values at the same rank
 
-Samples stand in *goodness*: sorted, positive, finite, larger is better. `goodness` makes them so.
+Samples are in *goodness*: sorted, positive, finite, larger is better. `goodness` converts them.
 `tail` is the share of a sample below which a slow tail counts in proportion and above which it
 counts in full; 0 is the formula of the ANUBIS paper. For single values d is 1 - smaller/larger.
 
@@ -21,10 +21,11 @@ from anubis.core.records import Direction, Samples
 
 
 def goodness(samples: Samples, direction: Direction) -> Samples:
-    """Sorted, larger is better: reciprocals where lower is better. A matrix is done row by row.
+    """Sort samples so that larger is better: reciprocals if lower is better. A matrix is converted
+    row by row.
 
-    Reciprocals, and not "max with min replaced", because a node that is 100 x slower on 5 % of
-    its steps would otherwise keep a similarity of 0.95.
+    Reciprocals, and not "max with min replaced", because a node that is 100 x slower on 5 % of its
+    steps would otherwise keep a similarity of 0.95.
     """
     if samples.size == 0:
         raise CriteriaError("no samples: expected at least one number")
@@ -37,23 +38,24 @@ def goodness(samples: Samples, direction: Direction) -> Samples:
 
 
 def distance(a: Samples, b: Samples, tail: float = 0.0) -> float:
-    """How unlike two samples are, from 0 to 1; symmetric."""
+    """The difference between two samples, from 0 to 1; symmetric."""
     x, f_a, f_b = _levels(a, b)
     return _mean_gap(x, np.abs(f_a - f_b), f_a, f_b, tail)
 
 
 def shortfall(observed: Samples, reference: Samples, tail: float = 0.0) -> float:
-    """How much worse `observed` is than `reference`, from 0 to 1; better counts as equal."""
+    """The amount by which `observed` is worse than `reference`, from 0 to 1; better counts as
+    equal."""
     x, f_observed, f_reference = _levels(observed, reference)
     gap = np.maximum(0.0, f_observed - f_reference)
     return _mean_gap(x, gap, f_observed, f_reference, tail)
 
 
 def typical_loss(observed: Samples, reference: Samples) -> float:
-    """By how much the steps of `observed` are slower as a rule; negative if they are faster.
+    """The share by which the steps of `observed` are usually slower; negative if they are faster.
 
-    The mean of the middle half of the ratios of values at the same rank: rare steps, warm-up, and
-    how many steps fell into which of several modes do not show in it.
+    It is the mean of the middle half of the ratios of values at the same rank. Rare steps, warm-up
+    and the shares of several modes do not show in it.
     """
     ranks = (np.arange(observed.size) + 0.5) / observed.size * reference.size - 0.5
     ratios = np.sort(observed / np.interp(ranks, np.arange(reference.size), reference))
@@ -62,7 +64,7 @@ def typical_loss(observed: Samples, reference: Samples) -> float:
 
 
 def _levels(a: Samples, b: Samples) -> tuple[Samples, Samples, Samples]:
-    """All values in order, and both distribution functions on the stretch before each next one."""
+    """All values in order, and both distribution functions from each value to the next."""
     x = np.sort(np.concatenate((a, b)))
     f_a = np.searchsorted(a, x, side="right") / a.size
     f_b = np.searchsorted(b, x, side="right") / b.size

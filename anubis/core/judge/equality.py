@@ -1,10 +1,10 @@
-"""Settings of nodes, facts as text: each is to be that of most nodes of its sku, or one that the
-policy states.
+"""Settings of nodes: each must equal that of most nodes of its sku, or one that the policy states.
 
-Every node has one vote: its own value in this campaign or, of nodes that are not in it, the last
-that the history has. Where fewer than `FEWEST` nodes tell a setting there is nothing to compare
-with, which is no doubt about the node; where no value has more than half of the votes nobody can
-tell which is right, which is one. A setting of a device is compared with the device of that name.
+A setting is a fact as text. Every node has one vote: its value in this campaign or, if it is not in
+the campaign, its last value in the history. If fewer than `FEWEST` nodes report a setting, there is
+nothing to compare with, and the node is not in doubt. If no value has more than half of the votes,
+it is unknown which is right, and the node is in doubt. A setting of a device is compared with the
+devices of the same name.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from anubis.core.records import (
     Workload,
 )
 
-FEWEST = 3  # nodes that tell a setting; of two nobody knows which is right
+FEWEST = 3  # nodes that report a setting; of two, it is unknown which is right
 LIKE_MOST = "as most nodes of its sku"
 EXPECTED = "as the policy expects"
 NO_PEERS = f"fewer than {FEWEST} nodes of its sku tell it"
 MAY_DIFFER = "the policy lets it differ"
-NODE = "node"  # the device of what belongs to no part of it
+NODE = "node"  # the device of a setting that belongs to the whole node
 SHOWN = 80  # characters of a text in a sentence
 
 Texts = Mapping[str, Mapping[str, str]]  # by setting and device
 
 
 class SettingKey(NamedTuple):
-    """What is compared with each other; a fleet has millions of them."""
+    """The key of settings that are compared with each other; a fleet has millions of them."""
 
     sku: str
     benchmark: str
@@ -52,18 +52,18 @@ class SettingKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    """What one run vote of a node."""
+    """The settings that one run reported for a node."""
 
     node: str
     sku: str
     workload: Workload
     texts: Texts
-    unread: Mapping[str, str] = field(default_factory=dict)  # why: by setting, or `NAME of DEVICE`
+    unread: Mapping[str, str] = field(default_factory=dict)  # reasons, by setting (of DEVICE)
     at: float = 0.0
 
     @classmethod
     def of(cls, run: Execution, sku: str, names: Collection[str]) -> Self:
-        """Of those settings that its program declares."""
+        """The settings that a run reported, limited to those that its program declares."""
         vote = run.result.environment.get("settings")
         unread = run.result.environment.get("unread")
         return cls(
@@ -92,7 +92,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Usual:
-    """What most nodes have, of all that tell it."""
+    """The value that most nodes have, of all that report it."""
 
     text: str | None  # None: no value has a majority
     votes: int
@@ -121,7 +121,8 @@ class Usual:
 
 
 def settings_of(executions: Iterable[Execution], plan: Plan) -> list[NodeSettings]:
-    """Of each node the last that it told in a campaign, by programs that tell settings."""
+    """The last settings that each node reported in a campaign, for each program that reports
+    settings."""
     last: dict[tuple[str, str], NodeSettings] = {}
     for run in executions:
         workload = run.step.workload
@@ -133,7 +134,7 @@ def settings_of(executions: Iterable[Execution], plan: Plan) -> list[NodeSetting
 
 
 def usual_settings(votes: Iterable[NodeSettings]) -> dict[SettingKey, Usual]:
-    """Where at least `FEWEST` nodes tell something."""
+    """The usual value of each setting that at least `FEWEST` nodes report."""
     of_key: defaultdict[SettingKey, list[str]] = defaultdict(list)
     for vote in votes:
         for key, text in vote.entries():
@@ -142,7 +143,7 @@ def usual_settings(votes: Iterable[NodeSettings]) -> dict[SettingKey, Usual]:
 
 
 def voters(own: Sequence[NodeSettings], before: Iterable[NodeSettings]) -> list[NodeSettings]:
-    """Those of a campaign, and nodes of the same skus that are not in it."""
+    """The settings of the nodes in a campaign, and of other nodes of the same skus."""
     skus = {(vote.workload.benchmark, vote.sku) for vote in own}
     present = {(vote.workload.benchmark, vote.node) for vote in own}
     return [
@@ -161,9 +162,10 @@ def judge_settings(
     expectations: Sequence[Expectation] = (),
     before: Iterable[NodeSettings] = (),
 ) -> tuple[list[Ruling], list[Verdict]]:
-    """Rulings on what is as it should be or cannot be compared, and a verdict on anything else."""
+    """Rulings on settings that are right or cannot be compared, and a verdict on each other
+    one."""
     usual = usual_settings(voters(own, before))
-    answers: dict[tuple[SettingKey, str], _Answer] = {}  # most nodes tell the same
+    answers: dict[tuple[SettingKey, str], _Answer] = {}  # most nodes report the same
     alone: list[Verdict] = []
     alike: defaultdict[tuple[Workload, str, _Answer], list[tuple[str, str]]] = defaultdict(list)
     for vote in own:
@@ -182,7 +184,8 @@ def judge_settings(
 
 @dataclass(frozen=True)
 class _Answer:
-    """To all nodes that tell the same. What is bad is named: its reason follows the claim."""
+    """The answer to all nodes that report the same. If it is bad, its reason continues a sentence
+    that names the node and the value."""
 
     judgement: Judgement
     code: str
@@ -214,12 +217,12 @@ def _answer(
 def _unread(
     vote: NodeSettings, expectations: Sequence[Expectation], usual: Mapping[SettingKey, Usual]
 ) -> Iterator[Verdict]:
-    """What others tell, and this node could not read."""
+    """Yield a verdict for each setting that others report and this node could not read."""
     for subject, why in vote.unread.items():
         setting, _, device = subject.partition(" of ")
         key = vote.key(setting, device or NODE)
         norm = usual.get(key)
-        if norm is None and not device:  # of no device of this node
+        if norm is None and not device:  # the failure names no device
             same = (place for place in usual if place[:3] == key[:3])
             norm = next((usual[place] for place in same), None)
         rule = expectation_of(expectations, key)
@@ -230,7 +233,7 @@ def _unread(
 
 
 def expectation_of(expectations: Sequence[Expectation], key: SettingKey) -> Expectation | None:
-    """Of several that fit the last counts."""
+    """The expectation that applies to a setting: the last of those that fit."""
     fitting = (
         rule for rule in reversed(expectations) if rule.fits(key.sku, key.setting, key.device)
     )

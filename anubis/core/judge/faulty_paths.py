@@ -1,5 +1,4 @@
-"""Without a topology: the paths between nodes that do badly together, as verdicts; and those
-between nodes that are well, of which nothing is known."""
+"""Verdicts on paths between nodes if there is no topology: faulty paths, and unmeasured ones."""
 
 from __future__ import annotations
 
@@ -38,7 +37,8 @@ def faulty_paths(
 def unmeasured_paths(
     verdicts: Sequence[Verdict], nodes: Iterable[NodeVerdict]
 ) -> tuple[PartVerdict, ...]:
-    """Groups of nodes that do well elsewhere, in which a program ended without an answer."""
+    """Paths in groups whose nodes do well elsewhere, but in which a program ended without an
+    answer."""
     well = {node.node for node in nodes if node.judgement is Judgement.HEALTHY}
     answered = {_group(verdict) for verdict in verdicts if verdict.metric}
     silent = {
@@ -68,7 +68,8 @@ def _group(verdict: Verdict) -> tuple[frozenset[str], str, str]:
 
 
 def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdict:
-    """Unless other groups clear its nodes, one of them may be at fault instead of the path."""
+    """The verdict on one bad group. Unless other groups clear its nodes, one of them may be at
+    fault instead of the path."""
     worst, *further = shortcomings
     nodes = tuple(sorted(worst.participants, key=by_number))
     names = _listed(nodes)

@@ -1,4 +1,4 @@
-"""Which node of a group is to blame, found without a topology from who did well with whom."""
+"""The node of a group that is to blame, found without a topology from groups that did well."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from anubis.core.records import WORST_FIRST, Judgement, Verdict
 
 
 def blame(groups: Mapping[Group, bool]) -> set[str]:
-    """The nodes whose every group is bad while their partners did well elsewhere.
+    """The nodes in bad groups only, whose partners all did well elsewhere.
 
-    `groups` says of each group whether it is bad. A node in any good group is cleared. A bad group
-    of cleared nodes has a bad link, and in a bad group with several suspects they cannot be told
-    apart: neither blames a node.
+    `groups` gives for each group whether it is bad. A node in any good group is cleared. If all
+    nodes of a bad group are cleared, it has a bad link. If it has several suspects, they cannot be
+    told apart. In both cases no node is blamed.
     """
     cleared = {node for group, bad in groups.items() if not bad for node in group}
     suspects = [set(group) - cleared for group, bad in groups.items() if bad]
@@ -26,8 +26,8 @@ def blame(groups: Mapping[Group, bool]) -> set[str]:
 def slow_together(groups: Mapping[Group, bool]) -> tuple[str, str] | None:
     """The only two nodes that are in every bad group together, and in no good one.
 
-    Each is good elsewhere, so the fault lies between them. A pair that was measured by itself
-    needs no such reasoning.
+    Each is good elsewhere, so the fault is between them. A pair that was measured by itself needs
+    no such reasoning.
     """
     bad = [set(group) for group, is_bad in groups.items() if is_bad]
     good = [set(group) for group, is_bad in groups.items() if not is_bad]
@@ -43,11 +43,12 @@ def slow_together(groups: Mapping[Group, bool]) -> tuple[str, str] | None:
 
 
 def cast_votes(groups: Sequence[Group], rates: Sequence[float]) -> list[int]:
-    """For each node the position of one of its faster groups: what it can do with good partners.
+    """The position of one of the faster groups of each node, which shows what it can do with good
+    partners.
 
-    A slow node or link drags down all groups across it, so in a small fleet half of all pairs may
-    be bad while most nodes are good. With one vote per node, most votes are still good. Of two or
-    three groups the best is taken; of many the one at the upper quartile, which chance does not
+    A slow node or link slows all groups across it, so in a small fleet half of all pairs may be bad
+    while most nodes are good. With one vote per node, most votes are still good. Of two or three
+    groups the best is taken. Of many it is the one at the upper quartile, which chance does not
     make faster than groups usually are.
     """
     groups_of: dict[str, list[int]] = {}
@@ -60,10 +61,10 @@ def cast_votes(groups: Sequence[Group], rates: Sequence[float]) -> list[int]:
 
 
 def judge_members(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
-    """Verdicts on single nodes from the groups of each benchmark and metric."""
+    """Verdicts on single nodes, from the groups of each benchmark and metric."""
     by_metric: defaultdict[tuple[str, str, str], list[Verdict]] = defaultdict(list)
     good: set[tuple[str, str]] = set()
-    well: defaultdict[tuple[str, str], set[Group]] = defaultdict(set)  # groups, by any metric
+    well: defaultdict[tuple[str, str], set[Group]] = defaultdict(set)  # good groups, by any metric
     for verdict in verdicts:
         if len(verdict.participants) > 1:
             by_metric[verdict.benchmark, verdict.parameters, verdict.metric].append(verdict)
@@ -90,7 +91,7 @@ def judge_members(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
             if name in blamed:
                 yield replace(own[0], participants=(name,), reason=_evidence(name, own))
             elif (benchmark, name) in good:
-                continue  # a good group proves the node; a bad one then speaks of a link
+                continue  # a good group proves the node; a bad one then indicates a link
             elif own[0].judgement is Judgement.DEFECTIVE:
                 yield replace(
                     own[0],

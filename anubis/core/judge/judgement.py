@@ -1,9 +1,8 @@
-"""From the units of a campaign to its assessment: by limits and criteria, a verdict on each unit,
-part and node.
+"""Assess a campaign: a verdict on each unit, part and node, by limits and criteria.
 
-The unit that is judged is the finest one measured: a device of a node, or a group. A node is
-defective if any of its devices is. What was not measured is unknown; what cannot run here is not
-applicable; neither ever becomes healthy.
+The judged unit is the finest one measured: a device of a node, or a group. A node is defective if
+any of its devices is. A benchmark that was not measured is unknown, and one that cannot run here is
+not applicable; neither ever becomes healthy.
 """
 
 from __future__ import annotations
@@ -65,12 +64,12 @@ def assess(
     before: Iterable[NodeSettings] = (),
     taught_here: Collection[Workload] = (),
 ) -> Assessment:
-    """All verdicts on what was run, and the verdict on each node.
+    """All verdicts of a campaign: on units, parts and nodes.
 
-    A limit comes first; what is within it is then compared with the fleet, unless its metric is a
-    fact that only limits judge. The criteria of `taught_here` come from these very measurements.
-    `lost` gives the reason for each lost node, even if no step was lost with it. `before` is what
-    other nodes told of their settings last.
+    A limit is applied first. Units within it are then compared with the fleet, unless only limits
+    judge their metric. The criteria of `taught_here` come from these very measurements. `lost`
+    gives the reason for each lost node, even if no step was lost with it. `before` has the last
+    settings that other nodes reported.
     """
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
@@ -133,7 +132,7 @@ def _judge_each_key(
     taught_here: Collection[Workload],
     shared: SharedCables | None,
 ) -> Iterator[tuple[list[Ruling], Iterable[Verdict]]]:
-    """Of comparable units at a time: rulings on many, and verdicts of their own on the others."""
+    """Yield, for comparable units at a time, rulings and single verdicts."""
     criterion_of, bounds, kinds = by_key(criteria), by_metric(limits), kinds_of(criteria)
     for alike in by_likeness(by_kind(measured, kinds), kinds, criterion_of):
         limit = limit_of(alike.key.workload.benchmark, alike.key.metric, bounds)
@@ -159,8 +158,8 @@ def _judge_each_key(
 
 
 def _compares_itself(alike: Units, plan: Plan) -> bool:
-    """Groups that a search makes differ in few nodes, so that they need no majority: whoever is
-    blamed is bad with others again, and these are good elsewhere."""
+    """True if a search made these groups. They differ in few nodes, so they need no majority: a
+    blamed node is bad again with others, which are good elsewhere."""
     return alike.key.workload in plan.reproducing and len(alike) > 1
 
 
@@ -199,7 +198,7 @@ def _judge(
     planned_runs: int,
     shared: SharedCables | None,
 ) -> tuple[list[Ruling], Iterable[Verdict]]:
-    """Rulings for the healthy units, and a verdict of its own for each of the others."""
+    """Rulings on the healthy units, and a verdict on each of the others."""
     similarity = similarities(alike.samples, criterion)
     doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
     passed = similarity > criterion.alpha
@@ -233,7 +232,8 @@ def _group_verdicts(rulings: Iterable[Ruling]) -> Iterable[Verdict]:
 
 
 def not_finished(assessment: Assessment) -> Assessment:
-    """Of a campaign that was cut short: what was not yet measured might still show a defect."""
+    """The assessment of a campaign that was cut short: its healthy nodes become unknown, because a
+    test that did not run might show a defect."""
     nodes = tuple(
         replace(
             node,

@@ -1,9 +1,9 @@
-"""Several kinds of nodes under one sku: found from what nodes measure alone, and told apart.
+"""Kinds of nodes under one sku, found from what nodes measure alone.
 
-A fleet of one kind has one peak in every metric; two kinds have two in some, and no defect makes
-the smaller one better. Where the peaks are sure, each node is judged among those of its kind, as if
-it had a sku of its own. Many that are alike and *worse* may share a cause: they stay together
-with the rest, unless they are better in another metric.
+A fleet of one kind has one peak in every metric. Two kinds have two peaks in some metrics, and no
+defect makes the smaller one better. If the peaks are certain, each node is judged among the nodes
+of its kind, as if the kind had a sku of its own. Many nodes that are alike and *worse* may share a
+cause, so they stay with the rest, unless they are better in another metric.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from anubis.core.judge.peaks import SMALLEST, Valley, deepest_valley
 from anubis.core.judge.units import Units
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey, NodeKind, Policy, Samples
 
-FEWEST = 20  # nodes, before two peaks can be told from chance
-SURE = 0.99  # that it is no chance, in any of the metrics
-SAME = 0.8  # of two sets of nodes, the share that is in both
+FEWEST = 20  # nodes; with fewer, two peaks cannot be told from chance
+SURE = 0.99  # confidence that it is no chance, over all metrics
+SAME = 0.8  # share of two sets of nodes that is in both
 TAIL = 6.0  # standard deviations: no node is that much better than its kind
 SPREAD = 1.4826  # the standard deviation of a normal distribution over its median deviation
 
@@ -36,12 +36,12 @@ _Labels = dict[tuple[str, tuple[str, ...]], str]  # by sku and participants
 
 
 def kinds_of(criteria: Iterable[CriteriaSet]) -> list[NodeKind]:
-    """The kinds that were told apart when these criteria were learned."""
+    """The kinds that were found when these criteria were learned."""
     return [of_sku.node_kind for of_sku in criteria if of_sku.node_kind]
 
 
 def by_kind(measured: Iterable[Units], kinds: Iterable[NodeKind]) -> list[Units]:
-    """What a node of a kind measured alone, as if the kind were its sku."""
+    """Split the units that nodes measured alone by kind, as if the kind were the sku."""
     label_of: _Labels = {(kind.sku, (node,)): kind.label for kind in kinds for node in kind.nodes}
     if not label_of:
         return list(measured)
@@ -58,7 +58,8 @@ def _parts(alike: Units, label_of: _Labels) -> Iterator[Units]:
 
 
 def undecided(alike: Units, criterion: Criterion) -> str:
-    """What is said of nodes that are too few, or too scattered, to be called another kind."""
+    """The remark on better nodes that are too few, or too scattered, to be called another kind; ""
+    if there is none."""
     if criterion.refusal or not _is_wide(alike, criterion.alpha) or not _are_alone(alike):
         return ""
     names = _names([alike])
@@ -81,8 +82,9 @@ def by_likeness(
     kinds: Sequence[NodeKind],
     criterion_of: Mapping[CriterionKey, Criterion],
 ) -> Iterator[Units]:
-    """Nodes that no kind lists, where their kind makes no difference: who falls short of the worst
-    kind does so of all, and who is as the best is well in all. The others stay of none."""
+    """Yield the units with a kind for nodes that no kind lists, if their kind makes no difference.
+    A node that falls short of the worst kind falls short of all kinds; a node as good as the best
+    kind is good in all. The other nodes get no kind."""
     labels: defaultdict[str, list[str]] = defaultdict(list)
     for kind in kinds:
         labels[kind.sku].append(kind.label)
@@ -111,7 +113,7 @@ def _goodness_of(criterion: Criterion) -> float:
 
 
 def is_of_no_kind(alike: Units, kinds: Iterable[NodeKind]) -> bool:
-    """Nodes of a sku with several kinds, and nothing measured tells of which they are."""
+    """True if the sku has several kinds and these nodes, measured alone, belong to none of them."""
     return alike.key.sku in {kind.sku for kind in kinds} and _are_alone(alike)
 
 
@@ -122,9 +124,10 @@ def _are_alone(alike: Units) -> bool:
 def find_kinds(
     measured: Iterable[Units], policy: Policy, parted: Collection[str] = ()
 ) -> list[NodeKind]:
-    """The kinds of every sku that has several, the largest first; not of those `parted` before."""
+    """The kinds of every sku that has several, the largest first; skus that were `parted` before
+    are left out."""
     measured = tuple(measured)
-    columns = {id(alike.participants): alike for alike in measured}  # many metrics have the same
+    columns = {id(alike.participants): alike for alike in measured}  # many metrics share them
     are_alone = {column: _are_alone(alike) for column, alike in columns.items()}
     by_sku: defaultdict[str, list[Units]] = defaultdict(list)
     for alike in measured:
@@ -168,12 +171,12 @@ def _levels(alike: Units, position: dict[str, int], policy: Policy) -> _Levels:
 
 
 def _names(metrics: Iterable[Units]) -> list[str]:
-    columns = {id(alike.participants): alike.participants for alike in metrics}  # many are the same
+    columns = {id(alike.participants): alike.participants for alike in metrics}  # many are shared
     return sorted({name for column in columns.values() for (name,) in column}, key=by_number)
 
 
 def _is_wide(alike: Units, alpha: float) -> bool:
-    """Whether any tenth of the units could be better by what the policy tells apart."""
+    """True if a tenth of the units could be better by as much as the policy tells apart."""
     if alike.metric.direction == "either":
         return False
     ends = alike.edges[alike.firsts]
@@ -184,8 +187,8 @@ def _is_wide(alike: Units, alpha: float) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class _Levels:
-    """How good each node is in one metric, as a logarithm: the mean of the middle half of all that
-    it measured. NaN where that is nothing."""
+    """The level of each node in one metric, as a logarithm: the mean of the middle half of its
+    values. NaN if it measured nothing."""
 
     measured: Units
     position: dict[str, int]
@@ -201,7 +204,8 @@ class _Levels:
 
     @cached_property
     def of_halves(self) -> tuple[Samples, Samples]:
-        """By every other value of a node: what it is, both halves show."""
+        """The levels by the even and by the odd values of each node: both halves show a difference
+        between kinds."""
         order = np.argsort(self._node, kind="stable")
         starts = np.cumsum(self._sizes) - self._sizes
         number = np.empty(order.size, dtype=np.int64)
@@ -250,7 +254,7 @@ class _Split:
     """Two peaks of one metric among some nodes."""
 
     levels: _Levels
-    better: _Mask  # of these nodes
+    better: _Mask  # for each of these nodes
     measured: _Mask
     chance: float
 
@@ -259,8 +263,8 @@ class _Split:
         return bool(2 * np.sum(self.better) < np.sum(self.measured))
 
     def vote(self, first: _Split) -> Samples:
-        """1 for each node on the better side of the first split, -1 on the other, as this one sees
-        them; 0 throughout if it is about other nodes."""
+        """1 for each node on the better side of the first split, -1 for each on the other, as this
+        split sees them; 0 throughout if it is about other nodes."""
         shared = self.measured & first.measured
         votes = np.where(self.better, 1.0, -1.0) * self.measured
         if _same(self.better & shared, first.better & shared):
@@ -271,19 +275,20 @@ class _Split:
 @dataclass(frozen=True)
 class _Part:
     nodes: Ints
-    chance: float  # that what set it apart was none
+    chance: float  # the probability that chance set it apart
     shown_by: _Levels
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fleet:
     levels: Sequence[_Levels]
-    most: float  # chance at which a split is believed
+    most: float  # the largest chance at which a split is accepted
 
     def parted(
         self, nodes: Ints, chance: float = 0.0, shown_by: _Levels | None = None
     ) -> Iterator[_Part]:
-        """The nodes in as many parts as there are kinds among them; none where there is one."""
+        """Yield the nodes in as many parts as there are kinds among them; nothing if there is one
+        kind."""
         splits = [split for levels in self.levels if (split := self._split(levels, nodes))]
         telling = [split for split in splits if split.fewer_are_better]
         if telling:
@@ -314,7 +319,8 @@ class _Fleet:
 
 
 def _boundary(level: Samples, valley: Valley, limit: float) -> float | None:
-    """Above it nodes are of the better kind: nothing makes a node better than its kind.
+    """The level above which nodes are of the better kind: nothing makes a node better than its
+    kind.
 
     It is in the middle of the valley, or nearer to the worse kind if that ends before.
     """
@@ -330,8 +336,8 @@ def _boundary(level: Samples, valley: Valley, limit: float) -> float | None:
 
 
 def _spread_out(values: Samples, resolution: float) -> Samples:
-    """Equal values, evenly over what the resolution of the metric leaves open; two values that
-    nearly all have are no question of resolution."""
+    """Spread equal values evenly over the resolution of the metric. Two values that nearly all
+    units have do not come from the resolution."""
     points, kind, counts = np.unique(values, return_inverse=True, return_counts=True)
     if np.sum(counts > values.size / 20) < 3:
         return values

@@ -1,4 +1,4 @@
-"""From the units that a campaign measured to criteria: a set for each kind of node."""
+"""Learn criteria from the units that a campaign measured: a set for each kind of node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from anubis.core.records import (
 )
 
 FAST = 0.9  # quantile of what pairs reach
-STALLED = 20.0  # times worse than fast pairs at any distance: nothing arrives there
+STALLED = 20.0  # times worse than fast pairs at any distance: nothing gets through
 
 
 def learn_criteria(
@@ -42,8 +42,8 @@ def learn_criteria(
     learned: Iterable[CriteriaSet] = (),
     start: Iterable[CriteriaSet] = (),
 ) -> tuple[CriteriaSet, ...]:
-    """One set of criteria per SKU, or per kind of nodes where one SKU has several, from all units
-    measured; those already `learned` are kept.
+    """Learn one set of criteria per SKU, or per kind if a SKU has several, from all measured units.
+    Criteria that are already `learned` are kept.
 
     Metrics that only limits judge are left out. `versions` are kept, by SKU. Learning starts from
     the earlier criteria in `start`.
@@ -70,7 +70,7 @@ def learn_criteria(
         )
         by_sku[sku].append(criterion)
         parts = alike.participants, alike.devices
-        if parts not in orders:  # many metrics were measured on the same parts
+        if parts not in orders:  # many metrics share their units
             orders[parts] = _order_of(alike)
         digests[sku].append(_digest(alike, *orders[parts]))
     return tuple(
@@ -93,7 +93,7 @@ def learn_criteria(
 
 
 def _judged_together(measured: Iterable[Units]) -> Mapping[tuple[str, Workload], float]:
-    """How many units of each program judge one node, or one group, on average."""
+    """The average number of units of each program that judge one node, or one group."""
     together: defaultdict[tuple[str, Workload], float] = defaultdict(float)
     for alike in measured:
         if alike.metric.judged_by == "fleet":
@@ -126,7 +126,7 @@ def _at_any_distance(key: CriterionKey) -> CriterionKey:
 
 
 def _note_fastest(pairs: Units, fastest: dict[CriterionKey, float]) -> None:
-    """What the fast pairs reach, at whatever distance that is most."""
+    """Record the rate of the fast pairs, at the distance at which it is best."""
     key = _at_any_distance(pairs.key)
     if key == pairs.key:
         return
@@ -136,7 +136,8 @@ def _note_fastest(pairs: Units, fastest: dict[CriterionKey, float]) -> None:
 
 
 def _unless_stalled(criterion: Criterion, fastest: Mapping[CriterionKey, float]) -> Criterion:
-    """Where most pairs at a distance get nothing through, that is not what is normal there."""
+    """The criterion, refused if most pairs at its distance get next to nothing through, which is
+    not normal."""
     fast = fastest.get(_at_any_distance(criterion.key))
     if fast is None:
         return criterion
@@ -152,13 +153,13 @@ def _unless_stalled(criterion: Criterion, fastest: Mapping[CriterionKey, float])
 
 
 def _votes(groups: Units) -> list[int]:
-    """Each node votes for one of its best groups; a group may speak for several nodes or none."""
+    """A vote of each node for one of its best groups; a group may have several votes or none."""
     sign = -1 if groups.metric.direction == "lower" else 1
     return cast_votes(groups.participants, (sign * groups.medians).tolist())
 
 
 def _order_of(alike: Units) -> tuple[Ints, bytes]:
-    """The units by name, and a digest of the names in that order."""
+    """The order of the units by name, and a digest of the names in that order."""
     names = list(zip(alike.participants, alike.devices, strict=True))
     order = sorted(range(len(names)), key=names.__getitem__)
     digest = hashlib.sha256(repr([names[i] for i in order]).encode()).digest()
@@ -166,7 +167,7 @@ def _order_of(alike: Units) -> tuple[Ints, bytes]:
 
 
 def _digest(alike: Units, order: Ints, names: bytes) -> bytes:
-    """A digest of what was measured, independent of the order of arrival."""
+    """A digest of the measurements, independent of the order of arrival."""
     samples = alike.samples
     if isinstance(samples, np.ndarray):
         sizes, values = [samples.shape[1]], samples[order].tobytes()

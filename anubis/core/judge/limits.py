@@ -1,7 +1,7 @@
 """Facts with a fixed meaning against their limits: an error is an error, on however many nodes.
 
 Nothing here is learned from the fleet, and no criterion is needed. A metric that only a limit
-judges stays a fact without a verdict where the policy sets no limit.
+judges gets no verdict if the policy sets no limit.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def by_metric(limits: Iterable[Limit]) -> Limits:
 
 
 def limit_of(benchmark: str, metric: str, limits: Limits) -> Limit | None:
-    """The limit for this very metric, else the one for its family; the program's own before one
-    that is for all."""
+    """The limit of this metric, else the one of its family; the program's own limit precedes one
+    for all programs."""
     family = metric.partition(":")[0]
     places = product((benchmark, EVERY_PROGRAM), (metric, family))
     return next((limits[place] for place in places if place in limits), None)
@@ -39,7 +39,7 @@ def outside(alike: Units, limit: Limit) -> Ints:
 
 
 def sentence(series: Series, unit: str, limit: Limit) -> str:
-    """What an operator looks into: the value, the limit, and where it comes from."""
+    """The sentence for the operator: the value, the limit, and its source."""
     value = float(series.samples[np.argmax(limit.excess(series.samples))])
     measure = "" if unit == "1" else f" {unit}"
     return (
@@ -51,7 +51,8 @@ def sentence(series: Series, unit: str, limit: Limit) -> str:
 def sentences_outside(
     result: Result, spec: BenchmarkSpec, limits: Iterable[Limit]
 ) -> Iterator[str]:
-    """Of one run that nobody else judges, about each device that is outside a limit."""
+    """Yield a sentence for each device of a run that is outside a limit (for runs that no campaign
+    judges)."""
     bounds = by_metric(limits)
     for series in result.series:
         metric, limit = spec.metric(series.metric), limit_of(spec.name, series.metric, bounds)

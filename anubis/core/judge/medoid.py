@@ -2,17 +2,17 @@
 
 `distance_sums` gives, for each sample, the sum of `ecdf.distance` to all others. Two ideas:
 
-1. What a sample on level F = k pays per unit of x to one on level b is a sum of two products of
-   a factor of k and a factor of b, one pair of factors below k and another above. So sums of the
-   factors of b, in a tree over all levels that occur, give what k pays to everybody; a sample
-   that climbs at x changes the sums of one path, and the same sums times x give the integral.
-2. The pair's own scale X is the larger of the two maxima. Order samples by their maximum and
+1. The amount that a sample on level F = k pays per unit of x to one on level b is a sum of two
+   products of a factor of k and a factor of b, one pair of factors below k and another above. So
+   sums of the factors of b, in a tree over all levels that occur, give what k pays to everybody.
+   A sample that climbs at x changes the sums of one path; the same sums times x give the integral.
+2. The scale X of a pair is the larger of the two maxima. Order samples by their maximum and
    divide: between a lower and an upper half the scale is always the upper one's, so it becomes a
    weight. Halves that are small enough are compared pair by pair.
 
-O(N m log N log L) for N samples of m values on L levels, however long each sample is. The double
-loop stays in the tests as judge. The loops are compiled (compiled.py); a few samples are compared
-by the definition, long before numba would be loaded.
+The cost is O(N m log N log L) for N samples of m values on L levels. The tests compare the result
+with the double loop. The loops are compiled (compiled.py); a few samples are compared by the
+definition, long before numba would be loaded.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Positions = np.ndarray[tuple[int], np.dtype[np.int64]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Rungs = np.ndarray[tuple[int], np.dtype[np.int32]]
 
-FEW = 7  # samples; with more of them limits are calibrated, which takes hundreds of comparisons
-PAIRWISE = 4  # times the height of the tree: below so many samples pairs are cheaper
+FEW = 7  # samples; with more, limits are calibrated, which takes hundreds of comparisons
+PAIRWISE = 4  # times the height of the tree: with fewer samples comparing pairs is cheaper
 
 
 class Bundle:
-    """Many sorted samples end to end, as compiled code wants them."""
+    """Many sorted samples end to end, in the form that compiled code needs."""
 
     def __init__(self, values: Samples, lengths: Positions) -> None:
         self.values = values
@@ -44,7 +44,7 @@ class Bundle:
 
     @classmethod
     def of(cls, samples: Sequence[Samples] | Samples) -> Bundle:
-        """Of a list of samples, or of a matrix with one in each row."""
+        """Bundle a list of samples, or a matrix with one in each row."""
         if isinstance(samples, np.ndarray) and samples.ndim == 2:
             n, m = samples.shape
             return cls(np.ascontiguousarray(samples).reshape(-1), np.full(n, m, dtype=np.int64))
@@ -74,7 +74,7 @@ class Bundle:
 
     @cached_property
     def breakpoints(self) -> Positions:
-        """The positions of all values, in order of the values."""
+        """The positions of all values, in the order of the values."""
         return np.argsort(self.values, kind="stable")
 
     @cached_property
@@ -108,7 +108,7 @@ def typical_losses(bundle: Bundle, reference: Samples) -> Samples:
 
 
 def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Samples:
-    """For each sample the sum of its distances to all others, or to those `among` them."""
+    """The sum of each sample's distances to all others, or to those `among` them."""
     counted = np.ones(len(bundle), dtype=np.bool_) if among is None else among
     if bundle.lengths.max() == 1:
         return _single_value_sums(bundle.values, counted)
@@ -138,7 +138,7 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
 
 
 def _single_value_sums(values: Samples, counted: Mask) -> Samples:
-    """Sum over others of 1 - smaller/larger, by sorting and two running sums."""
+    """The sums over all others of 1 - smaller/larger, by sorting and two running sums."""
     order = np.argsort(values, kind="stable")
     v, counts = values[order], counted[order]
     below = np.concatenate(([0.0], np.cumsum(v * counts)[:-1]))
@@ -158,8 +158,8 @@ def _sums_of_pairs(bundle: Bundle, tail: float, counted: Mask) -> Samples:
 
 
 def _ladder(lengths: Positions) -> tuple[Samples, Rungs, Positions]:
-    """All levels that occur; the one that each value lifts F to, for each length; where the
-    rungs of each sample's length begin.
+    """All levels that occur; the level to which each value lifts F, for each length; the begin of
+    each sample's rungs.
 
     Quotients of whole numbers are rounded alike, so 1/3 and 2/6 are one level.
     """
@@ -171,10 +171,11 @@ def _ladder(lengths: Positions) -> tuple[Samples, Rungs, Positions]:
 
 
 def _factors(levels: Samples, tail: float) -> tuple[Samples, Samples]:
-    """What stands on a level as (below or above, level, product), and what a level pays for it.
+    """The factors of samples on a level as (below or above, level, product), and those of the price
+    that a level pays.
 
-    With s = max(level, tail) the cost |k - b| / max(k, b, tail) is k/s(k) 1 - 1/s(k) b for a
-    level b below k, and 1 b/s(b) - k 1/s(b) for one above.
+    With s = max(level, tail) the cost |k - b| / max(k, b, tail) is k/s(k) 1 - 1/s(k) b for a level
+    b below k, and 1 b/s(b) - k 1/s(b) for one above.
     """
     scale = np.maximum(levels, tail)
     inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)

@@ -1,4 +1,4 @@
-"""Several campaigns as one: what a node measured on many days is one unit."""
+"""Pool several campaigns into one: all days of a node become one unit."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from anubis.core.records import (
     Workload,
 )
 
-# What says nothing of a node but that it is still to be tried; a crash or a hang is a result.
+# The node is still to be tried; a crash or a hang is a result.
 UNTRIED = {Ended.NOT_RUN, Ended.LOST, Ended.SKIPPED}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignEvidence:
-    """What a campaign is judged by."""
+    """The evidence by which a campaign is judged."""
 
     campaign: Campaign
     executions: Sequence[Execution]
     lost: Mapping[str, str] = field(default_factory=dict)  # nodes, and why
-    # nodes of which only the latest sku counts: what they measured under others is left out
+    # nodes whose sku changed: measurements under an earlier sku are left out
     changed: tuple[str, ...] = ()
 
 
 def join(parts: Sequence[CampaignEvidence]) -> CampaignEvidence:
-    """Of campaigns in the order in which they were begun. Kind, policy and criteria are the last
-    one's."""
+    """Join campaigns, given in the order in which they began. Kind, policy and criteria are those
+    of the last one."""
     if len(parts) == 1:
         return parts[0]
     nodes = [node for part in parts for node in part.campaign.plan.nodes]
@@ -58,7 +58,8 @@ def join(parts: Sequence[CampaignEvidence]) -> CampaignEvidence:
 
 
 def _executions(parts: Sequence[CampaignEvidence], skus: Mapping[str, str]) -> list[Execution]:
-    """The last try of each step; none where nothing was tried, if it was tried in a later one."""
+    """The last try of each step. A step that was not tried is left out if a later campaign tried
+    it."""
     kept: list[list[Execution]] = []
     tried_later: set[tuple[Workload, tuple[str, ...]]] = set()
     measured_later: set[str] = set()
@@ -87,7 +88,8 @@ def _place(run: Execution) -> tuple[Workload, tuple[str, ...]]:
 
 
 def _of(run: Execution, campaign: Campaign, measured_later: Set[str]) -> Execution:
-    """Campaigns call their steps alike; a node that was measured later is lost no more."""
+    """The execution with a step id that is unique among campaigns, which use the same ids. A node
+    that was measured later is no longer lost."""
     lost = tuple(node for node in run.lost if node not in measured_later)
     return replace(run, step=replace(run.step, id=f"{run.step.id}@{campaign.id}"), lost=lost)
 
@@ -122,7 +124,8 @@ def _plan(plans: Sequence[Plan], executions: Iterable[Execution]) -> Plan:
 
 
 def _phases(newest_first: Sequence[Plan], executions: Iterable[Execution]) -> tuple[Phase, ...]:
-    """Each workload as the newest plan has it, planned as often as it was measured."""
+    """The phases of all plans. Each workload is as in the newest plan, and is planned as often as
+    it was measured."""
     measured = Counter(_place(run) for run in executions if run.ended is Ended.MEASURED)
     runs: dict[Workload, int] = {}
     for (workload, _), times in measured.items():

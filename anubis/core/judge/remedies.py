@@ -1,4 +1,4 @@
-"""What to do about a verdict, by its code: a limit's own action, else the policy's table."""
+"""The remedy for a verdict, by its code: the action of a limit, else the table of the policy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anubis.core.records import Limit, Policy, Remedy
 
 
 def remedy_of(code: str, policy: Policy) -> Remedy | None:
-    """None where nobody said what to do."""
+    """The remedy for a code; None if the policy has none."""
     fitting = [remedy for remedy in policy.remedies if _fits(code, remedy)]
     by_table = fitting[-1] if fitting else None
     action = _action_of_limit(code, policy)
@@ -24,7 +24,8 @@ def _fits(code: str, remedy: Remedy) -> bool:
 
 
 def _action_of_limit(code: str, policy: Policy) -> str:
-    """Of the program's own limit before one for all; for this very metric before its family."""
+    """The action of the limit with this code. A limit of the program precedes one for all programs;
+    one of the metric precedes one of its family."""
     limited = [limit for limit in policy.limits if limit.action and _covers(limit, code)]
     nearest = max(limited, key=_nearness, default=None)
     return nearest.action if nearest else ""

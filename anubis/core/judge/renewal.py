@@ -1,8 +1,8 @@
-"""Criteria in use, and the same learned again from what was measured lately: what shall change.
+"""Renewal of criteria in use by those learned from recent measurements.
 
 A criterion is renewed if it moved by more than a tenth of the loss that it lets pass, if it
-appeared, or if it can be trusted now and could not before. What few nodes measured lately, or what
-cannot be trusted any more, stays as it is; so do the kinds into which a sku was parted.
+appeared, or if it can be trusted now and could not before. A criterion stays as it is if few nodes
+measured it recently, or if the new one cannot be trusted. The kinds of a sku stay as well.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from anubis.core.judge.learning import in_order
 from anubis.core.records import CriteriaSet, Criterion
 
 LEAST_MOVE = 0.1  # of the loss that passes
-LEAST_NODES = 0.5  # of those from which the one in use was learned
+LEAST_NODES = 0.5  # share of the nodes from which the one in use was learned
 
 
 @dataclass(frozen=True, kw_only=True)
 class Renewal:
-    before: tuple[CriteriaSet, ...]  # those in use of the skus that were learned again
-    after: tuple[CriteriaSet, ...]  # what would be in use instead
-    changes: tuple[CriterionChange, ...]  # from the one to the other
-    untold: int  # criteria in use that too little was measured of
+    before: tuple[CriteriaSet, ...]  # the criteria in use of the skus that were learned again
+    after: tuple[CriteriaSet, ...]  # the criteria that would replace them
+    changes: tuple[CriterionChange, ...]  # from `before` to `after`
+    untold: int  # criteria in use with too few recent measurements
 
 
 def renewal(in_use: Sequence[CriteriaSet], learned: Sequence[CriteriaSet]) -> Renewal:
@@ -49,7 +49,7 @@ def _by_sku(sets: Iterable[CriteriaSet]) -> dict[str, list[CriteriaSet]]:
 
 
 def _renewed(old: Sequence[CriteriaSet], new: Sequence[CriteriaSet]) -> Sequence[CriteriaSet]:
-    """Of the kinds of one sku."""
+    """The sets of one sku after the renewal; the old ones if the kinds of the sku changed."""
     if not old:
         return new
     by_label = {of_kind.sku: of_kind for of_kind in new}
@@ -86,7 +86,7 @@ def _is_worth_it(change: CriterionChange) -> bool:
 
 
 def _is_told(before: Criterion, after: Criterion | None) -> bool:
-    """Enough was measured lately to say anything of it."""
+    """True if enough was measured recently to compare the criterion."""
     if after is None or (after.refusal and not before.refusal):
         return False
     return after.nodes >= LEAST_NODES * before.nodes

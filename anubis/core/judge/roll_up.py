@@ -1,4 +1,4 @@
-"""Each node by its worst verdict, with one sentence: bad before unknown before healthy."""
+"""From verdicts on units to one verdict per node: the worst counts, in one sentence."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def roll_up(
     attributed: Iterable[Verdict],
     executions: Iterable[Execution],
 ) -> tuple[NodeVerdict, ...]:
-    """Each node by its worst own verdict, and what it left unanswered; a good group counts for all
-    its nodes. A partner that nobody had to meet was not asked about."""
+    """The worst verdict of each node, with the benchmarks that it left unanswered. A good group
+    counts for all its nodes. Partners that no test needed are left out."""
     own: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in (v for v in (*attributed, *alone) if len(v.participants) == 1):
         own[verdict.participants[0]].append(verdict)

@@ -1,6 +1,6 @@
-"""Versions of driver, CUDA, NCCL and cuDNN: kept with what is learned, held against what is judged.
+"""Versions of driver, CUDA, NCCL and cuDNN, compared with those of the learned criteria.
 
-What programs say of themselves is no proof of a defect: a difference is told, and changes nothing.
+A reported version is no proof of a defect: a difference is reported, and changes no verdict.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Versions = Mapping[str, str]
 
 
 def versions(executions: Iterable[Execution], plan: Plan) -> dict[str, Versions]:
-    """For each sku what its nodes reported; several versions of one thing stand in one text."""
+    """The versions that the nodes of each sku reported; several of one thing are one text."""
     reported: defaultdict[str, defaultdict[str, set[str]]]
     reported = defaultdict(lambda: defaultdict(set))
     for execution in executions:
@@ -32,7 +32,8 @@ def versions(executions: Iterable[Execution], plan: Plan) -> dict[str, Versions]
 
 
 def differences(criteria: Iterable[CriteriaSet], present: Mapping[str, Versions]) -> Iterator[str]:
-    """A sentence for each version that is not the one that the criteria were learned with."""
+    """Yield a sentence for each version that differs from the one with which the criteria were
+    learned."""
     for criteria_set in criteria:
         now = present.get(criteria_set.nodes_sku, {})
         for name, learned in criteria_set.provenance.versions.items():

@@ -1,29 +1,29 @@
-"""How few warm-up and measured steps of a benchmark still repeat: the ANUBIS paper's appendix B.
+"""The fewest warm-up and measured steps of a benchmark that repeat (ANUBIS paper, appendix B).
 
-It proposes parameters; it judges no node and runs nothing. Where the paper leaves a choice open:
+It proposes parameters; it judges no node and runs nothing. The choices that the paper leaves open:
 
 - *The period* is sought per series. Seasonal decomposition needs one as input: candidates are
   the peaks of the autocorrelation of the steps and of their changes. The strength of a season,
   1 - var(rest) / var(season + rest), is corrected for the 1/k that the mean over k cycles of
-  pure noise explains too. Multiples of a period are as strong: the smallest that is about as
+  pure noise explains too. Multiples of a period are as strong, so the smallest that is about as
   strong as the strongest is taken. Freak steps are clipped first.
 - *A cycle* is the fewest whole periods with LEAST_CYCLE steps: one or seven steps are no
-  distribution. Where no cycles are alike, cycles of twice the length are tried, up to half of the
+  distribution. If no cycles are alike, cycles of twice the length are tried, up to half of the
   series.
-- *The first run of similar cycles* is two in a row, the first of which is also like most of what
-  follows; else a clock that boosts for the first 70 steps would pass for steady. Where the run
-  begins ends the warm-up, which is at most half of the series.
-- *n* is not the length of that run, which would save nothing, but the fewest steps that repeat:
-  whole periods with LEAST_STEPS, however short the cycle, because a window must show the slow
-  steps it is there for; doubled where that is too noisy. They repeat only if nearly every series
+- *The first run of similar cycles* is two adjacent cycles, the first of which is also like most of
+  the later ones. Otherwise a clock that boosts for the first 70 steps would count as steady. The
+  warm-up ends at the begin of the run, and is at most half of the series.
+- *n* is not the length of that run, which would save nothing, but the fewest steps that repeat.
+  These are whole periods with LEAST_STEPS, however short the cycle, because a window must show the
+  slow steps; they are doubled if that is too noisy. They repeat only if nearly every series
   repeats them by itself: runs that read the same data in the same order agree step by step
   without being steady.
 - *The best across nodes*: every warm-up that was found is tried with every length. A criterion
-  is learned from the series cut this way: best is where most of them agree, then where they agree
-  most closely. First the warm-ups are compared, each with its longest window, because among many
-  short windows all agree in one by chance; then the lengths. Of those that are about as good the
-  cheapest wins; otherwise the longest always would.
-- *Nothing repeats* where most series have no run, no length repeats, or learning refuses.
+  is learned from the series cut this way. The best cut is that on which most series agree, then
+  that on which they agree most closely. First the warm-ups are compared, each with its longest
+  window, because with many short windows all series agree in one by chance; then the lengths. Of
+  cuts that are about as good the cheapest wins; otherwise the longest always would.
+- *Nothing repeats* if most series have no run, no length repeats, or learning refuses.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from anubis.core.records import Criterion, CriterionKey, MetricSpec, Policy, Sam
 T = TypeVar("T")
 
 LEAST_CYCLE = 20
-LEAST_STEPS = 80  # miss a slow tenth of the steps once in 4,600 times
+LEAST_STEPS = 80  # so many steps miss a slow tenth of all steps once in 4,600 times
 NEARLY_ALL = 0.9  # or all but one
 STRONG = 0.3  # share of the variance that a season must explain
 ABOUT_AS_STRONG = 0.05
 ABOUT_AS_MANY = 0.01  # of the series
 ABOUT_AS_GOOD = 0.005
 
-# What bounds the cost, whatever is handed in:
+# Bounds of the cost for any input:
 MOST_SEARCHED = 64  # series in which runs are sought
-MOST_COMPARED = 256  # series by which candidates are compared
+MOST_COMPARED = 256  # series with which candidates are compared
 MOST_WARMUPS = 8
 MOST_CYCLES = 64
 MOST_STARTS = 256
@@ -63,12 +63,13 @@ LONGEST_SEARCHED = 4096  # steps in which a period is sought
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """The parameters proposed for one workload and metric, or in `refusal` why there are none."""
+    """The parameters proposed for one workload and metric; if there are none, `refusal` has the
+    reason."""
 
     period: int  # 1: none
     warmup: int  # steps to drop
     steps: int  # steps to measure after them
-    fixed_steps: int  # as measured; the median where series differ
+    fixed_steps: int  # as measured; the median if series differ
     fixed_repeatability: float | None
     repeatability: float | None
     time_saved: float  # share
@@ -77,7 +78,7 @@ class Tuned:
 
 @dataclass(frozen=True)
 class Cut:
-    """A candidate: which steps to keep, and what is learned from them."""
+    """A candidate: the steps to keep, and the criterion learned from them."""
 
     warmup: int
     steps: int
@@ -90,7 +91,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Task:
-    """What every criterion here is learned for; steps stand in goodness."""
+    """The settings shared by all criteria learned here; steps are in goodness."""
 
     key: CriterionKey
     metric: MetricSpec
@@ -168,7 +169,8 @@ def _best(
 
 
 def _choose(cuts: Sequence[Cut], series: int) -> Cut:
-    """First the warm-up, by the longest window after each; then the fewest steps after it."""
+    """The best cut: first the warm-up, by the longest window after each; then the fewest steps
+    after it."""
     longest = {cut.warmup: cut for cut in sorted(cuts, key=lambda cut: cut.steps)}
     warmup = min(_about_as_good(list(longest.values()), series), key=lambda cut: cut.warmup).warmup
     there = [cut for cut in cuts if cut.warmup == warmup]
@@ -176,7 +178,7 @@ def _choose(cuts: Sequence[Cut], series: int) -> Cut:
 
 
 def _about_as_good(cuts: Sequence[Cut], series: int) -> list[Cut]:
-    """The cuts on which most series agree, and of these the ones with the closest agreement."""
+    """The cuts on which most series agree, limited to those with the closest agreement."""
     agreeing = max(cut.learned.healthy for cut in cuts)
     agreed = [cut for cut in cuts if cut.learned.healthy >= agreeing - ABOUT_AS_MANY * series]
     limit = max(cut.repeatability for cut in agreed) - ABOUT_AS_GOOD
@@ -184,16 +186,16 @@ def _about_as_good(cuts: Sequence[Cut], series: int) -> list[Cut]:
 
 
 def _repeating(series: Sequence[Samples], warmup: int, steps: int, policy: Policy) -> float:
-    """The share of series that settle there; 1 where none has room for a second window."""
+    """The share of series that settle there; 1 if none has room for a second window."""
     roomy = [series_rates for series_rates in series if series_rates.size >= warmup + 2 * steps]
     settled = sum(settles(series_rates, warmup, steps, policy) for series_rates in roomy)
     return settled / len(roomy) if roomy else 1.0
 
 
 def find_period(rates: Samples) -> int:
-    """The number of steps after which a series repeats its pattern; 1 where it has none.
+    """The number of steps after which a series repeats its pattern; 1 if it has none.
 
-    Sought in the second half, where the warm-up is over.
+    The second half is searched, because the warm-up is over there.
     """
     seen = _clipped(rates[rates.size // 2 :][:LONGEST_SEARCHED])
     if np.ptp(seen) <= 1e-9 * seen.max():
@@ -208,7 +210,8 @@ def find_period(rates: Samples) -> int:
 
 
 def _clipped(rates: Samples) -> Samples:
-    """Clip what occurs once or twice: it would hide a season, which occurs at least three times."""
+    """Clip values that occur once or twice: they would hide a season, which occurs at least three
+    times."""
     ordered = np.sort(rates)
     clipped: Samples = np.clip(
         rates, ordered[min(2, rates.size - 1)], ordered[max(-3, -rates.size)]
@@ -217,7 +220,8 @@ def _clipped(rates: Samples) -> Samples:
 
 
 def _peaks(rates: Samples) -> list[int]:
-    """Where the autocorrelation of the steps or of their changes is highest, and next to it."""
+    """The periods at which the autocorrelation of the steps or of their changes is highest, and
+    those next to them."""
     from statsmodels.tsa.stattools import acf  # type: ignore[import-untyped]
 
     longest = rates.size // 3
@@ -234,8 +238,8 @@ def _peaks(rates: Samples) -> list[int]:
 
 
 def seasonal_strength(rates: Samples, period: int) -> float:
-    """How much of what varies about a moving average over `period` steps repeats with it, in [0, 1]
-    of at least two cycles: Wang, Smith and Hyndman (2006), corrected for the few cycles.
+    """The share of the variation about a moving average over `period` steps that repeats with it,
+    in [0, 1], given at least two cycles: Wang, Smith and Hyndman (2006), corrected for few cycles.
 
     The season is that of statsmodels' `seasonal_decompose`, which takes twenty times as long.
     """
@@ -254,7 +258,7 @@ def seasonal_strength(rates: Samples, period: int) -> float:
 
 
 def find_run(rates: Samples, period: int, policy: Policy) -> int | None:
-    """Where the first run of similar cycles begins; None if there is none at any cycle length."""
+    """The begin of the first run of similar cycles; None if there is none at any cycle length."""
     stride = math.ceil(rates.size / MOST_STARTS)
     cycle = _round_up(max(LEAST_CYCLE, rates.size / MOST_CYCLES), period)
     while 2 * cycle <= rates.size:
@@ -266,7 +270,7 @@ def find_run(rates: Samples, period: int, policy: Policy) -> int | None:
 
 
 def settles(rates: Samples, start: int, length: int, policy: Policy) -> bool:
-    """Whether a window is like the next one, and like most of all that follow."""
+    """True if a window is like the next one, and like most later ones."""
     from anubis.core.judge import medoid
 
     count = (rates.size - start) // length
@@ -280,9 +284,10 @@ def settles(rates: Samples, start: int, length: int, policy: Policy) -> bool:
 
 
 def candidates(warmups: Iterable[int], period: int, shortest: int) -> Iterator[tuple[int, int]]:
-    """Every warm-up with every length, doubled while the series have room for it twice.
+    """Yield every warm-up with every length, doubled while the series have room for it twice.
 
-    If even the shortest length does not fit twice, all that is left after the warm-up.
+    If even the shortest length does not fit twice, the length is all that is left after the
+    warm-up.
     """
     least = _round_up(LEAST_STEPS, period)
     for warmup in _spread(
@@ -295,12 +300,13 @@ def candidates(warmups: Iterable[int], period: int, shortest: int) -> Iterator[t
 
 
 def _round_up(steps: float, period: int) -> int:
-    """The fewest steps that make whole periods and are at least so many."""
+    """The smallest number of whole periods, in steps, that is at least `steps`."""
     return period * math.ceil(steps / period)
 
 
 def _time_saved(rates: Iterable[Samples], kept: int) -> float:
-    """A step takes the reciprocal of its rate, so slow warm-up steps count with their real time."""
+    """The share of the time that is saved. A step takes the reciprocal of its rate, so slow warm-up
+    steps count with their real time."""
     before = after = 0.0
     for series_rates in rates:
         before += float(np.sum(1 / series_rates))
@@ -309,7 +315,7 @@ def _time_saved(rates: Iterable[Samples], kept: int) -> float:
 
 
 def _spread(items: Sequence[T], count: int) -> list[T]:
-    """At most `count` of the items, evenly spread from first to last."""
+    """A selection of at most `count` of the items, evenly spread from first to last."""
     if len(items) <= count:
         return list(items)
     return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]

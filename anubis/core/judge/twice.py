@@ -1,4 +1,4 @@
-"""What was measured again because it fell short is judged by both times."""
+"""Judge units that were measured again, because they fell short, by both times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from anubis.core.network.rails import Rails
 from anubis.core.network.sharing import LEAST_LOST, CableUse
 from anubis.core.records import Criterion, Samples
 
-GOOD = 2 / 3  # of the limit: what was once no further off than that was good that time
+GOOD = 2 / 3  # of the limit: a unit that is no further off was good that time
 
 
 @dataclass(frozen=True)
 class SharedCables:
-    """Whether a pair may have been slow because another one took the same cable."""
+    """The pairs that may have been slow because another pair used the same cable."""
 
     use: CableUse
     rails: Rails
@@ -43,11 +43,12 @@ def judge_by_both_times(
     similarity: Samples,
     shared: SharedCables | None,
 ) -> tuple[dict[int, str], Flags]:
-    """What was measured again counts by the mean of both distances, which is put in its place.
+    """The doubts about units that were measured again and fell short, and flags for those that are
+    excused. In `similarity`, the mean of both times replaces the first.
 
-    Why some that fall short by it are in doubt: bad one time and good the other, or no worse again
-    than the healthy nodes that were measured beside it. And which are excused: a pair that is good
-    undisturbed counts by that, where it may have shared a cable before.
+    A unit is in doubt if it was bad one time and good the other, or if the healthy nodes measured
+    beside it fell short the second time too. A pair that is good undisturbed is excused, and judged
+    by that time, if it may have shared a cable before.
     """
     again = np.flatnonzero(np.diff(alike.firsts) > planned_runs).tolist()
     times = {i: _similarity_of_each_time(alike[i], criterion, planned_runs) for i in again}
@@ -76,7 +77,7 @@ def judge_by_both_times(
 def _similarity_of_each_time(
     unit: Unit, criterion: Criterion, planned_runs: int
 ) -> tuple[float, float]:
-    """As planned, and measured again because it fell short."""
+    """The similarity of the planned runs, and of those repeated because the unit fell short."""
     planned, again = unit.repeats[:planned_runs], unit.repeats[planned_runs:]
     samples = [np.concatenate(planned), np.concatenate(again)]
     first, second = similarities(samples, criterion).tolist()

@@ -1,16 +1,17 @@
-"""Which benchmarks a campaign asked of a node that did not answer: it owes them until it passes.
+"""Benchmarks that a node did not answer in a campaign: it owes them until it passes.
 
-A node owes its own missing answers only. It owes nothing
+A node owes only its own missing answers. It does not owe
 
-- where it measured and nobody could compare: no criterion, none that is trusted, or no majority.
-  It has answered; the fault is what we know. Nothing is proven by that either;
-- where a program says that it does not apply there: that is an answer;
-- what everybody measures at once, such as one all-reduce over all nodes: what comes of it says
-  nothing of one of them;
-- what its campaign spared it after it was found defective: the defect keeps it out of service.
+- a measurement that could not be compared, because there was no criterion, no trusted one or no
+  majority. The node has answered, although the answer proves nothing;
+- a benchmark whose program reports that it does not apply there: that is an answer;
+- a benchmark that all nodes measure at once, such as one all-reduce over all of them: its result
+  does not describe one node;
+- a benchmark that its campaign skipped after it was found defective: the defect keeps it out of
+  service.
 
-Whatever else leaves a node unknown is its own: it was lost, crashed, hung or differed from run to
-run, could not be run or told apart, is not in the topology, or its campaign was cut short.
+Any other cause of an unknown node counts as its own: it was lost, crashed, hung or differed from
+run to run, could not be run or told apart, is not in the topology, or its campaign was cut short.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from anubis.core.records import (
 ANSWERED = (Ended.MEASURED, Ended.NOT_APPLICABLE)
 OF_ALL_AT_ONCE = ("all", "batches")
 
-Demanded = tuple[str, str]  # a benchmark, and with which parameters
+Demanded = tuple[str, str]  # a benchmark and its parameters
 
 
 def leaves_open(judgement: Judgement, code: str) -> bool:
-    """Whether a verdict with this code says that a node left something unanswered."""
+    """True if a verdict with this code means that a node left something unanswered."""
     return judgement is Judgement.UNKNOWN and code not in COMPARED_IN_VAIN
 
 
@@ -47,8 +48,8 @@ def unanswered(
     own: Mapping[str, Sequence[Verdict]],
     executions: Iterable[Execution],
 ) -> dict[str, tuple[str, ...]]:
-    """By name: what the nodes owe that were found defective or unknown. `own`: the verdicts on each
-    node alone."""
+    """The benchmarks that each defective or unknown node owes, by name of the node. `own` has the
+    verdicts on each node alone."""
     judged = {node.node: node.judgement for node in nodes if _is_open(node)}
     answered = _answered(executions, judged) if judged else {}
     return {
@@ -85,7 +86,7 @@ def _owed_by(
         return ()
     questions = _questions_to(node, plan)
     owed = named | {benchmark for benchmark, _ in questions - answered}
-    if not owed:  # lost after its last answer, or not where the fabric can tell
+    if not owed:  # lost after its last answer, or absent from the fabric
         of_fabric = {w.benchmark for w in plan.crossing if missing and _is_of_fabric(missing)}
         owed = of_fabric or {benchmark for benchmark, _ in questions}
     return tuple(sorted(owed))
@@ -96,7 +97,8 @@ def _is_of_fabric(missing: Iterable[Verdict]) -> bool:
 
 
 def _questions_to(node: str, plan: Plan) -> set[Demanded]:
-    """A partner is asked what takes several. Where nobody can tell, it was all."""
+    """The benchmarks asked of a node. A partner is asked those with several participants. If no
+    entry fits, it was asked all."""
     entries = [entry for phase in plan.phases for entry in phase.entries]
     own = [entry for entry in entries if _is_asked(entry, node, plan)]
     return {
@@ -106,7 +108,7 @@ def _questions_to(node: str, plan: Plan) -> set[Demanded]:
 
 
 def _is_asked(entry: PlannedEntry, node: str, plan: Plan) -> bool:
-    if entry.groups == "across":  # it follows from results, and not for everybody
+    if entry.groups == "across":  # follows from results, and only for some nodes
         return False
     meets = node in plan.partners and entry.scope != "node"
     return meets or entry.nodes is None or node in entry.nodes

@@ -1,6 +1,6 @@
-"""What is judged: all samples of one metric on one device of a node, or on one group.
+"""Units, which are judged: all samples of one metric on one device of a node, or on one group.
 
-A fleet has millions of units, so those of one key stand together in columns. A single unit is
+A fleet has millions of units, so those of one key are kept together in columns. A single unit is
 made only on request.
 """
 
@@ -52,7 +52,7 @@ class Unit:
 
     @property
     def series(self) -> Series:
-        """Of all its runs."""
+        """The samples of all its runs."""
         return Series(metric=self.key.metric, device=self.device, samples=self.samples)
 
 
@@ -65,11 +65,12 @@ class Units(Iterable[Unit]):
     participants: tuple[Names, ...]
     devices: tuple[str, ...]
     values: Samples
-    edges: Ints  # of each run in `values`, the end of the last one included
-    firsts: Ints  # the first run of each unit, the number of all runs included
+    edges: Ints  # the begin of each run in `values`, and the end of the last one
+    firsts: Ints  # the first run of each unit, and the number of all runs
 
     def __post_init__(self) -> None:
-        """Nothing further on looks at a sample: a NaN would be above no limit, and so healthy."""
+        """Refuse unusable samples, because no later step checks them: NaN is above no limit, and
+        would pass as healthy."""
         may_be_0 = self.metric.judged_by == "limit"
         unusable = np.flatnonzero(~are_usable(self.values, may_be_0=may_be_0))
         if unusable.size:
@@ -96,7 +97,7 @@ class Units(Iterable[Unit]):
 
     @property
     def samples(self) -> Samples | list[Samples]:
-        """All samples of each unit: the rows of a matrix where all have equally many."""
+        """All samples of each unit; the rows of a matrix if all have equally many."""
         ends = self.edges[self.firsts]
         sizes = np.diff(ends)
         if np.all(sizes == sizes[0]):
@@ -105,7 +106,7 @@ class Units(Iterable[Unit]):
 
     @property
     def repeats(self) -> list[Samples]:
-        """The samples of each run by itself."""
+        """The samples of each run."""
         return np.split(self.values, self.edges[1:-1])
 
     @property
@@ -131,13 +132,13 @@ class Units(Iterable[Unit]):
         )
 
 
-# A device of several that failed or hung hides nothing that the others measured
+# If one of several devices fails or hangs, the samples of the others still count
 SAMPLED = {Ended.MEASURED, Ended.FAILED, Ended.TIMED_OUT}
 
 
 def are_usable(values: Samples, *, may_be_0: bool) -> Flags:
-    """Whether each of these samples is a measurement: a finite number above 0. A fact that a limit
-    judges may be 0."""
+    """A flag for each sample: is it a measurement, a finite number above 0? It may be 0 if only a
+    limit judges it."""
     usable: Flags = (values >= 0 if may_be_0 else values > 0) & (values < np.inf)
     return usable
 
@@ -145,7 +146,7 @@ def are_usable(values: Samples, *, may_be_0: bool) -> Flags:
 def latest(executions: Iterable[Execution]) -> list[Execution]:
     """The last execution of each step, by turn and in the order of steps, not of arrival.
 
-    A step that was lost once and measured later is measured; and the same results give the same
+    A step that was lost once and measured later is measured. The same results give the same
     criteria, byte for byte, whichever node finished first.
     """
     last = {execution.step.id: execution for execution in executions}
@@ -153,7 +154,7 @@ def latest(executions: Iterable[Execution]) -> list[Execution]:
 
 
 def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
-    """All units that were measured, with those of a key in the order of their first measurement."""
+    """All measured units, those of a key in the order of their first measurement."""
     rows: defaultdict[tuple[str, Workload], _Rows] = defaultdict(_Rows)
     for execution in executions:
         if execution.ended in SAMPLED:
@@ -175,7 +176,7 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
 def parted(
     measured: Iterable[Units], workloads: Collection[Workload]
 ) -> tuple[list[Units], list[Units]]:
-    """Those of these workloads, and the others."""
+    """The units of these workloads, and the others."""
     parts: tuple[list[Units], list[Units]] = ([], [])
     for alike in measured:
         parts[alike.key.workload not in workloads].append(alike)
@@ -199,10 +200,11 @@ def relevant(
 
 
 def _by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]:
-    """Pairs at each distance become a kind of their own; anything else stays as it is.
+    """Split pairs by distance, so that each distance is a kind of its own; other units stay as they
+    are.
 
-    Rails of one speed are compared with each other: where a leaf carries a whole rail, a slow leaf
-    would otherwise define what is normal there.
+    Rails of one speed are compared with each other. Otherwise, if a leaf carries a whole rail, a
+    slow leaf would define what is normal there.
     """
     mixed = len({nic.gbit_s for nic in fabric.nics if nic.node}) > 1
     rails = Rails.of(fabric, chain.from_iterable(alike.devices for alike in measured))
@@ -220,7 +222,7 @@ def _by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]:
 
 
 def without_distance(sku: str) -> str:
-    """The sku of pairs at whatever distance, or of groups of whatever size."""
+    """The sku without the distance of its pairs or the size of its groups."""
     return _DISTANCE.sub("", sku)
 
 
@@ -242,7 +244,7 @@ def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, st
 
 @dataclass
 class _Rows:
-    """What the executions of one workload measured, a row for each."""
+    """The samples of all executions of one workload, a row for each."""
 
     participants_of: list[int] = field(
         default_factory=list
@@ -259,7 +261,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Place:
-    """The same series of many rows that are laid out alike."""
+    """The same series of many rows with the same layout."""
 
     rows: Ints
     device: str
@@ -288,7 +290,7 @@ def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterab
         begin = np.concatenate([starts[place.rows] + place.offset for place in places])
         size = np.repeat([p.length for p in places], [p.rows.size for p in places])
         usable = ~_hold(unusable[spec.judged_by == "limit"], begin, size)
-        if not usable.all():  # `unmeasured.judge_unusable` says so of each
+        if not usable.all():  # `unmeasured.judge_unusable` reports each of them
             rows, unit, begin, size = rows[usable], unit[usable], begin[usable], size[usable]
         if not unit.size:
             continue
@@ -313,7 +315,7 @@ def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterab
 
 
 def _places(layouts: dict[Layout, list[int]]) -> dict[tuple[str, str], list[_Place]]:
-    """Per metric and kind of device, where its samples stand."""
+    """The places of the samples of each metric and kind of device."""
     places: defaultdict[tuple[str, str], list[_Place]] = defaultdict(list)
     for layout, indices in layouts.items():
         rows, offset = np.array(indices), 0
@@ -353,7 +355,7 @@ def _joined(days: Sequence[Units]) -> Units:
 
 
 def _hold(places: Ints, begin: Ints, size: Ints) -> Flags:
-    """Whether any of these places, in ascending order, lies within each piece."""
+    """A flag for each piece: does it contain any of these places, which are in ascending order?"""
     held: Flags = np.searchsorted(places, begin + size) > np.searchsorted(places, begin)
     return held
 
@@ -363,8 +365,8 @@ def _edges(sizes: Ints) -> Ints:
 
 
 def _gather(values: npt.NDArray[T], begin: Ints, size: Ints) -> npt.NDArray[T]:
-    """The pieces with these beginnings and sizes, end to end."""
-    before = _edges(size)[:-1]  # of each piece, in the result
+    """The pieces with these begins and sizes, end to end."""
+    before = _edges(size)[:-1]  # the begin of each piece in the result
     gathered: npt.NDArray[T] = values[np.repeat(begin - before, size) + np.arange(size.sum())]
     return gathered
 

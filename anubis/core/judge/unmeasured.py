@@ -1,8 +1,10 @@
-"""What left no samples: programs that failed, hung, could not be run or do not apply; lost nodes;
-rails on which a pair brought no result; numbers that are no measurement.
+"""Verdicts on what left no usable samples.
 
-A program that fails twice on a node, and runs on most nodes of its kind, is a defect of that node.
-If it fails on most of them nobody is blamed, and neither if the infrastructure failed.
+These are programs that failed, hung, could not be run or do not apply; lost nodes; rails on which a
+pair gave no result; and numbers that are no measurement.
+
+If a program fails twice on a node, and runs on most nodes of its kind, the node is defective. If it
+fails on most of them, or if the infrastructure failed, no node is blamed.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ CODES = {
     Ended.NOT_APPLICABLE: "NOT-APPLICABLE",
 }
 DEFECTS = {Ended.FAILED: "CRASH", Ended.TIMED_OUT: "HANG"}  # after the name of the benchmark
-TRIED = {Ended.MEASURED, *DEFECTS}  # the program itself ran, and shows what the node can do
+TRIED = {Ended.MEASURED, *DEFECTS}  # the program itself ran, which shows what the node can do
 LOST = "NODE-LOST"
 ENOUGH = 2  # failures of one program on one node
 
@@ -45,12 +47,12 @@ Runs = Mapping[tuple[Workload, str], Sequence[Execution]]  # by program and node
 def judge_unmeasured(
     executions: Iterable[Execution], plan: Plan, lost: Mapping[str, str]
 ) -> Iterator[Verdict]:
-    """One verdict for each lost node, one for each node on which a program fails that runs on its
-    peers, and one for each other step."""
+    """Yield a verdict for each lost node, for each node on which a program fails that runs on its
+    peers, and for each other step without samples."""
     reasons = dict(lost)
     runs: defaultdict[tuple[Workload, str], list[Execution]] = defaultdict(list)
     executions = list(executions)
-    reproduced = {  # where some groups fail and others do not, those that fail do so for a reason
+    reproduced = {  # if only some groups fail, their failure has a cause of its own
         execution.step.workload
         for execution in executions
         if execution.ended is Ended.MEASURED and execution.step.workload in plan.reproducing
@@ -78,8 +80,8 @@ def judge_unmeasured(
 
 
 def judge_silent_rails(executions: Iterable[Execution], plan: Plan) -> Iterator[Verdict]:
-    """One verdict for each rail on which two nodes were to measure and brought no result, while
-    they brought one on another: a program measures what is up, and says nothing of the rest."""
+    """Yield a verdict for each rail on which two nodes gave no result, although they gave one on
+    another rail. Programs measure the rails that are up, and do not mention the others."""
     fabric = plan.fabric
     if fabric is None or len(fabric.rails) < 2:
         return
@@ -101,8 +103,8 @@ def judge_silent_rails(executions: Iterable[Execution], plan: Plan) -> Iterator[
 
 
 def judge_unusable(executions: Iterable[Execution], plan: Plan) -> Iterator[Verdict]:
-    """One verdict for each series with a number that is no measurement, which `units` leaves out:
-    it says nothing of any other."""
+    """Yield a verdict for each series with a number that is no measurement. `units` leaves such
+    series out; they say nothing of the others."""
     for run in executions:
         if run.ended not in SAMPLED or are_usable(run.result.series.values, may_be_0=False).all():
             continue
@@ -121,13 +123,13 @@ def judge_unusable(executions: Iterable[Execution], plan: Plan) -> Iterator[Verd
 
 
 def _rails_chosen(workload: Workload, fabric: Fabric) -> Collection[str]:
-    """All, unless the parameters name some."""
+    """The rails that the parameters name; all rails if they name none."""
     named = str(json.loads(workload.parameters or "{}").get(RAILS_CHOSEN) or "")
     return {rail_of(name.strip()) for name in named.split(",")} if named else set(fabric.rails)
 
 
 def _compare(runs: Runs, plan: Plan) -> Iterator[Verdict]:
-    """Each node with the nodes of its kind that tried the same program."""
+    """Compare each node with the nodes of its kind that tried the same program."""
     failures = {
         place: [run for run in tries if run.ended is not Ended.MEASURED]
         for place, tries in runs.items()

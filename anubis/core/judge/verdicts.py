@@ -1,4 +1,4 @@
-"""Verdicts on units, alone or many at once, and the sentences that operators act on."""
+"""Verdicts on units, single or in batches, and the sentences that operators act on."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def ruling_on(
 
 
 def code_of(key: CriterionKey) -> str:
-    """One stable code per (benchmark, metric), for machines that act on it."""
+    """The stable code of a (benchmark, metric), for machines that act on it."""
     return spelled_code(key.workload.benchmark, key.metric)
 
 
@@ -98,7 +98,7 @@ def spelled_code(benchmark: str, metric: str) -> str:
 
 
 def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
-    """The sentence an operator acts on: how far off, in the metric's own unit."""
+    """The sentence that an operator acts on: how far off, in the metric's own unit."""
     limit = f"(similarity {similarity:.3f}, limit {criterion.alpha:g})"
     if is_slow_at_times(unit.samples, criterion):
         return f"{unit.key.metric} on {unit.device} {_worst_samples(unit, criterion)} {limit}"
@@ -130,7 +130,7 @@ def _worst_samples(unit: Unit, criterion: Criterion) -> str:
 
 
 def why_no_criterion(key: CriterionKey, keys: Iterable[CriterionKey]) -> str:
-    """Why no criterion applies: the nearest one, and how it differs."""
+    """The reason why no criterion applies: how the nearest one differs."""
     nearest = [k for k in keys if k.workload.benchmark == key.workload.benchmark]
     if not nearest:
         return f"the criteria do not cover {key.workload.benchmark}"
