@@ -1,6 +1,6 @@
-"""From flows that fall short to verdicts on the parts of the fabric between the nodes.
+"""Verdicts on the parts of the fabric between the nodes, from flows that fall short.
 
-One slow pair proves nothing against either node: `localization` weighs all pairs together, and its
+One slow pair proves nothing against either node. `localization` weighs all pairs together, and its
 causes become verdicts here.
 """
 
@@ -34,9 +34,9 @@ from anubis.core.records import (
 )
 
 NOTHING_COUNTED = Counters()
-SURE = 0.9  # of a cause, before it is called defective
-MOST_OR = 2  # switches of a path that are named
-SHOWN = 4  # flows that stand as evidence beside a cause
+SURE = 0.9  # the least confidence in a cause that is called defective
+MOST_OR = 2  # alternative switches of a path that are named
+SHOWN = 4  # flows that are shown as evidence of a cause
 MOST_RANKED = 8  # parts of a class
 ROUTES_ASIDE = (
     "the forwarding tables were left aside: paths taken by chance explain these flows better "
@@ -47,8 +47,8 @@ ROUTES_ASIDE = (
 def part_verdicts(
     fabric: Fabric, traffic: Traffic, counters: Counters = NOTHING_COUNTED
 ) -> tuple[PartVerdict, ...]:
-    """The causes of all shortfalls, the surest first, with what their ports counted; then what is
-    bad and has no cause."""
+    """The causes of all shortfalls, the surest first, with the counters of their ports; then bad
+    flows without a cause."""
     inspection = Inspection(fabric=fabric, counters=counters)
     located = locate(fabric, traffic.observations, informed(traffic.model, fabric, counters))
     routed = any(observation.flow.via for observation in traffic.observations)
@@ -93,7 +93,7 @@ def _part_verdict(
 
 
 def _ranked(fabric: Fabric, cause: Cause) -> list[str]:
-    """How probable each of several parts is, the most probable first."""
+    """The probability of each of several parts, the most probable first."""
     if len(cause.parts) == 1:
         return []
     more = len(cause.parts) - MOST_RANKED
@@ -112,9 +112,8 @@ def _reason(fabric: Fabric, cause: Cause, code: str) -> str:
 
 
 def _judge(fabric: Fabric, cause: Cause, traffic: Traffic) -> tuple[Judgement, str]:
-    """Several parts that cannot be told apart are still a defect, unless nodes are among them.
-
-    A good node would be blamed together with the bad one.
+    """The judgement on a cause, and its code. Several parts that cannot be told apart are still a
+    defect, unless nodes are among them: then a good node would be blamed together with the bad one.
     """
     if all(observation.flow in traffic.unmeasured for observation in cause.bad):
         return Judgement.UNKNOWN, "NOT-MEASURED"
@@ -127,7 +126,7 @@ def _judge(fabric: Fabric, cause: Cause, traffic: Traffic) -> tuple[Judgement, s
 
 
 def _has_contrast(fabric: Fabric, cause: Cause, traffic: Traffic) -> bool:
-    """Whether a flow over the same distance as the bad ones avoids the cause."""
+    """True if a flow over the same distance as the bad ones avoids the cause."""
     distances = {hops_of(fabric, observation.flow) for observation in cause.bad}
     comparable = sum(
         hops_of(fabric, observation.flow) in distances for observation in traffic.observations
@@ -136,7 +135,8 @@ def _has_contrast(fabric: Fabric, cause: Cause, traffic: Traffic) -> bool:
 
 
 def _inspect(inspection: Inspection, cause: Cause) -> list[str]:
-    """What missing uplinks and counters say of these parts, where pairs cannot tell them apart."""
+    """The missing uplinks and the counters of these parts, which help if pairs cannot tell them
+    apart."""
     remarks = dict.fromkeys(remark for part in cause.parts for remark in inspection.about(part))
     return list(remarks)[:SHOWN]
 
@@ -159,7 +159,7 @@ def _evidence(fabric: Fabric, observation: Observation, traffic: Traffic) -> str
 
 
 def _path(fabric: Fabric, flow: Flow) -> str:
-    """`4 hops: leaf1, spine1 or spine2, leaf3`; the way itself where the routes tell it."""
+    """The path of a flow: `4 hops: leaf1, spine1 or spine2, leaf3`; exact if its route is known."""
     a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
     hops = fabric.hops(a, b) if a and b else None
     if a is None or b is None or hops is None:
@@ -178,7 +178,8 @@ def _path(fabric: Fabric, flow: Flow) -> str:
 def node_verdicts(
     plan: Plan, fabric: Fabric, traffic: Traffic, parts: Sequence[PartVerdict]
 ) -> Iterator[Verdict]:
-    """Nodes that a cause names, that the topology lacks, or of which a NIC was in no good pair."""
+    """Yield verdicts on nodes that a cause names, that the topology lacks, or that have a NIC
+    without a good pair."""
     about = list(blamed_nodes(parts))
     yield from about
     blamed = {verdict.participants[0] for verdict in about}
@@ -215,14 +216,15 @@ def node_verdicts(
 
 
 def _code_of_doubts(node: str, traffic: Traffic) -> str:
-    """A node whose pairs measured, and could be compared with nothing, has answered."""
+    """The code for a node in doubt. A node whose pairs measured, but could not be compared, has
+    answered."""
     strays = [stray for stray in traffic.strays if stray.reason and node in stray.nodes]
     codes = {stray.code for stray in strays}
     return min(codes) if codes <= COMPARED_IN_VAIN else "NO-GOOD-PAIR"
 
 
 def _seats(traffic: Traffic) -> tuple[set[Seat], dict[Seat, list[Flow]]]:
-    """NICs with a good flow; and those without one, with their flows."""
+    """The NICs with a good flow; and those without one, with their flows."""
     well = set[Seat]()
     short: dict[Seat, list[Flow]] = {}
     for observation in traffic.observations:
@@ -238,7 +240,8 @@ def _seats(traffic: Traffic) -> tuple[set[Seat], dict[Seat, list[Flow]]]:
 def _unproven_nics(
     fabric: Fabric, short: Mapping[Seat, Sequence[Flow]], parts: Sequence[PartVerdict]
 ) -> dict[str, Part]:
-    """By node: a NIC without a good flow, if no defect elsewhere explains all of its flows."""
+    """The NIC of each node without a good flow, if no defect elsewhere explains all flows of that
+    NIC."""
     faulty = {
         part
         for verdict in parts
@@ -253,7 +256,7 @@ def _unproven_nics(
 
 
 def _is_explained(fabric: Fabric, flow: Flow, faulty: Collection[Part]) -> bool:
-    """Whether a faulty part may lie on the way of a flow."""
+    """True if a faulty part may be on the path of a flow."""
     a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
     passed = set(flow.via)
     if a and b and not passed:
@@ -273,7 +276,8 @@ def _is_explained(fabric: Fabric, flow: Flow, faulty: Collection[Part]) -> bool:
 
 
 def blamed_nodes(parts: Sequence[PartVerdict]) -> Iterator[Verdict]:
-    """A node answers for its NICs and their cables."""
+    """Yield verdicts on nodes from those on parts: a node is responsible for its NICs and their
+    cables."""
     for blame in parts:
         for node in dict.fromkeys(p.name for p in blame.parts if p.kind in ("node", "nic")):
             yield _on_node(node, blame.judgement, blame.code, blame.reason)

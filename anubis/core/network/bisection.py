@@ -1,7 +1,7 @@
-"""From a slow group to its slow nodes, or to two nodes that are slow only together.
+"""Narrow a slow group down to its slow nodes, or to two nodes that are slow only together.
 
-`bisect` is a generator: it yields the groups to test at the same time, is sent which of them were
-bad, and returns what it learned. It runs nothing itself.
+`bisect` is a generator: it yields the groups to test at the same time, receives a flag for each bad
+one, and returns a `Narrowed`. It runs nothing itself.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class SearchBudget:
 @dataclass(frozen=True, kw_only=True)
 class Narrowed:
     nodes: tuple[str, ...]  # bad with good partners, twice
-    links: tuple[tuple[str, str], ...]  # good apart and bad together: what lies between them
+    links: tuple[tuple[str, str], ...]  # good apart and bad together: the fault is between them
     doubtful: tuple[str, ...]  # bad once, and good with other partners
-    unresolved: tuple[Group, ...]  # bad, and the budget or the good nodes ran out
+    unresolved: tuple[Group, ...]  # bad, but the budget or the good nodes ran out
     good: tuple[str, ...]
     tests: int
     rounds: int
     minutes: float
-    results: tuple[tuple[Group, bool], ...]  # all that was tested, and whether it was bad
+    results: tuple[tuple[Group, bool], ...]  # every tested group, and whether it was bad
 
 
 @dataclass(frozen=True)
 class _Suspects:
-    """Bad together with good ones."""
+    """Nodes that are bad together with good ones."""
 
     nodes: Group
 
@@ -50,11 +50,11 @@ class _Suspects:
 
 @dataclass(frozen=True)
 class _Cross:
-    """Two halves, good alone and bad together: the fault lies between two of their nodes."""
+    """Two halves, good alone and bad together: the fault is between two of their nodes."""
 
     left: Group
     right: Group
-    crosswise: bool = False  # the quarters that face each other have been tested, and are good
+    crosswise: bool = False  # the opposite quarters were tested, and are good
 
     def tests(self) -> list[Group]:
         return [(*a, *b) for a, b in self._quarters()]
@@ -65,7 +65,7 @@ class _Cross:
             return [_Cross(a, b) for a, b in slow]
         if not self.crosswise and max(len(self.left), len(self.right)) > 1:
             return [_Cross(self.left, self.right, crosswise=True)]
-        return []  # it did not show again
+        return []  # the fault did not show again
 
     def _quarters(self) -> list[tuple[Group, Group]]:
         a, b = _halves(self.left), _halves(self.right)
@@ -81,9 +81,9 @@ def bisect(
 ) -> Generator[tuple[Group, ...], Sequence[bool], Narrowed]:
     """Test both halves of a bad group at once, each filled up with good nodes to the group's size.
 
-    A half that is not filled up would be measured at another size, and could not be compared.
-    Good nodes come from the caller, and from every group that turns out good. At the end each
-    slow node is tested with other good nodes, and all remaining nodes together.
+    Without the filling, a half would be measured at another size, and could not be compared. Good
+    nodes come from the caller, and from every group that turns out good. At the end each slow node
+    is tested with other good nodes, and all remaining nodes together.
     """
     search = _Search(tuple(group), dict.fromkeys(good), budget or SearchBudget())
     while search.open or search.may_confirm():
@@ -121,7 +121,7 @@ class _Search:
         return self.budget.tests - len(self.results)
 
     def _rest(self) -> Group | None:
-        """All that are left, if they have not been tested together yet."""
+        """All remaining nodes, if they have not been tested together yet."""
         held = {node for lead in self.lost for node in _nodes(lead)}
         held |= {*self.confirmed, *self.doubtful, *self.slow}
         held |= {node for link in self.links for node in link}
@@ -172,13 +172,14 @@ class _Search:
             self.round = [rest]
 
     def _pool(self) -> list[str]:
-        """Good nodes that no test uses; the nodes of a cross stay out of other tests."""
+        """The good nodes that no test uses; the nodes of a cross stay out of other tests."""
         busy = {node for lead in self.open for node in _nodes(lead)}
         busy |= {node for link in self.links for node in link}
         return [node for node in self.good if node not in busy]
 
     def _filled(self, cores: list[Group], pool: list[str]) -> list[Group]:
-        """Single nodes first get one partner each; the others are shared out."""
+        """Fill up the groups: single nodes first get one partner each; the other partners are
+        shared out."""
         want = [len(self.group) - len(core) for core in cores]
         filling: list[list[str]] = [[] for _ in cores]
         waiting = [node for node in pool if all(node not in core for core in cores)]
@@ -187,7 +188,7 @@ class _Search:
             filling[size.index(min(size))].append(waiting.pop())
         return [(*core, *more) for core, more in zip(cores, filling, strict=True)]
 
-    # --- what came of it -------------------------------------------------------------------
+    # --- results ---------------------------------------------------------------------------
 
     def learn(self, bad: Sequence[bool]) -> None:
         if len(bad) != len(self.round):
@@ -222,7 +223,7 @@ class _Search:
             self.open.append(lead)
 
     def _pair(self, lead: _Cross) -> None:
-        """Two good nodes that are bad together; tested as such unless they are the whole group."""
+        """Record two good nodes that are bad together."""
         pair = (lead.left[0], lead.right[0])
         if pair not in self.links:
             self.links.append(pair)

@@ -1,4 +1,4 @@
-"""One more round of pairs, chosen to tell the causes of slow pairs from their alternatives."""
+"""Choose one more round of pairs, to separate the causes of slow pairs from their alternatives."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from anubis.core.network.localization import healthy, without_wrong_routes
 from anubis.core.network.posterior import HALF, KEPT, Case, FaultPrior, Observation, Problem
 
 SETTLED = 1e-3  # chance of choosing wrongly below which no more pairs are needed
-WORTH = 5e-3  # of the doubt that is left: a pair that takes less away is not measured
+WORTH = 5e-3  # share of the remaining doubt: a pair that removes less is not measured
 FALSE = 1e-2  # chance that a confirming flow contradicts the truth
-LEAST_DOUBT = 1e-2  # in every cause, so that each suspect meets a good partner once
-MOST_HYPOTHESES = 24  # of a case
+LEAST_DOUBT = 1e-2  # about every cause, so that each suspect meets a good partner once
+MOST_HYPOTHESES = 24  # for a case
 MOST_PAIRS = 48  # for one cause
 NEAR, FAR = 32, 48  # good nodes on each leaf of the suspects, and at each distance from it
-LEAVES = 8  # from which these nodes are taken
-PARTNERS = 6  # of each node at each distance
+LEAVES = 8  # the number of leaves from which far nodes are taken
+PARTNERS = 6  # for each node at each distance
 
 
 def confirmation(
@@ -30,16 +30,18 @@ def confirmation(
     *,
     again: bool = False,
 ) -> tuple[Seats, ...]:
-    """One round of pairs, disjoint on each rail, that would tell causes from their alternatives.
+    """Choose a round of pairs, disjoint on each rail, that separates causes from their
+    alternatives.
 
     At least one node of each pair is known to be good, and no two NICs have met before. Pairs
-    across rails are for what was seen across them. They run undisturbed, so the first round excuses
-    nobody: what may have shared a cable is followed up as if it had not. `again`: only what is
-    still in doubt, not every suspect once more. The pairs are those for which hypotheses predict
-    different outcomes. They lower the Bhattacharyya bound on the chance of a wrong choice,
-    the sum of sqrt(P(i) P(j)) prod(BC) over all pairs of hypotheses i and j, where BC is the sum of
-    sqrt(P(outcome | i) P(outcome | j)). Only where routes are known can pairs be chosen that cross
-    one of several parallel links.
+    across rails are for shortfalls seen across rails. The round runs undisturbed, so the first
+    round excuses no pair: a pair that may have shared a cable is followed up like any other.
+    `again`: only causes that are still in doubt, not every suspect once more.
+
+    The pairs are those for which hypotheses predict different outcomes. They lower the
+    Bhattacharyya bound on the chance of a wrong choice, the sum of sqrt(P(i) P(j)) prod(BC) over
+    all pairs of hypotheses i and j, where BC is the sum of sqrt(P(outcome | i) P(outcome | j)). One
+    of several parallel links can be crossed on purpose only if routes are known.
     """
     model = model or FaultPrior()
     observations = without_wrong_routes(fabric, observations, model)
@@ -59,14 +61,15 @@ def confirmation(
     return _choose_pairs(contests)
 
 
-Suspect = tuple[int, float]  # a column, and in which share of the tests it shows
-Hypotheses = dict[frozenset[Suspect], float]  # each with its weight
+Suspect = tuple[int, float]  # a column, and the share of tests in which it shows
+Hypotheses = dict[frozenset[Suspect], float]  # weight of each
 
 
 def _hypotheses(problem: Problem, case: Case, column: int | None, least_doubt: float) -> Hypotheses:
-    """This cause with the others, without it, or with another in its place; or any single one.
+    """The hypotheses about a cause: this cause with the others, without it, or with another in its
+    place; or, without a cause, any single one.
 
-    Columns that could not be told apart so far come one by one: other pairs may separate them.
+    Columns that could not be separated so far are listed one by one: other pairs may separate them.
     """
     classes = case.classes.tolist()
     rates = [1.0 if problem.steady[number] else HALF for number in classes]
@@ -98,7 +101,7 @@ def _hypotheses(problem: Problem, case: Case, column: int | None, least_doubt: f
 
 
 class _Partners:
-    """Who may meet whom: on each rail, the good nodes of each leaf."""
+    """The nodes that may meet: on each rail, the good nodes of each leaf."""
 
     def __init__(
         self, fabric: Fabric, good: set[str], met: set[frozenset[Seat]], routed: bool
@@ -115,7 +118,8 @@ class _Partners:
                 self.leaves.setdefault(nic.rail, {})[nic.switch] = None
 
     def pairs(self, flows: Sequence[Flow]) -> Iterator[Seats]:
-        """Suspects with good partners near and far, and their good neighbours with the same."""
+        """Yield pairs of suspects with good partners near and far, and of their good neighbours
+        with the same partners."""
         self.turn += 1
         seats = dict.fromkeys(seat for flow in flows for seat in (flow.source, flow.target))
         ends = dict.fromkeys(seat.node for seat in seats)
@@ -133,7 +137,7 @@ class _Partners:
     def _pairs_between(
         self, nodes: Sequence[str], rail: str, far_rail: str, *, beside: bool
     ) -> Iterator[Seats]:
-        """Who is in doubt among these nodes, and good nodes beside them, with others."""
+        """Yield the doubtful ones of these nodes, and good nodes beside them, with others."""
         leaves: dict[str, list[str]] = {}
         for node in nodes:
             nic = self.fabric.nic(node, rail)
@@ -152,7 +156,7 @@ class _Partners:
                             yield seats
 
     def _far(self, rail: str, leaf: str) -> list[list[str]]:
-        """Some good nodes at each distance, of other leaves each time."""
+        """Some good nodes at each distance, from other leaves each time."""
         fabric = self.fabric
         steps = fabric.leaf_steps[fabric.leaf_number[leaf]]
         by_distance: dict[int, list[list[str]]] = {}
@@ -167,7 +171,8 @@ class _Partners:
         ]
 
     def kind(self, ends: Seats) -> object:
-        """Equal for pairs that cross the same suspects: of a good node only its leaf counts."""
+        """A key that is equal for pairs that cross the same suspects: of a good node only its leaf
+        counts."""
         if self.routed:
             return ends
         nics = [self.fabric.nic(*seat) for seat in ends]
@@ -192,7 +197,7 @@ def _turned(names: list[str], start: int) -> list[str]:
 
 
 class _Contest:
-    """The hypotheses of one case, and how alike every pair would turn out under any two of them."""
+    """The hypotheses of one case, and how alike each pair's outcomes are under any two of them."""
 
     def __init__(
         self,
@@ -230,10 +235,10 @@ class _Contest:
         self.amplitudes = np.array([forth[0::2] * back[1::2] for forth, back in ways])
 
     def pick(self, busy: set[Seat]) -> Seats | None:
-        """The pair of free nodes that leaves the least doubt, if it helps at all.
+        """The pair of free nodes that leaves the least doubt; None if no pair helps.
 
-        The sum over hypotheses of their doubt times their likeness under a pair is, for each of
-        its four outcomes, a product of matrices: no likeness is written out.
+        The sum over hypotheses of their doubt times their likeness under a pair is, for each of its
+        four outcomes, a product of matrices, so no likeness is computed separately.
         """
         doubt = float(self.doubt.sum())
         if doubt < SETTLED or not self.alike or self.picked == MOST_PAIRS:
@@ -252,7 +257,7 @@ class _Contest:
 
 
 def _choose_pairs(contests: Sequence[_Contest]) -> tuple[Seats, ...]:
-    """One pair for each case in turn, so that partners are shared out."""
+    """Choose one pair for each case in turn, so that partners are shared out."""
     busy: set[Seat] = set()
     chosen: list[Seats] = []
     open_ = list(contests)

@@ -1,7 +1,7 @@
-"""Error counters of the ports of a fabric: which cable each is about, and which are fatal.
+"""Error counters of the ports of a fabric: the cable of each, and the fatal ones.
 
-Counters add up since they were last cleared, perhaps years ago. So a single reading is only a fact;
-what is judged is the rise in a known time, by the limits of RDMA ports, at both ends of a cable.
+Counters add up since they were last cleared, perhaps years ago. So a single reading is only a fact.
+The rise in a known time is judged, by the limits of RDMA ports, at both ends of a cable.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MOST = {  # the largest value of each standard counter (InfiniBand Architecture,
     "excessive_buffer_overrun_errors": 15,
     "VL15_dropped": 65535,
 }
-PERIODS = {"s": 1.0, "h": 3600.0}  # of the metrics port_errors_per_s and port_errors_per_h
+PERIODS = {"s": 1.0, "h": 3600.0}  # for the metrics port_errors_per_s and port_errors_per_h
 
 
 def exceeded_limit(counters: Counters, count: Count) -> Limit | None:
-    """The limit that this rise exceeds; less than a period of time counts as one period."""
+    """The limit that this rise exceeds, if any; less than a period of time counts as one period."""
     if counters.over_s is None:
         return None
     limits = {limit.metric: limit for limit in counters.limits}
@@ -47,7 +47,7 @@ def exceeded_limit(counters: Counters, count: Count) -> Limit | None:
 def count_rises(
     before: Iterable[Count], after: Iterable[Count], over_s: float, limits: tuple[Limit, ...] = ()
 ) -> Counters:
-    """By how much each counter rose; one that shows less than before was cleared in between."""
+    """The rise of each counter; a counter that is lower than before was cleared in between."""
     past = {_counter(count): count.value for count in before}
     rises, stuck = [], []
     for count in after:
@@ -61,7 +61,7 @@ def count_rises(
 
 
 def _counter(count: Count) -> tuple[str, str, str]:
-    """Where there is no GUID, ports are known by name."""
+    """The key of a counter; ports without a GUID are known by name."""
     return count.guid or count.name, count.port, count.counter
 
 
@@ -70,10 +70,10 @@ def _counter(count: Count) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PortCount:
-    """A count, and where in the fabric it was counted."""
+    """A count, and its place in the fabric."""
 
     count: Count
-    switch: str  # that has the port; for the port of a NIC, the switch it is plugged into
+    switch: str  # the switch of the port; for the port of a NIC, the one it is plugged into
     link: Link | None = None  # the link between switches to which its cable belongs
     cable: Cable | None = None
     nic: Nic | None = None  # at either end of its cable
@@ -81,7 +81,7 @@ class PortCount:
 
 
 def place_counts(counts: Collection[Count], fabric: Fabric) -> tuple[list[PortCount], list[Count]]:
-    """Each count at its port, and the counts of ports that the fabric does not have."""
+    """The counts at the ports of the fabric, and the counts of ports that it does not have."""
     ports, placed, unknown = _Ports(fabric), [], []
     for count in counts:
         port_count = ports.find(count)
@@ -93,7 +93,7 @@ def place_counts(counts: Collection[Count], fabric: Fabric) -> tuple[list[PortCo
 
 
 class _Ports:
-    """Finds ports by GUID, or by name where the source of the fabric has no GUIDs."""
+    """An index of ports by GUID, or by name if the source of the fabric has no GUIDs."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -135,7 +135,7 @@ class _Ports:
 
 
 def sort_by_severity(port_counts: Iterable[PortCount], counters: Counters) -> list[PortCount]:
-    """Fatal counts first, then the largest."""
+    """Sort fatal counts first, then the largest."""
     return sorted(
         port_counts,
         key=lambda port_count: (
@@ -147,7 +147,7 @@ def sort_by_severity(port_counts: Iterable[PortCount], counters: Counters) -> li
 
 
 def sentence(port_count: PortCount, counters: Counters) -> str:
-    """symbol_error 1523 at leaf-5 port 7 to node081 mlx5_0"""
+    """A sentence about a count: `symbol_error 1523 at leaf-5 port 7 to node081 mlx5_0`."""
     count = port_count.count
     if counters.over_s is None:
         full = " (the most it can show)" if count.value == MOST.get(count.counter) else ""

@@ -1,9 +1,9 @@
-"""What a schedule of pairs crosses in the fabric, and what it leaves untested.
+"""Coverage of a fabric by a schedule of pairs: links and switches crossed, and those left untested.
 
-Where the forwarding tables are known, a pair crosses the cables that they name. Else shortest paths
-share its traffic evenly, and which cable a connection takes is unknown: a link is crossed with a
-chance, which is 1 where there is no other way. The goal is that each cable of each link is crossed,
-or was with a chance of ASSURED.
+If the forwarding tables are known, a pair crosses the cables that they name. Else shortest paths
+share its traffic evenly, and it is unknown which cable a connection takes. Then a link is crossed
+with a chance, which is 1 if there is no other path. The goal is that each cable of each link is
+crossed with a chance of ASSURED or more.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from anubis.core.network.pairing import (
 from anubis.core.network.redundancy import MissingCables, shortages
 
 ASSURED = 0.95
-MOST_ROUNDS = 32  # of each number of rails further on, to cross what is left
-WORTH = 0.02  # of what is left to cross: a round that brings less is the last of its kind
-MOST_ASKED = 64  # links of which it is looked up whether any pair crosses them
-MOST_FOLLOWED = 4096  # routes, to find one that leads over a cable
+MOST_ROUNDS = 32  # for each shift of rails, to cross the links that are left
+WORTH = 0.02  # share of the rest to cross: a round with less is the last of its kind
+MOST_ASKED = 64  # links for which it is checked whether any pair can cross them
+MOST_FOLLOWED = 4096  # routes to follow in search of one over a given cable
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
     fabric: Fabric
-    link_chance: Shares  # that any given cable of each link was crossed, as `fabric.links`
+    link_chance: Shares  # for each of `fabric.links`: that any given cable of it was crossed
     switch_chance: Shares
-    nics: frozenset[str]  # ids of the NICs that took part
-    pairs: Mapping[Purpose, int]  # how many there are of each purpose
+    nics: frozenset[str]  # ids of the participating NICs
+    pairs: Mapping[Purpose, int]  # the number of pairs for each purpose
     rounds: Mapping[Purpose, int]
 
     def links(self, least: float, below: float = np.inf) -> tuple[Link, ...]:
@@ -57,21 +57,23 @@ class Coverage:
 
     @property
     def untested_links(self) -> tuple[Link, ...]:
-        """On no path of any pair."""
+        """The links on no path of any pair."""
         return self.links(0, np.nextafter(0, 1))
 
     @property
     def unsure_links(self) -> tuple[Link, ...]:
-        """On a path, but used so rarely that a cable may have carried nothing."""
+        """The links on a path that is used so rarely that a cable may have carried nothing."""
         return self.links(np.nextafter(0, 1), ASSURED)
 
     @property
     def missing_uplinks(self) -> tuple[MissingCables, ...]:
-        """Not there, although sister switches have them: no schedule can cross them."""
+        """The uplinks that this fabric lacks although sister switches have them; no schedule can
+        cross them."""
         return tuple(gap for shortage in shortages(self.fabric) for gap in shortage.gaps)
 
     def by_tier(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """For the tiers that links join: how many are crossed almost surely, and of how many."""
+        """The number of links that are crossed almost surely, and of all links, for each two tiers
+        that links join."""
         tier, counts = self.fabric.tier, dict[tuple[int, int], tuple[int, int]]()
         for link, chance in zip(self.fabric.links, self.link_chance.tolist(), strict=True):
             low, high = sorted((tier[link.a], tier[link.b]))
@@ -89,8 +91,8 @@ class Coverage:
 
 
 def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str] = ()) -> Coverage:
-    """All rounds together, with one connection in each direction between any two NICs that meet;
-    and every pair of `everybody`, which may be millions, leaf by leaf."""
+    """The coverage of all rounds together, with one connection in each direction between any two
+    NICs that meet. Every pair of `everybody`, which may be millions, is added leaf by leaf."""
     crossed = _Crossed(fabric)
     pairs: Counter[Purpose] = Counter()
     turns: Counter[Purpose] = Counter()
@@ -112,7 +114,7 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str
 
 
 def coverage_of(fabric: Fabric, flows: Iterable[tuple[Nic, Nic]]) -> Coverage:
-    """What flows from NIC to NIC crossed, however they came about."""
+    """The coverage of given flows from NIC to NIC."""
     crossed = _Crossed(fabric)
     for source, target in flows:
         crossed.send(source, target)
@@ -122,17 +124,17 @@ def coverage_of(fabric: Fabric, flows: Iterable[tuple[Nic, Nic]]) -> Coverage:
 
 @dataclass
 class _Crossed:
-    """What was crossed so far; what was noted since counts when it is added up."""
+    """The links, cables and switches crossed so far; notes count after `add_up`."""
 
     fabric: Fabric
-    met: set[Meeting] = field(default_factory=set)  # who meets again measures nothing again
+    met: set[Meeting] = field(default_factory=set)  # a pair that meets again measures nothing new
     nics: set[str] = field(default_factory=set)
     cables: set[tuple[str, str]] = field(default_factory=set)  # by known routes: switch and port
     passed: set[str] = field(default_factory=set)  # switches, by known routes
     sent: Counter[tuple[str, str]] = field(default_factory=Counter)  # from leaf to leaf
 
     def __post_init__(self) -> None:
-        # logarithms of the chance that nothing crossed, per cable of each link, and per switch
+        # logarithm of the chance that no flow crossed a cable of each link, or a switch
         self.links_missed = np.zeros(len(self.fabric.links))
         self.switches_missed = np.zeros(len(self.fabric.switches))
 
@@ -168,7 +170,7 @@ class _Crossed:
         return np.where(self._by_routes(), 1.0, by_chance) if self.cables else by_chance
 
     def _by_routes(self) -> Flags:
-        """Whether known routes lead over every cable of each link."""
+        """A flag for each link: do known routes lead over every cable of it?"""
         return np.array(
             [
                 all((link.a, cable.port_a) in self.cables for cable in link.cables)
@@ -189,7 +191,7 @@ class _Crossed:
         )
 
     def after(self, hop_round: HopRound) -> _Crossed:
-        """With this round as well."""
+        """A copy with this round added."""
         more = _Crossed(
             self.fabric, set(self.met), set(self.nics), set(self.cables), set(self.passed)
         )
@@ -200,7 +202,7 @@ class _Crossed:
         return more
 
     def lack(self, reached: Flags) -> float:
-        """How much of these links is not crossed almost surely."""
+        """The amount by which these links fall short of being crossed almost surely."""
         return float(np.maximum(ASSURED - self.link_chance[reached], 0).sum())
 
     def new_in(self, hop_round: HopRound) -> Round:
@@ -231,7 +233,7 @@ class _Crossed:
 
 
 def _cables(fabric: Fabric, source: Nic, target: Nic) -> set[tuple[str, str]]:
-    """That a known route takes."""
+    """The cables of the known route from source to target."""
     path = fabric.cables_between(source, target)
     return {(link.a, cable.port_a) for link, cable in path}
 
@@ -244,13 +246,13 @@ def _log_of_rest(share: Shares) -> Shares:
 def covering_rounds(
     fabric: Fabric, nodes: Sequence[str], rounds: Sequence[HopRound], *, across: bool = True
 ) -> Iterator[HopRound]:
-    """More rounds, with other partners, until each link that pairs can cross is crossed, or almost
-    surely is.
+    """Yield further rounds, with other partners, until each link that pairs can cross is crossed
+    almost surely.
 
-    On like rails first, of all distances the one that brings most; then `across` rails, where that
-    crosses more. Pairs that cross nothing new are left out, and a kind of round that brings hardly
-    anything is not tried again. Where routes are known, pairs are then looked up for each cable
-    that is left; `coverage` tells how far it got.
+    Rounds on like rails are tried first, at the distance that adds most; then rounds `across`
+    rails, if they cross more. Pairs that cross nothing new are left out, and a kind of round that
+    adds hardly anything is not tried again. If routes are known, pairs are then looked up for each
+    cable that is left. `coverage` gives the result.
     """
     crossed = _Crossed(fabric)
     for hop_round in rounds:
@@ -283,7 +285,7 @@ def covering_rounds(
 def _rounds_along_routes(
     crossed: _Crossed, nodes: Sequence[str], across: bool
 ) -> Iterator[HopRound]:
-    """A pair for each cable that is left and that a route leads over."""
+    """Yield rounds with a pair for each cable that is left and on a route."""
     fabric, routed = crossed.fabric, _RoutedPairs(crossed.fabric, nodes, across)
     pairs: dict[tuple[int, int], list[Pair]] = {}
     for number in np.flatnonzero(crossed.link_chance < ASSURED).tolist():
@@ -311,7 +313,7 @@ def _rounds_along_routes(
 
 
 class _RoutedPairs:
-    """Which NICs of these nodes meet over a given cable, by the tables."""
+    """The pairs of NICs of these nodes whose route leads over a given cable."""
 
     def __init__(self, fabric: Fabric, nodes: Collection[str], across: bool) -> None:
         self.fabric, self.across = fabric, across
@@ -322,7 +324,7 @@ class _RoutedPairs:
             self.under.setdefault(nic.switch, []).append(nic)
 
     def over(self, switch: str, port: str) -> tuple[Nic, Nic] | None:
-        """The first two whose route leaves this switch by this port."""
+        """The first two NICs whose route leaves this switch by this port, if there are any."""
         return next(self._over(switch, port), None)
 
     def _over(self, switch: str, port: str) -> Iterator[tuple[Nic, Nic]]:
@@ -338,7 +340,7 @@ class _RoutedPairs:
 
 
 def _disjoint(pairs: Iterable[Pair]) -> list[Round]:
-    """Each pair in the first round that has neither of its nodes."""
+    """Put each pair into the first round that has neither of its nodes."""
     rounds: list[list[Pair]] = []
     for pair in dict.fromkeys(pairs):
         free = (met for met in rounds if set(pair).isdisjoint(chain.from_iterable(met)))
@@ -351,7 +353,7 @@ def _disjoint(pairs: Iterable[Pair]) -> list[Round]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """Rounds that cross much the same links."""
+    """A kind of rounds: those that cross much the same links."""
 
     shift: int
     distances: tuple[int, ...]
@@ -362,7 +364,8 @@ class _Kind:
 
 
 def _kinds(fabric: Fabric, rounds: Sequence[HopRound], across: bool) -> list[_Kind]:
-    """In the order in which they are tried: like rails, then the farthest nodes across rails."""
+    """The kinds of rounds in the order in which they are tried: like rails, then the farthest nodes
+    across rails."""
     distances = sorted({hop_round.hops for hop_round in rounds}, reverse=True)
     shifts = range(1, len(fabric.rails)) if across else range(0)
     between_leaves = tuple(hops for hops in distances if hops > 2)
@@ -373,7 +376,8 @@ def _kinds(fabric: Fabric, rounds: Sequence[HopRound], across: bool) -> list[_Ki
 def _rounds_of_kind(
     crossed: _Crossed, nodes: Sequence[str], kind: _Kind, seed: int
 ) -> Iterator[HopRound]:
-    """Of the pairs that cross anything new; across rails, those that most rails ask for."""
+    """Yield rounds of the pairs that cross anything new; across rails, one round per distance, on
+    most rails."""
     shuffled = quick_rounds(crossed.fabric, nodes, seed=seed, distances=kind.distances)
     for hops in kind.distances:
         alike = [hop_round for hop_round in shuffled if hop_round.hops == hops]
@@ -384,7 +388,7 @@ def _rounds_of_kind(
 
 
 class Reach:
-    """Which links are on any shortest way between two of these nodes."""
+    """The links on any shortest path between two of these nodes."""
 
     def __init__(self, fabric: Fabric, nodes: Collection[str], *, across: bool) -> None:
         self.fabric = fabric
@@ -406,7 +410,7 @@ class Reach:
         )
 
     def _steps_from(self, switch: str) -> Numbers:
-        """To each leaf; out of reach where the switch passes nothing on."""
+        """The steps to each leaf; NO_PATH if the switch passes nothing on."""
         number = self.fabric.switch_number[switch]
         steps = self.fabric.steps[number, self._columns].astype(np.int64)
         own = [leaf == switch for leaf in self._leaves]
@@ -417,8 +421,8 @@ Why = Literal["out of reach", "across rails", "left out"]
 
 
 def why_untested(crossed: Coverage, nodes: Collection[str]) -> dict[Why, tuple[Link, ...]]:
-    """The links that none of these nodes' pairs crosses: because no way between the nodes leads
-    over them, because only ways across rails do, or because others were taken."""
+    """The links that no pair of these nodes crosses, by reason: no path between the nodes leads
+    over them, only paths across rails do, or other paths were taken."""
     links = crossed.untested_links
     if not links:
         return {}
@@ -432,7 +436,7 @@ def why_untested(crossed: Coverage, nodes: Collection[str]) -> dict[Why, tuple[L
 
 
 def _beyond_reach(crossed: _Crossed, nodes: Sequence[str], across: bool) -> Flags:
-    """The links that are known to be on no way between these nodes."""
+    """Flags for the links that are known to be on no path between these nodes."""
     links, reach = crossed.fabric.links, Reach(crossed.fabric, nodes, across=across)
     beyond = np.zeros(len(links), dtype=bool)
     for number in np.flatnonzero(crossed.link_chance == 0).tolist()[:MOST_ASKED]:

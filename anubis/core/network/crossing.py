@@ -1,8 +1,7 @@
-"""Which parts of a fabric each measured flow crosses, and with what chance.
+"""The parts of a fabric that each measured flow crosses, with the chance of each.
 
-A part is what can be at fault and be replaced: a node, a NIC with its cable, a link, all uplinks of
-a leaf together, a switch. Most can be at fault in one direction only. A column is a part with a
-direction.
+A part can be at fault and be replaced: a node, a NIC with its cable, a link, all uplinks of a leaf
+together, a switch. Most can be at fault in one direction only. A column is a part with a direction.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ BOTH, OUT, IN = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What one node sends another, or what both send each other at once."""
+    """The traffic from one node to another, or between both at once."""
 
     source: Seat
     target: Seat
     via: tuple[str, ...] = field(default=(), compare=False)  # the switches it passed, if known
     mutual: bool = False
-    back: tuple[str, ...] = field(default=(), compare=False)  # of a mutual one, on the way back
-    undisturbed: bool = field(default=False, compare=False)  # no other pair could be on its cables
+    back: tuple[str, ...] = field(default=(), compare=False)  # the way back of a mutual flow
+    undisturbed: bool = field(default=False, compare=False)  # no other pair could use its cables
     excused: float = field(default=0.0, compare=False)  # the chance of another reason to be bad
 
     @property
     def may_share(self) -> bool:
-        """Whether it may have met others on a cable: not where its path is known."""
+        """True if it may have shared a cable with others, which it cannot if its path is known."""
         return not (self.via or self.undisturbed)
 
 
@@ -54,8 +53,8 @@ class Crossings:
 class Parts:
     """All parts of a fabric, numbered; a column is 3 x the number of its part + its way.
 
-    Out is what a node or NIC sends, what a link carries from its first end to its second, what
-    goes up from a leaf.
+    Out is the direction from a node or NIC, from the first end of a link to its second, and upwards
+    from a leaf.
     """
 
     def __init__(self, fabric: Fabric) -> None:
@@ -88,7 +87,7 @@ class Parts:
         return Part("uplinks", self.fabric.leaves[number - self._uplinks])
 
     def number(self, part: Part) -> int:
-        """Three times this is the part's first column."""
+        """The number of a part; three times it is the part's first column."""
         match part.kind:
             case "node":
                 return self.node_number[part.name]
@@ -102,12 +101,12 @@ class Parts:
                 return self._uplinks + self.fabric.leaf_number[part.name]
 
     def kinds(self, columns: Numbers) -> Numbers:
-        """Numbers in KINDS."""
+        """The numbers of the kinds of these columns in KINDS."""
         bounds = [self._nic, self._link, self._switch, self._uplinks]
         return np.asarray(np.searchsorted(bounds, columns // 3, side="right"), dtype=np.int64)
 
     def one_way(self, columns: Numbers) -> npt.NDArray[np.bool_]:
-        """Whether the part of each column may be at fault in one direction only.
+        """A flag for each column: may its part be at fault in one direction only?
 
         Switches never are, and nodes only if they have a single NIC.
         """
@@ -116,18 +115,18 @@ class Parts:
         return (self.kinds(columns) % 3 > 0) | sole[columns // 3]
 
     def crossings(self, flows: Sequence[Flow], columns: Numbers) -> Crossings:
-        """Which flows cross these columns."""
+        """The crossings of these columns by the flows."""
         rows, seats = self._seats(flows)
         keys, key = self._keys(flows, rows, seats)
         between = _expanded(self._between(keys, columns), key, rows)
         return _joined(_only(self._ends(rows, seats), columns), between)
 
     def chances_of_sharing(self, flows: Sequence[Flow], chosen: npt.NDArray[np.bool_]) -> Shares:
-        """The chance that each of these flows met others on a cable; 0 where its path is known.
+        """The chance that each of these flows shared a cable with others; 0 if its path is known.
 
-        At the most what was let on, and what pairs at other leaves show: chance does not pick one
-        leaf. What a pair measured between two seats met the same others: for all its flows
-        together it is the chance of one.
+        It is at most the chance that the schedule allowed, and the share of pairs at other leaves
+        that fell short: chance does not prefer one leaf. All flows of a pair between two seats met
+        the same others, so together they have the chance of one.
         """
         chances = np.zeros(len(flows))
         rows = [row for row in np.flatnonzero(chosen).tolist() if flows[row].may_share]
@@ -150,8 +149,8 @@ class Parts:
     def _short_elsewhere(
         self, leaves: Sequence[tuple[str, str]], short: npt.NDArray[np.bool_]
     ) -> Shares:
-        """Of the pairs that are as far apart and have no leaf in common with each of these, the
-        share that fell short, by the rule of succession."""
+        """The share of short pairs among those that are as far apart and have no leaf in common
+        with each of these, by the rule of succession."""
         number = self.fabric.leaf_number
         ends = np.sort([(number[a], number[b]) for a, b in leaves], axis=1)
         steps = self.fabric.leaf_steps[ends[:, 0], ends[:, 1]]
@@ -165,8 +164,9 @@ class Parts:
     def classes(self, flows: Sequence[Flow], suspects: Numbers) -> tuple[Crossings, list[Numbers]]:
         """All crossings of the columns that suspect rows cross, equal columns merged into classes.
 
-        Columns of the answer are numbers of classes; each class comes with its own columns. What
-        lies between two leaves is the same for all their flows, and is merged before it is spread.
+        Columns of the answer are numbers of classes; each class is returned with its own columns.
+        The parts between two leaves are the same for all their flows, and are merged before they
+        are expanded to flows.
         """
         rows, seats = self._seats(flows)
         chosen = np.isin(rows, suspects)
@@ -186,7 +186,7 @@ class Parts:
         ]
 
     def _seats(self, flows: Sequence[Flow]) -> tuple[Numbers, Numbers]:
-        """One row number and two NIC numbers for each direction of each flow."""
+        """A row number and two NIC numbers for each direction of each flow."""
         rows, seats = [], []
         for row, flow in enumerate(flows):
             try:
@@ -214,7 +214,8 @@ class Parts:
     def _keys(
         self, flows: Sequence[Flow], rows: Numbers, seats: Numbers
     ) -> tuple[list[tuple[str, str, tuple[str, ...]]], Numbers]:
-        """The distinct ways from leaf to leaf, and which one each directed flow takes."""
+        """The distinct paths from leaf to leaf, and the number of the one that each directed flow
+        takes."""
         numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
         key = np.empty(len(rows), dtype=np.int64)
         back = False
@@ -256,7 +257,7 @@ class Parts:
         ]
 
     def _routed(self, keys: Sequence[tuple[str, str, tuple[str, ...]]]) -> list[Crossings]:
-        """Keys whose switches are known, one by one."""
+        """The crossings of paths whose switches are known."""
         passed, crossed = [], []
         for number, (_, _, via) in enumerate(keys):
             passed += [(number, self.fabric.switch_number[switch]) for switch in via]
@@ -309,7 +310,7 @@ class Parts:
 
 
 def nic_part(fabric: Fabric, node: str, rail: str) -> Part:
-    """The part for a NIC: the node itself, if it is the node's only NIC."""
+    """The part for a NIC; the node itself if it is the node's only NIC."""
     several = sum(1 for rail in fabric.rails if fabric.nic(node, rail)) > 1
     return Part("nic", node, rail) if several else Part("node", node)
 
@@ -319,7 +320,7 @@ def link_part(link: Link) -> Part:
 
 
 def _sums_elsewhere(ends: Numbers, weight: Shares) -> Shares:
-    """For each pair of leaves, the weight of all pairs that have no leaf in common with it."""
+    """The weight of all pairs that have no leaf in common with each pair of leaves."""
     at_leaf = np.bincount(ends.ravel(), np.repeat(weight, 2))
     _, place = np.unique(ends, axis=0, return_inverse=True)
     at_both = np.bincount(place, weight)
@@ -335,7 +336,7 @@ def _only(crossings: Crossings, columns: Numbers) -> Crossings:
 
 
 def _expanded(crossings: Crossings, key: Numbers, rows: Numbers) -> Crossings:
-    """From keys to the rows that have them."""
+    """Expand crossings from keys to the rows that have them."""
     order = np.argsort(key, kind="stable")
     count = np.bincount(key, minlength=int(crossings.row.max(initial=-1)) + 1)
     start = np.cumsum(count) - count
@@ -347,7 +348,8 @@ def _expanded(crossings: Crossings, key: Numbers, rows: Numbers) -> Crossings:
 
 
 def _joined(*parts: Crossings) -> Crossings:
-    """All in one, each row and column once; crossing a column twice gives two chances to hit it."""
+    """Join crossings, each row and column once. If a flow crosses a column twice, it has two
+    chances to be hit."""
     row = np.concatenate([part.row for part in parts])
     column = np.concatenate([part.column for part in parts])
     chance = np.concatenate([part.chance for part in parts])
@@ -362,7 +364,7 @@ def _joined(*parts: Crossings) -> Crossings:
 
 
 def _merged(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
-    """Columns with the same rows and chances merged, and the columns in each."""
+    """Merge columns with the same rows and chances; return also the columns in each."""
     if not len(crossings.row):
         return crossings, []
     start = np.flatnonzero(np.append(True, np.diff(crossings.column) != 0))
@@ -385,7 +387,7 @@ def _merged(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
 
 
 def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """splitmix64's finish: sums of such numbers tell sets apart."""
+    """Mix numbers (the final step of splitmix64), so that sums of them identify sets."""
     x = numbers + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,9 +1,9 @@
-"""What port counters say of parts before any traffic: by how much each is likelier to be at fault.
+"""Hints from port counters before any traffic: the factor by which each part is likelier faulty.
 
-Hardly any counter has a limit that holds everywhere, and healthy fleets differ in what they count.
-So a part is held against all milder: of a healthy one the chance to count as much is the share of
-parts that do, of a faulty one it is SHOWN. What was read and shows no error is less likely to be at
-fault, for the same reason.
+Hardly any counter has a limit that holds everywhere, and healthy fleets differ in their counts. So
+a part is compared with all others. The chance of a healthy part to count as much is the share of
+parts that do; the chance of a faulty one is SHOWN. For the same reason, a part that was read and
+shows no error is less likely to be at fault.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from anubis.core.network.posterior import FaultPrior
 from anubis.core.records import Counters
 
 Symptom = Literal["errors", "corrected", "paused"]
-MOST: Mapping[Symptom, float] = {  # that a symptom can say
+MOST: Mapping[Symptom, float] = {  # the largest factor of a symptom
     "errors": 10_000.0,
-    "corrected": 100.0,  # as it should be, up to a point
+    "corrected": 100.0,  # normal, up to a point
     "paused": 3.0,  # congestion: its cause may be far away
 }
-SHOWN = 0.8  # of faulty cables and ports that count errors
-MANY = 64  # among which one makes no difference
-WIDEST = 14.0  # powers of e up to a million
-LEAST_SPREAD, LEAST_CHANCE = 1.5, 1e-9  # of what healthy parts count
+SHOWN = 0.8  # share of faulty cables and ports that count errors
+MANY = 64  # counts, among which one makes no difference
+WIDEST = 14.0  # e to this power is a million
+LEAST_SPREAD, LEAST_CHANCE = 1.5, 1e-9  # of the counts of healthy parts
 ALL_PORTS = "ALL"
 
 _PAUSED = re.compile(r"pause|pfc|ecn|cnp|xmit_wait", re.IGNORECASE)
@@ -38,12 +38,12 @@ _CORRECTED = re.compile(r"(?<!un)(?<!un_)correct(ed|able)", re.IGNORECASE)
 
 
 def informed(model: FaultPrior, fabric: Fabric, counters: Counters) -> FaultPrior:
-    """The prior, with what the ports counted."""
+    """The prior with the hints of the port counters."""
     return replace(model, hints=hints(fabric, counters))
 
 
 def hints(fabric: Fabric, counters: Counters) -> dict[Part, float]:
-    """Factors on the prior odds of links and NICs; what is missing was not read."""
+    """Factors on the prior odds of links and NICs; parts that were not read have none."""
     judged = set(_listed_in_full(fabric, counters))
     values: dict[Part, dict[str, int]] = {part: {} for part in judged}
     for port_count in place_counts(counters.counts, fabric)[0]:
@@ -70,9 +70,10 @@ def symptom_of(counter: str) -> Symptom:
 
 
 def _factors(values: Mapping[Part, Mapping[str, int]], symptom: Symptom) -> dict[Part, float]:
-    """Of the parts that show this symptom, how much likelier a faulty one is to show as much.
+    """The factor by which a faulty part is likelier to show as much, for each part with this
+    symptom.
 
-    The most telling of several counters counts, over their number: many say no more than one.
+    Of several counters the strongest counts, divided by their number: many say no more than one.
     """
     factors: dict[Part, float] = {}
     counters = {c for of in values.values() for c in of if symptom_of(c) == symptom}
@@ -87,11 +88,11 @@ def _factors(values: Mapping[Part, Mapping[str, int]], symptom: Symptom) -> dict
 
 
 def _ratios(logs: Shares) -> Shares:
-    """How much likelier each count is of a faulty part than of a healthy one.
+    """The factor by which each count is more likely for a faulty part than for a healthy one.
 
-    Healthy ones count as the rest do, log-normally. What slows traffic counts much: of a faulty one
-    the density grows with the logarithm, from 1 to e^WIDEST. Less than the rest usually count says
-    no less of a healthy one than that.
+    Healthy parts count as the rest do, log-normally. A fault that slows traffic counts much: its
+    density grows with the logarithm, from 1 to e^WIDEST. A count below the usual one is treated as
+    the usual one.
     """
     if len(logs) == 1:
         return np.ones(1)
@@ -117,7 +118,8 @@ def _part_of(fabric: Fabric, port_count: PortCount) -> Part | None:
 
 
 def _listed_in_full(fabric: Fabric, counters: Counters) -> Iterator[Part]:
-    """The links and NICs of which every port was judged, where ports without a count have none."""
+    """Yield the links and NICs whose ports were all read; ports without a count then have no
+    errors."""
     if not counters.is_whole:
         return
     unread = set(counters.unread)

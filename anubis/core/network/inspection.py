@@ -1,7 +1,7 @@
-"""What is wrong with a fabric, or with one of its parts, as far as it shows without traffic.
+"""Defects of a fabric, or of one of its parts, that show without traffic.
 
-Missing uplinks, NICs at the wrong leaf, cables slower than others of their kind, ports that count
-errors.
+They are missing uplinks, NICs at the wrong leaf, cables slower than others of their kind, and ports
+that count errors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anubis.core.network.counters import PortCount, exceeded_limit, place_counts
 from anubis.core.network.redundancy import Shortage
 from anubis.core.records import Count, Counters, Judgement, PartVerdict
 
-DEFECTS = frozenset({"degraded", "fatal"})  # the kinds of remarks that are more than odd
+DEFECTS = frozenset({"degraded", "fatal"})  # the kinds of remarks that are defects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Inspection:
 
     @cached_property
     def shortages(self) -> tuple[Shortage, ...]:
-        """Switches that lack uplinks; an uplink with fatal errors counts as missing."""
+        """The switches that lack uplinks; an uplink with fatal errors counts as missing."""
         failing = {
             (port_count.link.a, port_count.link.b, port_count.cable)
             for port_count in self.counted
@@ -40,7 +40,7 @@ class Inspection:
 
     @cached_property
     def miscabled(self) -> tuple[PartVerdict, ...]:
-        """NICs that are cabled otherwise than those beside them."""
+        """Verdicts on NICs whose cabling differs from that of the nodes beside them."""
         return wiring.audit(self.fabric)
 
     @property
@@ -49,7 +49,7 @@ class Inspection:
 
     @property
     def counted_elsewhere(self) -> list[Count]:
-        """By ports that the fabric does not know."""
+        """The counts of ports that the fabric does not have."""
         return self._on_ports[1]
 
     @cached_property
@@ -67,14 +67,14 @@ class Inspection:
         return miscabled or any(remark.kind in DEFECTS for remark in self.findings)
 
     def judge(self, placement: Placement | None) -> Judgement:
-        """Healthy only where every node that was asked for is in the fabric."""
+        """The judgement on the fabric: healthy only if it has every node that was asked for."""
         if self.has_defects:
             return Judgement.DEFECTIVE
         unplaced = placement.unplaced if placement else ()
         return Judgement.HEALTHY if self.fabric.nodes and not unplaced else Judgement.UNKNOWN
 
     def about(self, part: Part) -> tuple[str, ...]:
-        """What speaks for this part being at fault, the most telling first."""
+        """Sentences that speak for a fault of this part, the strongest first."""
         short = [shortage for shortage in self.shortages if _is_short(part, shortage)]
         counted = [
             port_count for port_count in self.counted if _is_of(part, port_count, self.fabric)
@@ -91,7 +91,8 @@ class Inspection:
             yield Remark(kind=kind, sentence=text, switches=(shortage.switch,))
 
     def _counter_remarks(self) -> Iterator[Remark]:
-        """One kind for each counter, so that thousands of one do not hide the rest."""
+        """Yield remarks on counters; each counter is a kind of its own, so that thousands of one do
+        not hide the rest."""
         for port_count in self._sorted(self.counted):
             text = counting.sentence(port_count, self.counters)
             if exceeded_limit(self.counters, port_count.count):

@@ -1,4 +1,4 @@
-"""From pairs that fall short to the parts at fault: which, how surely, and on what evidence."""
+"""Locate the faulty parts behind pairs that fall short, with confidence and evidence."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from anubis.core.network.crossing import WAYS, Flow, Parts, Way
 from anubis.core.network.posterior import Case, FaultPrior, Observation, Problem, odds
 
 FEWEST_FLOWS = 12  # fewer flows do not show what a cause usually takes
-LAYERS = 3  # of causes behind causes
-SURELY, DEAD, UNSTEADY = 0.999, 0.9, 0.25  # shares: of ways, of the rate, of flows
-WRONG_ROUTES = 3.0  # routes are wrong where chance explains better by more than exp of this
+LAYERS = 3  # levels of causes behind causes
+SURELY, DEAD, UNSTEADY = 0.999, 0.9, 0.25  # shares: of paths, of the rate, of flows
+WRONG_ROUTES = 3.0  # routes are wrong if chance explains better by more than exp of this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +34,11 @@ class Cause:
     """A fault, and the parts that explain it equally well; a single part if it is known."""
 
     parts: tuple[Part, ...]  # the most probable first
-    chances: tuple[float, ...]  # of each of the parts, if it is one of them
+    chances: tuple[float, ...]  # of each part, given that it is one of them
     way: Way
-    steady: bool  # it shows in whatever crosses it; else in some tests only
-    confidence: float  # that it is one of them, rather than another part or chance
-    shortfall: float  # median of the bad flows through it, beyond what other causes explain
+    steady: bool  # it shows in all flows across it; else in some tests only
+    confidence: float  # probability that it is one of them, not another part or chance
+    shortfall: float  # median of its bad flows, beyond the share of other causes
     bad: tuple[Observation, ...]  # flows that cross it and speak for it
     good: int  # flows that cross it and are good
 
@@ -46,8 +46,8 @@ class Cause:
 @dataclass(frozen=True, kw_only=True)
 class Located:
     causes: tuple[Cause, ...]
-    unexplained: tuple[Observation, ...]  # bad, and more probably by chance than by any cause
-    by_routes: bool = False  # whether known routes were gone by
+    unexplained: tuple[Observation, ...]  # bad, more probably by chance than by any cause
+    by_routes: bool = False  # known routes were used
 
 
 def hops_of(fabric: Fabric, flow: Flow) -> int | None:
@@ -60,8 +60,8 @@ def locate(
 ) -> Located:
     """The most probable set of causes; parts that cannot be told apart count as one.
 
-    Where a cause takes the same share of every flow that crosses it, that share is subtracted;
-    flows that still fall short have another cause: a slow node on a slow leaf.
+    If a cause takes the same share of every flow that crosses it, that share is subtracted. Flows
+    that still fall short have another cause, such as a slow node on a slow leaf.
     """
     model = model or FaultPrior()
     observations = without_wrong_routes(fabric, observations, model)
@@ -95,10 +95,10 @@ def locate(
 def without_wrong_routes(
     fabric: Fabric, observations: Sequence[Observation], model: FaultPrior
 ) -> Sequence[Observation]:
-    """The paths are forgotten where paths taken by chance explain what was measured far better.
+    """The observations, without their routes if paths taken by chance explain them far better.
 
-    Tables of forwarding tell nothing where switches choose paths as they go (adaptive routing),
-    and something wrong where they are older than the cables.
+    Forwarding tables do not describe paths that switches choose on the fly (adaptive routing), and
+    are wrong if they are older than the cables.
     """
     if not any(observation.flow.via for observation in observations):
         return observations
@@ -161,7 +161,7 @@ def _causes(
 
 
 def _same_parts(problem: Problem, case: Case, numbers: Numbers) -> list[int]:
-    """The columns of a case that are these parts, or some of them, in whatever way."""
+    """The columns of a case that are these parts, or some of them, in any direction."""
     return [
         position
         for position, number in enumerate(case.classes)
@@ -170,7 +170,7 @@ def _same_parts(problem: Problem, case: Case, numbers: Numbers) -> list[int]:
 
 
 def _named_shares(problem: Problem, case: Case, parts: Sequence[int]) -> Shares:
-    """How much of each column of a case these parts are, in whatever way."""
+    """The share of these parts in each column of a case, in any direction."""
     return np.array(
         [
             problem.shares[number][np.isin(problem.classes[number] // 3, parts)].sum()
@@ -180,7 +180,7 @@ def _named_shares(problem: Problem, case: Case, parts: Sequence[int]) -> Shares:
 
 
 def _unexplained(shortfall: Shares, causes: Sequence[_Crossed], model: FaultPrior) -> Shares:
-    """The shortfall that these causes leave to explain; NaN where they hide it."""
+    """The shortfall that these causes do not explain; NaN if they hide it."""
     left = shortfall.copy()
     worst = np.zeros(len(shortfall))
     for crossed in causes:
@@ -206,7 +206,7 @@ def _best_rival(case: Case, column: int, row: int) -> float:
 
 
 def healthy(observations: Sequence[Observation], model: FaultPrior | None = None) -> set[str]:
-    """The nodes that took part and have no flow that speaks for a fault."""
+    """The participating nodes without a flow that speaks for a fault."""
     shortfall = np.array([observation.shortfall for observation in observations])
     speaks = odds(shortfall, model or FaultPrior()) > 1
     ends = [
@@ -219,7 +219,8 @@ def healthy(observations: Sequence[Observation], model: FaultPrior | None = None
 
 
 def sentence(fabric: Fabric, cause: Cause) -> str:
-    """What is at fault, and the evidence; short enough for a drain reason."""
+    """The sentence about a cause: the part at fault and the evidence, short enough for a drain
+    reason."""
     names = [describe(fabric, part) for part in cause.parts]
     place = names[0] if len(names) == 1 else f"cannot tell apart: {_listed(fabric, cause, names)}"
     way = {"both": "", "out": ", outwards only", "in": ", inwards only"}[cause.way]
@@ -232,18 +233,18 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
 
 
 def subject(fabric: Fabric, cause: Cause) -> str:
-    """`switch leaf3`, or `one of 4 links of leaf3`."""
+    """The subject of a cause: `switch leaf3`, or `one of 4 links of leaf3`."""
     named = [describe(fabric, part) for part in cause.parts]
     return named[0] if len(named) == 1 else f"one of {_listed(fabric, cause, named)}"
 
 
 def _node(part: Part) -> str:
-    """What it is and its name; `node49` says both."""
+    """The kind and name of a node; `node49` says both."""
     return part.name if part.name.startswith("node") else f"node {part.name}"
 
 
 def describe(fabric: Fabric, part: Part) -> str:
-    """With the ports at both ends, as far as they are known."""
+    """The name of a part, with the ports at both ends if they are known."""
     match part.kind:
         case "node":
             seats = [fabric.nic(part.name, rail) for rail in fabric.rails]
@@ -290,7 +291,7 @@ def _shared_place(fabric: Fabric, parts: Sequence[Part]) -> str:
 
 
 def _switches(part: Part) -> set[str]:
-    """The switches in the name of a part; a node or a NIC has none."""
+    """The switches in the name of a part; none for a node or a NIC."""
     match part.kind:
         case "link":
             return {part.name, part.other}
@@ -300,7 +301,7 @@ def _switches(part: Part) -> set[str]:
 
 
 def _between_tiers(fabric: Fabric, links: Sequence[Part]) -> str:
-    """Which switches links join: `spine-0 to spine-3, core-0 to core-7`."""
+    """The switches that links join: `spine-0 to spine-3, core-0 to core-7`."""
     tiers: dict[int, set[str]] = {}
     for switch in {end for link in links for end in (link.name, link.other)}:
         tiers.setdefault(fabric.tier[switch], set()).add(fabric.name(switch))
@@ -314,7 +315,7 @@ def _counted(kind: PartKind, count: int) -> str:
 
 
 def ranking(fabric: Fabric, cause: Cause) -> list[str]:
-    """The parts of a class, the most probable first."""
+    """The parts of a class, with their chances, the most probable first."""
     return [
         f"{chance:.0%} {describe(fabric, part)}"
         for part, chance in zip(cause.parts, cause.chances, strict=True)

@@ -1,10 +1,10 @@
-"""As many disjoint pairs as possible, where the groups of two members decide if they may meet.
+"""Maximum matching: as many disjoint pairs as possible, if groups decide which members may meet.
 
 Members of one group never meet here. A group is the nodes under one leaf, and two groups may meet
 if they are at the distance in question. In a tree of switches that graph is complete multipartite
 (each may meet all outside its own part), and it is enough to put the members in a row part by
-part. Any other graph gets a maximum flow, which is at most a few pairs short, and Edmonds'
-blossoms for the rest.
+part. For any other graph, a maximum flow finds all but a few pairs, and Edmonds' blossoms find the
+rest.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import numpy.typing as npt
 
 Adjacency = npt.NDArray[np.bool_]
 Pairs = list[tuple[str, str]]
-PairCounts = Counter[tuple[int, int]]  # how many pairs the groups i < j form
+PairCounts = Counter[tuple[int, int]]  # the number of pairs between groups i < j
 
 
 def maximum_pairs(groups: Sequence[Sequence[str]], adjacent: Adjacency) -> Pairs:
-    """A maximum matching; `adjacent` is symmetric and says of two groups whether they may meet."""
+    """A maximum matching; `adjacent` is symmetric, and true for two groups that may meet."""
     pairs: Pairs = []
     for classes in _components(adjacent):
         members = [[name for group in alike for name in groups[group]] for alike in classes]
         first = [alike[0] for alike in classes]
         meets = adjacent[np.ix_(first, first)]
-        if np.count_nonzero(~meets) == len(classes):  # each meets all but itself
+        if np.count_nonzero(~meets) == len(classes):  # each may meet all but itself
             pairs += pairs_across(members)
         else:
             counts = general_matching([len(alike) for alike in members], meets)
@@ -38,10 +38,10 @@ def maximum_pairs(groups: Sequence[Sequence[str]], adjacent: Adjacency) -> Pairs
 
 
 def pairs_across(parts: Sequence[Sequence[str]]) -> Pairs:
-    """As many pairs as possible, each with members of two parts.
+    """A maximum of pairs, each with members of two parts.
 
-    In a row of the parts one after the other, two members further apart than the longest part is
-    long are of different parts. Half the row is that far, unless one part outnumbers the rest.
+    Put the parts in a row. Two members further apart than the length of the longest part belong to
+    different parts. Half the row is that far apart, unless one part outnumbers the rest.
     """
     row = [name for part in parts for name in part]
     apart = max((len(row) + 1) // 2, *map(len, parts), 0)
@@ -49,7 +49,7 @@ def pairs_across(parts: Sequence[Sequence[str]]) -> Pairs:
 
 
 def _components(adjacent: Adjacency) -> Iterator[list[list[int]]]:
-    """Groups that can reach each other, in classes that may meet exactly the same groups."""
+    """Yield groups that can reach each other, in classes that may meet exactly the same groups."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -64,10 +64,10 @@ def _components(adjacent: Adjacency) -> Iterator[list[list[int]]]:
 
 
 def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> PairCounts:
-    """How many pairs any two groups form in a maximum matching, for any graph of groups.
+    """The number of pairs between any two groups in a maximum matching, for any graph of groups.
 
-    The flow gives half-integral numbers of pairs; rounded down and filled up they lack at most
-    one pair for each odd circle of groups.
+    The flow gives half-integral numbers of pairs; rounded down and filled up they lack at most one
+    pair for each odd circle of groups.
     """
     counts = _rounded_flow(sizes, adjacent)
     left = _left(sizes, counts)
@@ -79,11 +79,10 @@ def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> PairCounts:
 
 
 def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: PairCounts) -> PairCounts:
-    """A maximum matching out of any matching, by one augmenting path after the other.
+    """Extend any matching to a maximum one, by one augmenting path after the other.
 
-    A shortest one uses no kind of pair twice in one direction, for else it could be cut short
-    there. So two pairs of each kind, and two unmatched members of each group, are all that a
-    search has to look at.
+    A shortest path uses no kind of pair twice in one direction, because else it could be cut short
+    there. So a search needs only two pairs of each kind, and two unmatched members of each group.
     """
     counts = Counter(counts)
     beside = [np.flatnonzero(row).tolist() for row in adjacent]
@@ -92,7 +91,7 @@ def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: PairCounts) -> 
         while left[group]:
             path = _augmenting_path(group, counts, left, beside)
             if path is None:
-                break  # and there will be none later
+                break  # there will be none later either
             for position in range(0, len(path), 2):
                 _change(counts, left, path[position], path[position + 1], 1)
             for position in range(1, len(path) - 1, 2):
@@ -101,7 +100,7 @@ def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: PairCounts) -> 
 
 
 def _left(sizes: Sequence[int], counts: PairCounts) -> list[int]:
-    """How many members of each group have no partner."""
+    """The number of members of each group without a partner."""
     left = list(sizes)
     for (i, j), count in counts.items():
         left[i] -= count
@@ -206,7 +205,7 @@ class _Blossoms:
         return path
 
     def _shrink(self, a: int, b: int, root: int) -> list[int]:
-        """Give the circle that a and b close one base; returns the members new to the queue."""
+        """Give the circle that a and b close one base; return the members new to the queue."""
         base = self._meeting(a, b, root)
         circle: set[int] = set()
         self._mark(a, b, base, circle)
@@ -221,7 +220,7 @@ class _Blossoms:
         return new
 
     def _meeting(self, a: int, b: int, root: int) -> int:
-        """The first base that the ways from a and from b to the root have in common."""
+        """The first common base of the paths from a and from b to the root."""
         passed = set()
         while True:
             a = self.base[a]

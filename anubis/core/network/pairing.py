@@ -1,7 +1,7 @@
-"""Who meets whom, in which round.
+"""Schedules of pairs: which nodes measure each other in which round.
 
 Rounds are made one by one, on demand, and the pairs or groups of a round are disjoint: a slow pair
-holds up only its own two nodes.
+delays only its own two nodes.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from anubis.core.network.matching import maximum_pairs
 from anubis.core.records import Step
 
 NOWHERE = -1  # a node without this rail
-MOST_KINDS = 512  # of nodes, by their leaves on all rails
+MOST_KINDS = 512  # kinds of nodes, by their leaves on all rails
 
 Pair = tuple[str, str]
 Round = tuple[Pair, ...]
 
 
 class Meeting(NamedTuple):
-    """Two nodes that measure each other: on each rail of the first, with the rail of the second
-    that is `shift` further on, counted round. Without a shift, on the rails that both have."""
+    """Two nodes that measure each other, on each rail of the first with the rail of the second that
+    is `shift` further on (cyclic). Without a shift, on the rails that both have."""
 
     first: str
     second: str
@@ -38,16 +38,16 @@ class Meeting(NamedTuple):
         return self.first, self.second
 
 
-# one round for each distance; rails that are cabled otherwise; see what is normal; cross every link
+# distance: a round for each; rails: cabled otherwise; normal: learn it; cover: cross every link
 Purpose = Literal["distance", "rails", "normal", "cover"]
 
 
 def round_robin(nodes: Sequence[str]) -> Iterator[Round]:
-    """The circle method: every pair exactly once, in rounds of disjoint pairs.
+    """Yield every pair exactly once, in rounds of disjoint pairs (the circle method).
 
-    n - 1 rounds for even n; for odd n, n rounds in each of which one node rests. A node that comes
-    first in a round comes second in its next one; for even n that fails n - 2 times in all, and it
-    cannot fail less often.
+    There are n - 1 rounds for even n; for odd n, n rounds in each of which one node rests. A node
+    that is first in a round is second in its next one. For even n there are n - 2 exceptions, the
+    least possible number.
     """
     if len(nodes) < 2:
         return
@@ -64,10 +64,11 @@ def round_robin(nodes: Sequence[str]) -> Iterator[Round]:
 
 
 def batches(nodes: Sequence[str], size: int) -> Iterator[tuple[tuple[str, ...], ...]]:
-    """Rounds of disjoint groups of `size` nodes in which everybody takes part: two at most.
+    """Yield rounds of disjoint groups of `size` nodes in which every node takes part: two rounds at
+    most.
 
-    Who is left over in the first meets the first nodes again, because a smaller group would measure
-    something else. Fewer nodes are one group.
+    The nodes left over in the first round are joined by its first nodes, because a smaller group
+    would measure something else. Fewer nodes than `size` are one group.
     """
     size = min(size, len(nodes))
     in_full = len(nodes) // size * size if size else 0
@@ -82,15 +83,15 @@ def batches(nodes: Sequence[str], size: int) -> Iterator[tuple[tuple[str, ...], 
 
 @dataclass(frozen=True, kw_only=True)
 class HopRound:
-    """Disjoint pairs of nodes at one distance, on the rails on which they are the same pairs."""
+    """Disjoint pairs of nodes at one distance, and the rails on which the pairs are the same."""
 
     hops: int
     rails: tuple[str, ...]
     pairs: Round
     alone: tuple[str, ...]  # nodes with no other node at this distance
-    spare: tuple[str, ...]  # nodes whose possible partners all meet others in this round
+    spare: tuple[str, ...]  # nodes whose possible partners all have others in this round
     purpose: Purpose = "distance"
-    shift: int = 0  # of each pair
+    shift: int = 0  # the shift of rails of each pair
 
     @property
     def meetings(self) -> Iterator[Meeting]:
@@ -103,11 +104,11 @@ def quick_rounds(
     seed: int | None = None,
     distances: Collection[int] | None = None,
 ) -> tuple[HopRound, ...]:
-    """One round for each rail and hop distance, with as many pairs as possible.
+    """Plan a round for each rail and hop distance, with as many pairs as possible.
 
-    Every node takes part once where possible. A seed gives equally many pairs with other partners;
-    rails that are alike get the same pairs, so that they can run together, and others as many of
-    the same as there can be.
+    Every node takes part once if possible. A seed gives equally many pairs with other partners.
+    Rails that are alike get the same pairs, so that they can run together; other rails share as
+    many pairs as possible.
     """
     merged: dict[tuple[int, Round, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     alike = _alike_on_all_rails(fabric, nodes, seed)
@@ -122,14 +123,14 @@ def quick_rounds(
 
 
 def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
-    """The rounds without pairs that measure nothing new: one for each distance, and what is left
+    """Yield the rounds without pairs that measure nothing new: one for each distance, and the rest
     for rails that differ.
 
-    A pair measures all its rails at once. So what one rail asks for often covers another, where
-    rails differ by a node or two.
+    A pair measures all its rails at once. So if rails differ by a node or two, the pairs of one
+    rail often cover another.
     """
     rounds = tuple(rounds)
-    if all(hop_round.rails == fabric.rails for hop_round in rounds):  # what each asks for is new
+    if all(hop_round.rails == fabric.rails for hop_round in rounds):  # all are new
         yield from rounds
         return
     distances: set[int] = set()
@@ -154,7 +155,7 @@ def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
 
 
 def joined_nics(fabric: Fabric, meeting: Meeting) -> Iterator[tuple[Nic, Nic]]:
-    """The NICs between which two nodes measure, rail by rail of the first."""
+    """Yield the NICs between which two nodes measure, rail by rail of the first."""
     rails = fabric.rails
     for number, rail in enumerate(rails):
         a = fabric.nic(meeting.first, rail)
@@ -164,7 +165,7 @@ def joined_nics(fabric: Fabric, meeting: Meeting) -> Iterator[tuple[Nic, Nic]]:
 
 
 def meeting_at(fabric: Fabric, ends: Seats) -> Meeting:
-    """In which these two seats meet."""
+    """The meeting that joins these two seats."""
     near, far = ends
     shift = fabric.rail_number[far.rail] - fabric.rail_number[near.rail]
     return Meeting(near.node, far.node, shift % len(fabric.rails))
@@ -214,7 +215,7 @@ def _most_pairs(
     distance: int,
     alike: Mapping[int, Sequence[Pair]],
 ) -> list[Pair]:
-    """As many pairs so far apart as there can be; with those of all rails, unless they cost one."""
+    """The most pairs at this distance; shared by all rails if that costs none."""
     largest = _pairs_at(groups, steps, distance)
     here = set(chain.from_iterable(groups))
     pairs = [pair for pair in alike.get(distance, ()) if here.issuperset(pair)]
@@ -234,8 +235,8 @@ def _pairs_at(groups: Sequence[Sequence[str]], steps: Steps, distance: int) -> l
 def _alike_on_all_rails(
     fabric: Fabric, nodes: Sequence[str], seed: int | None
 ) -> dict[int, list[Pair]]:
-    """By steps between their leaves, pairs of nodes that are as far apart on all rails that both
-    have; none where rails are alike, so that their pairs are the same anyway."""
+    """Pairs of nodes that are equally far apart on all rails that both have, by steps between their
+    leaves. None if rails are alike, because their pairs are the same anyway."""
     if seed is not None:
         nodes = np.random.default_rng(seed).permutation(np.array(nodes)).tolist()
     kinds: dict[tuple[int, ...], list[str]] = {}
@@ -254,7 +255,7 @@ def _alike_on_all_rails(
 
 
 def _steps_between(fabric: Fabric, at: Numbers, has: Flags) -> Steps:
-    """Between kinds of nodes, on all rails that both have; NO_PATH where these differ."""
+    """The steps between kinds of nodes on all rails that both have; NO_PATH if these differ."""
     open_ = NO_PATH - 1
     steps = np.full((len(at), len(at)), open_, dtype=np.uint16)
     for column, present in zip(at.T, has.T, strict=True):
@@ -269,9 +270,9 @@ def _steps_between(fabric: Fabric, at: Numbers, has: Flags) -> Steps:
 def _pairs_of_kinds(
     groups: Sequence[Sequence[str]], steps: Steps, same_rails: Flags, distance: int
 ) -> list[Pair]:
-    """Nodes with the same rails meet. Those of rarer kinds that are left take partners from all
-    leaves, of the largest group each time: these lack a meeting on the other rails, and on one leaf
-    they could not make up for it together."""
+    """Pairs of nodes with the same rails. The remaining nodes of rarer kinds get partners from all
+    leaves, each time of the largest group: these partners lack a meeting on the other rails, which
+    partners from one leaf could not make up for together."""
     sizes = np.array([len(group) for group in groups])
     common = same_rails[(same_rails * sizes).sum(axis=1).argmax()]
     alike = np.where(same_rails, steps, NO_PATH).astype(np.uint16)
@@ -295,7 +296,7 @@ def _complete(
     groups: Sequence[Sequence[str]],
     nodes: Sequence[str],
 ) -> tuple[int, Round, tuple[str, ...], tuple[str, ...]]:
-    """The pairs with the nodes that have none, in the order in which the nodes were given."""
+    """The pairs and the nodes that have none, in the order in which the nodes were given."""
     resting = set(chain.from_iterable(groups)) - set(chain.from_iterable(pairs)) - alone
     return (
         hops,
@@ -306,12 +307,12 @@ def _complete(
 
 
 def mirrored(fabric: Fabric, meeting: Meeting) -> Meeting:
-    """As it is told from the second node."""
+    """The same meeting with the second node as the first."""
     return Meeting(meeting.second, meeting.first, -meeting.shift % max(1, len(fabric.rails)))
 
 
 def meeting_of(step: Step) -> Meeting | None:
-    """Of the two nodes of a pair."""
+    """The meeting of the two nodes of a pair; None if the step is no pair."""
     match step.participants:
         case (first, second):
             return Meeting(first, second, step.shift)
@@ -319,15 +320,15 @@ def meeting_of(step: Step) -> Meeting | None:
 
 
 def hops_between(fabric: Fabric, meeting: Meeting) -> int | None:
-    """Hops between two nodes, by the first two NICs between which they measure."""
+    """The hops between two nodes, by the first two NICs between which they measure."""
     return next((fabric.hops(a, b) for a, b in joined_nics(fabric, meeting)), None)
 
 
 def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Meeting]:
-    """The round without unfit nodes.
+    """Yield the meetings of a round without its unfit nodes.
 
-    Nodes that lose their partner meet each other where they are at the same distance, or else a
-    node of the round, which then takes part twice.
+    A node that loses its partner gets another one at the same distance: a node in the same
+    situation or else a node of the round, which then takes part twice.
     """
     left: list[str] = []
     for pair in hop_round.pairs:

@@ -1,18 +1,18 @@
-"""The most probable set of causes for what was observed, and how probable its alternatives are.
+"""The most probable set of causes of the observations, and the probability of its alternatives.
 
-A flow takes a way across a cause with chance q, the share of the cause in all its ways, and several
-causes miss it independently (noisy-OR). What an observation says is one number, its odds: how much
-more likely its shortfall is of a flow that was hit than of one that was not. Up to a constant
+A flow crosses a cause with chance q, the share of the cause in all its paths, and several causes
+miss it independently (noisy-OR). An observation has one number, its odds: how much more likely its
+shortfall is for a flow that was hit than for one that was not. Up to a constant
 
     log P(S | all) = sum over S of log prior odds
                    + sum over observations of log(1 + (1 - prod over S of (1 - q)) (odds - 1))
 
-Observations with odds up to 1 speak against causes, and there each cause answers for itself alone:
-the sum over S of log(1 - q (1 - odds)). So they are summed in advance, and only those that speak
-for causes tie causes together.
+Observations with odds up to 1 speak against causes, and they count for each cause separately: the
+sum over S of log(1 - q (1 - odds)). So they are summed in advance, and only those that speak for
+causes connect causes.
 
-Most faults hit whatever crosses them; some come and go. So a node, NIC or link that good flows
-crossed as well as bad ones stands a second time, with half the chance to hit and a small prior.
+Most faults hit all flows that cross them; some come and go. So a node, NIC or link that good flows
+crossed as well as bad ones is listed a second time, with half the chance to hit and a small prior.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PRIOR: Mapping[PartKind, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """By what share a flow fell short of comparable flows; 0 or less is as good or better."""
+    """The share by which a flow fell short of comparable flows; 0 or less is as good or better."""
 
     flow: Flow
     shortfall: float
@@ -47,25 +47,27 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultPrior:
-    """What is believed before anything is measured."""
+    """The model before anything is measured."""
 
     limit: float = 0.05  # a flow that falls short by more is bad
-    noise: float = 0.0  # standard deviation of healthy flows; 0: how bad a flow is says nothing
-    false_alarm: float = 1e-3  # a flow that nothing was wrong with, and yet far too slow
-    detection: float = 0.98  # a flow that crosses a faulty part suffers
-    intermittent: float = 0.1  # share of the faults that show in half of the tests only
-    odds: float = 20.0  # alternatives less probable than a cause by no more than this are named
+    noise: float = 0.0  # standard deviation of healthy flows; 0: only the limit counts
+    false_alarm: float = 1e-3  # chance of a healthy flow to be far too slow
+    detection: float = 0.98  # chance of a flow across a faulty part to suffer
+    intermittent: float = 0.1  # share of faults that show in half of the tests only
+    odds: float = 20.0  # alternatives that are less probable by at most this are named
     prior: Mapping[PartKind, float] = field(default_factory=lambda: PRIOR)
     hints: Mapping[Part, float] = field(default_factory=dict)  # factors on the prior odds of parts
 
 
 def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> Shares:
-    """How much more likely each shortfall is of a flow that was hit than of one that was not.
+    """The factor by which each shortfall is more likely for a flow that was hit than for one that
+    was not.
 
-    Not hit, it is noise, and with the chance of a false alarm, or of having `shared` a cable with
-    others, anything between the limit and 1 alike; hit, it is that with the chance of detection,
-    and else noise. Without noise this leaves detection / false alarm for the bad. A good flow never
-    speaks for a cause, and an unknown one (NaN) speaks neither for nor against.
+    The shortfall of a flow that was not hit is noise or, with the chance of a false alarm or of
+    having `shared` a cable with others, uniform between the limit and 1. That of a flow that was
+    hit is uniform with the chance of detection, else noise. Without noise this gives detection /
+    false alarm for bad flows. A good flow never speaks for a cause, and an unknown one (NaN) speaks
+    neither for nor against.
     """
     from scipy.special import ndtr
 
@@ -85,17 +87,17 @@ def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> 
     return np.asarray(np.where(unknown, 1.0, np.where(bad, ratio, np.minimum(ratio, 1.0))))
 
 
-# --- observations and columns that hang together ---------------------------------------------
+# --- observations and columns that are connected ----------------------------------------------
 
 FITFUL = [KINDS.index(kind) for kind in ("node", "nic", "link")]
-HALF = 0.5  # of the tests of a part whose fault comes and goes
-CERTAIN, AGAINST = 0.999, 0.5  # a way that is surely taken; odds that speak against it
-KEPT = 1e-3  # a column whose own odds against chance are less is in no probable set
-MOST_COLUMNS = 14  # of a case that is solved by looking at every set
+HALF = 0.5  # share of tests in which a fault that comes and goes shows
+CERTAIN, AGAINST = 0.999, 0.5  # a path that is surely taken; odds that speak against it
+KEPT = 1e-3  # a column with lower odds against chance is in no probable set
+MOST_COLUMNS = 14  # of a case that is solved by computing every set
 MOST_CELLS = 4_000_000  # sets x observations, or sets x observations x columns
-WIDEST, MOST_KEPT = 128, 4096  # sets of each size that are gone on with, and looked at
-NEGLIGIBLE = 14.0  # less probable than the best set by exp of this
-LEFT_OUT = 0.1  # the chance of a cause that is given to parts which are not named, at most
+WIDEST, MOST_KEPT = 128, 4096  # sets of each size to extend, and to compute
+NEGLIGIBLE = 14.0  # sets less probable than the best by exp of this are dropped
+LEFT_OUT = 0.1  # upper bound of the chance of a cause that unnamed parts may have
 
 
 @dataclass(frozen=True)
@@ -111,16 +113,16 @@ class Evidence:
         return np.asarray(np.prod(1 - self.q[:, list(columns)], axis=1))
 
     def score(self, columns: Sequence[int]) -> float:
-        """The log posterior; of the empty set, 0."""
+        """The log posterior of these columns; 0 for the empty set."""
         rows = np.log(self.odds - self.missed(columns) * (self.odds - 1))
         return float(self.weight[list(columns)].sum() + rows.sum())
 
     def gains(self, columns: Sequence[int]) -> Shares:
-        """What each column would add to the score of these."""
+        """The amount that each column would add to the score of these."""
         return self._gains(self.missed(columns))
 
     def _gains(self, missed: Shares) -> Shares:
-        """Of one set of columns, or of many: `missed` is theirs, row by row."""
+        """The gains for one set of columns, or for many: `missed` is theirs, row by row."""
         row, q, first, filled = self._crossed
         left = missed * (self.odds - 1)
         of_rows = self.odds - left
@@ -131,14 +133,15 @@ class Evidence:
 
     @cached_property
     def _crossed(self) -> tuple[Numbers, Shares, Numbers, Numbers]:
-        """Column by column the rows that it may hit, and with what chance; where each begins that
-        has any, and which these are. Most columns hit few rows, and the others say nothing."""
+        """The rows that each column may hit, column by column, with their chances; the begin of
+        each column that has any; and the numbers of these columns. Most columns hit few rows, and
+        the other rows do not matter."""
         column, row = np.nonzero(self.q.T)
         filled, first = np.unique(column, return_index=True)
         return row, self.q[row, column], first, filled
 
     def all_sets(self) -> tuple[Flags, Shares]:
-        """Every set of columns, with its score."""
+        """All sets of columns, with their scores."""
         missed, score = np.ones((1, len(self.odds))), np.zeros(1)
         for column in range(len(self.weight)):
             missed = np.concatenate([missed, missed * (1 - self.q[:, column])])
@@ -148,9 +151,9 @@ class Evidence:
         return (numbers & 1).astype(bool), score
 
     def probable_sets(self) -> tuple[Flags, Shares]:
-        """Many sets, with their scores: the best of each size grown by every column.
+        """Many sets, with their scores: the best of each size extended by every column.
 
-        As gains shrink, the way to the best set leads through sets that are better and better.
+        As gains shrink, the sets on the way to the best one are better and better.
         """
         width = int(min(WIDEST, max(1, MOST_CELLS // self.q.size)))
         members, score = np.zeros((1, len(self.weight)), dtype=bool), np.zeros(1)
@@ -173,7 +176,8 @@ class Evidence:
         return np.concatenate([sets for sets, _ in levels]), np.concatenate([s for _, s in levels])
 
     def neighbours(self, columns: Sequence[int]) -> tuple[Flags, Shares]:
-        """This set, and all with one of it left out, or with any other in its place."""
+        """This set, and all sets in which one of its columns is left out or replaced, with their
+        scores."""
         base = np.isin(np.arange(len(self.weight)), list(columns))
         members, scores = [base[None]], [np.array([self.score(columns)])]
         for column in columns:
@@ -189,7 +193,8 @@ class Evidence:
         return np.concatenate(members), np.concatenate(scores)
 
     def search(self) -> list[int]:
-        """Add the best; then force any other in, or one out, and see if that helps in the end.
+        """Add the best columns; then force any other one in, or one out, and keep the change if it
+        helps in the end.
 
         Gains only shrink as sets grow, so a column that alone gains nothing never belongs.
         """
@@ -210,7 +215,7 @@ class Evidence:
         return sorted(best)
 
     def _grown(self, columns: list[int], without: int | None = None) -> list[int]:
-        """Columns added, the best first, as long as each improves the score."""
+        """Add columns, the best first, as long as each improves the score."""
         grown = list(columns)
         while True:
             gains = self.gains(grown)
@@ -220,7 +225,7 @@ class Evidence:
             grown.append(int(np.argmax(gains)))
 
     def _trimmed(self, columns: list[int]) -> list[int]:
-        """Columns dropped, the least useful first, while that improves the score; one stays."""
+        """Drop columns, the least useful first, as long as that improves the score; one stays."""
         kept = list(columns)
         while len(kept) > 1:
             without = [self.score([c for c in kept if c != column]) for column in kept[:-1]]
@@ -231,7 +236,8 @@ class Evidence:
 
 
 def _distinct(members: Flags) -> Numbers:
-    """Where each set stands first; scores differ in the last digits only, by the way there."""
+    """The first position of each distinct set. Scores of equal sets differ in the last digits only,
+    by the order of their sums."""
     packed = np.packbits(members, axis=1)
     rows = np.ascontiguousarray(packed).view(np.dtype((np.void, packed.shape[1])))
     return np.unique(rows.ravel(), return_index=True)[1]
@@ -239,20 +245,20 @@ def _distinct(members: Flags) -> Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Columns tied together by observations, and the probabilities of their sets."""
+    """Columns connected by observations, and the probabilities of their sets."""
 
     rows: Numbers  # numbers of observations
     classes: Numbers
     evidence: Evidence
-    sets: Flags  # all sets of columns, or where these are too many, the probable ones
-    posterior: Shares  # of sets, among these
-    gain: float  # the logarithm of how much likelier faults make what was seen than none does
-    chosen: tuple[int, ...]  # the columns of the most probable
+    sets: Flags  # all sets of columns or, if these are too many, the probable ones
+    posterior: Shares  # of these sets
+    gain: float  # log of how much likelier faults make the observations than no fault
+    chosen: tuple[int, ...]  # the columns of the most probable set
 
     def rivals(self, column: int, alike: Sequence[int] = ()) -> Shares:
-        """How probable each column is in place of this one and those alike, relative to them.
+        """The probability of each column in place of this one and those alike, relative to them.
 
-        A column that is as probable beside it as without it takes the place of another cause.
+        A column that is as probable beside it as without it replaces another cause.
         """
         has = self.sets[:, [column, *alike]].any(axis=1)
         having, lacking = float(self.posterior[has].sum()), float(self.posterior[~has].sum())
@@ -283,11 +289,12 @@ class Case:
     def alternatives(
         self, column: int, least: float, shares: Sequence[Shares], alike: Sequence[int] = ()
     ) -> list[tuple[int, int, float]]:
-        """What explains the evidence about as well as the best part of this column, best first.
+        """The parts that explain the evidence about as well as the best part of this column, the
+        best first.
 
-        Each is a column, a part of it, and how probable it is beside this column as a whole.
+        Each is a column, a part of it, and its probability relative to this column as a whole.
         `shares` are those of the parts of each column. Many parts that are each improbable are left
-        out, as long as the rest are surely enough. `alike` are the same parts in other ways.
+        out, as long as the rest are surely enough. `alike` are the same parts in other directions.
         """
         ratios = self.rivals(column, alike)
         ratios[column] = 1.0
@@ -308,14 +315,14 @@ class Case:
         return named
 
     def confidence(self, named: Shares) -> float:
-        """The probability that a named part is a cause; `named` is the share of each column that
-        is."""
+        """The probability that a named part is a cause; `named` is the share of each column."""
         missed = np.prod(np.where(self.sets, 1 - named, 1.0), axis=1)
         return float(min((self.posterior * (1 - missed)).sum(), 1.0))
 
 
 def solve_case(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
-    """Small cases by looking at all sets, large ones by search and the probable sets near it."""
+    """Solve small cases by computing all sets, large ones by search and the probable sets near its
+    result."""
     count = len(classes)
     if count <= MOST_COLUMNS and len(rows) << count <= MOST_CELLS:
         sets, score = evidence.all_sets()
@@ -375,10 +382,11 @@ class Problem:
     def _sums(self, values: Shares, entries: Flags) -> Shares:
         count = len(self.classes)
         sums = np.bincount(self.crossed.column[entries], values[entries], minlength=count)
-        return sums.astype(np.float64)  # without any, they would be whole numbers
+        return sums.astype(np.float64)  # without entries, they would be integers
 
     def _priors(self, columns: Numbers) -> Shares:
-        """A part's prior is shared by the ways in which it may be at fault."""
+        """The prior of each column; the prior of a part is shared by the directions in which it may
+        be at fault."""
         prior = np.array([self.model.prior[kind] for kind in KINDS])[self.parts.kinds(columns)]
         prior = np.where(self.parts.one_way(columns), prior / 3, prior)
         if not self.model.hints:
@@ -387,7 +395,8 @@ class Problem:
         return np.asarray(prior * factors / (1 - prior + prior * factors))
 
     def _may_come_and_go(self, classes: Sequence[Numbers]) -> Flags:
-        """Cables and whatever ends them; half of what crosses a switch is not the switch."""
+        """Flags for the classes whose faults may come and go: cables and their ends. A switch that
+        hits half of its flows is not at fault itself."""
         if not classes:
             return np.zeros(0, dtype=bool)
         may = np.isin(self.parts.kinds(np.concatenate(classes)), FITFUL)
@@ -398,7 +407,7 @@ class Problem:
         return {self.parts.number(part): factor for part, factor in self.model.hints.items()}
 
     def cases(self) -> Iterator[Case]:
-        """The evidence in parts that have no column in common."""
+        """Yield the evidence in parts that have no column in common."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import connected_components
 
@@ -422,7 +431,7 @@ class Problem:
 
 
 def _starts(classes: Sequence[Numbers]) -> Numbers:
-    """Where each begins when all are laid end to end."""
+    """The begin of each if all are put end to end."""
     sizes = np.array([len(columns) for columns in classes], dtype=np.int64)
     return np.cumsum(sizes) - sizes
 
@@ -436,7 +445,7 @@ def _come_and_go(crossed: Crossings, odds: Shares) -> Numbers:
 
 
 def _twice(crossed: Crossings, count: int, again: Numbers) -> Crossings:
-    """These classes once more, under further numbers and with half the chance to hit."""
+    """Add these classes once more, under further numbers and with half the chance to hit."""
     if not len(again):
         return crossed
     entry = np.isin(crossed.column, again)

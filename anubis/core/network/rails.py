@@ -1,4 +1,4 @@
-"""Between which rails a pair of nodes measured, by the names that a program gave its devices."""
+"""The rails between which a pair of nodes measured, by the device names that a program reported."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ _GPUS = re.compile(r"cuda:(\d+)-cuda:(\d+)")
 
 
 def across(shift: int) -> str:
-    """What two nodes measured across rails, as a device, where no program named any."""
+    """The device of a measurement across rails, if no program named one."""
     return f"rails +{shift}" if shift else ""
 
 
 @dataclass(frozen=True)
 class Rails:
-    """`mlx5_4-mlx5_5` names the NICs of both nodes; with one rail, any device is on it.
+    """The rails of a fabric, by the names of devices.
 
-    GPU i is on the i-th rail where there are as many rails as GPUs, as rail-optimised machines are
-    wired. Otherwise nothing says which rail a GPU uses, and no rail is guessed.
+    `mlx5_4-mlx5_5` names the NICs of both nodes; with one rail, any device is on it. GPU i is on
+    the i-th rail if there are as many rails as GPUs, as rail-optimised machines are wired.
+    Otherwise the rail of a GPU is unknown, and not guessed.
     """
 
     fabric: Fabric
@@ -32,13 +33,14 @@ class Rails:
 
     @classmethod
     def of(cls, fabric: Fabric, devices: Iterable[str]) -> Rails:
-        """`devices`: all that the pairs of a campaign measured, to count the GPUs of a node."""
+        """Make rails from all devices that the pairs of a campaign measured, to count the GPUs of a
+        node."""
         pairs = (_GPUS.fullmatch(device) for device in set(devices))
         highest = max((int(end) for pair in pairs if pair for end in pair.groups()), default=-1)
         return cls(fabric, highest + 1)
 
     def between(self, names: Sequence[str], device: str) -> Seats | None:
-        """None if nothing shows between which NICs of the fabric these two nodes measured."""
+        """The NICs between which these two nodes measured; None if nothing shows them."""
         if len(names) != 2:
             return None
         if len(self.fabric.rails) == 1:
@@ -51,7 +53,7 @@ class Rails:
         return next((ends for ends in every if all(map(self._is_taken, ends))), None)
 
     def meeting(self, names: Sequence[str], device: str) -> Meeting | None:
-        """Of two nodes; where nothing shows their NICs, taken for one without a shift."""
+        """The meeting of two nodes; without a shift if nothing shows their NICs."""
         if ends := self.between(names, device):
             return meeting_at(self.fabric, ends)
         if len(names) != 2:
@@ -72,7 +74,7 @@ class Rails:
         return rails[int(pair[1])], rails[int(pair[2])]
 
     def _ends(self, device: str) -> list[tuple[str, str]]:
-        """The rails of both ends, for each dash that may part them: names have dashes as well."""
+        """The rails of both ends, for each dash that may separate them; names have dashes too."""
         if device not in self._halves:
             dashes = [place for place, letter in enumerate(device) if letter == "-"]
             self._halves[device] = [

@@ -1,5 +1,7 @@
-"""What of a fabric was measured last, and when, over several campaigns; and which suspicion of a
-part no later campaign has answered."""
+"""Recency of the measurements of a fabric, over several campaigns, and its open suspicions.
+
+A suspicion of a part is open if no later campaign has crossed the part.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from anubis.core.network.coverage import ASSURED, Coverage, coverage_of
 from anubis.core.records import Judgement, PartVerdict
 
 T = TypeVar("T")
-NICS = (0, 1)  # the tiers that the cables of nodes join
+NICS = (0, 1)  # the tiers at both ends of a node's cable
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """What one campaign measured across a fabric."""
+    """The measurements of one campaign across a fabric."""
 
     campaign: str
     at: float
@@ -35,7 +37,7 @@ class Crossing:
 
     @cached_property
     def links(self) -> frozenset[frozenset[str]]:
-        """By both ends: those that were crossed as good as surely."""
+        """The links that were crossed almost surely, by both ends."""
         return frozenset(frozenset((link.a, link.b)) for link in self.coverage.links(ASSURED))
 
     @cached_property
@@ -60,17 +62,18 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True)
 class Recency:
-    """Of the links between two tiers, or of the pairs at one distance."""
+    """The recency of the links between two tiers, or of the pairs at one distance."""
 
     every: int
     measured: int
-    short: int = 0  # of pairs: how many were below normal when they were measured last
+    short: int = 0  # pairs that were below normal in their last measurement
     oldest: float | None = None
     newest: float | None = None
 
 
 def links_by_tier(crossings: Sequence[Crossing]) -> dict[tuple[int, int], Recency]:
-    """Of the newest fabric; `crossings`: the newest first."""
+    """The recency of the links of the newest fabric, by the tiers that they join; `crossings`
+    starts with the newest."""
     fabric = crossings[0].fabric
     tier, times = fabric.tier, defaultdict[tuple[int, int], list[float | None]](list)
     nics = _latest((crossing.at, crossing.coverage.nics) for crossing in crossings)
@@ -83,7 +86,7 @@ def links_by_tier(crossings: Sequence[Crossing]) -> dict[tuple[int, int], Recenc
 
 
 def pairs_by_hops(crossings: Sequence[Crossing]) -> dict[int, Recency]:
-    """Ordered pairs of NICs, as a fabric counts them."""
+    """The recency of ordered pairs of NICs, by distance, as a fabric counts them."""
     fabric = crossings[0].fabric
     nodes = [node for node in fabric.nodes if node]
     every = fabric.pairs_by_hops(nodes)
@@ -112,7 +115,8 @@ def pairs_by_hops(crossings: Sequence[Crossing]) -> dict[int, Recency]:
 
 
 def unanswered(crossings: Sequence[Crossing]) -> Iterator[tuple[PartVerdict, Crossing]]:
-    """What was blamed or doubted, and no later campaign has crossed without blaming it."""
+    """Yield verdicts that blamed or doubted parts, if no later campaign has crossed all of these
+    parts."""
     for place, crossing in enumerate(crossings):
         later = crossings[:place]
         for verdict in crossing.parts:
@@ -122,7 +126,8 @@ def unanswered(crossings: Sequence[Crossing]) -> Iterator[tuple[PartVerdict, Cro
 
 
 def _answers(verdict: PartVerdict, later: Crossing) -> bool:
-    """It crossed all of these parts, whatever it showed there: that stands by itself."""
+    """True if the later campaign crossed all of these parts. Its own findings there are verdicts of
+    their own."""
     return bool(verdict.parts) and all(map(later.has_crossed, verdict.parts))
 
 

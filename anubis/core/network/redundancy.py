@@ -1,10 +1,10 @@
-"""Which uplinks a switch lacks compared with its sisters, and whether that makes it degraded.
+"""Compare the uplinks of a switch with those of its sisters, and decide if it is degraded.
 
-The plan of the fabric is unknown. So what most switches of a tier have is taken as intended, and
-the answer says how many they are. Redundant is what the uplinks carry beyond all that comes from
-below. A switch that lost more than half of that is degraded (the ANUBIS paper, section 2.2); where
-nothing is redundant, at the first loss. Where a speed is unknown: when fewer than half of
-its uplinks are in order.
+The plan of the fabric is unknown. So the uplinks that most switches of a tier have are taken as
+intended, and the answer gives the number of these switches. The redundant capacity is what the
+uplinks carry beyond all traffic from below. A switch is degraded if it lost more than half of it
+(the ANUBIS paper, section 2.2); without redundant capacity, at the first loss. If a speed is
+unknown, a switch is degraded if fewer than half of its uplinks are in order.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from anubis.core.fabric import Cable, Fabric, main_rails
 
-FEWEST_SISTERS = 3  # switches on the same rails; fewer are compared with their whole tier
+FEWEST_SISTERS = 3  # switches on the same rails; fewer are compared with their tier
 NAMED = 3  # upper switches that a sentence names
 
-PlacedCable = tuple[str, str, Cable]  # between which switches; a link is slow to compare
+PlacedCable = tuple[str, str, Cable]  # both switches and the cable; a link is slow to compare
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,9 +34,9 @@ class MissingCables:
 class Capacity:
     """What the uplinks of a switch carry, in Gbit/s."""
 
-    usual: float  # as its sisters have them
-    left: float  # those that are in order
-    below: float  # what can come from its NICs and from lower switches
+    usual: float  # of the uplinks that its sisters have
+    left: float  # of the uplinks in order
+    below: float  # of its NICs and of links from lower switches
 
     @property
     def lost(self) -> float:
@@ -58,9 +58,9 @@ class Shortage:
     usual: int
     alike: int  # sisters that have the usual number
     sisters: int  # all sisters, the switch included
-    kind: str  # what makes them sisters, in words
+    kind: str  # the kind of switches that are sisters, in words
     gaps: tuple[MissingCables, ...]
-    failing: int  # uplinks that it has and that count fatal errors
+    failing: int  # its uplinks that count fatal errors
     capacity: Capacity | None  # None: a speed is unknown
 
     @property
@@ -75,7 +75,7 @@ class Shortage:
 
 
 def shortages(fabric: Fabric, failing: Collection[PlacedCable] = ()) -> tuple[Shortage, ...]:
-    """Switches that have fewer uplinks than usual, or are degraded.
+    """The switches that have fewer uplinks than usual, or are degraded.
 
     `failing` are the cables that count fatal errors.
     """
@@ -131,7 +131,7 @@ def _capacity(usual: float | None, left: float | None, below: float | None) -> C
 def _carried(
     fabric: Fabric, switch: str, bad: frozenset[PlacedCable] = frozenset()
 ) -> float | None:
-    """By its uplinks that are not bad."""
+    """The capacity of the uplinks that are not bad."""
     return _sum([placed[2].gbit_s for placed in _cables(fabric, switch) if placed not in bad])
 
 
@@ -143,7 +143,7 @@ def _from_below(fabric: Fabric, switch: str) -> float | None:
 
 
 def _sum(speeds: Sequence[float | None]) -> float | None:
-    """None if any of them is unknown."""
+    """The sum of the speeds; None if any of them is unknown."""
     stated = [speed for speed in speeds if speed is not None]
     return sum(stated) if len(stated) == len(speeds) else None
 
@@ -154,7 +154,8 @@ def _cables(fabric: Fabric, switch: str) -> Iterator[PlacedCable]:
 
 
 def _sisters(fabric: Fabric) -> dict[str, list[_Sisters]]:
-    """For each switch: those of its tier on the same rails, if there are enough, and its tier."""
+    """The candidates for the sisters of each switch: the switches of its tier on the same rails, if
+    there are enough, and its whole tier."""
     on_rails: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     of_tier: dict[int, list[str]] = {}
     for switch in fabric.switches:
@@ -175,7 +176,7 @@ def _sisters(fabric: Fabric) -> dict[str, list[_Sisters]]:
 
 
 def _gaps(fabric: Fabric, switch: str, complete: Sequence[str]) -> Iterator[MissingCables]:
-    """The cables to upper switches that its complete sisters in the same pod have.
+    """Yield the missing cables to upper switches that its complete sisters in the same pod have.
 
     Leaves of a pod share upper switches. The pod of a switch with no uplink left is unknown, unless
     there is only one.
@@ -195,7 +196,7 @@ def _gaps(fabric: Fabric, switch: str, complete: Sequence[str]) -> Iterator[Miss
 
 
 def _above(fabric: Fabric, switch: str) -> dict[str, int]:
-    """How many cables go up to which switch."""
+    """The number of cables to each upper switch."""
     return {fabric.upper(link): len(link.cables) for link in fabric.uplinks(switch)}
 
 
@@ -222,14 +223,14 @@ def _damage(shortage: Shortage) -> str:
 
 
 def gap_name(fabric: Fabric, gap: MissingCables) -> str:
-    """leaf-1 - spine-1 (2 cables)"""
+    """The name of a gap: `leaf-1 - spine-1 (2 cables)`."""
     upper = fabric.name(gap.upper) if gap.upper else "an unknown switch"
     cables = "cable" if gap.cables == 1 else "cables"
     return f"{fabric.name(gap.lower)} - {upper} ({gap.cables} {cables})"
 
 
 def _listed(fabric: Fabric, gaps: Sequence[MissingCables]) -> str:
-    """2 to spine-1, 1 to spine-2"""
+    """The gaps in words: `2 to spine-1, 1 to spine-2`."""
     listed = [f"{gap.cables} to {fabric.name(gap.upper)}" for gap in gaps[:NAMED]]
     rest = sum(gap.cables for gap in gaps[NAMED:])
     return ", ".join(listed) + (f" and {rest} more" if rest else "")

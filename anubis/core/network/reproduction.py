@@ -1,9 +1,9 @@
-"""From a job that fails as a whole to the part of it that still fails: pods, leaves, halves.
+"""Narrow a job that fails as a whole down to the part of it that still fails: pods, leaves, halves.
 
-Groups that share a cable spoil each other's answer, so nodes are divided where the fabric divides
-them: the groups of one round cross no cable together. Where a group fails and each of its parts is
-well, the fault lies between the parts, and pairs across and inside them tell where. `ask` runs
-nothing and remembers nothing: what it asks for follows from the answers so far.
+Groups that share a cable spoil each other's answer, so nodes are divided as the fabric divides
+them: the groups of one round cross no common cable. If a group fails and each of its parts is well,
+the fault is between the parts, and pairs across and inside them locate it. `ask` runs nothing and
+keeps no state: its questions follow from the answers so far.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from anubis.core.fabric import Fabric
 from anubis.core.network.bisection import Group
 from anubis.core.network.pairing import Meeting
 
-Answers = Mapping[Group, bool | None]  # whether a group failed or fell short; None: nobody can say
+Answers = Mapping[Group, bool | None]  # did a group fail or fall short? None: unknown
 
-SMALLEST = 2  # nodes that can meet
+SMALLEST = 2  # the least number of nodes that can meet
 HALVES_AND_QUARTERS = 6
-MANY = 8  # nodes, so that quarters have several
-TO_MAKE_SURE = 2  # rounds: each suspect with other partners, and the rest together
+MANY = 8  # nodes; with fewer, quarters do not have several
+TO_MAKE_SURE = 2  # two rounds: each suspect with other partners, and the rest together
 MOST_ACROSS = 48  # pairs
 MOST_INSIDE = 2  # of a part
-THIRD, MOST_PARTS = 3, 8  # all pairs of parts meet in one round less than there are parts
-MOST_FAILING = 2  # pairs of parts: more have something in common
-PHI = 0.618034  # steps of this share of a circle come everywhere soon
-LEVELS = ("leaf", "pod")  # from below; what is above is a pod of pods
+THIRD, MOST_PARTS = 3, 8  # parts, at least and at most; every two of n meet in n - 1 rounds
+MOST_FAILING = 2  # pairs of parts; more failing pairs have a common cause
+PHI = 0.618034  # steps of this share of a circle cover it soon
+LEVELS = ("leaf", "pod")  # from below; higher levels are pods of pods
 
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """Nodes that reach each other without what joins them to others."""
+    """Nodes that reach each other without the switches that join them to others."""
 
     kind: str  # leaf, pod, or the whole
     nodes: Group
@@ -50,7 +50,7 @@ class Division:
         return levels
 
     def leaves(self) -> Iterator[Division]:
-        """The smallest ones."""
+        """Yield the smallest divisions."""
         if not self.parts:
             yield self
         for part in self.parts:
@@ -59,22 +59,23 @@ class Division:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the answers so far ask for next; nothing of it: the search is over."""
+    """The next questions, given the answers so far; if it is empty, the search is over."""
 
     groups: tuple[Group, ...] = ()
-    halved: tuple[Group, ...] = ()  # of which halves are next: their nodes are on one switch
-    partners: Group = ()  # good nodes, with which halves are filled up
-    across: tuple[tuple[Group, ...], ...] = ()  # each part is well, and all of them are not
-    handed_back: frozenset[str] = frozenset()  # nodes that are needed no more
-    fails_everywhere: bool = False  # no group is well: it is not the nodes
+    halved: tuple[Group, ...] = ()  # groups to halve next: their nodes are on one switch
+    partners: Group = ()  # good nodes, to fill up halves
+    across: tuple[tuple[Group, ...], ...] = ()  # parts that are well, but not all together
+    handed_back: frozenset[str] = frozenset()  # nodes that are no longer needed
+    fails_everywhere: bool = False  # no group is well: the cause is not the nodes
 
 
-# --- who meets whom --------------------------------------------------------------------------
+# --- which nodes meet --------------------------------------------------------------------------
 
 
 def divided(nodes: Sequence[str], fabric: Fabric | None = None) -> Division:
-    """By what is left of the fabric without its uppermost switches, then without the next ones, and
-    so on down to leaves. Nodes on several rails belong together if they share all their leaves."""
+    """Divide nodes by the rest of the fabric without its uppermost switches, then without the next
+    ones, and so on down to leaves. Nodes on several rails belong together if they share all their
+    leaves."""
     everybody = Division(kind="whole", nodes=tuple(nodes))
     if fabric is None:
         return everybody
@@ -104,7 +105,8 @@ def _split(division: Division, fabric: Fabric, tiers: Sequence[int]) -> Division
 
 
 def _large_enough(groups: Sequence[Sequence[str]]) -> Iterator[Group]:
-    """Who is alone on a switch meets others that are, or else joins the first group."""
+    """Yield groups of nodes. Nodes that are alone on a switch form a group together; a single such
+    node joins the first group."""
     single = [group[0] for group in groups if len(group) < SMALLEST]
     large = [tuple(group) for group in groups if len(group) >= SMALLEST]
     if len(single) >= SMALLEST or not large:
@@ -114,7 +116,7 @@ def _large_enough(groups: Sequence[Sequence[str]]) -> Iterator[Group]:
 
 
 def _joined_below(fabric: Fabric, tier: int) -> dict[str, int]:
-    """The switches up to this tier, numbered by what joins them there."""
+    """A number for each switch up to this tier, equal for switches that are joined there."""
     inside = {switch for switch, height in fabric.tier.items() if height <= tier}
     joined: dict[str, int] = {}
     for number, start in enumerate(sorted(inside)):
@@ -136,8 +138,8 @@ def first_groups(everybody: Division) -> tuple[Group, ...]:
 
 
 def ask(everybody: Division, answers: Answers) -> Asked:
-    """Parts first, then those of the parts that fail. The whole meets only if all its parts are
-    well."""
+    """The next groups to test: parts first, then those of the parts that fail. The whole is tested
+    only if all its parts are well."""
     well = [group for group, failed in answers.items() if failed is False]
     suspects = [leaf.nodes for leaf in _below_failing(everybody, answers)]
     if not well and len(suspects) > 2 and all(answers.get(group) for group in suspects):
@@ -154,7 +156,7 @@ def ask(everybody: Division, answers: Answers) -> Asked:
 
 
 def _ask(division: Division, answers: Answers, *, is_whole: bool = False) -> Iterator[Asked]:
-    """Of a division that fails, or of the whole, which is said to."""
+    """Yield the questions for a division that fails, or for the whole, which is said to fail."""
     if not division.parts:
         if division.nodes not in answers:
             yield Asked(groups=(division.nodes,))
@@ -171,13 +173,14 @@ def _ask(division: Division, answers: Answers, *, is_whole: bool = False) -> Ite
     if not failing:
         if is_whole and division.nodes not in answers:
             yield Asked(groups=(division.nodes,))
-        elif answers[division.nodes] is not False:  # the whole may be slow, and nothing like it
+        elif answers[division.nodes] is not False:  # the whole may be slow, but cannot be compared
             yield Asked(across=(tuple(part.nodes for part in division.parts),))
 
 
 def _within_leaf(group: Group, answers: Answers) -> Asked:
-    """Halves, and theirs. Where none of them is well beside good partners, it is something that all
-    have in common, and who goes on blames every node of a switch."""
+    """Ask for halves, and halves of these. If none of them is well beside good partners, the cause
+    is something that all have in common, and a further search would blame every node of a switch.
+    """
     own = set(group)
     smaller = [met for met in answers if own & set(met) and not own <= set(met)]
     enough = HALVES_AND_QUARTERS if len(group) >= MANY else 2
@@ -187,7 +190,7 @@ def _within_leaf(group: Group, answers: Answers) -> Asked:
 
 
 def _below_failing(division: Division, answers: Answers) -> Iterator[Division]:
-    """The leaves that are left to suspect."""
+    """Yield the leaves that are still suspect."""
     for part in division.parts:
         if answers.get(part.nodes) is not False:
             yield from part.leaves()
@@ -205,7 +208,7 @@ def _partners(everybody: Division, answers: Answers) -> Group:
 
 
 def _handed_back(division: Division, answers: Answers) -> Iterator[str]:
-    """The nodes of parts that are well while a part beside them is not."""
+    """Yield the nodes of parts that are well while a part beside them is not."""
     failing = [part for part in division.parts if answers.get(part.nodes)]
     if failing:
         for part in division.parts:
@@ -216,16 +219,17 @@ def _handed_back(division: Division, answers: Answers) -> Iterator[str]:
 
 
 def two_together(parts: Sequence[Group]) -> tuple[Group, ...]:
-    """Every two parts as one group: of one size, so that a slow one is told from the others. Which
-    two parts fail together then tells where to halve on, with good nodes of a third."""
+    """Every two parts as one group. The groups have one size, so that a slow one stands out. The
+    two parts that fail together are halved next, with good nodes of a third."""
     if not THIRD <= len(parts) <= MOST_PARTS:
         return ()
     return tuple((*a, *b) for a, b in combinations(parts, 2))
 
 
 def meetings_across(parts: Sequence[Group]) -> Iterator[Meeting]:
-    """Pairs of nodes of different parts, as many of any two parts, from all over both: a few, as
-    pairs that share no cable with others mostly run one after another."""
+    """Yield pairs of nodes of different parts, equally many between any two parts, spread over
+    both. They are few, because pairs that share no cable with others mostly run one after another.
+    """
     between = list(combinations(parts, 2))
     for turn in range(max(1, MOST_ACROSS // max(len(between), 1))):
         for a, b in between:
@@ -235,8 +239,9 @@ def meetings_across(parts: Sequence[Group]) -> Iterator[Meeting]:
 
 
 def meetings_inside(parts: Sequence[Group], across: Iterable[Meeting]) -> Iterator[Meeting]:
-    """A few who meet others across the parts, with a neighbour: of nodes that are well there it is
-    the way out that is bad, and not each of them. Neighbours are mostly on one leaf."""
+    """Yield, for a few nodes that meet others across the parts, a pair with a neighbour. If the
+    nodes are well there, the path out is bad, and not each of them. Neighbours are mostly on one
+    leaf."""
     crossing = {node for meeting in across for node in meeting.pair}
     for part in parts:
         firsts = sorted({min(place, len(part) - 2) for place in range(0, len(part), 2)})
@@ -245,11 +250,11 @@ def meetings_inside(parts: Sequence[Group], across: Iterable[Meeting]) -> Iterat
         yield from islice(met, MOST_INSIDE)
 
 
-# --- what it may take ------------------------------------------------------------------------
+# --- the largest effort ------------------------------------------------------------------------
 
 
 def most_rounds(everybody: Division) -> int:
-    """Of groups, if one node or one pair of parts is at fault."""
+    """The largest number of rounds of groups, if one node or one pair of parts is at fault."""
     deepest, division = 1, everybody
     while division.parts:
         division = max(division.parts, key=lambda part: len(part.nodes))
@@ -258,11 +263,12 @@ def most_rounds(everybody: Division) -> int:
 
 
 def most_rounds_together(everybody: Division) -> int:
-    """Of groups, where every two parts meet and two that fail together are halved."""
+    """The largest number of rounds of groups, if every two parts meet and two that fail together
+    are halved."""
     parts = everybody.parts
     if not two_together([part.nodes for part in parts]):
         return 0
     largest = max(len(part.nodes) for part in parts)
-    at_once = len(parts) // 2  # no part is in two groups at a time
+    at_once = len(parts) // 2  # each part is in one group at a time
     meet = ceil(len(parts) * (len(parts) - 1) / 2 / at_once)
     return meet + 1 + 2 * ceil(log2(largest)) + TO_MAKE_SURE

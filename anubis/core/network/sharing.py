@@ -1,9 +1,9 @@
-"""Which pairs may run at once without measuring each other.
+"""Decide which pairs may run at once without disturbing each other.
 
-Where routes are known, pairs under way have no cable in common. Else it is unknown which of several
-cables a connection takes: two pairs whose ways have links in common share a cable with a chance,
-and a pair starts only where that chance is small. What remains of it is no sign of a fault. Pairs
-that follow from results run where there is no such chance, so that nothing excuses them.
+If routes are known, running pairs have no cable in common. Else it is unknown which of several
+cables a connection takes: two pairs whose paths have links in common share a cable with a chance,
+and a pair starts only if that chance is small. A shortfall that this chance explains is no sign of
+a fault. Pairs that follow from results run without any such chance, so that nothing excuses them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import numpy as np
 from anubis.core.fabric import Fabric, Nic, Numbers, Shares
 from anubis.core.network.pairing import Meeting, joined_nics
 
-# The chance that a pair shares a cable that does not bear it as well: of a leaf, and anywhere.
-# Leaves are measured by pairs at two distances, what is above them at one, by many pairs at once.
+# The chance that a pair shares a cable that has no room for it: at a leaf, and anywhere.
+# Leaves are measured by pairs at two distances; parts above them at one, by many pairs at once.
 SHARED_AT_LEAF, SHARED = 0.03, 0.1
-NEVER = 1e-9  # a chance that is none
-LEAST_LOST = 0.25  # by a pair that shared a cable: fair halves would be 0.5
+NEVER = 1e-9  # a chance below this is none
+LEAST_LOST = 0.25  # least shortfall of a pair that shared a cable: fair halves would be 0.5
 SURELY = 1 - NEVER
-MOST_BORNE = 8  # pairs at full speed on one cable; more make no difference
+MOST_BORNE = 8  # pairs at full speed on one cable; a larger number makes no difference
 _FACTORIALS = np.array([factorial(count) for count in range(MOST_BORNE + 1)], dtype=np.float64)
 
 LeafPair = tuple[str, str]
@@ -33,23 +33,23 @@ LeafPair = tuple[str, str]
 
 @dataclass(frozen=True)
 class CableChances:
-    """The cables between two leaves, and the chance that each is the one taken."""
+    """The cables between two leaves, and the chance of each to be taken."""
 
     cable: Numbers
     chance: Shares
 
-    bound: Shares  # on the chance that others are under way there
-    leaves: tuple[str, ...] = ()  # between which nobody knows the cable
+    bound: Shares  # on the chance that others use it
+    leaves: tuple[str, ...] = ()  # its ends, if the cable is unknown
 
     @property
     def shared(self) -> float:
-        """The chance that others were on its cables, at the most: 0 where none were let on."""
+        """The chance that others used its cables, at most: 0 if no others were allowed."""
         return float(self.bound[self.chance < self.bound].max(initial=0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Strait:
-    """A leaf through which pairs pass a few at a time, as nobody knows which cable each takes."""
+    """A leaf through which only a few pairs pass at a time, since the cable of each is unknown."""
 
     leaf: str
     pairs: int
@@ -61,11 +61,11 @@ class Strait:
         return -(-self.pairs // self.at_once)
 
 
-Ways = Sequence[CableChances]  # of a pair: one for each two leaves that join it, on whatever rails
+Ways = Sequence[CableChances]  # of a pair: one for each two leaves that join it, on any rail
 
 
 class CableUse:
-    """The ways between leaves, worked out when they are first asked for. Cables are numbered."""
+    """The paths between leaves, computed when they are first asked for. Cables are numbered."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -83,7 +83,7 @@ class CableUse:
         return self.of_all([meeting])[meeting]
 
     def of_all(self, meetings: Iterable[Meeting]) -> dict[Meeting, Ways]:
-        """Together, which takes less time."""
+        """The cables of several meetings; faster than one by one."""
         routed, leaves = {}, {}
         for meeting in meetings:
             joined = joined_nics(self.fabric, meeting)
@@ -102,7 +102,7 @@ class CableUse:
         return any(way.shared > 0 for way in self.of(meeting))
 
     def chances_of_sharing(self, ends: Sequence[LeafPair]) -> Shares:
-        """The chance that traffic between two leaves met other pairs on a cable, at the most."""
+        """The chance that traffic between two leaves shared a cable with other pairs, at most."""
         self._work_out(ends)
         return np.array([self._known[pair].shared for pair in ends], dtype=np.float64)
 
@@ -125,11 +125,11 @@ class CableUse:
             for number, here in zip(numbers.tolist(), _pieces(starts, len(pair)), strict=True):
                 ends = new[number]
                 self._known[ends] = self._cables(ends, link[here], share[here])
-        for ends in new:  # between which there is no way
+        for ends in new:  # leaves without a path between them
             self._known.setdefault(ends, self._cables(ends, np.empty(0, np.int64), np.empty(0)))
 
     def _cables(self, ends: LeafPair, link: Numbers, share: Shares) -> CableChances:
-        """Each cable of a link is as likely as the others."""
+        """The cables between two leaves; those of one link are equally likely."""
         count = self._count[link]
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         return CableChances(
@@ -140,7 +140,8 @@ class CableUse:
         )
 
     def strait(self, leaf: str, pairs: int) -> Strait:
-        """How many pairs at once nearly always find a cable of this leaf that bears them."""
+        """The number of pairs that can run at once and nearly always find a cable of this leaf with
+        room."""
         cables = [
             self._number[link.a, cable.port_a]
             for link in self.fabric.uplinks(leaf)
@@ -157,10 +158,10 @@ def _pieces(starts: Numbers, end: int) -> Iterator[slice]:
 
 
 class Room:
-    """The pairs that are under way, and whether one more may join them, by the ways of each.
+    """The running pairs, and the test if one more may join them, by the cables of each.
 
-    A pair measures its rails one after the other, so it loads each cable once. Where all are to
-    stay `undisturbed`, no pair may share a cable, by whatever chance.
+    A pair measures its rails one after the other, so it loads each cable once. In an `undisturbed`
+    room no pair may share a cable, however unlikely.
     """
 
     def __init__(self, use: CableUse, *, undisturbed: bool = False) -> None:
@@ -170,7 +171,8 @@ class Room:
         self._maybe = np.zeros(len(use.borne))  # pairs that may also have taken another cable
 
     def crowded(self, ways: Ways) -> int | None:
-        """The cable where a pair would most likely meet more others than it bears."""
+        """The cable on which a pair would most likely meet more others than there is room for; None
+        if there is room."""
         for way in ways:
             left = np.maximum(self._borne[way.cable] - self._surely[way.cable], 0)
             met = way.chance * self._maybe[way.cable] ** left / _FACTORIALS[left]
@@ -185,7 +187,7 @@ class Room:
         self._load(ways, 1)
 
     def leave(self, ways: Ways) -> list[int]:
-        """The cables that it frees."""
+        """Remove a pair, and return the cables that it frees."""
         return self._load(ways, -1)
 
     def _load(self, ways: Ways, sign: int) -> list[int]:
@@ -199,7 +201,7 @@ class Room:
 
 
 def _loaded(ways: Ways) -> tuple[Numbers, Shares]:
-    """Each cable once, with its highest chance."""
+    """The cables, each once, with their highest chance."""
     if len(ways) == 1:
         return ways[0].cable, ways[0].chance
     cables = np.concatenate([way.cable for way in ways] or [np.empty(0, np.int64)])
@@ -211,10 +213,8 @@ def _loaded(ways: Ways) -> tuple[Numbers, Shares]:
 
 
 def borne(fabric: Fabric) -> Numbers:
-    """How many pairs each cable bears at the full speed of their NICs, at least one.
-
-    Where a speed is unknown, one.
-    """
+    """The number of pairs for which each cable has room at the full speed of their NICs; at least
+    one, and one if a speed is unknown."""
     speeds = [nic.gbit_s or 0.0 for nic in fabric.nics if nic.node]
     fastest = max(speeds) if speeds and min(speeds) > 0 else np.inf
     cables = [cable.gbit_s or 0.0 for link in fabric.links for cable in link.cables]
@@ -223,9 +223,9 @@ def borne(fabric: Fabric) -> Numbers:
 
 
 def fairly(fabric: Fabric, meetings: Iterable[Meeting]) -> list[Meeting]:
-    """In the order in which they start: of each two leaves one pair after another, and the sooner
-    the more wait there. Else the pairs of some leaves would wait until those of others are over,
-    and then have the network to themselves."""
+    """The meetings in the order in which they start: leaf pairs take turns, those with more waiting
+    pairs sooner. Otherwise the pairs of some leaves would wait until those of others are over, and
+    then have the network to themselves."""
     waiting: dict[frozenset[str], list[Meeting]] = {}
     for meeting in meetings:
         leaves = frozenset(nic.switch for nic in next(joined_nics(fabric, meeting), ()))
@@ -241,9 +241,9 @@ def waves(
     *,
     undisturbed: bool = False,
 ) -> Iterator[tuple[Meeting, ...]]:
-    """Meetings in the turns in which a campaign gets through them, if all take equally long.
+    """Yield the meetings in the turns in which a campaign runs them, if all take equally long.
 
-    Each node keeps the order of its own. Their ways may be known already.
+    Each node keeps the order of its own meetings. `ways` may be known already.
     """
     every = tuple(meetings)
     ways = ways or use.of_all(every)
@@ -264,7 +264,7 @@ def waves(
 
 
 def narrowest(use: CableUse, ways_of_all: Iterable[Ways]) -> Strait | None:
-    """The leaf that asks for most turns, however the others are put in order."""
+    """The leaf that needs most turns, in whatever order the other pairs run."""
     crossing: Counter[str] = Counter()
     for ways in ways_of_all:
         crossing.update({leaf for way in ways for leaf in way.leaves})
@@ -279,7 +279,8 @@ def most_narrow(straits: Iterable[Strait | None]) -> Strait | None:
 
 
 def _finds_room(room: Room, ways: Ways, full: set[int]) -> bool:
-    """Ways that are `full` stay so until the turn is over."""
+    """True if there is room on all these paths; full ones are added to `full` until the turn is
+    over."""
     for way in ways:
         if room.crowded([way]) is not None:
             full.add(id(way))

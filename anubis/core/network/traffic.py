@@ -1,4 +1,4 @@
-"""What the verdicts on pairs of nodes say of the flows between them."""
+"""Derive the shortfall of each flow between nodes from the verdicts on pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anubis.core.records import Assessment, Execution, Judgement, Plan, Ruling, 
 
 LIMIT = FaultPrior().limit
 UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
-ONE_WAY = ("forth", "back")  # of a metric: first node to second, or back; others are of both
+ONE_WAY = ("forth", "back")  # of a metric: first node to second, or back; others: both
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,14 +27,14 @@ class Traffic:
     """The shortfall of each flow: the worst of its metrics."""
 
     observations: tuple[Observation, ...]
-    unmeasured: frozenset[Flow]  # tried in vain: nothing got through, or the program failed
+    unmeasured: frozenset[Flow]  # tried without success: nothing got through, or the program failed
     strays: tuple[Stray, ...] = ()  # measured, but between no two NICs of the fabric
-    unmapped: frozenset[tuple[str, str]] = frozenset()  # nodes and such devices without a good pair
+    unmapped: frozenset[tuple[str, str]] = frozenset()  # nodes, devices without good pair
     silent: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by rail, the nodes that
-    # met there: not one flow of it was measured, while others were, so no part of it is at fault
+    # met on it: none of its flows was measured, while others were, so no part of it is at fault
 
     def shortfalls(self) -> dict[Seats, float]:
-        """By source and target; a flow that went both ways at once counts for both."""
+        """The shortfall by source and target; a flow both ways at once counts for both."""
         shortfalls: dict[Seats, float] = {}
         for observation in self.observations:
             flow = observation.flow
@@ -46,7 +46,7 @@ class Traffic:
         return shortfalls
 
     def measured(self) -> tuple[Seats, ...]:
-        """From where to where, without what was tried in vain."""
+        """The source and target of each measured flow, without unmeasured ones."""
         flows = (seen.flow for seen in self.observations if seen.flow not in self.unmeasured)
         both_ways = (
             ways
@@ -67,7 +67,7 @@ class Traffic:
 
 
 def crossing(plan: Plan, assessment: Assessment) -> Assessment:
-    """Without the verdicts that say nothing of the fabric."""
+    """The assessment without the verdicts that say nothing about the fabric."""
     return replace(
         assessment,
         alone=tuple(filter(plan.crosses, assessment.alone)),
@@ -76,7 +76,7 @@ def crossing(plan: Plan, assessment: Assessment) -> Assessment:
 
 
 def undisturbed_meetings(plan: Plan, executions: Iterable[Execution]) -> frozenset[Meeting]:
-    """The pairs that measured in a later turn, where no two may share a cable."""
+    """The pairs that measured in a later turn, in which no two may share a cable."""
     steps = (execution.step for execution in executions)
     later = (step for step in steps if step.turn and step.workload in plan.crossing)
     return frozenset(filter(None, map(meeting_of, later)))
@@ -88,7 +88,8 @@ def observe_traffic(
     rulings: Sequence[Ruling],
     undisturbed: Collection[Meeting] = (),
 ) -> Traffic:
-    """A flow falls short by 1 - similarity; it is bad exactly if one of its verdicts says so."""
+    """The traffic that these verdicts describe. A flow falls short by 1 - similarity; it is bad
+    exactly if one of its verdicts is defective."""
     flows = _Flows(rails_of(fabric, alone, rulings), undisturbed)
     for ruling in rulings:
         rows = flows.rows_of(ruling)
@@ -117,13 +118,13 @@ def observe_traffic(
 
 
 def rails_of(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[Ruling]) -> Rails:
-    """By all devices that were measured."""
+    """The rails of all devices that were measured."""
     devices = chain((verdict.device for verdict in alone), *(ruling.devices for ruling in rulings))
     return Rails.of(fabric, devices)
 
 
 def _quantity(metric: str) -> tuple[str, str]:
-    """What is measured and which way, whatever the size of messages."""
+    """The name and direction of a metric, without the size of its messages."""
     name, _, aspect = metric.partition(":")
     way = aspect.partition("/")[0]
     return name, way if way in ONE_WAY else ""
@@ -133,7 +134,7 @@ def _quantity(metric: str) -> tuple[str, str]:
 class _Flows:
     """A row for each pair of NICs; in it the shortfall forth, back, and both ways at once.
 
-    Whatever is between no two NICs of the fabric has a row as well, without ends.
+    A measurement that is not between two NICs of the fabric has a row as well, without ends.
     """
 
     rails: Rails
@@ -172,7 +173,8 @@ class _Flows:
         np.fmax.at(have, rows, shortfall)
 
     def leave_open(self, ruling: Ruling) -> None:
-        """What no criterion could judge is in doubt, unless other sizes of it could be judged."""
+        """Put units that no criterion could judge in doubt, unless other sizes of the same quantity
+        were judged."""
         rows, judged = self.rows_of(ruling), self.judged.get(_quantity(ruling.metric))
         left = (rows[~np.isin(rows, np.concatenate(judged))] if judged else rows).tolist()
         doubt = ruling.code, f"{ruling.benchmark}: {ruling.metric}: {ruling.reason}"
@@ -180,13 +182,13 @@ class _Flows:
         self.doubts.update(dict.fromkeys(left, doubt))
 
     def shortfall(self, way: str, row: int) -> float:
-        """NaN where nothing was measured."""
+        """The shortfall of a row; NaN if nothing was measured."""
         have = self.worst.get(way, ())
         return float(have[row]) if row < len(have) else np.nan
 
     def miss(self, names: tuple[str, ...], device: str) -> list[int]:
-        """The row of the NICs that the device names, or of all by which these nodes could have
-        met, or else of none."""
+        """Record a failure, and return its rows: that of the NICs that the device names, else those
+        of all NICs by which these nodes could have met, else one without NICs."""
         ends = self.rails.between(names, device)
         meeting = self.rails.meeting(names, device)
         pairs = joined_nics(self.rails.fabric, meeting) if meeting and not ends else ()
@@ -205,9 +207,9 @@ class _Flows:
             for way, flow in self.flows(ends):
                 short = self.shortfall(way, row)
                 if row in self.unjudged and short <= LIMIT:
-                    continue  # something good beside what could not be judged clears nobody
+                    continue  # a good result beside one that could not be judged clears no node
                 if not way and short <= LIMIT and self.is_measured(row, ONE_WAY):
-                    continue  # right bytes and low latency do not make up for a slow way
+                    continue  # right bytes and low latency do not outweigh a slow direction
                 if not np.isnan(short):
                     observations.append(Observation(flow, short))
                 elif not way and row in self.missed:
@@ -222,7 +224,7 @@ class _Flows:
         )
 
     def flows(self, ends: Seats) -> Iterator[tuple[str, Flow]]:
-        """What the first sent the second, the second the first, and both at once; by the routes."""
+        """Yield the flows from the first to the second, back, and both at once, by the routes."""
         fabric, (first, second) = self.rails.fabric, ends
         a, b = fabric.nic(*first), fabric.nic(*second)
         there, back = (fabric.route(a, b), fabric.route(b, a)) if a and b else ((), ())
@@ -232,7 +234,8 @@ class _Flows:
         yield "", Flow(first, second, there, mutual=True, back=back, undisturbed=undisturbed)
 
     def strays(self) -> Iterator[Stray]:
-        """One good pair without NICs says nothing new where the same nodes met by their NICs."""
+        """Yield the measurements that no flow represents. A good pair without NICs adds nothing if
+        the same nodes met by their NICs."""
         on_rails = {names for names, ends, _ in self.numbers if ends is not None}
         for (names, ends, device), row in self.numbers.items():
             code, reason = self.doubts.get(row, ("", ""))
@@ -245,7 +248,8 @@ class _Flows:
                 yield Stray(nodes=names, device=device, code=UNEXPLAINED, reason=reason)
 
     def silent_rails(self) -> dict[str, frozenset[str]]:
-        """Rails on which nothing was measured while something was on another, and who met there."""
+        """The rails on which nothing was measured while another rail was, and the nodes that met
+        there."""
         met: dict[str, set[str]] = {}
         measured = set[str]()
         for (_, ends, _), row in self.numbers.items():
@@ -258,8 +262,7 @@ class _Flows:
         return {rail: frozenset(nodes) for rail, nodes in met.items() if rail not in measured}
 
     def without_good_pair(self) -> frozenset[tuple[str, str]]:
-        """Nodes, and devices that the topology does not show, on which none of their pairs is
-        good."""
+        """Nodes, and devices that the topology does not show, which have no good pair."""
         good, bad = set[tuple[str, str]](), set[tuple[str, str]]()
         for (names, ends, device), row in self.numbers.items():
             if ends is None and len(names) == 2 and row not in self.missed:
@@ -267,7 +270,7 @@ class _Flows:
         return frozenset(bad - good)
 
     def is_observed(self, row: int) -> bool:
-        """Whether a flow stands for what was wrong there: of a failure, only where nothing else
+        """True if a flow represents the doubt of this row. A failure has one only if nothing else
         was measured both ways at once."""
         if row in self.missed:
             return bool(np.isnan(self.shortfall("", row)))

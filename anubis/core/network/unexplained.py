@@ -1,6 +1,6 @@
-"""What was measured and no part of the fabric explains: it is named, and the result is unknown.
+"""Verdicts on measurements that no part of the fabric explains: they are unknown.
 
-A bad pair that nobody answers for must never end as healthy.
+A bad pair without a cause must never become healthy.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ SHOWN = 4  # nodes, devices and sentences
 
 @dataclass(frozen=True, kw_only=True)
 class Stray:
-    """What nodes measured together and no flow of the fabric stands for."""
+    """A measurement of nodes that no flow of the fabric represents."""
 
     nodes: tuple[str, ...]
     device: str
     code: str
-    reason: str  # why it is not healthy; "" where it is
+    reason: str  # why it is not healthy; "" if it is
 
 
 def unexplained_parts(
     fabric: Fabric, located: Located, strays: Sequence[Stray]
 ) -> Iterator[PartVerdict]:
-    """One for each bad pair on the fabric; whatever else is alike, in one."""
+    """Yield a verdict for each bad pair on the fabric, and one for each code of strays."""
     shortfalls: dict[tuple[str, ...], float] = {}
     for observation in located.unexplained:
         flow = observation.flow
@@ -76,7 +76,7 @@ def _unknown(
 
 
 def _evidence(strays: Sequence[Stray]) -> list[str]:
-    """Each reason once, with the nodes it is about."""
+    """The reasons, each once with its nodes."""
     groups: dict[str, dict[str, None]] = {}
     for stray in strays:
         groups.setdefault(stray.reason or "good", {})[_ends(stray.nodes)] = None

@@ -1,8 +1,8 @@
-"""Which NICs are cabled otherwise than those beside them, as far as it shows without traffic.
+"""Find NICs whose cabling differs from that of the nodes beside them, without traffic.
 
-The plan of the cabling is unknown. So the commonest cabling of the nodes on the same leaves is
-taken for it: which of their rails is on which leaf, and at which speed. A node that has little in
-common with the nodes beside it is of another kind, and nothing is said of it.
+The plan of the cabling is unknown. So the most common cabling of the nodes on the same leaves is
+taken as the plan: the leaf of each rail, and its speed. A node that has little in common with the
+nodes beside it is of another kind, and is not judged.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from anubis.core.fabric import Fabric, Nic, Part, by_number, port_name
 from anubis.core.network.crossing import nic_part
 from anubis.core.records import WORST_FIRST, Judgement, PartVerdict
 
-FEWEST = 3  # nodes that are cabled alike, before it is taken for the plan
-RARER = 3  # times as many nodes must be cabled by the plan as otherwise
+FEWEST = 3  # nodes with the same cabling; fewer do not make a plan
+RARER = 3  # times as many nodes must follow the plan as another cabling
 LISTED = 4  # nodes in a sentence
 
 Cabling = frozenset[tuple[str, str]]  # each rail of a node, and the leaf it is on
-Cablings = Mapping[Cabling, Sequence[str]]  # the nodes that are cabled so
+Cablings = Mapping[Cabling, Sequence[str]]  # the nodes with each cabling
 
 
 def audit(fabric: Fabric) -> tuple[PartVerdict, ...]:
-    """Cables at the wrong leaf, missing NICs, links slower than others: the worst first."""
+    """Verdicts on cables at the wrong leaf, missing NICs and links slower than others, the worst
+    first."""
     nodes_of = _cablings(fabric)
     verdicts = list(_misfits(fabric, nodes_of))
     named = {part.name for verdict in verdicts for part in verdict.parts}
@@ -71,7 +72,7 @@ def _misfits(fabric: Fabric, nodes_of: Cablings) -> Iterator[PartVerdict]:
 def _nearest_plans(
     cabling: Cabling, nodes_of: Cablings, plans_on: Mapping[str, Sequence[Cabling]]
 ) -> list[Cabling]:
-    """Those much commoner cablings that have most leaves in common with this one."""
+    """The much more common cablings that have most leaves in common with this one."""
     needed = max(FEWEST, RARER * len(nodes_of[cabling]))
     common = {
         plan: (_leaves_in_common(cabling, plan), len(cabling & plan))
@@ -90,17 +91,17 @@ def _leaves_in_common(first: Cabling, second: Cabling) -> int:
 
 
 def _is_between_two(cabling: Cabling, plans: Sequence[Cabling]) -> bool:
-    """Half of it is as one plan has it, half as another."""
+    """True if half of it is as in one plan, half as in another."""
     return bool(plans) and any(
         2 * len(cabling & plan) == len(cabling) and cabling <= plans[0] | plan for plan in plans[1:]
     )
 
 
 def _is_of_the_kind(cabling: Cabling, plan: Cabling, nodes: int) -> bool:
-    """Whether nodes cabled so were meant to be cabled by the plan.
+    """True if nodes with this cabling were meant to be cabled by the plan.
 
-    Nodes with fewer NICs that are all where the plan has them may be of another kind: where they
-    lack more than a quarter, several of them are.
+    Nodes with fewer NICs that are all where the plan has them may be of another kind, if they lack
+    more than a quarter and there are several of them.
     """
     rails, planned = dict(cabling).keys(), dict(plan).keys()
     if len(planned - rails) > max(1, len(plan) // 4) or (planned - rails and rails - planned):
@@ -191,7 +192,8 @@ def _missing(
 
 
 def _lacking_rails(nodes_of: Cablings, named: Collection[str]) -> Iterator[PartVerdict]:
-    """Rails that whole groups of nodes lack and most of the fleet has: their leaf may be gone."""
+    """Yield verdicts on rails that whole groups of nodes lack and most of the fleet has: their leaf
+    may be missing."""
     kinds: Counter[frozenset[str]] = Counter()
     for cabling, nodes in nodes_of.items():
         kinds[frozenset(dict(cabling))] += len(nodes)
@@ -228,8 +230,8 @@ Sisters = dict[tuple[frozenset[str], str, str], list[Nic]]  # kind of node, rail
 
 
 def _slow_links(fabric: Fabric, nodes_of: Cablings) -> Iterator[PartVerdict]:
-    """Compared on one rail, among nodes with the same rails: on the leaf, or in the whole fabric
-    where these are few."""
+    """Yield verdicts on slow links. They are compared on one rail, among nodes with the same rails:
+    on the leaf or, if these are few, in the whole fabric."""
     kind_of = {
         node: frozenset(dict(cabling)) for cabling, nodes in nodes_of.items() for node in nodes
     }
@@ -253,7 +255,7 @@ def _slow_links(fabric: Fabric, nodes_of: Cablings) -> Iterator[PartVerdict]:
 
 
 def _usual_speed(nics: Sequence[Nic]) -> float | None:
-    """What at least three quarters of them have; None if nobody can say."""
+    """The speed of at least three quarters of them; None if there is none."""
     speed, count = Counter(nic.gbit_s for nic in nics).most_common(1)[0]
     return speed if count >= FEWEST and 4 * count >= 3 * len(nics) else None
 
@@ -293,7 +295,7 @@ def _name(nic: Nic) -> str:
 
 
 def _ends(fabric: Fabric, nics: Sequence[Nic]) -> str:
-    """mlx5_4 on leaf-3[7], mlx5_5 on leaf-4[7]"""
+    """The devices and their ports: `mlx5_4 on leaf-3[7], mlx5_5 on leaf-4[7]`."""
     return ", ".join(
         f"{nic.device or 'its NIC'} on {port_name(fabric, nic.switch, nic.port)}" for nic in nics
     )
