@@ -1,4 +1,4 @@
-"""What people write for a time or a budget: 90m, 24h, 2d; 8nh."""
+"""Read times and budgets as people write them: 90m, 24h, 2d; 8nh."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(nh|[smhd])")
 
 
 def read_amount(text: str) -> tuple[float, str]:
-    """A number and its unit; 0 of no unit where it is neither a time nor a budget."""
+    """The number and the unit; 0 and "" if the text is neither a time nor a budget."""
     match = AMOUNT.fullmatch(text.strip())
     return (float(match[1]), match[2]) if match else (0.0, "")
 
 
 def seconds_of(text: str) -> float:
-    """0 where it is no time."""
+    """The seconds of a time; 0 if the text is no time."""
     number, unit = read_amount(text)
     return number * SECONDS.get(unit, 0.0)

@@ -1,4 +1,4 @@
-"""The kinds of arrays that have no better name than what they hold."""
+"""Types of arrays, named after their elements."""
 
 from __future__ import annotations
 

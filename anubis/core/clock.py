@@ -1,10 +1,11 @@
-"""Whether the time of day can be right, told from how it moved since it was right last.
+"""Decide if the wall clock can be right, from its movement since it was last trusted.
 
-A wall clock can be set; one that counts the seconds since a machine was started cannot. While the
-two disagree nothing is concluded from age: time goes on from the last instant that was trusted, by
-the clock that nobody sets. The doubt ends at once when the wall clock is right again, and after an
-hour in which it went evenly: then it was wrong before, and somebody has set it right. What was
-kept meanwhile is then dated anew, so that nothing is lost and its order stays.
+A wall clock can be set; a steady clock, which counts the seconds since a machine was started,
+cannot. While the two disagree, nothing is concluded from age: time goes on from the last trusted
+instant, by the steady clock. The doubt ends at once when the wall clock is right again. It also
+ends after an hour in which the wall clock ran evenly: then it was wrong before, and somebody has
+set it right. Records of the time in doubt are then dated anew, so that nothing is lost and their
+order stays.
 """
 
 from __future__ import annotations
@@ -15,54 +16,54 @@ from datetime import UTC, datetime
 
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
-TOLERANCE_S = 60.0  # by which clocks of one site may differ
-DRIFT = 1e-3  # of the time between; a time service moves a clock by half of it at most
-FAR_S = 7 * DAY_S  # beyond it another start of a machine is not believed at once
-SETTLED_S = HOUR_S  # in which a clock went evenly that is believed again
+TOLERANCE_S = 60.0  # clocks of one site may differ by this
+DRIFT = 1e-3  # share of the elapsed time; a time service moves a clock by at most half of it
+FAR_S = 7 * DAY_S  # after a longer gap, a restarted machine is not trusted at once
+SETTLED_S = HOUR_S  # a clock that ran evenly for so long is trusted again
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClockReading:
-    """Of the clocks of a machine, at one instant."""
+    """The clocks of a machine at one instant."""
 
     at: float  # by the wall clock, seconds since the epoch
-    boot: str = ""  # which start of which machine; empty: unknown
-    steady_s: float = 0.0  # since that start, suspends included
+    boot: str = ""  # the machine and its start; empty: unknown
+    steady_s: float = 0.0  # since that start, including suspended time
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptClock:
-    """What the readings of earlier turns came to."""
+    """The state that follows from the readings of earlier turns."""
 
     trusted: ClockReading
     doubted: ClockReading | None = (
-        None  # the first of those that disagree with it and not with another
+        None  # the first reading that disagrees with it; later ones agree with this
     )
-    guarded: ClockReading | None = None  # the last in doubt, with the time that was told then
-    since: float = -math.inf  # what is later is dated by this clock
-    older: float = -math.inf  # the last date before that, by whatever clock
-    ahead_s: float = 0.0  # of the clock of older dates
+    guarded: ClockReading | None = None  # the last in doubt, with the time that was given then
+    since: float = -math.inf  # later dates are by this clock
+    older: float = -math.inf  # the last date before that, by any clock
+    ahead_s: float = 0.0  # error of the clock of older dates
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """Of the dates in a stretch of time."""
+    """A shift of the dates in a stretch of time."""
 
-    after: float  # the first of them is later than this
-    until: float  # the last
+    after: float  # exclusive
+    until: float  # inclusive
     by_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """Of dates that were told by another clock than the one that is believed now. It keeps their
-    order, and the clock that comes back after all is met by a correction that takes it back."""
+    """A correction of dates given by another clock than the one trusted now. It keeps their order.
+    If the other clock is trusted again, another correction reverts it."""
 
     shifts: tuple[Shift, ...]
 
     @property
     def after(self) -> float:
-        """What is not later keeps its date."""
+        """The date up to which all dates stay."""
         return min(shift.after for shift in self.shifts)
 
     def date(self, at: float) -> float:
@@ -72,13 +73,13 @@ class Correction:
 
 @dataclass(frozen=True, kw_only=True)
 class Time:
-    """By which ages are told."""
+    """The time by which ages are computed."""
 
     now: float
-    before: float  # everything was kept by then: what is dated later than now happened by then
+    before: float  # events with a date later than now happened before this
     kept: KeptClock
-    doubt: str = ""  # why nothing can be concluded from age, in one sentence; empty: it can
-    correction: Correction | None = None  # of what was kept before, as a doubt ends
+    doubt: str = ""  # why ages are unknown, in one sentence; empty: they are known
+    correction: Correction | None = None  # of earlier dates, when a doubt ends
 
 
 def tell_time(
@@ -88,10 +89,11 @@ def tell_time(
     is_kept: bool = True,
     latest: float = -math.inf,
 ) -> Time:
-    """`kept`: by earlier turns; None: there was none, so the clock is trusted. `latest`: by then
-    all was dated that was kept before any turn. `is_kept`: what it
-    comes to is kept, by a turn. Whoever only asks believes a clock that is far ahead of the last
-    turn, which may be long ago, until a turn doubts it: older passes are trusted less anyway."""
+    """The time by a reading. `kept` is the state of earlier turns; if it is None, there was no
+    turn, and the clock is trusted. `latest` is the last date of the records kept before any turn.
+    `is_kept` is true in a turn, which stores the result. A mere query trusts a clock that is far
+    ahead of the last turn, which may be long ago, until a turn doubts it: older passes count less
+    anyway."""
     if kept is None:
         first = _trusted(reading, before=reading.at)
         since = math.nextafter(reading.at, -math.inf)
@@ -115,7 +117,7 @@ def tell_time(
 
 
 def agrees(earlier: ClockReading, later: ClockReading) -> bool:
-    """Whether both can be right."""
+    """True if both readings can be right."""
     moved = later.at - earlier.at
     if not is_same_boot(earlier, later):  # the machine may have been off
         return -TOLERANCE_S <= moved <= FAR_S
@@ -142,13 +144,14 @@ def _trusted(reading: ClockReading, before: float) -> Time:
 
 
 def _guarded_time(kept: KeptClock, reading: ClockReading) -> float:
-    """The time, if the wall clock is not believed: it stands still while nobody counts."""
+    """The time if the wall clock is not trusted: it stops while no clock counts."""
     last = kept.guarded or kept.trusted
     return last.at + _counted_s(last, reading)
 
 
 def _believed(kept: KeptClock, reading: ClockReading, guarded: float, before: float) -> Time:
-    """From now on, or still. `guarded`: the time as it went on without the wall clock."""
+    """The time when the wall clock is trusted, from now on or still. `guarded`: the time without
+    the wall clock."""
     time = _trusted(reading, before)
     clock, shifts = _shifts(kept, reading, guarded)
     shifts = [shift for shift in shifts if shift.after < shift.until]
@@ -162,13 +165,13 @@ def _believed(kept: KeptClock, reading: ClockReading, guarded: float, before: fl
 def _shifts(
     kept: KeptClock, reading: ClockReading, guarded: float
 ) -> tuple[KeptClock, list[Shift]]:
-    """Of what was dated before this clock is believed; and by what which dates are then."""
+    """The state of the trusted clock, and the shifts of earlier dates."""
     by_s, last = reading.at - guarded, kept.trusted.at
     in_doubt = Shift(after=last, until=guarded, by_s=by_s)
     is_same = is_same_boot(kept.trusted, reading)
     if agrees(kept.trusted, reading):
         return kept, [in_doubt] if not is_same and abs(by_s) > TOLERANCE_S else []
-    if by_s > 0 and not is_same:  # the machine was off: what is older than that has its date
+    if by_s > 0 and not is_same:  # the machine was off: older dates stay
         return replace(kept, since=last + by_s, older=last, ahead_s=0.0), [in_doubt]
     if by_s > 0 and abs(kept.ahead_s) <= TOLERANCE_S:  # older dates may be right
         return replace(kept, since=last + by_s, older=last, ahead_s=by_s), [in_doubt]
@@ -181,7 +184,7 @@ def _shifts(
 
 
 def _counted_s(earlier: ClockReading, reading: ClockReading) -> float:
-    """Nothing, if nobody counted."""
+    """The seconds that the steady clock counted; 0 if it did not run throughout."""
     if not is_same_boot(earlier, reading):
         return 0.0
     return max(0.0, reading.steady_s - earlier.steady_s)

@@ -1,4 +1,4 @@
-"""Everything that can go wrong for a reason the user can act on.
+"""Errors that the user can act on.
 
 AnubisError                exit code 2: no verdict
 ├── UsageError             exit code 64 (EX_USAGE): the command line asks for something impossible
@@ -11,23 +11,23 @@ AnubisError                exit code 2: no verdict
 │   └── NothingLearnedError  there are none yet for these nodes and this suite
 ├── RiskError              a risk model cannot be learned, read or asked
 ├── TopologyError          the description of a fabric cannot be read
-├── TelemetryError         what nodes report cannot be had, or not be read
+├── TelemetryError         reports of nodes are missing, or cannot be read
 ├── WatchError             a watch model cannot be learned, read or asked
-├── EvidenceError          what a job left behind cannot be read: logs, dumps, traces
+├── EvidenceError          the logs, dumps or traces of a job cannot be read
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
-├── Stopped                an operation was ended early, and it said how to go on
+├── Stopped                an operation was ended early; the text says how to go on
 ├── OutputError            the answer could not be written
-├── ExecutorError          no node can be reached any more (not just one)
-├── OrchestratorError      who owns the nodes does not answer, refuses, or has others work there
+├── ExecutorError          no node can be reached any more (not only one)
+├── OrchestratorError      the owner of the nodes does not answer, refuses, or has them in use
 └── StoreError             the history cannot be read or written
-    ├── StoreUnreachableError  not for now: it may be asked again
+    ├── StoreUnreachableError  it cannot be reached now; a later try may succeed
     ├── CampaignTakenError     another process drives that campaign
-    └── UnknownRecordError     exit code 64: the history has none of that name
+    └── UnknownRecordError     exit code 64: the history has no record of that name
         └── UnknownCampaignError
 
-Exit code 64 is for what the caller can only mend by asking otherwise: an option, a node list, a
-name that there is not, or a file that a verb was given and cannot take. It says nothing of any
-node, and leaves no trace. A configuration, criteria or a history that cannot be read end with 2.
+Exit code 64 means that the caller has to change the request: an option, a node list, an unknown
+name, or a file that the verb cannot take. It tells nothing about any node, and leaves no trace. If
+a configuration, criteria or a history cannot be read, the exit code is 2.
 
 An error names the thing, what was expected, what was found and what to do next,
 in lower case with the value in quotes. Anything else that escapes is a bug.
@@ -140,7 +140,7 @@ class UnknownCampaignError(UnknownRecordError):
 
 
 def did_you_mean(word: str, known_words: Iterable[str]) -> str:
-    """A hint to append to an error: the closest known word, or all of them when none is close."""
+    """A hint to append to an error: the closest known word, or all of them if none is close."""
     words = sorted(known_words)
     close = get_close_matches(word, words, n=1, cutoff=0.6)
     if close:

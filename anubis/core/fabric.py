@@ -1,7 +1,7 @@
-"""Which NIC is on which switch, how far apart two NICs are, and what lies between them.
+"""A fabric: the switch of each NIC, the distance of two NICs, and the parts between them.
 
 A fabric is a graph of switches with NICs at its edge: a tree, several planes, or anything else.
-The readers in anubis/readers/topology/ make it; nothing here knows a file format.
+The readers in anubis/readers/topology/ make it; nothing here depends on a file format.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_PATH = np.iinfo(np.uint16).max
 PartKind = Literal["node", "nic", "link", "uplinks", "switch"]
 KINDS: tuple[PartKind, ...] = ("node", "nic", "link", "switch", "uplinks")
 
-MOST_DIGITS = 40  # of a number within a name; a longer one is text
+MOST_DIGITS = 40  # longer numbers in names are text
 _NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
 
 
@@ -35,7 +35,7 @@ _NUMBERED = re.compile(r"(?:mlx\d+_|HCA-)(\d+)(.*)")
 class Switch:
     id: str
     name: str
-    tier: int = 0  # as the source says; 0 if it does not
+    tier: int = 0  # by the source; 0 if it does not say
     guid: str = ""  # in hexadecimal without leading zeros; "" if it has none
 
 
@@ -64,7 +64,7 @@ class Seat(NamedTuple):
     rail: str
 
 
-Seats = tuple[Seat, Seat]  # of what one node sends another: on the same rail, or across rails
+Seats = tuple[Seat, Seat]  # source and target of a flow: on the same rail, or across rails
 
 
 def on_rail(first: str, second: str, rail: str) -> Seats:
@@ -73,11 +73,12 @@ def on_rail(first: str, second: str, rail: str) -> Seats:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nic:
-    """One port of a network adapter. A node's ports stay apart: each is on a rail of its own."""
+    """One port of a network adapter. The ports of a node stay separate: each is on a rail of its
+    own."""
 
     id: str
-    node: str  # "" if it is unknown to which node it belongs
-    device: str  # as its node calls it: mlx5_4, HCA-5, eth0
+    node: str  # "" if its node is unknown
+    device: str  # its name on the node: mlx5_4, HCA-5, eth0
     rail: str
     switch: str
     port: str = ""  # of the switch
@@ -116,7 +117,7 @@ class Remark:
 
 
 def rail_of(device: str) -> str:
-    """The rail a device is on, so that nodes that name their devices differently still agree.
+    """The rail of a device, so that nodes that name their devices differently still agree.
 
     `HCA-1` is the older name of `mlx5_0`: it counts from one. Other names are rails themselves.
     """
@@ -132,9 +133,9 @@ class Fabric:
     switches: tuple[Switch, ...]
     links: tuple[Link, ...]
     nics: tuple[Nic, ...]
-    routes: Routes | None = None  # None: which of several ways a flow takes is unknown
-    source: str = field(default="", compare=False)  # where it was read, in words
-    as_of: float | None = field(default=None, compare=False)  # when it was so, since 1970
+    routes: Routes | None = None  # None: it is unknown which of several paths a flow takes
+    source: str = field(default="", compare=False)  # in words
+    as_of: float | None = field(default=None, compare=False)  # seconds since 1970
 
     def __post_init__(self) -> None:
         if len(self.switch_number) < len(self.switches):
@@ -149,11 +150,11 @@ class Fabric:
             if nic.switch not in ids:
                 raise ValueError(f"{nic.id} is on a switch that does not exist: {nic.switch}")
 
-    # --- who is there ----------------------------------------------------------------------
+    # --- switches and NICs -----------------------------------------------------------------
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes, in the order in which their first NIC came."""
+        """All nodes, in the order of their first NICs."""
         return tuple(dict.fromkeys(nic.node for nic in self.nics if nic.node))
 
     @cached_property
@@ -166,7 +167,7 @@ class Fabric:
 
     @cached_property
     def leaves(self) -> tuple[str, ...]:
-        """The switches that have NICs, whatever their tier."""
+        """The switches that have NICs, on any tier."""
         bearing = {nic.switch for nic in self.nics}
         return tuple(switch.id for switch in self.switches if switch.id in bearing)
 
@@ -191,12 +192,13 @@ class Fabric:
 
     @cached_property
     def tier(self) -> dict[str, int]:
-        """1 for leaves, 2 for the switches above them, and so on; 0 where no leaf is in reach.
+        """The tier of each switch: 1 for leaves, 2 for the switches above them, and so on; 0 if no
+        leaf is in reach.
 
         If the source does not say, tiers are counted from the leaves. A switch with NICs is still
         an upper one if it has fewer than half as many as its neighbours with NICs usually have: a
-        few service nodes may be on spines. Where no node is plugged in yet, a switch is as high as
-        those with which it shares what is above them.
+        few service nodes may be on spines. If no node is plugged in yet, a switch has the tier of
+        those that share the switches above it.
         """
         declared = {switch.id: switch.tier for switch in self.switches}
         if all(declared.values()):
@@ -240,7 +242,7 @@ class Fabric:
         )
 
     def oversubscription(self, switch: str) -> float | None:
-        """The speed of a leaf's NICs over that of its uplinks; None if unknown."""
+        """The speed of a leaf's NICs divided by that of its uplinks; None if unknown."""
         below = [nic.gbit_s for nic in self.nics_on.get(switch, ())]
         above = [cable.gbit_s for link in self.uplinks(switch) for cable in link.cables]
         speeds = [speed for speed in (*below, *above) if speed is not None]
@@ -250,7 +252,7 @@ class Fabric:
 
     @cached_property
     def planes(self) -> tuple[tuple[str, ...], ...]:
-        """The parts without a cable between them, as their switches; the largest first."""
+        """The parts without a cable between them, as tuples of switches; the largest first."""
         planes: dict[int, list[str]] = {}
         for switch, part in zip(self.switches, self._graph.parts(), strict=True):
             planes.setdefault(int(part), []).append(switch.id)
@@ -260,9 +262,9 @@ class Fabric:
 
     @cached_property
     def steps(self) -> Steps:
-        """Links between each switch (row) and each leaf (column), or NO_PATH.
+        """The number of links between each switch (row) and each leaf (column), or NO_PATH.
 
-        No way leads down to a leaf and up again: no router would send it there.
+        No path leads down to a leaf and up again: no router would choose it.
         """
         return self._graph.steps(
             [[self.switch_number[leaf]] for leaf in self.leaves], self.passes_on
@@ -270,9 +272,10 @@ class Fabric:
 
     @cached_property
     def passes_on(self) -> Flags:
-        """Whether each switch carries traffic between others: leaves below an upper tier do not.
+        """A flag for each switch: does it carry traffic between others? Leaves below an upper tier
+        do not.
 
-        A leaf that joins a neighbour to the rest, which has no uplink of its own, does.
+        A leaf does if it joins to the rest a neighbour that has no uplink of its own.
         """
         tiers = np.array([self.tier[switch.id] for switch in self.switches], dtype=np.int64)
         passes_on = np.ones(len(tiers), dtype=bool)
@@ -289,16 +292,16 @@ class Fabric:
 
     @cached_property
     def leaf_number(self) -> dict[str, int]:
-        """A leaf's column in `steps`."""
+        """The column of each leaf in `steps`."""
         return {leaf: number for number, leaf in enumerate(self.leaves)}
 
     def hops(self, a: Nic, b: Nic) -> int | None:
-        """Cables between two NICs: 2 on the same leaf, None if there is no way."""
+        """The number of cables between two NICs: 2 on the same leaf, None if there is no path."""
         steps = self.steps[self.switch_number[a.switch], self.leaf_number[b.switch]]
         return None if steps == NO_PATH else int(steps) + 2
 
     def onward(self, switch: str, leaf: str) -> list[tuple[Link, str]]:
-        """The links that lead from a switch nearer to a leaf, and where to."""
+        """The links that lead from a switch nearer to a leaf, and their far ends."""
         away = self.steps_between(switch, leaf)
         nearer = []
         for link in self.links_of[switch]:
@@ -312,9 +315,9 @@ class Fabric:
         return int(self.steps[self.switch_number[switch], self.leaf_number[leaf]])
 
     def pairs_by_hops(self, nodes: Collection[str] | None = None) -> dict[int | None, int]:
-        """How many ordered pairs of NICs are at each distance; None counts those without a way.
+        """The number of ordered pairs of NICs at each distance; None counts those without a path.
 
-        Counts all NICs, even those of unknown nodes, or only the NICs of some nodes.
+        It counts all NICs, even those of unknown nodes, or only the NICs of some nodes.
         """
         sizes = np.array(
             [
@@ -332,11 +335,11 @@ class Fabric:
         return {hops: count for hops, count in sorted(counts.items(), key=_none_last) if count}
 
     def spread(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Spread]:
-        """What traffic from one leaf to another passes, for each (from, to), in batches.
+        """Yield the shares of traffic from one leaf to another, for each (from, to), in batches.
 
         At each switch all shortest paths carry equal shares, cable by cable (ECMP, adaptive
-        routing). With static routes a single unknown path carries everything. What lies between
-        leaves that are cabled alike is worked out once.
+        routing). With static routes a single unknown path carries everything. Leaves with the same
+        cabling are computed once.
         """
         ends = np.array([[self.switch_number[end] for end in pair] for pair in pairs])
         alike, pair_of = self._twins.stand_ins(ends.reshape(-1, 2).astype(np.int64))
@@ -354,7 +357,7 @@ class Fabric:
                 yield self._twins.translated(spread, batch, rows, pair_of[rows] - begin, ends[rows])
 
     def route(self, a: Nic, b: Nic) -> tuple[str, ...]:
-        """The switches that the routes lead through from one NIC to another; () if unknown."""
+        """The switches on the route from one NIC to another; () if unknown."""
         key = a.switch, b.id
         if key not in self._followed:
             self._followed[key] = self._follow(a.switch, b) if self.routes else ()
@@ -367,7 +370,8 @@ class Fabric:
         )
 
     def _follow(self, here: str, goal: Nic) -> tuple[str, ...]:
-        """Where a table has a gap, or leads in a circle or to another port, no route is known."""
+        """The switches on the route; none if a table has a gap, or leads in a circle or to another
+        port."""
         passed = [here]
         while here != goal.switch:
             if (here, self._out(here, goal)) not in self._cable_at:
@@ -401,7 +405,7 @@ class Fabric:
 
     @cached_property
     def _cable_at(self) -> dict[tuple[str, str], tuple[Link, Cable]]:
-        """Behind each port of a switch that leads to another."""
+        """The link and cable at each port of a switch that leads to another."""
         return {
             end: (link, cable)
             for link in self.links
@@ -427,8 +431,8 @@ class Fabric:
         return _Graph.of(len(self.switches), ends, [len(link.cables) for link in self.links])
 
 
-MOST_PORTS = 4  # of a link, in words
-BATCH = 2048  # leaf pairs spread at once: bounds the memory
+MOST_PORTS = 4  # ports of a link in its name
+BATCH = 2048  # leaf pairs spread at once, to bound the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -445,9 +449,9 @@ class Spread:
 
 @dataclass(frozen=True)
 class _Graph:
-    """The switches as numbers; each link stands twice, sorted by where it begins."""
+    """The switches as numbers. Each link is listed twice, sorted by its begin."""
 
-    start: Numbers  # of each switch's links in the columns below
+    start: Numbers  # the begin of each switch's links in the columns below
     end: Numbers
     head: Numbers
     link: Numbers
@@ -477,11 +481,12 @@ class _Graph:
         return np.asarray(parts)
 
     def steps(self, sources: Sequence[Sequence[int]], passes_on: Flags | None = None) -> Steps:
-        """Links from each switch (row) to the nearest of each group of sources (column).
+        """The number of links from each switch (row) to the nearest of each group of sources
+        (column).
 
-        Breadth first from all groups at once: a row of bits per switch says who has reached it,
-        and its distance is the number of steps before that. Switches that pass nothing on are
-        reached, and nobody through them.
+        The search is breadth first from all groups at once. A row of bits per switch shows which
+        groups have reached it; its distance is the number of steps before that. Switches that pass
+        nothing on are reached, but nothing is reached through them.
         """
         distances = np.zeros((len(self.start), len(sources)), dtype=np.uint16)
         reached = np.zeros((len(self.start), -(-len(sources) // 64) * 8), dtype=np.uint8)
@@ -507,7 +512,8 @@ class _Graph:
             words |= arriving
 
     def spread(self, switch: Numbers, target: Numbers, steps: Steps, passes_on: Flags) -> Spread:
-        """One link nearer to the target at a time; what meets at a switch is summed up."""
+        """Spread traffic one link nearer to the target at a time; shares that meet at a switch are
+        added."""
         pair = np.flatnonzero(steps[switch, target] != NO_PATH)
         at: Numbers = switch[pair]
         share: Shares = np.ones(len(pair))
@@ -543,7 +549,7 @@ class _Graph:
 
 
 class _Twins:
-    """Leaves with cables to the same switches: what lies above is the same for all of them."""
+    """Leaves with cables to the same switches: the parts above are the same for all of them."""
 
     def __init__(self, fabric: Fabric) -> None:
         number = fabric.switch_number
@@ -558,12 +564,12 @@ class _Twins:
             cabled = frozenset((there, cables) for there, (_, cables) in beside[leaf].items())
             groups.setdefault(cabled if is_end else leaf, []).append(leaf)
         every = np.arange(len(number))
-        self._first, self._second = every, every.copy()  # of those that are alike
+        self._first, self._second = every, every.copy()  # of its twins
         for alike in groups.values():
             self._first[alike], self._second[alike] = alike[0], alike[min(1, len(alike) - 1)]
         widest = max((len(beside[leaf]) for leaf in leaves), default=0)
-        self._links = np.full((len(number), widest), -1)  # of each leaf, by where they lead
-        self._place = np.full((len(fabric.links), 2), -1)  # of a link, in the row of either end
+        self._links = np.full((len(number), widest), -1)  # the links of each leaf, by target
+        self._place = np.full((len(fabric.links), 2), -1)  # of a link, in the rows of both ends
         ends = [(number[link.a], number[link.b]) for link in fabric.links]
         self._ends = np.array(ends, dtype=np.int64).reshape(-1, 2)
         for leaf in leaves:
@@ -573,7 +579,8 @@ class _Twins:
                 self._place[place, int(self._ends[place, 1] == leaf)] = at
 
     def stand_ins(self, pairs: Numbers) -> tuple[Numbers, Numbers]:
-        """Pairs that differ in more than twins, and which of them stands for each pair."""
+        """The pairs that differ in more than twins, and the number of the one that represents each
+        pair."""
         a, b = self._first[pairs[:, 0]], self._first[pairs[:, 1]]
         b = np.where((a == b) & (pairs[:, 0] != pairs[:, 1]), self._second[pairs[:, 1]], b)
         alike, of = np.unique(a * len(self._first) + b, return_inverse=True)
@@ -582,7 +589,7 @@ class _Twins:
     def translated(
         self, spread: Spread, alike: Numbers, rows: Numbers, of: Numbers, pairs: Numbers
     ) -> Spread:
-        """What the pairs in these rows pass, by what passes who stands for each."""
+        """The parts that the pairs in these rows cross, from those of their representatives."""
         link_at, link_row = _expand(spread.link_pair, of)
         taken = spread.link[link_at]
         link = taken.copy()
@@ -607,7 +614,7 @@ class _Twins:
 
 
 def _expand(pair: Numbers, of: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the entries of a pair stand, for each place that asks for it; and which place asks."""
+    """The positions of the entries of a pair, for each place that asks for it; and these places."""
     order = np.argsort(pair, kind="stable")
     bounds = np.searchsorted(pair[order], np.stack([of, of + 1]))
     count = bounds[1] - bounds[0]
@@ -625,12 +632,13 @@ class Placement:
 
     fabric: Fabric  # its nodes under the requested names
     nodes: tuple[str, ...]
-    unplaced: tuple[str, ...]  # requested, and not in the fabric
-    unrequested: tuple[str, ...]  # in the fabric, and not requested
+    unplaced: tuple[str, ...]  # requested, but not in the fabric
+    unrequested: tuple[str, ...]  # in the fabric, but not requested
 
 
 def place(fabric: Fabric, nodes: Sequence[str]) -> Placement:
-    """Match names exactly, or else without case and domain where that is unambiguous."""
+    """Place nodes on a fabric. Names match exactly, or else without case and domain if that is
+    unambiguous."""
     names = set(fabric.nodes)
     short: dict[str, list[str]] = {}
     for name in fabric.nodes:
@@ -664,7 +672,7 @@ def _plain(name: str) -> str:
 
 
 def one_switch(nodes: Sequence[str]) -> Fabric:
-    """Stands in for an unknown network: all nodes are equally far apart."""
+    """A fabric for an unknown network: all nodes are equally far apart."""
     switch = Switch(id="network", name="the network")
     nics = (Nic(id=node, node=node, device="", rail="", switch=switch.id) for node in nodes)
     source = "none, so all nodes count as being on one switch"
@@ -675,7 +683,7 @@ def one_switch(nodes: Sequence[str]) -> Fabric:
 
 
 def link_name(fabric: Fabric, link: Link) -> str:
-    """leaf-1[7,8] - spine-2[3,4]: both ends, with the ports of its cables as far as known."""
+    """The name of a link, with the known ports of its cables: `leaf-1[7,8] - spine-2[3,4]`."""
     ports_a, ports_b = zip(*((cable.port_a, cable.port_b) for cable in link.cables), strict=True)
     ends = ((link.a, ports_a), (link.b, ports_b))
     return " - ".join(port_name(fabric, end, _ports(ports)) for end, ports in ends)
@@ -692,7 +700,7 @@ def cable_name(fabric: Fabric, link: Link, cable: Cable) -> str:
 
 
 def port_name(fabric: Fabric, switch: str, port: str) -> str:
-    """leaf-1[7], or the switch alone where its port is unknown."""
+    """The name of a port, `leaf-1[7]`; only the switch if its port is unknown."""
     return fabric.name(switch) + (f"[{port}]" if port else "")
 
 
@@ -704,7 +712,7 @@ def main_rails(nics: Collection[Nic]) -> tuple[str, ...]:
 
 
 def by_number(name: str) -> tuple[tuple[int, int, str], ...]:
-    """To sort names as people do: leaf2 before leaf10."""
+    """A key to sort names as people do: leaf2 before leaf10."""
     return tuple(
         (0, int(part), part) if part.isdecimal() and len(part) <= MOST_DIGITS else (1, 0, part)
         for part in re.split(r"(\d+)", name)
@@ -712,7 +720,7 @@ def by_number(name: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-ALIKE = 2 / 3  # of its links: more than that, and a switch is the sister of another one
+ALIKE = 2 / 3  # a switch that shares a larger share of its links with another is its sister
 
 
 def _tiers_above(leaves: set[int], beside: Sequence[frozenset[int]]) -> dict[int, int]:
@@ -743,7 +751,7 @@ def _sisters(
     *,
     by_all: bool,
 ) -> set[int]:
-    """Switches that share most links upwards with one that is settled; of leaves, all links."""
+    """The switches that share most uplinks with a settled one; for leaves, all links count."""
     sisters = set()
     for number in {m for n in above for m in beside[n]} - set(settled):
         own = beside[number] if by_all else beside[number] & above

@@ -1,6 +1,6 @@
-"""The nouns of Anubis as frozen values. No behaviour beyond what follows from a value itself.
+"""The nouns of Anubis as frozen values, with no behaviour beyond what follows from a value itself.
 
-One word per idea; DESIGN.md section 2 is the dictionary. Values are validated where they
+Each idea has one word; DESIGN.md section 2 is the dictionary. Values are validated where they
 enter (config, catalog, contract, store) and trusted here.
 """
 
@@ -24,17 +24,17 @@ from anubis.core.fabric import Fabric, Part
 
 Samples = npt.NDArray[np.float64]
 ParameterValue = int | float | str | bool
-Direction = Literal["higher", "lower", "either"]  # is better; "either": any change is worse
+Direction = Literal["higher", "lower", "either"]  # which is better; "either": any change is worse
 JudgedBy = Literal["fleet", "limit"]  # a limit: for facts that are not learned, and may be 0
 Level = Literal["micro", "end-to-end"]
 Scope = Literal["node", "pair", "group"]
-# Who meets: all together; every pair; groups side by side; one pair for each hop distance (and
-# more, until every link is crossed almost surely).
+# Which nodes meet: all together; every pair; groups side by side; one pair for each hop distance
+# (and more, until every link is crossed almost surely).
 Arrangement = Literal["all", "pairs", "batches", "quick", "covering", "parts", "across"]
 Launcher = Literal["plain", "torchrun"]
 PARTS: Arrangement = "parts"
-MOST_RUNS = 100_000  # of an entry of a suite
-UNNAMED = "unnamed"  # the cluster of what was told before any cluster had a name
+MOST_RUNS = 100_000  # the largest number of runs of a suite's entry
+UNNAMED = "unnamed"  # the cluster of records from before clusters had names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,17 +42,17 @@ class Node:
     name: str
     sku: str
     address: str = ""
-    gpus: int = 0  # 0 too where nobody counted them
+    gpus: int = 0  # 0 also if unknown
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterIdentity:
-    """By what a cluster is known: by its name, and by the way to its nodes if two share a name."""
+    """The identity of a cluster: its name, and the access to its nodes if two share a name."""
 
     name: str
-    executor: str = ""  # "" where nobody reaches its nodes
+    executor: str = ""  # "" if nothing reaches its nodes
     address: str = ""
-    is_chosen: bool = False  # somebody gave it this name; else it is that of its file or machine
+    is_chosen: bool = False  # a person gave it this name; else it is that of its file or machine
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name) or self.name == UNNAMED:
@@ -93,8 +93,8 @@ class ParameterSpec:
     type: Literal["int", "float", "str", "bool"]
     default: ParameterValue
     summary: str = ""
-    more_is_stronger: bool = False  # a pass with more counts where less is asked for
-    of_meeting: bool = False  # between which devices; told with each step, part of no workload
+    more_is_stronger: bool = False  # a pass with more also counts if less is asked for
+    of_meeting: bool = False  # given with each step (between which devices), not in the workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Needs:
     gpu: bool = False
     hca: bool = False  # an RDMA adapter
     min_nodes: int = 1
-    min_devices: int = 1  # that take part: GPUs, or ranks where there are none
+    min_devices: int = 1  # participating GPUs, or ranks if there are none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +135,11 @@ class BenchmarkSpec:
 
     @property
     def crosses_rails(self) -> bool:
-        """Whether it can measure from one rail to another."""
+        """True if it can measure from one rail to another."""
         return {"shift", "rails"} <= {p.name for p in self.parameters if p.of_meeting}
 
     def metric(self, name: str) -> MetricSpec | None:
-        """The family a metric belongs to: `tflops:bf16` is `tflops`, qualified."""
+        """The family of a metric: `tflops:bf16` is `tflops`, qualified."""
         return self._families.get(name.partition(":")[0])
 
     @cached_property
@@ -169,11 +169,11 @@ class Workload:
 
     @property
     def told(self) -> dict[str, ParameterValue]:
-        """The arguments that its program hears of."""
+        """The arguments that its program gets."""
         return {name: v for name, v in self.arguments.items() if not name.startswith(PLANNED)}
 
     def beside(self, planned: Mapping[str, str]) -> Workload:
-        """The same program, told the same, and yet another workload by what the plan does."""
+        """Another workload with the same program and arguments, set apart by facts of the plan."""
         of_plan = {f"{PLANNED}{name}": value for name, value in planned.items()}
         return Workload.of(self.benchmark, self.version, self.arguments | of_plan)
 
@@ -191,13 +191,13 @@ class Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What a test asks of a node, and which parameters make it ask for more the larger they are."""
+    """A test asked of a node, and the parameters that ask for more if they are larger."""
 
     workload: Workload
     stronger_with: tuple[str, ...] = ()
 
     def covers(self, workload: Workload) -> bool:
-        """Whether who passes this has passed that workload as well."""
+        """True if a node that passes this has also passed the other workload."""
         own = self.workload
         if (own.benchmark, own.version) != (workload.benchmark, workload.version):
             return False
@@ -210,15 +210,15 @@ class Demand:
 
 
 def _is_more(value: ParameterValue, than: ParameterValue) -> bool:
-    """A larger number, or a list with all words of the shorter one."""
+    """True if a number is larger, or if a list has all words of the other and more."""
     if isinstance(value, str) or isinstance(than, str):
         return set(str(than).split(",")) < set(str(value).split(","))
     return value > than
 
 
-# among the parameters of a workload, before the names
-VARIABLE = "env."  # of variables in the environment of its program
-PLANNED = "plan."  # of what the plan makes of it, which is no business of its program
+# prefixes of names among the parameters of a workload
+VARIABLE = "env."  # variables in the environment of its program
+PLANNED = "plan."  # facts of the plan, which its program does not get
 
 
 def check_variables(env: Mapping[str, str]) -> None:
@@ -289,7 +289,7 @@ class PlannedEntry:
     groups: Arrangement
     rounds: int | None
     min_nodes: int
-    nodes: tuple[str, ...] | None = None  # whom it tests; None: all that the plan tests
+    nodes: tuple[str, ...] | None = None  # the nodes to test; None: all that the plan tests
     size: int | None = None  # of a group of batches
 
 
@@ -297,7 +297,7 @@ class PlannedEntry:
 class Phase:
     name: str
     entries: tuple[PlannedEntry, ...]
-    crosses_fabric: bool = True  # its pairs are judged by the plan's fabric, where it has one
+    crosses_fabric: bool = True  # its pairs are judged by the plan's fabric, if there is one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,9 +305,9 @@ class Count:
     """What one error counter of a port shows, or by how much it rose."""
 
     guid: str  # of the switch, or of the HCA's port: in hexadecimal without leading zeros
-    name: str  # as the switch or HCA calls itself: leaf-5, node001 mlx5_0
+    name: str  # the name of the switch or HCA: leaf-5, node001 mlx5_0
     port: str
-    counter: str  # as the kernel calls it: symbol_error
+    counter: str  # the kernel's name: symbol_error
     value: int
 
 
@@ -316,7 +316,7 @@ class Counters:
     """What the ports of a fabric counted, and the limits for a rise in a known time."""
 
     counts: tuple[Count, ...] = ()
-    over_s: float | None = None  # in which they rose; None if it is unknown when they began
+    over_s: float | None = None  # the time of the rise; None if unknown
     stuck: tuple[Count, ...] = ()  # counters that cannot rise any more: they are at their maximum
     limits: tuple[Limit, ...] = ()
     is_whole: bool = False  # a port that is not listed counted nothing ...
@@ -329,11 +329,11 @@ class Plan:
     nodes: tuple[Node, ...]
     phases: tuple[Phase, ...]
     specs: tuple[BenchmarkSpec, ...]
-    left_out: tuple[str, ...] = ()  # what the suite names and this fleet cannot run, and why
+    left_out: tuple[str, ...] = ()  # tests of the suite that this fleet cannot run, and why
     fabric: Fabric | None = None  # the network between the nodes, if phases cross it
-    counters: Counters = Counters()  # what its ports counted before
-    wiring: tuple[PartVerdict, ...] = ()  # on how its nodes are cabled, from the topology alone
-    partners: tuple[str, ...] = ()  # proven nodes, for those that are tested to meet
+    counters: Counters = Counters()  # of its ports, before the campaign
+    wiring: tuple[PartVerdict, ...] = ()  # verdicts on cabling, from the topology alone
+    partners: tuple[str, ...] = ()  # proven nodes, as partners of tested ones
 
     def spec(self, workload: Workload) -> BenchmarkSpec:
         return self._specs[workload.benchmark, workload.version]
@@ -342,14 +342,14 @@ class Plan:
         return self._skus[node]
 
     def runs(self, workload: Workload) -> int:
-        """How often a unit is measured, if nothing calls for more."""
+        """The number of runs of a unit, if results do not ask for more."""
         return max(
             (e.repeats for p in self.phases for e in p.entries if e.workload == workload), default=1
         )
 
     @cached_property
     def crossing(self) -> frozenset[Workload]:
-        """By what the fabric is judged."""
+        """The workloads by which the fabric is judged."""
         phases = [phase for phase in self.phases if self.fabric and phase.crosses_fabric]
         entries = (entry for phase in phases for entry in phase.entries)
         return frozenset(
@@ -362,29 +362,30 @@ class Plan:
 
     @cached_property
     def across(self) -> frozenset[Workload]:
-        """What only follows from results."""
+        """The workloads that only follow from results."""
         entries = (entry for phase in self.phases for entry in phase.entries)
         return frozenset(entry.workload for entry in entries if entry.groups == "across")
 
     @cached_property
     def reproducing(self) -> frozenset[Workload]:
-        """By what a search for the part of a job that fails tells good groups from bad ones."""
+        """The workloads by which a search for the part of a job that fails separates good groups
+        from bad ones."""
         entries = (entry for phase in self.phases for entry in phase.entries)
         return frozenset(entry.workload for entry in entries if entry.groups == PARTS)
 
     def crosses(self, verdict: Verdict | Ruling) -> bool:
-        """Whether it says anything of the fabric."""
+        """True if the verdict is about the fabric."""
         return (verdict.benchmark, verdict.parameters) in self._crossing
 
     @cached_property
     def taught(self) -> frozenset[Workload]:
-        """Of what others learn from it: of the suite, which in a scan is all that crosses, and in a
+        """The workloads from which others learn: those of the suite; in a scan all that cross; in a
         search for what makes a job fail the pairs across its parts."""
         return self.workloads - self.crossing | self.across or self.workloads
 
     @property
     def demands(self) -> tuple[Demand, ...]:
-        """One for each workload."""
+        """The demands, one for each workload."""
         stronger_with = {
             place: tuple(p.name for p in spec.parameters if p.more_is_stronger)
             for place, spec in self._specs.items()
@@ -429,7 +430,7 @@ class Step:
 
     @property
     def shift(self) -> int:
-        """How many rails further on a pair measures at its second node: 0 for like rails."""
+        """The number of rails further on at the second node of a pair: 0 for like rails."""
         return self._number(4)
 
     def _number(self, place: int) -> int:
@@ -442,7 +443,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """All samples of one metric on one device, warm-up dropped."""
+    """All samples of one metric on one device, without warm-up."""
 
     metric: str
     device: str
@@ -451,14 +452,14 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Whose samples a row of values holds, one series after the other."""
+    """The series of the samples in a row of values, one after the other."""
 
     series: tuple[tuple[str, str, int], ...]  # metric, device, number of samples
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Readings(Iterable[Series]):
-    """The series of one execution, their samples in one row; thousands are laid out alike."""
+    """The series of one execution, their samples in one row; thousands have the same layout."""
 
     layout: Layout
     values: Samples
@@ -491,10 +492,10 @@ class Result:
 
 
 class Ended(StrEnum):
-    """How an execution ended; nothing here is a verdict.
+    """How an execution ended; this is no verdict.
 
-    MEASURED carries all samples. Where one device of several failed or hung, FAILED and TIMED_OUT
-    carry those of the others.
+    MEASURED has all samples. If one device of several failed or hung, FAILED and TIMED_OUT have
+    those of the others.
     """
 
     MEASURED = "measured"
@@ -513,7 +514,7 @@ class Execution:
     step: Step
     attempt: int
     ended: Ended
-    final: bool  # False: an infrastructure failure that is tried again
+    final: bool  # False: an infrastructure failure, tried again
     reason: str = ""
     lost: tuple[str, ...] = ()  # participants that were lost while it ran
     started_at: float | None = None
@@ -548,14 +549,14 @@ class Criterion:
     healthy: int  # samples that were kept
     nodes: int
     repeatability: float | None  # None: no two measurements to compare
-    refusal: str = ""  # why nothing may be judged by it; "" when it may
-    proposed_alpha: float | None = None  # what the spread of the healthy allows; None: unknown
+    refusal: str = ""  # why it cannot be used for judging; "" if it can
+    proposed_alpha: float | None = None  # by the spread of the healthy; None: unknown
     shows: float | None = None  # the smallest loss in all samples that is found nine times in ten
-    typical_alpha: float | None = None  # a limit of the typical loss, too; None: there is none
-    fine_tail: float | None = None  # and one of a finer tail, in which rare slow steps show
+    typical_alpha: float | None = None  # a limit of the typical loss; None: there is none
+    fine_tail: float | None = None  # and one of a finer tail, which shows rare slow steps
     fine_alpha: float | None = None
     stalls: float | None = None  # the smallest share of samples that is found if half as good
-    repeats: int | None = None  # times the measuring for alpha to carry; 0: in vain; None: unknown
+    repeats: int | None = None  # times the measuring that alpha takes; 0: never; None: unknown
     from_repeats: bool = False  # the units were repeats of one machine: it describes only that one
 
     def __str__(self) -> str:
@@ -575,32 +576,32 @@ class Provenance:
 class NodeKind:
     """One of several kinds of nodes that learning found under one sku."""
 
-    sku: str  # that they share
-    label: str  # a sku of its own: nodes that are given it need not be told apart
+    sku: str  # their common sku
+    label: str  # a sku of its own: nodes with it need not be separated
     nodes: tuple[str, ...]
-    confidence: float  # that the sku has several kinds; not that each node is of this one
-    metric: str  # that tells the kinds apart best, and what nodes of this kind reach in it
+    confidence: float  # in several kinds under the sku; not in the kind of each node
+    metric: str  # the metric that separates the kinds best, with the typical value of this kind
     typical: float
     unit: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class CriteriaSet:
-    """The criteria of one SKU, or of one kind of nodes under it, as one file holds them."""
+    """The criteria of one SKU, or of one kind of nodes under it: the content of one file."""
 
     sku: str
     criteria: tuple[Criterion, ...]
     provenance: Provenance
-    node_kind: NodeKind | None = None  # where the sku alone does not say whom they are for
+    node_kind: NodeKind | None = None  # if the sku alone does not identify their nodes
 
     @property
     def nodes_sku(self) -> str:
-        """The sku that the nodes call themselves."""
+        """The sku that the nodes report."""
         return self.node_kind.sku if self.node_kind else self.sku
 
 
 def taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...]:
-    """Without those by which only the plan's own fabric is judged."""
+    """The sets without those that only judge the plan's own fabric."""
     return tuple(
         of_sku
         for of_sku in sets
@@ -609,7 +610,7 @@ def taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...
 
 
 def uncovered(before: Iterable[CriteriaSet], new: Iterable[CriteriaSet]) -> tuple[CriteriaSet, ...]:
-    """What is new of what no trusted criterion covers."""
+    """The new criteria whose keys have no trusted criterion before."""
     trusted = {key for key, criterion in by_key(before).items() if not criterion.refusal}
     left = (
         replace(of_sku, criteria=tuple(c for c in of_sku.criteria if c.key not in trusted))
@@ -632,7 +633,7 @@ class Judgement(StrEnum):
 
 
 FAILED_ONCE = "FAILED-ONCE"  # code of a verdict: the program is to be tried again on this node
-# codes of verdicts on what was measured well enough, and nothing could be compared with
+# codes of verdicts on good measurements that could not be compared with anything
 COMPARED_IN_VAIN = frozenset({"NO-CRITERION", "CRITERION-REFUSED", "NO-MAJORITY"})
 WORST_FIRST = (
     Judgement.DEFECTIVE,
@@ -706,7 +707,7 @@ class NodeVerdict:
     judgement: Judgement
     code: str
     reason: str
-    # benchmarks that were asked of it and that it did not answer; None: nobody noted which
+    # benchmarks that it did not answer; None: not recorded which
     owes: tuple[str, ...] | None = None
 
 
@@ -724,7 +725,7 @@ class PartVerdict:
     judgement: Judgement
     code: str
     reason: str
-    # that it is one of them, rather than another part or chance; None where nothing was weighed
+    # that it is one of them, not another part or chance; None if it was not computed
     confidence: float | None = None
     evidence: tuple[str, ...] = ()  # the worst flows that cross it, a sentence each
 
@@ -748,7 +749,8 @@ class Assessment:
         return Judgement.HEALTHY if judgements == {Judgement.HEALTHY} else Judgement.UNKNOWN
 
     def verdicts(self) -> Iterator[Verdict]:
-        """One by one, worst first. There may be millions: take what you need."""
+        """Yield the verdicts one by one, worst first. There may be millions: take only what you
+        need."""
         for judgement in WORST_FIRST:
             yield from (verdict for verdict in self.alone if verdict.judgement is judgement)
             for ruling in self.rulings:
@@ -756,14 +758,15 @@ class Assessment:
                     yield from ruling
 
     def __len__(self) -> int:
-        """How many verdicts there are."""
+        """The number of verdicts."""
         return len(self.alone) + sum(map(len, self.rulings))
 
     def named(self, judgement: Judgement) -> tuple[str, ...]:
         return tuple(node.node for node in self.nodes if node.judgement is judgement)
 
     def parts_named(self, judgement: Judgement) -> tuple[str, ...]:
-        """Parts between the nodes: a node that a scan found is named among the nodes."""
+        """The parts between the nodes with this judgement; a node that a scan found is among the
+        nodes."""
         return tuple(
             verdict.subject
             for verdict in self.parts
@@ -773,12 +776,12 @@ class Assessment:
 
     @property
     def lost(self) -> dict[str, str]:
-        """The nodes that were lost, each with the reason, as judging again needs them."""
+        """The lost nodes, each with the reason, for judging again."""
         return {v.participants[0]: v.reason for v in self.alone if v.code == "NODE-LOST"}
 
 
 class CampaignKind(StrEnum):
-    """What a campaign is for. Ask it these facts, never for its name."""
+    """The purpose of a campaign. Ask for these facts, never for its name."""
 
     ACCEPT = "accept"
     VALIDATE = "validate"
@@ -788,12 +791,12 @@ class CampaignKind(StrEnum):
 
     @property
     def learns(self) -> bool:
-        """It is judged by criteria from its own measurements, also when it is judged again."""
+        """True if it is judged by criteria from its own measurements, now and when judged again."""
         return self in (CampaignKind.ACCEPT, CampaignKind.IMPORT)
 
     @property
     def needs_criteria(self) -> bool:
-        """It does not start without criteria that were learned before."""
+        """True if it does not start without criteria that were learned before."""
         return self is CampaignKind.VALIDATE
 
     @property
@@ -802,27 +805,27 @@ class CampaignKind(StrEnum):
 
     @property
     def validates(self) -> bool:
-        """Its verdicts count from then on as the last validation of its nodes."""
+        """True if its verdicts then count as the last validation of its nodes."""
         return self is not CampaignKind.IMPORT
 
     @property
     def names_parts(self) -> bool:
-        """It measures nothing but the fabric, and names the part behind its bad pairs."""
+        """True if it measures only the fabric, and names the part behind its bad pairs."""
         return self is CampaignKind.SCAN
 
     @property
     def judges_fabric(self) -> bool:
-        """It judges how its nodes are cabled and what is between them, given a topology."""
+        """True if it judges the cabling of its nodes and the parts between, given a topology."""
         return self in (CampaignKind.ACCEPT, CampaignKind.SCAN, CampaignKind.LOCATE)
 
     @property
     def narrows(self) -> bool:
-        """It divides its nodes until a part is left that fails, and hands back the others."""
+        """True if it divides its nodes until a failing part is left, and hands back the others."""
         return self is CampaignKind.LOCATE
 
     @property
     def is_signed(self) -> bool:
-        """Its report is a document between those who hand over and those who take over."""
+        """True if its report is a document between those who hand over and those who take over."""
         return self is CampaignKind.ACCEPT
 
 
@@ -836,14 +839,14 @@ class Campaign:
     plan: Plan
     policy: Policy
     executor: str
-    setting: str = ""  # what resumes it, as JSON; of an import, a digest of what came in
-    criteria: tuple[CriteriaSet, ...] = ()  # what it judges by; empty while it still learns
+    setting: str = ""  # how to resume it, as JSON; for an import, a digest of its input
+    criteria: tuple[CriteriaSet, ...] = ()  # to judge by; empty while it still learns
     created_at: float
     finished_at: float | None = None
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether its nodes are: then its executions are dated by a clock of their own."""
+        """True if its nodes are simulated: then its executions have dates of their own clock."""
         return self.executor == "simulated"
 
 
@@ -880,7 +883,7 @@ class Limit:
             raise ValueError(f"{subject} allows nothing: at_most is below at_least")
 
     def excess(self, samples: Samples) -> Samples:
-        """How far each sample is outside the limit; 0 or less if it is within."""
+        """The amount by which each sample is outside the limit; 0 or less if it is within."""
         excess = np.full(samples.shape, -np.inf)
         if self.equals is not None:
             excess = np.abs(samples - self.equals)
@@ -891,12 +894,12 @@ class Limit:
         return excess
 
     def __str__(self) -> str:
-        """`at most 0`, as a sentence says it."""
+        """The limit in a sentence: `at most 0`."""
         return self._in_words("at most ", "at least ", "exactly ")
 
     @property
     def symbols(self) -> str:
-        """`≤ 0`, as a table shows it."""
+        """The limit in a table: `≤ 0`."""
         return self._in_words("≤ ", "≥ ", "= ")
 
     def _in_words(self, at_most: str, at_least: str, equals: str) -> str:
@@ -1061,7 +1064,7 @@ class Policy:
         return next(fitting, self.alpha)
 
     def for_metric(self, benchmark: str, metric: str) -> Policy:
-        """With the alpha of this metric as the only one."""
+        """The policy with the alpha of this metric as the only one."""
         return replace(self, alpha=self.alpha_of(benchmark, metric), alphas=())
 
 

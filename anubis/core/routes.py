@@ -1,7 +1,7 @@
-"""Which way switches send what is for each NIC: the forwarding tables of a fabric.
+"""The forwarding tables of a fabric: the port through which each switch sends to each NIC.
 
-A port is a number, as InfiniBand has it. The tables of thousands of switches are kept as one text,
-so that they travel with a plan.
+A port is a number, as in InfiniBand. The tables of thousands of switches are kept as one text, so
+that they fit into a plan.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Routes:
     switches: tuple[str, ...]  # ids: the rows
     nics: tuple[str, ...]  # ids: the columns
     packed: str  # the port of each row and column, compressed
-    source: str = ""  # where they were read, in words
-    as_of: float | None = None  # when they were true, in seconds since 1970
+    source: str = ""  # the source, in words
+    as_of: float | None = None  # the time of the tables, in seconds since 1970
 
     @classmethod
     def of(
@@ -34,7 +34,7 @@ class Routes:
         source: str = "",
         as_of: float | None = None,
     ) -> Self:
-        """From switch to NIC to port; what is not there leads nowhere."""
+        """Make routes from a mapping of switch to NIC to port; a missing entry leads nowhere."""
         nics = {nic: None for to in ports.values() for nic in to}
         column = {nic: number for number, nic in enumerate(nics)}
         table = np.full((len(ports), len(nics)), NOWHERE, dtype=np.uint16)
@@ -46,12 +46,12 @@ class Routes:
         )
 
     def port(self, switch: str, nic: str) -> int:
-        """Through which port a switch sends what is for this NIC; NOWHERE if that is unknown."""
+        """The port through which a switch sends to this NIC; NOWHERE if that is unknown."""
         row, column = self._row.get(switch), self._column.get(nic)
         return NOWHERE if row is None or column is None else int(self._table[row, column])
 
     def nics_by(self, switch: str, port: str) -> Iterator[str]:
-        """The NICs for which a switch sends what is theirs through this port."""
+        """Yield the NICs to which a switch sends through this port."""
         row = self._row.get(switch)
         if row is not None and port.isdigit():
             for column in np.flatnonzero(self._table[row] == int(port)).tolist():

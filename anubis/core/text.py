@@ -1,12 +1,12 @@
-"""Text that came from outside, made fit to be kept and to be shown."""
+"""Make text from outside safe to store and to show."""
 
 from __future__ import annotations
 
 import json
 import re
 
-# What steers a terminal, turns the order of letters round or is not to be seen: Unicode's control
-# and format characters, its separators of lines and paragraphs, and halves of characters.
+# Characters that control a terminal, reverse the order of letters or are invisible: Unicode's
+# control and format characters, its separators of lines and paragraphs, and surrogates.
 UNSHOWN = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
     r"\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
@@ -18,15 +18,15 @@ _UNSHOWN_IN_LINE = re.compile(rf"[\t\n{UNSHOWN}]")
 
 
 def shown(text: str) -> str:
-    """With each character that would steer the reader's screen written out: `\\u001b`.
+    """Escape each character that would control the reader's screen: `\\u001b`.
 
-    The spelling is JSON's: a line of JSON stays one, and means the same.
+    The spelling is JSON's, so a line of JSON stays valid, and keeps its meaning.
     """
     return _UNSHOWN.sub(_written_out, text)
 
 
 def one_line(text: str) -> str:
-    """The same, for a sentence that must not become two lines."""
+    """Escape the same characters, and line breaks, for a sentence that must stay on one line."""
     return _UNSHOWN_IN_LINE.sub(_written_out, text)
 
 
@@ -35,5 +35,5 @@ def _written_out(character: re.Match[str]) -> str:
 
 
 def storable(text: str) -> str:
-    """Without what UTF-8 and databases cannot carry: halves of characters, and zero."""
+    """Replace characters that UTF-8 and databases cannot store: surrogates, and zero."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()

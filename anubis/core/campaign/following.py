@@ -1,7 +1,6 @@
-"""Which steps the results of a phase ask for, before it is over.
+"""Steps that follow from the results of a phase, before it is over.
 
-Everything follows from the plan and the verdicts so far, so that a campaign that is resumed asks
-for the same again.
+They depend only on the plan and the verdicts so far, so a resumed campaign gets the same steps.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ from anubis.core.records import (
 
 SECOND_TRIES = 1
 CONFIRMING_TURNS = 3
-ACROSS_IN = 4  # turns before the last ones in which pairs across parts are confirmed
-SMALLEST_GROUP = 4  # of which halves are groups
+ACROSS_IN = 4  # turns before those in which pairs across parts are confirmed
+SMALLEST_GROUP = 4  # nodes, so that its halves are groups
 
 
 def following(
@@ -55,10 +54,10 @@ def following(
     undisturbed: Collection[Meeting] = (),
     confirm: bool = True,
 ) -> tuple[Step, ...]:
-    """Second tries of what failed on single nodes, second measurements of what fell short there,
-    pairs that tell suspects from the good, and the halves of groups that fell short. As groups load
-    the network, they wait until no pair is in doubt. A search for the part of a job that fails asks
-    by its own order."""
+    """The next steps of a phase: second tries of programs that failed on single nodes, second
+    measurements of nodes that fell short, pairs that separate suspects from good nodes, and halves
+    of groups that fell short. As groups load the network, they wait until no pair is in doubt. A
+    search for the part of a job that fails has an order of its own."""
     if _models(plan, phase):
         return (
             *_second_tries(plan, phase, turn, assessment),
@@ -75,7 +74,7 @@ def following(
 
 
 def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
-    """One for each program that failed once on a node and runs on most others."""
+    """Yield a step for each program that failed once on a node and runs on most others."""
     if turn >= SECOND_TRIES:
         return
     for position, entry in enumerate(plan.phases[phase].entries):
@@ -91,8 +90,8 @@ def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> 
 
 
 def _measured_again(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
-    """Programs by which single nodes fell short, once more on these, and on a node that is well: if
-    it falls short now as well, something else changed."""
+    """Yield the programs by which single nodes fell short, again on these nodes and on a good one.
+    If the good node falls short now as well, something else changed."""
     if turn >= SECOND_TRIES:
         return
     for position, entry in enumerate(plan.phases[phase].entries):
@@ -105,7 +104,8 @@ def _measured_again(plan: Plan, phase: int, turn: int, assessment: Assessment) -
 
 
 def _fell_short(assessment: Assessment, workload: Workload) -> list[str]:
-    """The nodes that did worse than others; what a limit forbids is a defect at once."""
+    """The nodes that did worse than others. A node outside a limit is not among them: it is
+    defective at once."""
     measured_by = workload.benchmark, workload.parameters
     compared = {
         verdict.participants[0]
@@ -119,7 +119,7 @@ def _fell_short(assessment: Assessment, workload: Workload) -> list[str]:
 
 
 def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -> str | None:
-    """Of the nodes of a kind that are well, the one whose worst metric is most like the fleet's."""
+    """The good node of this sku whose worst metric is most like the fleet's, if there is any."""
     well = set(assessment.named(Judgement.HEALTHY))
     worst: dict[str, float] = {}
     for ruling in assessment.rulings:
@@ -143,9 +143,9 @@ def _confirming(
     undisturbed: Collection[Meeting],
     begun: int = 0,
 ) -> Iterator[Step]:
-    """One more round of pairs, in which suspects meet nodes that are known to be good; and pairs
-    that are bad for no known reason measure again, undisturbed. What is in doubt then gets further
-    rounds."""
+    """Yield one more round of pairs, in which suspects meet nodes known to be good, and pairs that
+    are bad for no known reason measure again, undisturbed. If some remain in doubt, further rounds
+    follow."""
     if plan.fabric and turn < begun + CONFIRMING_TURNS:
         assessment = crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings, undisturbed)
@@ -163,7 +163,7 @@ def _confirming(
 
 
 def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[Meeting]:
-    """In the order of their nodes in which they were measured."""
+    """Yield the unexplained pairs, each with its nodes in the order in which it was measured."""
     unexplained = {
         frozenset(verdict.nodes) for verdict in assessment.parts if verdict.code == UNEXPLAINED
     }
@@ -177,7 +177,8 @@ def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[Meeting
 
 
 def handed_back(plan: Plan, phase: int, assessment: Assessment) -> frozenset[str]:
-    """The nodes that a search for the part of a job that fails needs no more, as they are well."""
+    """The nodes that a search for the part of a job that fails no longer needs, because they are
+    well."""
     models = _models(plan, phase)
     if not models:
         return frozenset()
@@ -192,7 +193,7 @@ def fails_everywhere(plan: Plan, phase: int, assessment: Assessment) -> bool:
 
 
 def _models(plan: Plan, phase: int) -> list[int]:
-    """The entries that reproduce what a job does."""
+    """The positions of the entries that reproduce a job."""
     entries = plan.phases[phase].entries
     return [position for position, entry in enumerate(entries) if entry.groups == PARTS]
 
@@ -200,8 +201,9 @@ def _models(plan: Plan, phase: int) -> list[int]:
 def _answers(
     plan: Plan, phase: int, models: Sequence[int], assessment: Assessment
 ) -> tuple[Division, dict[Group, bool | None]]:
-    """Which groups failed or fell short by any of the models. Where one failed, those that ran to
-    their end did not, whether or not they can be compared with others."""
+    """The division of the nodes, and for each group if it failed or fell short by any of the
+    models. If any group failed, groups that ran to their end count as good, even if they cannot be
+    compared with others."""
     answers: dict[Group, bool | None] = {}
     for position in models:
         workload = plan.phases[phase].entries[position].workload
@@ -258,8 +260,8 @@ def _reproducing(
 def _of_two_parts(
     across: Sequence[Sequence[Group]], answers: Mapping[Group, bool | None], minutes: float
 ) -> Iterator[Group]:
-    """Where pairs across parts found nothing, two nodes may be slow only together, of which no pair
-    was measured: which two parts fail together, then halves of these, beside nodes of others."""
+    """Yield groups of two parts, then halves of those that fail. This is for pairs across parts
+    that found nothing: two nodes may be slow only together, in a pair that was not measured."""
     for parts in across:
         unions = two_together(parts)
         if missing := [union for union in unions if union not in answers]:
@@ -273,8 +275,8 @@ def _of_two_parts(
 
 
 def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
-    """The next tests of every search for what makes a group slow, until all are over. Who was lost
-    meanwhile takes no further part."""
+    """Yield the next tests of every search for the cause of a slow group, until all are over. Lost
+    nodes no longer take part."""
     lost = assessment.lost
     for position, entry in enumerate(plan.phases[phase].entries):
         if entry.scope == "group" and entry.groups in IN_GROUPS:
@@ -293,7 +295,7 @@ def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Ite
 
 
 def _planned_groups(plan: Plan, entry: PlannedEntry, tried: Collection[Group]) -> list[Group]:
-    """Those that were not part of a search: their nodes stand in the order of the plan."""
+    """The groups that were not part of a search: their nodes are in the order of the plan."""
     met = {node for group in tried for node in group}
     nodes = [node.name for node in plan.nodes if node.name in met]
     if entry.size:
@@ -306,7 +308,8 @@ def _planned_groups(plan: Plan, entry: PlannedEntry, tried: Collection[Group]) -
 def _results(
     assessment: Assessment, workload: Workload, fails: Callable[[Verdict], bool] = lambda _: False
 ) -> dict[Group, bool | None]:
-    """Which groups were tried, and whether any metric fell short; None: nobody can say."""
+    """The groups that were tested, each with True if any metric fell short; None if that is
+    unknown."""
     fell_short: dict[Group, bool | None] = {}
     for verdict in assessment.verdicts():
         group, measured_by = verdict.participants, (verdict.benchmark, verdict.parameters)
@@ -321,7 +324,7 @@ def _results(
 
 
 def _failed(verdict: Verdict) -> bool:
-    """A group gave no answer."""
+    """True if a group gave no answer."""
     applies = verdict.judgement is not Judgement.NOT_APPLICABLE
     return applies and len(verdict.participants) > 1 and not verdict.metric
 
@@ -329,9 +332,9 @@ def _failed(verdict: Verdict) -> bool:
 def _next_tests(
     group: Sequence[str], good: Sequence[str], results: Mapping[Group, bool | None], minutes: float
 ) -> tuple[Group, ...]:
-    """What the search asks for and nobody has answered yet; nothing when it is over.
+    """The tests that the search asks for and that have no result yet; none if it is over.
 
-    A test that was tried and says nothing ends it.
+    A test with an inconclusive result ends the search.
     """
     search = bisect(group, good, budget=SearchBudget(minutes_per_test=minutes))
     try:

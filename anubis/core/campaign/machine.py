@@ -1,10 +1,10 @@
-"""One plan carried out, as a state machine: events in, commands out. It touches nothing itself.
+"""A campaign as a state machine: events in, commands out. It has no effects itself.
 
-What holds at all times, whatever order events come in, and is tested with saboteurs:
-every step is settled exactly once; no node runs two exclusive programs; no step is launched on a
-node that was found defective or lost; a phase begins when the one before it has been judged;
-a step that nobody answers for is given up at its deadline; so it always ends.
-Time in which the driver did not look blames nobody, and neither does a silence of most nodes.
+Its invariants hold for any order of events, and are tested with saboteurs. Every step is settled
+exactly once. No node runs two exclusive programs. No step is launched on a node that was found
+defective or lost. A phase begins when the one before it has been judged. A step without an answer
+is given up at its deadline, so the machine always ends. No node is blamed for time in which the
+driver did not look, or for a silence of most nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anubis.core.network.pairing import meeting_of
 from anubis.core.network.sharing import CableUse, Room, Ways
 from anubis.core.records import Ended, Execution, ParameterValue, Plan, Result, Step
 
-# --- events: what the world tells ----------------------------------------------------------
+# --- events: from the world ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,14 +33,14 @@ class _OfStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started(_OfStep):
-    """Its time runs from here on."""
+    """The step has started: its time limit counts from here."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndOfStep(_OfStep):
-    """How a program ended, and on which nodes a process of it outlived SIGKILL: they are lost.
+    """The end of a program, and the nodes on which a process of it outlived SIGKILL: they are lost.
 
-    Where one device of several failed or hung, the result has what the others measured.
+    If one device of several failed or hung, the result has the measurements of the others.
     """
 
     reason: str = ""
@@ -50,19 +50,19 @@ class EndOfStep(_OfStep):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured(EndOfStep):
-    """The program reached its end and left a valid document (which may say: not applicable)."""
+    """The program reached its end and left a valid document (which may report "not applicable")."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed(EndOfStep):
-    """The program could not measure. Infrastructure failures are worth another try; others not."""
+    """The program could not measure. Only infrastructure failures are tried again."""
 
     infrastructure: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimedOut(EndOfStep):
-    """It gave no answer within its limit."""
+    """The program gave no answer within its limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,9 +76,10 @@ class NodeLost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """The answer to `Judge`: who is defective after this phase, and must not meet the next.
+    """The answer to `Judge`: the nodes that are defective after this phase, and excluded from the
+    next.
 
-    Or what is to follow first, in the same phase: more steps, that what was measured asks for.
+    Or the steps that follow first, in the same phase, because the results ask for them.
     """
 
     phase: int
@@ -89,26 +90,26 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimePassed:
-    """The driver looked, and everything that it saw has been told."""
+    """The driver looked, and has reported all that it saw."""
 
     at: float
 
 
 CampaignEvent = Started | Measured | Failed | TimedOut | NodeLost | Judged | TimePassed
 
-# --- commands: what the world is to do -----------------------------------------------------
+# --- commands: to the world ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
     step: Step
     attempt: int
-    arguments: Mapping[str, ParameterValue] = field(default_factory=dict)  # beside its workload
-    crosses_fabric: bool = False  # what it measures says something of the fabric
+    arguments: Mapping[str, ParameterValue] = field(default_factory=dict)  # beside its workload's
+    crosses_fabric: bool = False  # its measurements tell about the fabric
 
     @property
     def parameters(self) -> dict[str, ParameterValue]:
-        """All that the program is told."""
+        """All parameters of the program."""
         return {**self.step.workload.told, **self.arguments}
 
 
@@ -121,14 +122,14 @@ class Kill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """Keep this execution for good, before anything that follows."""
+    """Store this execution permanently, before anything that follows."""
 
     execution: Execution
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judge:
-    """Every step of the phase is settled: say who is defective, and answer with `Judged`."""
+    """Every step of the phase is settled: find the defective nodes, and answer with `Judged`."""
 
     phase: int
     turn: int  # 0 after the planned steps, 1 after those that followed, and so on
@@ -141,7 +142,7 @@ class Finish:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Halt:
-    """Stop here: what happened says nothing about the nodes. The campaign can be resumed."""
+    """Stop here: the event says nothing about the nodes. The campaign can be resumed."""
 
     reason: str
 
@@ -150,8 +151,8 @@ Command = Launch | Kill | Record | Judge | Finish | Halt
 
 # --- the machine ---------------------------------------------------------------------------
 
-INATTENTIVE_S = 5.0  # a driver that looks every second was kept from it
-AT_ONCE_S = 60.0  # nodes that are lost within this time probably have one reason
+INATTENTIVE_S = 5.0  # longer than this, a driver that looks every second was stopped
+AT_ONCE_S = 60.0  # nodes lost within this time probably have one reason
 
 HANDED_BACK = "handed back"
 REPEATABLE = frozenset({Ended.LOST, Ended.SKIPPED})  # ends that a resumed campaign tries again
@@ -166,12 +167,13 @@ class _Run:
 
 
 def are_most(lost: int, fit: int) -> bool:
-    """One alone never is: then nobody can tell whose fault it is, and the node is named."""
+    """True if most nodes are lost. A single one is never most: then the cause is uncertain, and the
+    node is named."""
     return lost > max(1, fit)
 
 
 def not_their_fault(sign: str, reasons: Sequence[str], fit: int) -> str:
-    """Why nothing is said of nodes most of which show this sign, for these reasons."""
+    """The reason why no node is blamed although most of them show this sign."""
     ((commonest, _),) = Counter(reasons).most_common(1)
     return (
         f"{len(reasons)} of {len(reasons) + fit} nodes {sign}: until shown otherwise the fault is"
@@ -181,7 +183,7 @@ def not_their_fault(sign: str, reasons: Sequence[str], fit: int) -> str:
 
 
 class CampaignMachine:
-    """Feed it `start`, then every event; carry out what it returns, in order."""
+    """Call `start`, then `handle` for every event; carry out the returned commands in order."""
 
     def __init__(
         self,
@@ -193,12 +195,13 @@ class CampaignMachine:
         history: Iterable[Execution] = (),
         absent: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`history` is what an earlier run settled; `absent` the nodes that are not there, why."""
+        """Build a machine. `history` has the executions that an earlier run settled; `absent` gives
+        the reason for each absent node."""
         self._plan = plan
         self._nodes = {node.name for node in plan.nodes}
         self._retries = retries
         self._parallel_nodes = parallel_nodes
-        self._silence_s = silence_s  # how long past its limit a step may go without any word
+        self._silence_s = silence_s  # a step may be silent so long past its limit
         self._settled: set[str] = set()
         self._first_attempt: dict[str, int] = {}
         for execution in history:
@@ -213,8 +216,8 @@ class CampaignMachine:
         self.planned = 0  # steps of this phase, settled ones included
         self.done = 0
         self.finished = False
-        self.unwatched_s = 0.0  # while something ran and the driver did not look
-        self.excluded: dict[str, str] = dict(absent)  # node -> why it takes no further part
+        self.unwatched_s = 0.0  # the driver did not look, while steps ran
+        self.excluded: dict[str, str] = dict(absent)  # node -> why it no longer takes part
         self._present = len(self._nodes - self.excluded.keys())
         self._losses: list[tuple[float, str]] = []  # when and why
         self._looked_at = 0.0
@@ -227,7 +230,7 @@ class CampaignMachine:
         self._ready: dict[str, None] = {}  # nodes whose next step may be possible; ordered
         self._deadlines: list[tuple[float, str, int]] = []
         self._use = CableUse(plan.fabric) if plan.fabric else None
-        self._network: Room | None = None  # of the pairs of this turn
+        self._network: Room | None = None  # the pairs of this turn
         self._waiting: dict[int, dict[str, None]] = {}  # nodes that wait for room on a cable
 
     @property
@@ -239,7 +242,7 @@ class CampaignMachine:
         return self._begin_next_phase()
 
     def next_deadline(self) -> float | None:
-        """When `TimePassed` is due at the latest."""
+        """The latest time for the next `TimePassed`."""
         while self._deadlines:
             deadline, step_id, attempt = self._deadlines[0]
             run = self._running.get(step_id)
@@ -279,7 +282,8 @@ class CampaignMachine:
         return []
 
     def next_try(self, step_id: str, failed: int) -> tuple[int, int] | None:
-        """Which try of how many follows the one that failed; None: it was the last."""
+        """The number of the try after the failed one, and the number of tries; None if it was the
+        last."""
         following = self._attempts.get(step_id, 0)
         number = following - self._first_attempt.get(step_id, 1) + 1
         return (number, self._retries + 1) if following > failed else None
@@ -327,7 +331,7 @@ class CampaignMachine:
         for node in sorted(event.handed_back):
             self.excluded.setdefault(node, HANDED_BACK)
         able = [step for step in event.more if step.id in self._settled or self._may_meet(step)]
-        if able:  # or the same would be asked for again and again
+        if able:  # without this, the same would be asked for again and again
             self.turn += 1
             self._network = Room(self._use, undisturbed=True) if self._use else None
             self._take_up(able)
@@ -358,14 +362,14 @@ class CampaignMachine:
         return commands
 
     def _cut_short(self, step: Step, lost: str, reason: str) -> Iterator[Command]:
-        """Its node is gone; where others take part, their programs are ended."""
+        """End a step whose node is lost. If others take part in it, their programs are killed."""
         run = self._running[step.id]
         if len(step.participants) > 1:
             yield Kill(step_id=step.id, attempt=run.attempt, reason=reason)
         yield self._end(run, Ended.LOST, reason, lost=(lost,))
 
     def _drop(self, step: Step, lost: str, reason: str) -> Record:
-        """A step that waits for a node that is gone."""
+        """Drop a step that waits for a lost node."""
         for name in step.participants:
             self._queues[name].remove(step)
             self._ready[name] = None
@@ -383,7 +387,8 @@ class CampaignMachine:
         )
 
     def _allow_for_gap(self, at: float) -> None:
-        """What runs gets the time again in which the driver was stopped, suspended or kept busy."""
+        """Extend the deadlines of running steps by the time in which the driver was stopped,
+        suspended or kept busy."""
         gap_s, self._looked_at = at - self._looked_at, max(at, self._looked_at)
         if gap_s > INATTENTIVE_S and self._running:
             self.unwatched_s += gap_s
@@ -391,12 +396,12 @@ class CampaignMachine:
                 self._give_until(run, max(run.deadline + gap_s, at + self._silence_s))
 
     def _most_are_lost(self) -> bool:
-        """Most of those that were fit at once, or one by one everybody who took part."""
+        """True if most fit nodes were lost at once, or all participants one by one."""
         fit = len(self._nodes) - len(self.excluded)
         return are_most(len(self._lost_at_once()), fit) or 1 < len(self._losses) == self._present
 
     def _lost_at_once(self) -> list[str]:
-        """Why nodes were lost lately."""
+        """The reasons of recent losses."""
         return [reason for at, reason in self._losses if at > self.now - AT_ONCE_S]
 
     def _halt(self) -> Halt:
@@ -406,8 +411,8 @@ class CampaignMachine:
         return Halt(reason=not_their_fault("fell silent", reasons, fit))
 
     def _give_up_silent(self) -> list[Command]:
-        """Nobody answered for a step long after its limit: its nodes are lost with it, for the
-        program may still run there."""
+        """Give up steps without an answer long after their limit. Their nodes are lost as well,
+        because the program may still run there."""
         commands: list[Command] = []
         while (deadline := self.next_deadline()) is not None and deadline <= self.now:
             _, step_id, attempt = heapq.heappop(self._deadlines)
@@ -430,7 +435,7 @@ class CampaignMachine:
         return self.excluded.keys().isdisjoint(step.participants)
 
     def _run_of(self, step_id: str, attempt: int) -> _Run | None:
-        """The run an event speaks of; None when it is late, repeated or never was."""
+        """The run that an event is about; None if the event is late, repeated or unknown."""
         run = self._running.get(step_id)
         return run if run and run.attempt == attempt else None
 
@@ -493,7 +498,8 @@ class CampaignMachine:
         return [*launches, *self._close_phase()]
 
     def _dispatch(self) -> list[Command]:
-        """Launch what can be: its turn on every participant, all of them free, within the bound."""
+        """Launch each step that is next on every participant, if all of them are free and the bound
+        allows it."""
         launches: list[Command] = []
         held: list[str] = []
         while self._ready:
@@ -507,7 +513,7 @@ class CampaignMachine:
                 continue
             step = queue[0]
             if not self._may_run(step):
-                continue  # comes back to ready when a participant is freed or moves on
+                continue  # it is ready again when a participant is freed or moves on
             newly_used = sum(p not in self._on_node for p in step.participants)
             if room is not None and newly_used > room and self._on_node:
                 held.append(name)
@@ -537,7 +543,8 @@ class CampaignMachine:
         return True
 
     def _ways(self, step: Step) -> Ways:
-        """The cables that a pair may take; larger groups are to load the network together."""
+        """The cables that a pair may take; none for larger groups, which are to load the network
+        together."""
         meeting = meeting_of(step) if step.workload in self._plan.crossing else None
         return self._use.of(meeting) if self._use and meeting else ()
 
@@ -573,7 +580,7 @@ class CampaignMachine:
         return self._plan.phases[self.phase].name
 
     def _begin_next_phase(self) -> list[Command]:
-        """The next one with anything to do; after the last, the campaign is finished."""
+        """Begin the next phase with any steps; after the last, the campaign is finished."""
         while self.phase + 1 < len(self._plan.phases):
             self.phase += 1
             self.turn = self.planned = self.done = 0
@@ -588,7 +595,8 @@ class CampaignMachine:
         return [Finish()]
 
     def _take_up(self, planned: Iterable[Step]) -> bool:
-        """Queue what an earlier run did not settle; False if there is nothing at all."""
+        """Queue the steps that an earlier run did not settle; return False if the phase has no
+        steps."""
         resumed = 0
         for step in planned:
             if step.id in self._settled:

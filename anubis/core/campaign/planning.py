@@ -1,7 +1,7 @@
-"""suite x fleet -> plan, and phase x nodes -> steps.
+"""Plan a campaign (suite x fleet -> plan), and make its steps (phase x nodes -> steps).
 
-A plan holds phases of entries, not steps: which steps a phase has depends on which nodes are
-still fit when it begins, so they are made then, lazily and always alike.
+A plan has phases of entries, not steps. The steps of a phase depend on the nodes that are still fit
+when it begins, so they are made then, lazily and always alike.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from anubis.core.records import (
     Workload,
 )
 
-# Name, whether on single nodes, levels in their order. A node found defective in one phase takes no
+# Name, on single nodes?, levels in their order. A node found defective in one phase takes no
 # part in the next; within a phase it runs all, which shows which benchmarks find the same defects.
 PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = (
     ("single-node", True, ("micro", "end-to-end")),
@@ -56,19 +56,19 @@ PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = (
 EARLY_PHASES: tuple[tuple[str, bool, tuple[Level, ...]], ...] = tuple(
     (f"{name} {level}", single, (level,)) for name, single, levels in PHASES for level in levels
 )
-TIMES_TYPICAL = 6  # a limit nobody stated: this often the typical duration, but at least
-IN_TURN = "in_turn"  # what `gpus` says where those of a node are measured one after the other
-FABRIC = "fabric"  # the phase whose pairs cross it
+TIMES_TYPICAL = 6  # default limit: this many times the typical duration, but at least
+IN_TURN = "in_turn"  # the value of `gpus` that measures the GPUs of a node one after the other
+FABRIC = "fabric"  # the phase whose pairs cross the fabric
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
 
 
-Party = tuple[str, ...] | Meeting  # who takes part in a step
+Party = tuple[str, ...] | Meeting  # the participants of a step
 BY_DISTANCE = ("quick", "covering")
 IN_GROUPS = ("all", "batches")
-NARROWING = (PARTS, "across")  # of what follows from results, only the first groups are planned
-SAMPLED_ROUNDS = 3  # of all pairs, to see how many turns a round takes
-MET = 2  # partners that a tested node meets
-FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles that look for more
+NARROWING = (PARTS, "across")  # the groups follow from results; only the first are planned
+SAMPLED_ROUNDS = 3  # rounds of all pairs, to estimate the turns of a round
+MET = 2  # partners of a tested node
+FEWEST_PAIRS, MOST_TURNS = 12, 32  # pairs at one distance; shuffles to find more
 
 
 def plan(
@@ -80,11 +80,11 @@ def plan(
     then: Suite | None = None,
     stop_early: bool = False,
 ) -> Plan:
-    """Everything resolved and checked before the first step runs.
+    """Plan a campaign, with everything resolved and checked before the first step runs.
 
-    With a fabric, pairs are made and judged by it; it calls the nodes as `nodes` does. With a suite
-    for `then`, only that one's are, in a phase after all others.
-    `stop_early`: nodes that micro-benchmarks find defective run no end-to-end ones.
+    With a fabric, pairs are made and judged by it; its nodes have the names of `nodes`. With a
+    suite for `then`, only the pairs of that suite are, in a phase after all others. `stop_early`:
+    nodes that micro-benchmarks find defective run no end-to-end ones.
     """
     if not nodes:
         raise UsageError("no nodes to plan for: the node list is empty")
@@ -134,8 +134,8 @@ def _crossing_phase(
     nodes: Sequence[Node],
     before: Iterable[Phase],
 ) -> Phase:
-    """What an earlier phase measures just so is told apart by its phase: it is compared with other
-    pairs, and loads the network otherwise."""
+    """The phase that crosses the fabric. If an earlier phase has the same workload, the phase is
+    added to its name: it is compared with other pairs, and loads the network differently."""
     measured = {entry.workload for phase in before for entry in phase.entries}
     entries = []
     for wish in then.benchmarks:
@@ -148,8 +148,8 @@ def _crossing_phase(
 
 
 def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[str]) -> Plan:
-    """Each benchmark on its own nodes only. With partners, who takes a test for several nodes meets
-    partners of its kind, and nobody else."""
+    """Limit each benchmark to its own nodes. With partners, a node in a test for several nodes
+    meets only partners of its kind."""
     kinds = {plan.sku(name) for name in partners}
     left_out, phases = list(plan.left_out), []
     for phase in plan.phases:
@@ -159,7 +159,7 @@ def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[
             nodes = [node for node in plan.nodes if node.name in tests.get(name, ())]
             if partners and entry.scope != "node":
                 if not all_meet(entry):
-                    continue  # what all do at once says nothing of one of them
+                    continue  # a test of all at once does not describe one of them
                 alone = [node.name for node in nodes if node.sku not in kinds]
                 left_out += [f"{name} on {node}: no proven node of its kind" for node in alone]
                 nodes = [node for node in nodes if node.sku in kinds]
@@ -171,7 +171,7 @@ def narrow(plan: Plan, tests: Mapping[str, Collection[str]], partners: Sequence[
 
 
 def steps(plan: Plan, phase: int, fit: Collection[str]) -> Iterator[Step]:
-    """The steps of one phase for the nodes fit to take part, in the order to try them."""
+    """Yield the steps of one phase for the nodes fit to take part, in the order to try them."""
     scheduled = schedule(plan)
     for position in range(len(plan.phases[phase].entries)):
         yield from _steps_of(plan, phase, position, fit, scheduled)
@@ -189,7 +189,7 @@ def _steps_of(
 def follow_ups(
     plan: Plan, phase: int, position: int, turn: int, groups: Collection[Party]
 ) -> Iterator[Step]:
-    """An entry of the phase once more, by these groups, in a later turn."""
+    """Yield the steps of an entry again, for these groups, in a later turn."""
     entry = plan.phases[phase].entries[position]
     for repeat in range(entry.repeats):
         for group in groups:
@@ -197,7 +197,7 @@ def follow_ups(
 
 
 def _step(entry: PlannedEntry, group: Party, where: tuple[int, int, int, int]) -> Step:
-    """Its name begins with phase, entry and repeat, then turn and shift, where they are not 0."""
+    """A step. Its id begins with phase, entry and repeat, then turn and shift if they are not 0."""
     participants, shift = (group.pair, group.shift) if isinstance(group, Meeting) else (group, 0)
     numbers: tuple[int, ...] = (*where, shift)
     while len(numbers) > 3 and not numbers[-1]:
@@ -215,8 +215,8 @@ def _step(entry: PlannedEntry, group: Party, where: tuple[int, int, int, int]) -
 
 
 def is_planned(plan: Plan, step: Step) -> bool:
-    """Its id, its participants and its workload agree with each other and with the plan: then it
-    says truly who ran what, whatever else of it is in doubt."""
+    """True if the id, the participants and the workload of a step agree with each other and with
+    the plan. Then it reports truly which nodes ran what, even if the rest of it is in doubt."""
     numbers, _, name = step.id.partition("/")
     places = numbers.split(".")
     if len(places) < 3 or not all(place.isdecimal() for place in places):
@@ -233,7 +233,7 @@ def is_planned(plan: Plan, step: Step) -> bool:
 
 
 def told_beside(plan: Plan, step: Step) -> dict[str, ParameterValue]:
-    """What a program is told beside its workload: across which rails a pair measures."""
+    """The parameters of a program beside its workload: the rails across which a pair measures."""
     if not step.shift or not plan.fabric:
         return {}
     return {"shift": step.shift, "rails": ",".join(plan.fabric.rails)}
@@ -243,8 +243,8 @@ Schedule = Callable[[bool], Sequence[HopRound]]
 
 
 def schedule(plan: Plan) -> Schedule:
-    """The rounds of a scan by distance, with or without those that cover all uplinks: made once,
-    whatever runs by them."""
+    """The rounds of a scan by distance, with or without those that cover all uplinks; computed once
+    for all users."""
 
     @cache
     def scheduled(covering: bool) -> Sequence[HopRound]:
@@ -284,7 +284,7 @@ def _meetings(
 
 
 def _rounds_of(plan: Plan, entry: PlannedEntry, scheduled: Schedule) -> Sequence[HopRound]:
-    """Those that the program can measure."""
+    """The rounds that the program can measure."""
     can_cross = plan.spec(entry.workload).crosses_rails
     every = scheduled(entry.groups == "covering")
     able = [hop_round for hop_round in every if can_cross or not hop_round.shift]
@@ -292,7 +292,7 @@ def _rounds_of(plan: Plan, entry: PlannedEntry, scheduled: Schedule) -> Sequence
 
 
 def crosses_rails(plan: Plan) -> bool:
-    """Whether any of its programs for pairs can."""
+    """True if any of its programs for pairs can cross rails."""
     entries = (entry for phase in plan.phases for entry in phase.entries)
     return any(
         entry.groups == "covering" and plan.spec(entry.workload).crosses_rails for entry in entries
@@ -300,8 +300,8 @@ def crosses_rails(plan: Plan) -> bool:
 
 
 def _met_by_partners(plan: Plan, nodes: Sequence[str], partners: Sequence[str]) -> Iterator[Pair]:
-    """Each node meets two partners of its kind, and these meet each other: where a pair is bad, the
-    other two say whose fault it is."""
+    """Yield pairs of each node with two partners of its kind, and of these partners: if a pair is
+    bad, the other two show which node is at fault."""
     met: set[frozenset[str]] = set()
     for turn, node in enumerate(nodes):
         alike = [p for p in partners if p != node and plan.sku(p) == plan.sku(node)]
@@ -324,7 +324,7 @@ def _everybody(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> list[st
 
 
 def fabric_of(plan: Plan, workload: Workload) -> Fabric | None:
-    """What the pairs of a program cross, if they are judged by it."""
+    """The fabric that judges the pairs of a program, if any."""
     return plan.fabric if workload in plan.crossing else None
 
 
@@ -338,7 +338,7 @@ def _by_distance(
     met: set[Meeting] = set()
     for hop_round in _mended(plan, entry, fabric, hop_rounds, fit):
         for meeting in fairly(fabric, hop_round.meetings):
-            if meeting not in met:  # as far apart on one rail as on another
+            if meeting not in met:  # not yet at the same distance on another rail
                 met |= {meeting, mirrored(fabric, meeting)}
                 yield meeting
 
@@ -350,8 +350,8 @@ def _mended(
     hop_rounds: Iterable[HopRound],
     fit: Collection[str],
 ) -> Iterator[HopRound]:
-    """The rounds of all nodes without the unfit, so that the others meet as planned; then more, if
-    these others leave links uncrossed that they can cross."""
+    """Yield the rounds of all nodes without the unfit, so that the others meet as planned; then
+    further rounds, if the others leave links uncrossed that they can cross."""
     mended = [
         replace(hop_round, pairs=tuple(met.pair for met in replace_unfit(fabric, hop_round, fit)))
         for hop_round in hop_rounds
@@ -365,10 +365,11 @@ def _mended(
 
 
 def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
-    """Per hop distance a round of all nodes; then more, until every uplink has been crossed.
+    """Yield a round of all nodes for each hop distance; then further rounds, until every uplink has
+    been crossed.
 
-    Where few pairs fit into a round, the next ones come with other partners: from a handful nobody
-    could say what is normal, and in a small fabric most pairs may cross the one bad link.
+    If few pairs fit into a round, the next rounds have other partners: a handful does not show what
+    is normal, and in a small fabric most pairs may cross the one bad link.
     """
     nodes = placed(plan, fabric)
     quick = tuple(needed(fabric, quick_rounds(fabric, nodes)))
@@ -395,7 +396,8 @@ def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
 def planned_rounds(
     plan: Plan, fabric: Fabric, scheduled: Schedule | None = None
 ) -> Iterator[HopRound]:
-    """All that the plan has nodes do in pairs, whoever is fit; but not what all pairs do."""
+    """Yield all planned rounds of pairs, for all nodes, fit or not; but not those in which all
+    pairs meet."""
     nodes, scheduled = placed(plan, fabric), scheduled or schedule(plan)
     for entry in _crossing_entries(plan):
         if entry.groups in BY_DISTANCE:
@@ -406,7 +408,7 @@ def planned_rounds(
 
 
 def everybody_who_meets_all(plan: Plan, fabric: Fabric) -> list[str]:
-    """The nodes of which the plan measures every pair."""
+    """The nodes for which the plan measures every pair."""
     entries = _crossing_entries(plan)
     meet = any(all_meet(entry) and entry.rounds is None for entry in entries)
     return placed(plan, fabric) if meet else []
@@ -423,7 +425,7 @@ def placed(plan: Plan, fabric: Fabric) -> list[str]:
 
 
 def _label(participants: tuple[str, ...]) -> str:
-    """Who takes part; for a large group a digest, so that ids stay short."""
+    """The names of the participants; for a large group a digest, so that ids stay short."""
     if len(participants) <= 2:
         return "+".join(participants)
     return f"{len(participants)}-{sha256(' '.join(participants).encode()).hexdigest()[:12]}"
@@ -469,7 +471,7 @@ def _resolved(
 def complete(
     spec: BenchmarkSpec, chosen: Mapping[str, ParameterValue], where: str
 ) -> dict[str, ParameterValue]:
-    """All parameters of a benchmark: its defaults, with what was chosen in their place."""
+    """All parameters of a benchmark: its defaults, replaced by those chosen."""
     chosen_once = [parameter for parameter in spec.parameters if not parameter.of_meeting]
     parameters = {parameter.name: parameter.default for parameter in chosen_once}
     types = {parameter.name: parameter.type for parameter in chosen_once}
@@ -489,16 +491,16 @@ def complete(
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
     steps: int
-    turns: int  # in which steps run at once
+    turns: int  # steps of one turn run at once
     duration_s: float
     node_hours: float
-    strait: Strait | None = None  # what makes pairs take turns
+    strait: Strait | None = None  # the leaf that makes pairs take turns
 
 
 def estimate(
     plan: Plan, phase: int, parallel_nodes: int | None, scheduled: Schedule | None = None
 ) -> Estimate:
-    """What a phase costs if every node is fit and every step takes its typical time."""
+    """The cost of a phase if every node is fit and every step takes its typical time."""
     scheduled, use = scheduled or schedule(plan), CableUse(plan.fabric) if plan.fabric else None
     costs = [
         _cost(plan, entry, scheduled, use if entry.workload in plan.crossing else None)
@@ -518,7 +520,7 @@ def estimate(
 
 
 def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | None) -> Estimate:
-    """Of an entry by itself: nodes take up the next one together."""
+    """The cost of an entry by itself: all nodes begin the next entry together."""
     fit = {node.name for node in plan.nodes}
     everybody = _everybody(plan, entry, fit)
     everybody_meets = entry.scope != "node" and all_meet(entry) and entry.nodes is None
@@ -552,7 +554,8 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
 def _all_pairs(
     nodes: Sequence[str], rounds: int | None, use: CableUse | None
 ) -> tuple[int, int, int]:
-    """Turns, pairs and nodes in them, from a few rounds: there may be millions of pairs."""
+    """The numbers of turns, pairs and nodes in them, from a few rounds: there may be millions of
+    pairs."""
     every = len(nodes) - 1 + len(nodes) % 2
     count = every if rounds is None else min(rounds, every)
     pairs = count * (len(nodes) // 2)
@@ -565,10 +568,10 @@ def _all_pairs(
 
 
 def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
-    """What those who are left of a step may do without the lost; the first is the best.
+    """Yield steps for the remaining nodes of a step without the lost ones, the best first.
 
-    A larger group meets without them. In a scan by distance each node has one partner as far away,
-    so it meets another; where everybody meets everybody, others are to come anyway.
+    A larger group meets without them. In a scan by distance each node has one partner at that
+    distance, so it gets another one; if all nodes meet each other, other partners follow anyway.
     """
     left = tuple(name for name in step.participants if name not in lost)
     head, _, _ = step.id.rpartition("/")
@@ -587,6 +590,6 @@ def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
 
 
 def _from(names: Sequence[str], first: str) -> Iterator[str]:
-    """All others, starting after this one, so that not everyone gets the same partner."""
+    """All other names, starting after this one, so that not all nodes get the same partner."""
     place = names.index(first)
     return chain(names[place + 1 :], names[:place])

@@ -1,6 +1,7 @@
-"""What a campaign's machine was told, so that it can be told again.
+"""Replay a campaign's machine from its recorded events.
 
-The machine knows no clock and no chance: built alike and told the same, it commands the same.
+The machine has no clock and no randomness: with the same opening and the same events, it gives the
+same commands.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from anubis.core.records import Execution, Plan
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What a machine is built from, and when it starts."""
+    """The input from which a machine is built, and the time of its start."""
 
     campaign: str
     at: float
     plan: Plan
     retries: int
     parallel_nodes: int | None
-    absent: Mapping[str, str]  # nodes that are not there, and why
-    history: tuple[Execution, ...]  # what earlier runs settled
+    absent: Mapping[str, str]  # absent nodes, with the reason
+    history: tuple[Execution, ...]  # settled by earlier runs
 
     def machine(self) -> CampaignMachine:
         return CampaignMachine(
@@ -40,7 +41,7 @@ Witness = Callable[[Opening | CampaignEvent], None]
 def replay(
     opening: Opening, events: Iterable[CampaignEvent]
 ) -> Iterator[tuple[Opening | CampaignEvent, list[Command]]]:
-    """What the machine was told, step by step, and what it commanded each time."""
+    """Yield each event, with the commands that the machine gave in response."""
     machine = opening.machine()
     yield opening, machine.start(opening.at)
     for event in events:

@@ -69,7 +69,7 @@ class Asked:
     fails_everywhere: bool = False  # no group is well: the cause is not the nodes
 
 
-# --- which nodes meet --------------------------------------------------------------------------
+# --- which nodes meet ------------------------------------------------------------------------
 
 
 def divided(nodes: Sequence[str], fabric: Fabric | None = None) -> Division:
@@ -250,7 +250,7 @@ def meetings_inside(parts: Sequence[Group], across: Iterable[Meeting]) -> Iterat
         yield from islice(met, MOST_INSIDE)
 
 
-# --- the largest effort ------------------------------------------------------------------------
+# --- the largest effort ----------------------------------------------------------------------
 
 
 def most_rounds(everybody: Division) -> int:

@@ -1,6 +1,6 @@
-"""The Selector's answer to an event, with all its reasons.
+"""Decide which tests an event is worth, with all reasons.
 
-An event and what is known of its nodes go in; out comes a decision: skip, or run this.
+The input is an event and the state of its nodes; the output a decision: skip, or run these tests.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from anubis.core.select.selection import (
 
 HOUR_S = 3600.0
 MOST_REASONS = 5  # nodes and gaps that a decision names
-LEAST_GAP = 0.001  # of the incidents to expect; smaller ones are smoothing
-OF_THE_FLEET = 1.0  # incidents of any category that a node's own are filled up with
+LEAST_GAP = 0.001  # share of the expected incidents; smaller gaps come from smoothing
+OF_THE_FLEET = 1.0  # incidents of any category that are added to a node's own
 
 
 # --- the decision --------------------------------------------------------------------------
 
 
 class Action(StrEnum):
-    SKIP = "skip"  # the risk is bearable, or nothing to be run would lower it
+    SKIP = "skip"  # the risk is bearable, or no test would lower it
     VALIDATE = "validate"
-    ACCEPT = "accept"  # everything, and criteria learned from it
+    ACCEPT = "accept"  # all tests, and criteria learned from them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class Driver:
     node: str
     p: float
     share: float
-    because: str = ""  # of its rack, cage or sku, where these fare far worse than all
+    because: str = ""  # its rack, cage or sku, if it fares far worse than all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,44 +70,44 @@ class ChosenTest:
 
     benchmark: str
     nodes: tuple[str, ...]
-    drop: float  # of p (1 - C), by all that is run of it
-    drop_per_s: float  # per second of a node
+    drop: float  # the drop of p (1 - C) by all its runs
+    drop_per_s: float  # the drop per second of a node
     duration_s: float  # on one node
-    busy: int = 1  # nodes, while one of them is tested: itself, and a partner
+    busy: int = 1  # busy nodes while one is tested: itself, and a partner
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
     """What stays uncovered: a kind of defect, by who would find it."""
 
-    finders: tuple[str, ...]  # none: nothing known does
-    share: float  # of the incidents to expect
+    finders: tuple[str, ...]  # none: no known benchmark finds it
+    share: float  # of the expected incidents
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    cluster: str = UNNAMED  # that its nodes are of
+    cluster: str = UNNAMED  # the cluster of its nodes
     event: str
     at: float  # seconds since the epoch
     nodes: tuple[str, ...]
-    down: tuple[str, ...] = ()  # asked about as well, and in an incident or a repair: not counted
-    horizon_s: float  # how far ahead p looks
-    category: str = ""  # of the incident that was reported, or the likeliest that is suspected
+    down: tuple[str, ...] = ()  # also asked for, but in an incident or a repair: not counted
+    horizon_s: float  # the time for which p holds
+    category: str = ""  # of the reported incident, or the likeliest suspected one
     action: Action
-    p: float  # of an incident on any of the nodes
+    p: float  # the probability of an incident on any of the nodes
     p0: float
-    because: str  # where p0 comes from
-    covered_before: float  # C of what was measured lately
-    coverage: float  # C of that and the tests
+    because: str  # the source of p0
+    covered_before: float  # C of recent measurements
+    coverage: float  # C of these and the tests
     remaining: float  # p (1 - C)
-    missed: float  # the chance that some node has an incident that nothing foresees
+    missed: float  # the chance of an incident on some node that no test foresees
     drivers: tuple[Driver, ...]  # the riskiest first
-    tests: tuple[ChosenTest, ...]  # worth most per second first
-    partners: tuple[str, ...] = ()  # proven nodes, for those to meet whose tests need several
+    tests: tuple[ChosenTest, ...]  # the most valuable per second first
+    partners: tuple[str, ...] = ()  # proven nodes, as partners for tests that need several
     gaps: tuple[Gap, ...]  # the largest first
-    longest_s: float  # of tests on any one node
+    longest_s: float  # the longest time of tests on any one node
     node_seconds: float
-    assumed: tuple[str, ...]  # for want of knowledge
+    assumed: tuple[str, ...]  # assumptions for lack of knowledge
 
     def __post_init__(self) -> None:
         if (self.action is Action.SKIP) is bool(self.tests):
@@ -115,32 +115,30 @@ class Decision:
 
     @property
     def is_bearable(self) -> bool:
-        """Whether the tests, if they are passed, leave no more risk than is accepted."""
+        """True if the tests, once passed, leave no more risk than is accepted."""
         return self.remaining <= self.p0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outlook:
-    """What is known of the nodes of an event, a row for each, when it is decided."""
+    """The state of the nodes of an event when it is decided, a row for each."""
 
-    probabilities: Floats  # of an incident within the horizon, going by the risk model alone
-    proven: (
-        Flags  # whether a node passed anything since its last incident or defect, and owes nothing
-    )
-    mixes: Sequence[Mapping[str, float]]  # how often which category
-    ages_s: Floats  # nodes x benchmarks: since each was passed; infinite where it was not
+    probabilities: Floats  # of an incident within the horizon, by the risk model alone
+    proven: Flags  # the node passed a test since its last incident or defect, and owes nothing
+    mixes: Sequence[Mapping[str, float]]  # frequency of each category
+    ages_s: Floats  # nodes x benchmarks: since each was passed; infinite if it was not
     detection: Detection
-    durations_s: Sequence[float]  # on one node; benchmarks that come after cannot be chosen
-    busy: Sequence[int] = ()  # nodes, while one is tested; none: only itself
-    partners: tuple[str, ...] = ()  # nodes that are proven, to be met
+    durations_s: Sequence[float]  # on one node; later benchmarks cannot be chosen
+    busy: Sequence[int] = ()  # busy nodes while one is tested; none: only itself
+    partners: tuple[str, ...] = ()  # proven nodes, as partners
     assumed: tuple[str, ...] = ()
-    noted: Mapping[str, str] = field(default_factory=dict)  # by node: what is bad about its group
-    owed: Flags | None = None  # nodes x benchmarks: what each has to pass, whatever else is known
-    presumed: Flags | None = None  # nodes on which an event presumed a defect lately
+    noted: Mapping[str, str] = field(default_factory=dict)  # by node: the problem of its group
+    owed: Flags | None = None  # nodes x benchmarks: what each has to pass in any case
+    presumed: Flags | None = None  # nodes on which an event recently presumed a defect
 
 
 def mix_of(incidents: Mapping[str, int]) -> Mapping[str, float]:
-    """How often each category is to be expected on a node that had these incidents."""
+    """The expected frequency of each category on a node that had these incidents."""
     return {UNKNOWN: OF_THE_FLEET, **incidents}
 
 
@@ -157,10 +155,10 @@ def choose_tests(
     budget: Budget | None = None,
     incident_costs_s: float | None = None,
 ) -> Choice:
-    """What is to run, without a word of explanation; the study takes thousands of such choices.
+    """Choose the tests to run, without explanation; the study makes thousands of such choices.
 
     `together`: one subset for all nodes of the event; otherwise each gets its own.
-    `incident_costs_s`: in node-seconds; by default what the event says.
+    `incident_costs_s`: in node-seconds; by default the cost that the event implies.
     """
     menu = Menu(
         exposure=_exposure(event, outlook, policy),
@@ -180,7 +178,7 @@ def choose_tests(
         worth = 1 / incident_costs_s
     if policy.search == "greedy":
         return choose(menu, p0=p0, worth=worth)
-    from anubis.core.select.optimum import optimum  # scipy's solver loads where it is used
+    from anubis.core.select.optimum import optimum  # loads scipy's solver only if needed
 
     return optimum(menu, p0=p0, worth=worth)
 
@@ -194,7 +192,7 @@ def decide(
     together: bool = False,
     budget: Budget | None = None,
 ) -> Decision:
-    """The choice of tests, and every reason for it."""
+    """Choose tests, and give every reason for the choice."""
     choice = choose_tests(event, outlook, policy, together=together, budget=budget)
     p0, because = _bearable(event, outlook, policy)
     tests = tuple(_tests(choice, event.nodes))
@@ -226,7 +224,7 @@ def decide(
 
 
 def _bearable(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> tuple[float, str]:
-    """p0, and where it comes from."""
+    """The p0 of an event, and its source."""
     match event:
         case NodeAdded():
             return 0.0, "as nothing is known of a node that is added"
@@ -243,9 +241,9 @@ def _bearable(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> t
 def _worth(event: FleetEvent, exposure: Exposure, policy: SelectionPolicy) -> float:
     """The drop per node-second below which a test takes more node time than it is expected to save.
 
-    An incident costs a job half of its time on all of its nodes; of idle nodes each is one job's,
-    and p, which counts the incidents of many nodes as one, has to be counted out to each.
-    What was just measured would be measured again otherwise, whenever p0 is out of reach.
+    An incident costs a job half of its time on all of its nodes. Each idle node counts as a job of
+    its own, so p, which counts the incidents of many nodes as one, is divided among them. Without
+    this limit, a test that just ran would run again whenever p0 is out of reach.
     """
     lost_s = expected_loss_s(horizon_s(event, policy))
     match event:
@@ -257,8 +255,8 @@ def _worth(event: FleetEvent, exposure: Exposure, policy: SelectionPolicy) -> fl
 
 
 def _presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Floats:
-    """The chance of an incident on each node: a defect is presumed where something has happened,
-    and where nothing was ever proven. A suspicion is as good as its source has been."""
+    """The probability of an incident on each node. A defect is presumed after an event, and on
+    nodes that never passed a test. A suspicion has the confidence of its source."""
     match event:
         case IncidentReported() | NodeAdded() | FleetUpgraded():
             return np.ones(len(event.nodes))
@@ -270,8 +268,8 @@ def _presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> F
 
 
 def _still_presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Flags:
-    """Nodes whose passes since the event leave more than p0 of the presumed defect. Any pass would
-    lift the presumption else, and the same question asked twice would get two answers."""
+    """Flags for nodes whose passes since the event leave more than p0 of the presumed defect.
+    Otherwise any pass would lift the presumption, and the same question would get two answers."""
     if outlook.presumed is None or not outlook.presumed.any():
         return np.zeros(len(event.nodes), dtype=bool)
     p0, _ = _bearable(event, outlook, policy)
@@ -299,7 +297,7 @@ def _exposure(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> E
 
 
 def _tests(choice: Choice, nodes: Sequence[str]) -> Iterable[ChosenTest]:
-    """The picks, those of one benchmark as one, where the first of them stood."""
+    """Yield the picks, those of one benchmark as one test, at the place of the first of them."""
     of_each: dict[str, list[Pick]] = {}
     for pick in choice.picks:
         of_each.setdefault(pick.benchmark, []).append(pick)
@@ -346,7 +344,7 @@ def _gaps(choice: Choice, detection: Detection) -> tuple[Gap, ...]:
 
 
 def _thin(event: FleetEvent, detection: Detection, policy: SelectionPolicy) -> Iterable[str]:
-    """Where history knows too little of defects to go by it alone."""
+    """Yield a remark for each lack of known defects in the history."""
     if detection.known == 0:
         yield "no defect is known yet, so each benchmark is taken to find as much as any other"
         return
@@ -363,7 +361,7 @@ def _thin(event: FleetEvent, detection: Detection, policy: SelectionPolicy) -> I
 
 
 def _categories(event: FleetEvent) -> tuple[str, ...]:
-    """That it is about, the likeliest first."""
+    """The categories of incidents that an event is about, the likeliest first."""
     match event:
         case IncidentReported(category=category):
             return (category,)

@@ -1,7 +1,7 @@
-"""The cheapest choice there is, by integer programming: what the greedy one is compared with.
+"""Find the cheapest choice of tests by integer programming; the greedy one is compared with it.
 
-With x = 1 for what is run and z = 1 for a kind of defect that nothing finds, it looks for the least
-Σ cost x with Σ open z <= p0 / p and z >= 1 - Σ x over the benchmarks that find the kind.
+With x = 1 for each run and z = 1 for each kind of defect that no run finds, it minimises Σ cost x
+subject to Σ open z <= p0 / p and z >= 1 - Σ x over the benchmarks that find the kind.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from anubis.core.arrays import Floats
 from anubis.core.select.selection import Choice, Menu, choose
 
-SLACK = 1e-9  # of shares that add up to 1 at most
-LONGEST_S = 20.0  # of one search; the best found by then is taken
+SLACK = 1e-9  # for shares that add up to at most 1
+LONGEST_S = 20.0  # time limit of one search; the best choice by then is taken
 
 
 def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
-    """The cheapest choice that reaches p0; where none does, the cheapest that covers the most.
+    """The cheapest choice that reaches p0 or, if none does, the cheapest that covers the most.
 
-    Of it nothing is run whose drop per node-second is less than `worth`.
+    Tests of it whose drop per node-second is below `worth` are left out.
     """
     p = menu.exposure.p
     if not p > p0 or not menu.open.any():
@@ -35,8 +35,9 @@ def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
 
 
 class _Programme:
-    """Columns: x of each (group, benchmark), then z of each (group, kind); where the number of
-    nodes is limited, then t of each group, 1 if it runs anything."""
+    """The integer programme. Its columns are x of each (group, benchmark), z of each (group, kind)
+    and, if the number of nodes is limited, t of each group, which is 1 if the group runs anything.
+    """
 
     def __init__(self, menu: Menu) -> None:
         groups, (kinds, benchmarks) = len(menu.groups), menu.finders.shape
@@ -67,7 +68,7 @@ class _Programme:
         self.rules.append(LinearConstraint(sparse.hstack([rows, none]), ub=limit))
 
     def cheapest(self, left: float) -> Floats | None:
-        """What to run so that no more than this is left; None where nothing does that."""
+        """The cheapest runs that leave at most this much; None if no runs do."""
         row = sparse.csr_array(self._of_gaps()[None, :])
         costs = np.concatenate([self.costs_s, np.zeros(self.gaps + self.tested)])
         return self._solve(costs, [LinearConstraint(row, ub=left)])
@@ -77,7 +78,7 @@ class _Programme:
         return 1.0 if best is None else float(self._of_gaps() @ best)
 
     def _of_gaps(self) -> Floats:
-        """What is open, over all columns."""
+        """The open share of each column."""
         return np.concatenate([np.zeros(self.runs), self.open, np.zeros(self.tested)])
 
     def _solve(self, objective: Floats, more: list[LinearConstraint]) -> Floats | None:

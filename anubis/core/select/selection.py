@@ -1,7 +1,7 @@
-"""Which benchmarks are worth their time: the paper's Algorithm 1 over what found which defects.
+"""Choose the benchmarks that are worth their time: the paper's Algorithm 1 over known defects.
 
-p is the chance of an incident on any node, C the share of the incidents to expect whose defect is
-found beforehand: while p (1 - C) > p0, add the benchmark with the largest drop per second.
+p is the probability of an incident on any node, C the share of the expected incidents whose defect
+is found beforehand. While p (1 - C) > p0, add the benchmark with the largest drop per second.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from anubis.core.amounts import NODE_HOURS, read_amount, seconds_of
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.history.defects import UNKNOWN, Defect
 
-NEVER = math.inf  # the age of what was not measured
-FORGOTTEN = 20  # half-lives, after which what was passed says nothing: a millionth of it is left
-TINY = np.finfo(np.float64).tiny  # seconds of what takes none, as a divisor
+NEVER = math.inf  # the age of a test that never ran
+FORGOTTEN = 20  # half-lives after which a passed test counts as nothing: a millionth is left
+TINY = np.finfo(np.float64).tiny  # seconds of a test that takes none, as a divisor
 
 
 # --- risk ----------------------------------------------------------------------------------
 
 
 def joint(probabilities: npt.ArrayLike) -> float:
-    """1 - Π (1 - pₙ): an incident on any node. Exact to the last bits, however small they are."""
+    """The probability of an incident on any node, 1 - Π (1 - pₙ). Exact to the last bits, however
+    small the probabilities are."""
     p = np.asarray(probabilities, dtype=np.float64)
     if not ((p >= 0) & (p <= 1)).all():
         raise ValueError("a probability is not between 0 and 1")
-    with np.errstate(divide="ignore"):  # log 0, where an incident is certain
+    with np.errstate(divide="ignore"):  # log 0, if an incident is certain
         return float(-np.expm1(np.log1p(-p).sum())) + 0.0
 
 
 def break_even(suite_s: float, loss_s: float) -> float:
-    """The p0 of a job: the risk at which an incident is expected to cost what the whole suite does.
+    """The p0 of a job: the risk at which an incident is expected to cost as much as the whole
+    suite.
 
     Below it, not even a suite that found everything would save more node time than it takes.
     """
@@ -47,32 +49,34 @@ def break_even(suite_s: float, loss_s: float) -> float:
 
 
 def expected_loss_s(duration_s: float) -> float:
-    """Of an incident in a job that has to start over: as likely at one moment as at another."""
+    """The expected loss of an incident in a job that has to start over, if all moments are equally
+    likely."""
     return duration_s / 2
 
 
-# --- what finds what -----------------------------------------------------------------------
+# --- benchmarks and the defects that they find ---------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Detection:
-    """Which benchmarks find which kinds of defects; a kind is what the same benchmarks found."""
+    """The benchmarks that find each kind of defect; a kind is defined by the benchmarks that found
+    it."""
 
     benchmarks: tuple[str, ...]
     finders: Flags  # kinds x benchmarks
-    categories: tuple[str, ...]  # those that history knows
+    categories: tuple[str, ...]  # in the history
     shares: Floats  # categories, and then all of them together, x kinds; each row adds up to 1
-    defects: Mapping[str, int]  # how many of each category history knows
-    known: int  # and how many in all
+    defects: Mapping[str, int]  # the number of known defects of each category
+    known: int  # the number of all known defects
 
     @cached_property
     def overall(self) -> Floats:
-        """The share of each kind, whatever the category."""
+        """The share of each kind over all categories."""
         last: Floats = self.shares[-1]
         return last
 
     def of_mix(self, mix: Mapping[str, float]) -> Floats:
-        """The share of each kind for a node whose incidents are of these categories, thus often."""
+        """The share of each kind for a node with this mix of categories of incidents."""
         total = sum(mix.values())
         if not total > 0:
             return self.overall
@@ -96,12 +100,12 @@ def learn_detection(
     prior: float,
     category_prior: float,
 ) -> Detection:
-    """From the defects of history, smoothed twice. `elsewhere` are benchmarks that cannot be chosen
-    here: what a node passed of them counts all the same.
+    """Learn the detection from the defects of the history, smoothed twice. `elsewhere` are
+    benchmarks that cannot be chosen here, whose passes still count.
 
-    Each benchmark may yet find something that no other does: `prior` of a defect where it was tried
-    on all that history knows, and the same share of them all where it was never tried. A category
-    is filled up with `category_prior` defects that are shared out as those of all categories.
+    Each benchmark may find something that no other does: `prior` of a defect if it was tried on all
+    known defects, and the same share of all defects if it was never tried. Each category is filled
+    up with `category_prior` defects that are distributed like those of all categories.
     """
     position = {name: i for i, name in enumerate((*benchmarks, *elsewhere))}
     rows: dict[frozenset[int], int] = {frozenset({i}): i for i in range(len(benchmarks))}
@@ -143,9 +147,9 @@ def learn_detection(
 
 
 def freshness(age_s: npt.ArrayLike, half_life_s: float) -> Floats:
-    """What a test that was passed so long ago still covers: 2^(-age / half-life) of it.
+    """The share of its coverage that a test still has at this age: 2^(-age / half-life).
 
-    Whatever broke a node since then went unseen, and with time more will have.
+    A defect since then was not seen, and with time there will be more.
     """
     age = np.maximum(np.asarray(age_s, dtype=np.float64), 0.0)
     if not half_life_s > 0:
@@ -154,15 +158,15 @@ def freshness(age_s: npt.ArrayLike, half_life_s: float) -> Floats:
     return np.where(half_lives < FORGOTTEN, np.exp2(-half_lives), 0.0)
 
 
-# --- what is at stake ----------------------------------------------------------------------
+# --- exposure ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Exposure:
-    """How likely an incident is on each node, and by which kind of defect that nothing covers."""
+    """The probability of an incident on each node, and the kinds of defects that no test covers."""
 
     probabilities: Floats  # of the nodes
-    uncovered: Floats  # nodes x kinds: shares of the node's incidents; a row adds up to 1 at most
+    uncovered: Floats  # nodes x kinds: shares of the node's incidents; a row adds up to at most 1
 
     @cached_property
     def p(self) -> float:
@@ -170,7 +174,7 @@ class Exposure:
 
     @cached_property
     def open(self) -> Floats:
-        """Nodes x kinds: shares of all incidents to expect. What they lack to 1 is covered."""
+        """The open shares of all expected incidents, nodes x kinds. The rest to 1 is covered."""
         total = self.probabilities.sum()
         if not total > 0:
             return np.zeros_like(self.uncovered)
@@ -184,9 +188,10 @@ def expose(
     mixes: Sequence[Mapping[str, float]] | None = None,
     fresh: Floats | None = None,
 ) -> Exposure:
-    """`mixes`: of each node, how often each category; `fresh`: nodes x benchmarks, from 0 to 1.
+    """The exposure of nodes. `mixes`: frequencies of categories, for each node; `fresh`: nodes x
+    benchmarks, from 0 to 1.
 
-    Of the benchmarks that find a kind, the one that was passed last says most.
+    Of the benchmarks that find a kind, the one passed last counts.
     """
     p = np.asarray(probabilities, dtype=np.float64)
     if mixes is None:
@@ -201,14 +206,14 @@ def expose(
     return Exposure(probabilities=p, uncovered=uncovered)
 
 
-# --- what is worth its time ----------------------------------------------------------------
+# --- choice --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    seconds: float = math.inf  # of tests on any one node
+    seconds: float = math.inf  # for tests on any one node
     node_seconds: float = math.inf  # on all nodes together
-    nodes: float = math.inf  # that run anything
+    nodes: float = math.inf  # the number of nodes that run anything
 
     def __post_init__(self) -> None:
         for name in ("seconds", "node_seconds", "nodes"):
@@ -217,7 +222,7 @@ class Budget:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """As people write it: 30m on each node, 8nh of all."""
+        """Read a budget: 30m on each node, or 8nh of all."""
         number, unit = read_amount(text)
         if number and unit == NODE_HOURS:
             return cls(node_seconds=number * 3600)
@@ -230,13 +235,13 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Pick:
-    """One benchmark on some nodes, and what it is worth when those before it have run."""
+    """One benchmark on some nodes, and its value after the earlier picks."""
 
     benchmark: str
     nodes: tuple[int, ...]  # rows of the exposure
     drop: float  # of p (1 - C)
     duration_s: float
-    busy: int = 1  # nodes, while one of them is tested
+    busy: int = 1  # busy nodes while one of them is tested
 
     @property
     def cost_s(self) -> float:
@@ -245,12 +250,12 @@ class Pick:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    picks: tuple[Pick, ...]  # in the order in which they are worth most per second
+    picks: tuple[Pick, ...]  # the most valuable per second first
     p: float
-    covered_before: float  # C of what was measured lately
-    coverage: float  # C of that and the picks
-    missed: float  # the chance of an incident that none of them foresees, each node by itself
-    left: Floats = field(compare=False, repr=False)  # nodes x kinds, of all incidents to expect
+    covered_before: float  # C of recent measurements
+    coverage: float  # C of these and the picks
+    missed: float  # the chance of an incident that no pick foresees, each node by itself
+    left: Floats = field(compare=False, repr=False)  # nodes x kinds, of all expected incidents
 
     @property
     def remaining(self) -> float:
@@ -262,7 +267,7 @@ class Choice:
 
     @property
     def longest_s(self) -> float:
-        """Of tests on any one node."""
+        """The longest time of tests on any one node."""
         busy: defaultdict[int, float] = defaultdict(float)
         for pick in self.picks:
             for node in pick.nodes:
@@ -272,19 +277,19 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Menu:
-    """What can be chosen: each benchmark, for each group of nodes that run the same tests."""
+    """The possible choices: each benchmark, for each group of nodes that run the same tests."""
 
     exposure: Exposure
     detection: Detection
-    durations_s: Sequence[float]  # on one node; benchmarks that come after cannot be chosen
-    busy: Sequence[int] = ()  # nodes, while one is tested: more than 1 with partners
+    durations_s: Sequence[float]  # on one node; later benchmarks cannot be chosen
+    busy: Sequence[int] = ()  # busy nodes while one is tested: more than 1 with partners
     together: bool = True  # one subset for all nodes; otherwise each node gets its own
     budget: Budget = Budget()
-    owed: Flags | None = None  # nodes x benchmarks that must run there, whatever they are worth
+    owed: Flags | None = None  # nodes x benchmarks that must run there in any case
 
     @cached_property
     def musts(self) -> tuple[tuple[int, int], ...]:
-        """Groups and benchmarks that somebody in the group owes."""
+        """The groups and benchmarks that some node in the group owes."""
         if self.owed is None or not self.owed.any():
             return ()
         owed = np.array([self.owed[list(group)].any(axis=0) for group in self.groups])
@@ -292,7 +297,7 @@ class Menu:
 
     @cached_property
     def finders(self) -> Flags:
-        """Kinds x benchmarks that can be chosen."""
+        """The kinds x benchmarks that can be chosen."""
         offered: Flags = self.detection.finders[:, : len(self.durations_s)]
         return offered
 
@@ -305,13 +310,13 @@ class Menu:
 
     @cached_property
     def open(self) -> Floats:
-        """Groups x kinds: shares of all incidents to expect."""
+        """The shares of all expected incidents, groups x kinds."""
         open_ = self.exposure.open
         return open_.sum(axis=0, keepdims=True) if self.together and len(open_) else open_
 
     @cached_property
     def costs_s(self) -> Floats:
-        """Node-seconds of each benchmark on a group; groups are of one size."""
+        """The node-seconds of each benchmark on a group; all groups have one size."""
         size = len(self.groups[0]) if self.groups else 0
         durations_s = np.asarray(self.durations_s, dtype=np.float64) * size
         return durations_s * self.busy if self.busy else durations_s
@@ -320,16 +325,16 @@ class Menu:
 def choose(
     menu: Menu, *, p0: float, worth: float = 0.0, among: Collection[tuple[int, int]] | None = None
 ) -> Choice:
-    """Algorithm 1; nothing is chosen whose drop per node-second is less than `worth`, but first of
-    all what is owed, as far as the budget reaches.
+    """Choose tests by Algorithm 1. Tests that are owed are taken first, as far as the budget
+    allows; then none is taken whose drop per node-second is below `worth`.
 
-    What one group runs says nothing of another: on a heap of what is best for each, the best of
-    all is on top, and only the group that it is for has to look again. Among equals the larger
-    drop, then the earlier node, then the earlier benchmark goes first. `among` limits it to some
+    The runs of one group do not affect another. A heap has the best test of each group, so the best
+    of all is on top, and only its group has to search again. At equal rates the larger drop is
+    first, then the earlier node, then the earlier benchmark. `among` limits the choice to some
     (group, benchmark).
     """
     p, kinds_of, open_ = menu.exposure.p, menu.detection.kinds_of, menu.open.copy()
-    order = np.argsort(-menu.costs_s, kind="stable")  # of equals per second, the larger drop first
+    order = np.argsort(-menu.costs_s, kind="stable")  # at equal rates, the larger drop first
     finds, costs_s = 1.0 * menu.finders[:, order], np.maximum(menu.costs_s[order], TINY)
     offered = _offered(menu, among)[:, order]
 
@@ -345,7 +350,7 @@ def choose(
     tested = set[int]()
 
     def take(group: int, benchmark: int, gain: float) -> None:
-        """Unless the budget does not reach so far."""
+        """Take the test, unless it exceeds the budget."""
         nonlocal left, total_s
         ends_s = busy_s[group] + menu.durations_s[benchmark]
         spent_s = total_s + menu.costs_s.item(benchmark)
@@ -378,7 +383,7 @@ def choose(
 
 
 def _offered(menu: Menu, among: Collection[tuple[int, int]] | None) -> Flags:
-    """Groups x benchmarks."""
+    """The groups x benchmarks that may be chosen."""
     offered = np.full((len(menu.groups), len(menu.durations_s)), among is None)
     for group, benchmark in among or ():
         offered[group, benchmark] = True
@@ -386,7 +391,7 @@ def _offered(menu: Menu, among: Collection[tuple[int, int]] | None) -> Flags:
 
 
 def _within(seconds: float, limit: float) -> bool:
-    return seconds <= limit * (1 + 1e-9)  # three times 0.1 is to fit into 0.3
+    return seconds <= limit * (1 + 1e-9)  # three times 0.1 fits into 0.3
 
 
 def _choice(menu: Menu, taken: Iterable[tuple[int, int, float]], left: Floats) -> Choice:
