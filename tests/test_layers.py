@@ -283,7 +283,7 @@ def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_com
 def test_what_few_nodes_measured_is_compared_without_loading_a_compiler():
     script = (
         "import sys, numpy; from anubis.core.judge.medoid import *;"
-        "nodes = Bundle.of(numpy.ones((7, 4))); distance_sums(nodes, 0.0);"
+        "nodes = Bundle.from_samples(numpy.ones((7, 4))); distance_sums(nodes, 0.0);"
         "distances_to(nodes, nodes[0], 0.0, worse=True); typical_losses(nodes, nodes[0]);"
         "print(*sys.modules)"
     )

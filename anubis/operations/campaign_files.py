@@ -22,7 +22,7 @@ from anubis.core.errors import (
     did_you_mean,
 )
 from anubis.core.fabric import Fabric, Part, Placement, one_switch, place
-from anubis.core.judge.units import without_distance
+from anubis.core.judge.units import strip_distance
 from anubis.core.network import wiring
 from anubis.core.records import (
     PARTS,
@@ -440,7 +440,7 @@ def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Seque
 
 def _concerns(criteria: CriteriaSet, skus: Sequence[str]) -> bool:
     """Whether it is of one of these kinds of nodes, or of pairs or groups of them."""
-    group = without_distance(criteria.sku)
+    group = strip_distance(criteria.sku)
     kinds = {group, criteria.nodes_sku, *group.split("+")}
     return any(sku in kinds for sku in skus)
 

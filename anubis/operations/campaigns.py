@@ -19,7 +19,7 @@ from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link
 from anubis.core.judge.equality import NodeSettings
-from anubis.core.judge.judgement import not_finished
+from anubis.core.judge.judgement import mark_unfinished
 from anubis.core.judge.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
 from anubis.core.network.reproduction import MOST_ACROSS, divided, most_rounds, most_rounds_together
@@ -452,7 +452,7 @@ def _showing_what_is_known(
 
     def so_far(why: str) -> CampaignView:
         assessment, criteria = judge(campaign, measured, {}, executor.now(), before=before)
-        view = view_of(campaign, measured, not_finished(assessment), criteria)
+        view = view_of(campaign, measured, mark_unfinished(assessment), criteria)
         return dataclasses.replace(view, cut_short=why)
 
     try:

@@ -18,7 +18,7 @@ from anubis.core.judge import comparison
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.pooling import CampaignEvidence
 from anubis.core.judge.software import differences, versions
-from anubis.core.judge.units import latest, units
+from anubis.core.judge.units import latest_executions, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, taught_by
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import finished, joined, since_then
@@ -171,7 +171,7 @@ def _judge_by_both(
     history: History, campaign: Campaign, old: tuple[CriteriaSet, ...], new: tuple[CriteriaSet, ...]
 ) -> tuple[Assessment, Assessment]:
     evidence = _evidence(history, campaign, history.executions.of(campaign.id))
-    settled = latest(evidence.executions)
+    settled = latest_executions(evidence.executions)
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits
     before = precedents(history, campaign, campaign.created_at)

@@ -12,7 +12,7 @@ from anubis.core.errors import CriteriaError, UsageError
 from anubis.core.judge.learning import learn_criteria
 from anubis.core.judge.pooling import CampaignEvidence
 from anubis.core.judge.software import Versions, versions
-from anubis.core.judge.units import Units, latest, relevant, units
+from anubis.core.judge.units import Units, latest_executions, relevant_units, units
 from anubis.core.records import Campaign, CriteriaSet, Workload
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import finished, joined, since_then
@@ -90,13 +90,14 @@ def _measured(
 ) -> tuple[list[Units], Mapping[str, Versions]]:
     """The units of all campaigns, and the versions that the last one found."""
     parts = [
-        CampaignEvidence(campaign=source, executions=latest(intact.of(source))) for source in pooled
+        CampaignEvidence(campaign=source, executions=latest_executions(intact.of(source)))
+        for source in pooled
     ]
     plan = pooled[-1].plan
     evidence = joined(parts, caller)
     measured = units(evidence.executions, evidence.campaign.plan)
     taught = plan.taught if workloads is None else workloads
-    return relevant(measured, taught, excluded), versions(parts[-1].executions, plan)
+    return relevant_units(measured, taught, excluded), versions(parts[-1].executions, plan)
 
 
 def _learned_at(campaign: Campaign) -> float:

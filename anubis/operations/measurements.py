@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from anubis.core.campaign.planning import is_planned
 from anubis.core.errors import StoreError
-from anubis.core.judge.damaged import without_damaged as leave_out
+from anubis.core.judge.damaged import leave_out_damaged as leave_out
 from anubis.core.records import Assessment, Campaign, Execution
 from anubis.operations.caller import Caller
 from anubis.report.view import CampaignView

@@ -11,7 +11,7 @@ from anubis.config import configs
 from anubis.core.errors import ConfigError, OutputError, UsageError, did_you_mean
 from anubis.core.judge.tuning import Tuned
 from anubis.core.judge.tuning import tune as search
-from anubis.core.judge.units import Units, latest, units
+from anubis.core.judge.units import Units, latest_executions, units
 from anubis.core.records import Campaign, CriterionKey, ParameterValue, Suite
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import finished
@@ -42,7 +42,7 @@ def tune(benchmark: str, campaign: str | None = None, caller: Caller = NOBODY) -
     """From the samples of a campaign, by default the latest, measured with many steps."""
     with caller.history() as history:
         source = finished(history, campaign)
-        measured = units(latest(history.executions.of(source.id)), source.plan)
+        measured = units(latest_executions(history.executions.of(source.id)), source.plan)
     rows = [_row(alike, source) for alike in _step_series(measured, benchmark, source)]
     return Tuning(campaign=source, rows=tuple(rows))
 

@@ -34,7 +34,7 @@ from anubis.core.judge.equality import NodeSettings
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
 from anubis.core.judge.software import versions
-from anubis.core.judge.units import Units, latest, parted, relevant, units
+from anubis.core.judge.units import Units, latest_executions, partition, relevant_units, units
 from anubis.core.network.traffic import undisturbed_meetings
 from anubis.core.records import (
     Assessment,
@@ -188,7 +188,7 @@ def judge(
     what other nodes told of their settings last.
     """
     plan, criteria = campaign.plan, campaign.criteria
-    settled = latest(executions)
+    settled = latest_executions(executions)
     measured = units(settled, plan)
     taught_here = plan.across if criteria else plan.workloads
     if taught_here:
@@ -225,10 +225,10 @@ def _learn(
         if not execution.step.turn or execution.step.workload in plan.across | plan.reproducing
     ]
     lessons = units(planned, plan) if len(planned) < len(settled) else measured
-    lessons = relevant(lessons, workloads, ())
+    lessons = relevant_units(lessons, workloads, ())
     return tuple(
         criteria
-        for part in parted(lessons, plan.taught)
+        for part in partition(lessons, plan.taught)
         for criteria in learn_criteria(
             part,
             campaign.policy,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from anubis.core.judge.units import latest
+from anubis.core.judge.units import latest_executions
 from anubis.core.records import Ended, Execution
 
 
@@ -25,7 +25,7 @@ class Omission:
 def omissions(executions: tuple[Execution, ...]) -> list[Omission]:
     """Most frequent first. A step that was retried counts by its last attempt."""
     alike: defaultdict[tuple[str, Ended, str], list[tuple[str, ...]]] = defaultdict(list)
-    for execution in latest(executions):
+    for execution in latest_executions(executions):
         if execution.ended is not Ended.MEASURED:
             reason = execution.reason or execution.result.not_applicable
             key = str(execution.step.workload), execution.ended, reason

@@ -14,9 +14,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.judge.kinds import by_kind, undecided
-from anubis.core.judge.limits import by_metric, limit_of
-from anubis.core.judge.units import Units, latest, units
+from anubis.core.judge.kinds import split_by_kind, undecided_remark
+from anubis.core.judge.limits import limit_of, limits_by_metric
+from anubis.core.judge.units import Units, latest_executions, units
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -98,7 +98,7 @@ class MetricRow:
         criterion = self.criterion
         if criterion is None:
             return ""
-        return reservation(criterion) or undecided(self.measured, criterion)
+        return reservation(criterion) or undecided_remark(self.measured, criterion)
 
 
 def reservation(criterion: Criterion) -> str:
@@ -141,10 +141,12 @@ def _remedy(criterion: Criterion) -> str:
 def metric_rows(view: CampaignView) -> list[MetricRow]:
     """A row per metric that was measured; those with most defects first."""
     criteria = {c.key: c for chosen in view.criteria for c in chosen.criteria}
-    limits = by_metric(view.campaign.policy.limits)
+    limits = limits_by_metric(view.campaign.policy.limits)
     statements = _statements(view.assessment)
     rows = []
-    for measured in by_kind(units(latest(view.executions), view.campaign.plan), view.kinds):
+    for measured in split_by_kind(
+        units(latest_executions(view.executions), view.campaign.plan), view.kinds
+    ):
         key = measured.key
         place = (key.workload.benchmark, key.workload.parameters, key.metric)
         about = (statements[*place, kind] for kind in _device_kinds(measured.devices))

@@ -39,7 +39,7 @@ class LastSettings:
                 node, *partners = run.step.participants
                 if not partners:
                     names = programs[run.step.workload.benchmark]
-                    votes.append(NodeSettings.of(run, skus.get(node, ""), names))
+                    votes.append(NodeSettings.from_run(run, skus.get(node, ""), names))
         return votes
 
 

@@ -16,7 +16,7 @@ from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.fabric import Part
 from anubis.core.judge.judgement import assess
-from anubis.core.judge.units import latest, units
+from anubis.core.judge.units import latest_executions, units
 from anubis.core.network.coverage import coverage
 from anubis.core.network.crossing import link_part
 from anubis.core.network.pairing import HopRound, meeting_of
@@ -338,7 +338,10 @@ def test_nothing_that_was_measured_bad_ends_as_healthy_without_a_reason(data):
         for run in data.draw(st.lists(st.sampled_from(view.executions), min_size=1, max_size=6))
         if (outcome := data.draw(OUTCOMES)) != "good"
     }
-    runs = [outcome_of(run, changed.get(run.step.id, "good")) for run in latest(view.executions)]
+    runs = [
+        outcome_of(run, changed.get(run.step.id, "good"))
+        for run in latest_executions(view.executions)
+    ]
     whole = assess(
         units(runs, view.campaign.plan), runs, view.campaign.plan, view.criteria, lost={}
     )

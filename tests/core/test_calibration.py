@@ -13,8 +13,8 @@ from anubis.core.judge.calibration import (
     _common_limits,
     _limit_and_usual,
     _pearson_3,
-    called_by_chance,
-    in_two_groups,
+    chance_of_call,
+    has_two_levels,
     usual_units,
 )
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
@@ -200,7 +200,7 @@ def test_how_many_units_chance_puts_so_far_off_is_what_the_multivariate_t_says(
     all_of_them = together.cdf(np.full(bad, -deviation), maxpts=20_000, random_state=1)
     sets_with_a_unit = {1: 1, 2: 7, 3: 21}[bad]
     expected = sets_with_a_unit * all_of_them
-    assert called_by_chance(deviation, bad, rest) == pytest.approx(expected, rel=0.03)
+    assert chance_of_call(deviation, bad, rest) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("bad", [2, 3])
@@ -347,6 +347,6 @@ def test_odd_units_do_not_hide_each_other():
 @pytest.mark.parametrize(("levels", "two"), [([0.0, 1.0], True), ([0.0, 0.5, 1.0], False)])
 def test_two_groups_are_told_from_a_scatter(levels, two):
     rng = np.random.default_rng(23)
-    assert in_two_groups(np.repeat(levels, 20) + rng.normal(0, 0.02, 20 * len(levels))) is two
-    assert not in_two_groups(rng.normal(0, 1, 40))
-    assert not in_two_groups(np.zeros(8))
+    assert has_two_levels(np.repeat(levels, 20) + rng.normal(0, 0.02, 20 * len(levels))) is two
+    assert not has_two_levels(rng.normal(0, 1, 40))
+    assert not has_two_levels(np.zeros(8))

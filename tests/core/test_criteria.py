@@ -35,7 +35,7 @@ def fleet(rng, sizes_and_levels, m=16):
 @settings(max_examples=150)
 def test_settling_keeps_whom_the_plain_algorithm_keeps(samples, tail):
     votes = np.arange(len(samples))
-    healthy = criteria.settle(Bundle.of(arrays(samples)), votes, alpha=0.7903, tail=tail)
+    healthy = criteria.settle(Bundle.from_samples(arrays(samples)), votes, alpha=0.7903, tail=tail)
     if not healthy.refusal.startswith("learning"):
         assert list(healthy.kept) == naive_settle(samples, 0.7903, tail)
 
@@ -46,7 +46,7 @@ def test_settling_from_another_start_is_the_plain_algorithm_from_there(samples, 
     start = data.draw(st.sampled_from(samples))
     votes = np.arange(len(samples))
     healthy = criteria.settle(
-        Bundle.of(arrays(samples)), votes, alpha=0.7903, tail=tail, start=np.array(start)
+        Bundle.from_samples(arrays(samples)), votes, alpha=0.7903, tail=tail, start=np.array(start)
     )
     if not healthy.refusal.startswith("learning"):
         assert list(healthy.kept) == naive_settle(samples, 0.7903, tail, start)

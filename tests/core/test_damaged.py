@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anubis.core.campaign.planning import is_planned, steps
-from anubis.core.judge.damaged import CODE, without_damaged
+from anubis.core.judge.damaged import CODE, leave_out_damaged
 from anubis.core.records import (
     Assessment,
     Judgement,
@@ -88,11 +88,11 @@ def codes(assessment: Assessment) -> dict[str, str]:
 
 def test_where_nothing_is_damaged_nothing_changes():
     whole = assessed()
-    assert without_damaged(whole, []) is whole
+    assert leave_out_damaged(whole, []) is whole
 
 
 def test_only_the_unit_and_the_node_of_a_damaged_step_become_unknown():
-    left = without_damaged(assessed(), [step(GEMM, "n2"), step(GEMM, "n2")])
+    left = leave_out_damaged(assessed(), [step(GEMM, "n2"), step(GEMM, "n2")])
     assert codes(left) == {"n1": "OK", "n2": CODE, "n3": "OK"}
     assert left.judgement is Judgement.UNKNOWN
     alone, together = left.rulings
@@ -106,13 +106,13 @@ def test_only_the_unit_and_the_node_of_a_damaged_step_become_unknown():
 
 
 def test_other_parameters_of_the_same_program_are_another_unit():
-    left = without_damaged(assessed(), [step(Workload.of("gemm", "1", {"n": 9}), "n2")])
+    left = leave_out_damaged(assessed(), [step(Workload.of("gemm", "1", {"n": 9}), "n2")])
     assert len(left.rulings[0]) == 3
     assert codes(left)["n2"] == CODE
 
 
 def test_a_damaged_group_leaves_the_path_between_its_nodes_unknown_and_the_nodes_as_they_are():
-    left = without_damaged(assessed(), [step(NCCL, "n1", "n3")])
+    left = leave_out_damaged(assessed(), [step(NCCL, "n1", "n3")])
     assert codes(left) == {"n1": "OK", "n2": "OK", "n3": "OK"}
     assert [(part.nodes, part.judgement) for part in left.parts] == [
         (("n1", "n3"), Judgement.UNKNOWN)
@@ -128,7 +128,7 @@ def test_what_was_found_to_be_bad_stays_bad(is_in_a_ruling):
     if is_in_a_ruling:
         found = replace(whole.rulings[0], judgement=Judgement.DEFECTIVE)
         whole = replace(whole, rulings=(found,), alone=(unsure,))
-    left = without_damaged(whole, [step(GEMM, "n1"), step(GEMM, "n2")])
+    left = leave_out_damaged(whole, [step(GEMM, "n1"), step(GEMM, "n2")])
     assert codes(left) == {"n1": CODE, "n2": "GEMM", "n3": "OK"}
     assert left.judgement is Judgement.DEFECTIVE
     verdicts = [(v.participants, v.code) for v in left.alone]

@@ -65,7 +65,7 @@ def test_the_typical_loss_is_what_the_definition_says(a, data):
     assert ecdf.typical_loss(observed, reference) == pytest.approx(expected, abs=1e-12)
     for few in FEW:
         with mock.patch.object(medoid, "FEW", few):
-            fast = medoid.typical_losses(medoid.Bundle.of([observed]), reference)
+            fast = medoid.typical_losses(medoid.Bundle.from_samples([observed]), reference)
         assert fast == pytest.approx([expected], abs=1e-12)
 
 
@@ -74,7 +74,7 @@ def test_the_typical_loss_between_samples_of_two_sizes_is_the_same_in_both_forms
     rng = np.random.default_rng(n * m)
     observed, reference = np.sort(rng.uniform(1, 2, n)), np.sort(rng.uniform(1, 2, m))
     with mock.patch.object(medoid, "FEW", 0):
-        fast = medoid.typical_losses(medoid.Bundle.of([(1 - loss) * observed]), reference)
+        fast = medoid.typical_losses(medoid.Bundle.from_samples([(1 - loss) * observed]), reference)
     assert fast == pytest.approx([ecdf.typical_loss((1 - loss) * observed, reference)], abs=1e-12)
 
 
@@ -96,7 +96,7 @@ def test_a_tail_lighter_than_epsilon_counts_in_proportion():
 @given(fleets, tails, ways)
 def test_fast_sums_equal_the_double_loop(fleet, tail, way):
     with mock.patch.multiple(medoid, **way):
-        fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail)
+        fast = medoid.distance_sums(medoid.Bundle.from_samples(arrays(fleet)), tail)
     np.testing.assert_allclose(fast, naive_sums(fleet, tail), atol=1e-9)
 
 
@@ -104,7 +104,9 @@ def test_fast_sums_equal_the_double_loop(fleet, tail, way):
 def test_sums_of_the_distances_to_some_count_only_these(fleet, tail, way, data):
     among = data.draw(st.lists(st.booleans(), min_size=len(fleet), max_size=len(fleet)))
     with mock.patch.multiple(medoid, **way):
-        fast = medoid.distance_sums(medoid.Bundle.of(arrays(fleet)), tail, np.array(among))
+        fast = medoid.distance_sums(
+            medoid.Bundle.from_samples(arrays(fleet)), tail, np.array(among)
+        )
     np.testing.assert_allclose(fast, naive_sums(fleet, tail, among), atol=1e-9)
 
 
@@ -125,7 +127,7 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
         apart = np.array([[ecdf.distance(a, b, tail) for b in fleet] for a in fleet])
         for among in (None, some):
             np.testing.assert_allclose(
-                medoid.distance_sums(medoid.Bundle.of(fleet), tail, among),
+                medoid.distance_sums(medoid.Bundle.from_samples(fleet), tail, among),
                 apart.sum(axis=1) if among is None else apart[:, some].sum(axis=1),
                 rtol=1e-9,
                 atol=1e-9,
@@ -136,7 +138,7 @@ def test_fast_sums_equal_the_definition_for_fleets_large_enough_to_be_divided(
 def test_distances_to_one_sample_equal_the_definition(fleet, reference, tail, worse, few):
     with mock.patch.object(medoid, "FEW", few):
         fast = medoid.distances_to(
-            medoid.Bundle.of(arrays(fleet)), np.array(reference), tail, worse=worse
+            medoid.Bundle.from_samples(arrays(fleet)), np.array(reference), tail, worse=worse
         )
     definition = naive_shortfall if worse else naive_distance
     np.testing.assert_allclose(fast, [definition(a, reference, tail) for a in fleet], atol=1e-12)

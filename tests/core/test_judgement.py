@@ -14,7 +14,7 @@ from anubis.core.fabric import Part
 from anubis.core.judge.faulty_paths import faulty_paths
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
-from anubis.core.judge.units import latest, units
+from anubis.core.judge.units import latest_executions, units
 from anubis.core.records import (
     Assessment,
     Ended,
@@ -61,14 +61,14 @@ def ended(execution, how, reason="because", **changes):
 
 
 def judged(plan, done, criteria=None, lost=None):
-    settled = latest(done)
+    settled = latest_executions(done)
     found = units(settled, plan)
     criteria = criteria or learn(plan, done)
     return assess(found, settled, plan, criteria, lost or {})
 
 
 def learn(plan, done, policy=POLICY):
-    found = units(latest(done), plan)
+    found = units(latest_executions(done), plan)
     return learn_criteria(found, policy, suite="s", anubis="0", created_at="now")
 
 
@@ -373,7 +373,7 @@ def test_a_single_machine_whose_repeats_disagree_is_unstable_and_not_defective_b
     done = list(executions(plan, slow))
     criteria = learn(plan, done)
     assert not criteria[0].criteria[0].refusal
-    settled = latest(done)
+    settled = latest_executions(done)
     found = units(settled, plan)
     (alone,) = assess(found, settled, plan, criteria, {}, taught_here=plan.workloads).nodes
     assert (alone.judgement, alone.code) == (U, "UNSTABLE")

@@ -11,7 +11,7 @@ from fleets import nodes, spec
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
-from anubis.core.judge.units import latest, units
+from anubis.core.judge.units import latest_executions, units
 from anubis.core.records import (
     Ended,
     Execution,
@@ -64,7 +64,7 @@ def measured(the_plan, values):
 
 
 def judged(the_plan, done, *limits):
-    found = units(latest(done), the_plan)
+    found = units(latest_executions(done), the_plan)
     criteria = learn_criteria(found, Policy(), suite="s", anubis="0", created_at="now")
     return assess(found, done, the_plan, criteria, {}, limits=limits), criteria
 

@@ -9,7 +9,7 @@ from fleets import entry, small_plan
 
 from anubis.core.campaign.planning import narrow
 from anubis.core.fabric import one_switch
-from anubis.core.judge.damaged import without_damaged
+from anubis.core.judge.damaged import leave_out_damaged
 from anubis.core.records import Ended, Judgement
 from tests.core.test_judgement import ended, executions, judged, learn
 
@@ -123,5 +123,5 @@ def test_what_is_damaged_is_owed_again():
         for e in run(plan)
         if e.step.participants == ("n3",) and e.step.workload.benchmark == "probe"
     }
-    (verdict,) = (v for v in without_damaged(assessment, [step]).nodes if v.node == "n3")
+    (verdict,) = (v for v in leave_out_damaged(assessment, [step]).nodes if v.node == "n3")
     assert (verdict.judgement, verdict.owes) == (Judgement.UNKNOWN, ("probe",))

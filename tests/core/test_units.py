@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judge.units import Units, relevant, units
+from anubis.core.judge.units import Units, relevant_units, units
 from anubis.core.records import (
     BenchmarkSpec,
     CriterionKey,
@@ -165,9 +165,11 @@ def some(*names: str, benchmark: str = "gemm", metric: MetricSpec = RATE) -> Uni
 
 def test_groups_with_an_excluded_node_and_other_workloads_are_irrelevant():
     workload = some("a").key.workload
-    found = relevant([some("a", "ab", "b", "cd"), some("a", benchmark="disk")], {workload}, {"b"})
+    found = relevant_units(
+        [some("a", "ab", "b", "cd"), some("a", benchmark="disk")], {workload}, {"b"}
+    )
     assert [alike.participants for alike in found] == [(("a",), ("c", "d"))]
-    assert relevant([some("a")], {workload}, {"a"}) == []
+    assert relevant_units([some("a")], {workload}, {"a"}) == []
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ SWITCH = "NETWORK.SWITCH"
 Met = frozenset[str]
 
 
-def with_leaves(
+def name_bad_leaves(
     paths: Iterable[PartVerdict], verdicts: Iterable[Verdict], plan: Plan
 ) -> Iterator[PartVerdict]:
     """Yield the faulty paths of a search for the part of a job that fails. The paths of a faulty

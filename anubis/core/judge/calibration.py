@@ -87,14 +87,14 @@ def calibrate_tail(
     if strictness.two_sided:
         usual = usual_units(balance, votes)
         reach = _reach(usual.size - 1, usual.size, strictness.rate / 2)
-        limit = max(_beyond(scatter[usual], reach) for scatter in (balance, distance))
+        limit = max(_limit_at(scatter[usual], reach) for scatter in (balance, distance))
     else:  # a unit that is worse and better at once shows in the distance only
         usual = usual_units(balance, votes)
         limit, usual = _limit_and_usual(balance, usual, votes, strictness.rate)
         reach = _reach(usual.size - 1, usual.size, strictness.rate)
-        limit = max(limit, _beyond(distance[usual], reach))
+        limit = max(limit, _limit_at(distance[usual], reach))
     return Calibration(
-        tail=tail, limit=limit, usual=usual, in_two_groups=in_two_groups(balance[usual])
+        tail=tail, limit=limit, usual=usual, in_two_groups=has_two_levels(balance[usual])
     )
 
 
@@ -119,7 +119,7 @@ def calibrate_together(
         typical=of_typical,
         fine=_limit_of_tail(fine_balance, distance, votes, rate * OF_TAIL),
         usual=usual,
-        in_two_groups=in_two_groups(balance[usual]),
+        in_two_groups=has_two_levels(balance[usual]),
     )
 
 
@@ -131,7 +131,7 @@ def _common_limits(
     one."""
     usual_of = [usual_units(loss, votes) for loss in losses]
     of_both = np.intersect1d(usual_of[0], usual_of[1])
-    rate /= _as_many_as(_correlation(*(loss[of_both] for loss in losses)), rate)
+    rate /= _independent_count(_correlation(*(loss[of_both] for loss in losses)), rate)
     return [
         _limit_and_usual(loss, usual, votes, rate)
         for loss, usual in zip(losses, usual_of, strict=True)
@@ -142,13 +142,13 @@ def _limit_and_usual(losses: Samples, usual: Ints, votes: Ints, rate: float) -> 
     """The distance that one more healthy unit may be off, and the units from which it was learned.
     If nodes vote for groups, half of few groups may be bad, and only the votes tell which."""
     if losses.size < SMALL and np.array_equal(votes, np.arange(losses.size)):
-        usual = _left_of_few(losses, usual, rate)
-        return _beyond(losses[usual], _reach(usual.size - 1, usual.size, rate)), usual
+        usual = _usual_of_few(losses, usual, rate)
+        return _limit_at(losses[usual], _reach(usual.size - 1, usual.size, rate)), usual
     middle, spread, degrees = _scatter(losses, usual)
     return middle + _reach(degrees, usual.size, rate) * spread, usual
 
 
-def _left_of_few(losses: Samples, usual: Ints, rate: float) -> Ints:
+def _usual_of_few(losses: Samples, usual: Ints, rate: float) -> Ints:
     """The units without the bad ones: as many of the worst as chance puts so far off less often
     than their share of the rate. Units that are odd because they are better are left out first."""
     order = np.argsort(losses, kind="stable")
@@ -158,12 +158,12 @@ def _left_of_few(losses: Samples, usual: Ints, rate: float) -> Ints:
         spread = max(LEAST_SPREAD, float(rest.std(ddof=1))) * math.sqrt(1 + 1 / rest.size)
         deviation = (float(losses[order[-bad]]) - float(rest.mean())) / spread
         share = (1 - ONE_MORE) * ONE_MORE ** (bad - 1)
-        if called_by_chance(deviation, bad, rest.size) <= share * rate:
+        if chance_of_call(deviation, bad, rest.size) <= share * rate:
             return np.sort(order[:-bad])
     return np.sort(order)
 
 
-def called_by_chance(deviation: float, bad: int, rest: int) -> float:
+def chance_of_call(deviation: float, bad: int, rest: int) -> float:
     """The probability that a healthy unit is by chance among the worst `bad`, all of which deviate
     from the mean of the rest by `deviation` or more (in deviations of the rest). An upper bound;
     exact if `bad` is 1.
@@ -187,7 +187,7 @@ def _correlation(first: Samples, second: Samples) -> float:
     return float(of_both[0, 1]) / scatters if scatters else 0.0
 
 
-def _as_many_as(correlation: float, rate: float) -> float:
+def _independent_count(correlation: float, rate: float) -> float:
     """The number of independent losses, from 1 (identical) to 2, that these two amount to: how
     often one of two normal deviates is beyond the limit of one (Owen 1956)."""
     from scipy.special import ndtri, owens_t
@@ -207,7 +207,7 @@ def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
 
     n, ordered = usual.size, np.sort(losses[usual])
     odd_ones = int(np.sum(losses > ordered[-1]))
-    better = ordered[: n - max(0, _left_out(losses.size) - odd_ones)]
+    better = ordered[: n - max(0, _ignored_count(losses.size) - odd_ones)]
     expected = ndtri((np.arange(1, better.size + 1) - 0.375) / (n + 0.25))
     centred = expected - expected.mean()
     spread = max(LEAST_SPREAD, float(better @ centred / (centred @ centred)))
@@ -215,7 +215,7 @@ def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
     return float(better.mean() - spread * expected.mean()), spread, degrees
 
 
-def _left_out(units: int) -> int:
+def _ignored_count(units: int) -> int:
     """The number of worst units to ignore, because small defects may be among them."""
     return max(units // 8, min(units // 2, units - MANY))
 
@@ -241,7 +241,7 @@ def _pearson_3(scatter: Samples, rate: float) -> float:
     return mean + few * quantile * deviation
 
 
-def _beyond(scatter: Samples, reach: float) -> float:
+def _limit_at(scatter: Samples, reach: float) -> float:
     return float(scatter.mean() + reach * scatter.std(ddof=1))
 
 
@@ -296,7 +296,7 @@ def usual_units(balance: Samples, votes: Ints) -> Ints:
     return np.sort(order[: inside[odd[0]]]) if odd.size else np.arange(n)
 
 
-def in_two_groups(scatter: Samples) -> bool:
+def has_two_levels(scatter: Samples) -> bool:
     """True if the values have two levels: (skewness² + 1) / kurtosis is 1 only for two levels
     (Pearson 1916), and less for all else."""
     x = scatter - scatter.mean()
@@ -335,7 +335,7 @@ def repeats_needed(
     return repeats if repeats <= MOST_REPEATS else 0
 
 
-def some_of(units: medoid.Bundle, usual: Ints) -> medoid.Bundle:
+def sample_healthy(units: medoid.Bundle, usual: Ints) -> medoid.Bundle:
     """Healthy units, enough to try on them which losses show."""
     return units.subset(usual[:: -(-usual.size // TRIED)])
 
@@ -345,16 +345,16 @@ def smallest_loss(healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flag
     nothing suffices."""
     from anubis.core.judge import medoid
 
-    def shown(loss: float) -> bool:
+    def shows(loss: float) -> bool:
         slowed = medoid.Bundle(healthy.values * (1 - loss), healthy.lengths)
         return float(np.mean(called(slowed))) >= FOUND
 
-    if not shown(LARGEST_LOSS):
+    if not shows(LARGEST_LOSS):
         return 1.0
     low, high = 0.0, LARGEST_LOSS
     while high - low > PRECISE:
         loss = (low + high) / 2
-        low, high = (low, loss) if shown(loss) else (loss, high)
+        low, high = (low, loss) if shows(loss) else (loss, high)
     return round(high, 3)
 
 
@@ -367,19 +367,19 @@ def smallest_stalls(
     if fewest < 2:
         return None
 
-    def shown(stalls: int) -> bool:
-        return float(np.mean(called(_stalling(healthy, stalls / fewest)))) >= FOUND
+    def shows(stalls: int) -> bool:
+        return float(np.mean(called(_stall(healthy, stalls / fewest)))) >= FOUND
 
     low, high = 0, fewest // 2
-    if not shown(high):
+    if not shows(high):
         return 1.0
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if shown(middle) else (middle, high)
+        low, high = (low, middle) if shows(middle) else (middle, high)
     return round(high / fewest, 3)
 
 
-def _stalling(units: medoid.Bundle, share: float) -> medoid.Bundle:
+def _stall(units: medoid.Bundle, share: float) -> medoid.Bundle:
     """The units with this share of the samples of each at half speed, of the slow as well as of the
     fast samples."""
     from anubis.core.judge import medoid

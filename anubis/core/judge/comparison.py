@@ -73,13 +73,13 @@ def criterion_changes(
     new = by_key(after)
     gone = [CriterionChange(key=key, before=old[key], after=None) for key in old if key not in new]
     come = [CriterionChange(key=key, before=None, after=new[key]) for key in new if key not in old]
-    both = [_moved(old[key], new[key]) for key in old if key in new]
+    both = [_criterion_change(old[key], new[key]) for key in old if key in new]
     moved = [change for change in both if change.moves or change.alike is not None]
     moved.sort(key=lambda change: 1.0 if change.alike is None else change.alike)
     return (*gone, *come, *moved)
 
 
-def _moved(before: Criterion, after: Criterion) -> CriterionChange:
+def _criterion_change(before: Criterion, after: Criterion) -> CriterionChange:
     moves = [
         Move(aspect=aspect, before=getattr(before, aspect), after=getattr(after, aspect))
         for aspect in ASPECTS
@@ -113,9 +113,9 @@ def node_changes(before: Assessment, after: Assessment) -> tuple[NodeChange, ...
 def verdict_changes(before: Assessment, after: Assessment) -> tuple[VerdictChange, ...]:
     """The units whose judgement changed, the worst first. A node may stay defective for a new
     reason."""
-    earlier = _by_metric(before)
+    earlier = _verdicts_by_metric(before)
     changes = []
-    for metric, verdicts in _by_metric(after).items():  # by metric: there may be millions
+    for metric, verdicts in _verdicts_by_metric(after).items():  # by metric: there may be millions
         old = {(v.participants, v.device): v for v in chain.from_iterable(earlier.get(metric, ()))}
         for verdict in chain.from_iterable(verdicts):
             was = old.get((verdict.participants, verdict.device))
@@ -125,7 +125,9 @@ def verdict_changes(before: Assessment, after: Assessment) -> tuple[VerdictChang
     return tuple(changes)
 
 
-def _by_metric(assessment: Assessment) -> dict[tuple[str, str, str], list[Collection[Verdict]]]:
+def _verdicts_by_metric(
+    assessment: Assessment,
+) -> dict[tuple[str, str, str], list[Collection[Verdict]]]:
     by_metric: dict[tuple[str, str, str], list[Collection[Verdict]]] = {}
     for verdict in assessment.alone:
         place = (verdict.benchmark, verdict.parameters, verdict.metric)

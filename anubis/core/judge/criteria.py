@@ -24,9 +24,9 @@ from anubis.core.judge.calibration import (
     calibrate_tail,
     calibrate_together,
     repeats_needed,
+    sample_healthy,
     smallest_loss,
     smallest_stalls,
-    some_of,
 )
 from anubis.core.judge.ecdf import goodness
 from anubis.core.records import Criterion, CriterionKey, Direction, MetricSpec, Policy, Samples
@@ -70,7 +70,7 @@ def learn(
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
-    fleet = comparable(samples, metric.direction, key)
+    fleet = make_comparable(samples, metric.direction, key)
     begin = None if start is None else goodness(start.reference, start.direction)
     two_sided = metric.direction == "either"
     strictness = Strictness(
@@ -93,9 +93,9 @@ def learn(
         tail=lesson.tail,
     )
     if lesson.calibration:
-        criterion = taught.with_limits(criterion, lesson.calibration)
-        halves = halved(samples, metric.direction)
-        criterion = _with_what_shows(criterion, taught, lesson.calibration, halves)
+        criterion = taught.add_limits(criterion, lesson.calibration)
+        halves = halve(samples, metric.direction)
+        criterion = _add_sensitivity(criterion, taught, lesson.calibration, halves)
     return replace(criterion, refusal=_refusal(criterion, policy))
 
 
@@ -117,7 +117,7 @@ def _is_loosened(criterion: Criterion, alpha: float) -> bool:
     return max(criterion.alpha, criterion.typical_alpha or 0.0) < alpha
 
 
-def _with_what_shows(
+def _add_sensitivity(
     criterion: Criterion,
     taught: _Class,
     calibration: Calibration,
@@ -126,9 +126,9 @@ def _with_what_shows(
     """The criterion with the losses that it shows and, if its limit is looser than alpha, with the
     repeats that alpha would take."""
     strictness = taught.strictness
-    healthy = some_of(taught.fleet, calibration.usual)
+    healthy = sample_healthy(taught.fleet, calibration.usual)
 
-    def called(units: medoid.Bundle) -> Flags:
+    def find_defective(units: medoid.Bundle) -> Flags:
         return _similarities(units, criterion) <= criterion.alpha
 
     repeats: int | None = 1
@@ -141,8 +141,8 @@ def _with_what_shows(
         )
     return replace(
         criterion,
-        shows=smallest_loss(healthy, called),
-        stalls=smallest_stalls(healthy, called),
+        shows=smallest_loss(healthy, find_defective),
+        stalls=smallest_stalls(healthy, find_defective),
         repeats=repeats,
     )
 
@@ -192,7 +192,7 @@ class _Class:
             self.fleet, self.voters, reference, self.policy.tail, self.strictness
         )
 
-    def with_limits(self, criterion: Criterion, own: Calibration) -> Criterion:
+    def add_limits(self, criterion: Criterion, own: Calibration) -> Criterion:
         """The criterion with its own limits, none of which is stricter than the policy unless that
         is welcome."""
         strictest = 1.0 if self.stricter_is_welcome else self.policy.alpha
@@ -224,13 +224,13 @@ def _choose(taught: _Class) -> _Lesson:
     if carries and not taught.stricter_is_welcome:
         return lesson
     if not (policy.calibrated and taught.has_steps):
-        return _with_own_limit(taught, lesson, lesson, taught.calibrate_tail)
+        return _apply_own_limit(taught, lesson, lesson, taught.calibrate_tail)
     healthy = taught.settle(policy.alpha, MEAN)
     together = _Lesson(healthy, MEAN, policy.alpha, taught.calibrate_together(healthy))
-    return _with_own_limit(taught, together, lesson, taught.calibrate_together)
+    return _apply_own_limit(taught, together, lesson, taught.calibrate_together)
 
 
-def _with_own_limit(
+def _apply_own_limit(
     taught: _Class,
     lesson: _Lesson,
     plain: _Lesson,
@@ -320,7 +320,7 @@ def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | Non
     return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
 
 
-def halved(
+def halve(
     samples: Sequence[Samples] | Samples, direction: Direction
 ) -> tuple[medoid.Bundle, medoid.Bundle] | None:
     """The earlier and the later half of each sample, in goodness; None for single values."""
@@ -331,7 +331,7 @@ def halved(
     cuts = [len(sample) // 2 for sample in samples]
     earlier = [goodness(sample[:cut], direction) for sample, cut in zip(samples, cuts, strict=True)]
     later = [goodness(sample[cut:], direction) for sample, cut in zip(samples, cuts, strict=True)]
-    return medoid.Bundle.of(earlier), medoid.Bundle.of(later)
+    return medoid.Bundle.from_samples(earlier), medoid.Bundle.from_samples(later)
 
 
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
@@ -342,23 +342,23 @@ def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
     brought to its scale, so that a sample is beyond any of them if its similarity is not above
     alpha.
     """
-    return _similarities(comparable(samples, criterion.direction, criterion.key), criterion)
+    return _similarities(make_comparable(samples, criterion.direction, criterion.key), criterion)
 
 
 def _similarities(units: medoid.Bundle, criterion: Criterion) -> Samples:
-    shortfall: Samples = np.max(list(_in_limits(units, criterion).values()), axis=0)
+    shortfall: Samples = np.max(list(_shortfalls(units, criterion).values()), axis=0)
     similarity: Samples = np.maximum(0.0, 1 - shortfall * (1 - criterion.alpha))
     return similarity
 
 
 def is_slow_at_times(samples: Samples, criterion: Criterion) -> bool:
     """True if a sample falls short most by its slowest steps."""
-    units = comparable([samples], criterion.direction, criterion.key)
-    shortfalls = _in_limits(units, criterion)
+    units = make_comparable([samples], criterion.direction, criterion.key)
+    shortfalls = _shortfalls(units, criterion)
     return "fine" in shortfalls and max(shortfalls, key=lambda name: shortfalls[name][0]) == "fine"
 
 
-def _in_limits(units: medoid.Bundle, criterion: Criterion) -> dict[str, Samples]:
+def _shortfalls(units: medoid.Bundle, criterion: Criterion) -> dict[str, Samples]:
     """The amount by which samples are worse, by each limit of a criterion and in units of that
     limit."""
     from anubis.core.judge import medoid
@@ -376,7 +376,7 @@ def _in_limits(units: medoid.Bundle, criterion: Criterion) -> dict[str, Samples]
     return shortfalls
 
 
-def comparable(
+def make_comparable(
     samples: Sequence[Samples] | Samples, direction: Direction, key: CriterionKey
 ) -> medoid.Bundle:
     """Samples in the form in which learning and judging compare them: all of them, in goodness."""
@@ -384,8 +384,10 @@ def comparable(
 
     try:
         if isinstance(samples, np.ndarray) or len({len(sample) for sample in samples}) == 1:
-            return medoid.Bundle.of(goodness(np.asarray(samples), direction))  # one sort, one check
-        return medoid.Bundle.of([goodness(sample, direction) for sample in samples])
+            return medoid.Bundle.from_samples(
+                goodness(np.asarray(samples), direction)
+            )  # one sort, one check
+        return medoid.Bundle.from_samples([goodness(sample, direction) for sample in samples])
     except CriteriaError:
         refuse_unusable(samples, key)
         raise

@@ -28,7 +28,7 @@ class Crossed:
     causes: tuple[PartVerdict, ...]
 
     @classmethod
-    def of(
+    def from_verdicts(
         cls,
         plan: Plan,
         fabric: Fabric,
@@ -102,10 +102,14 @@ class Crossed:
             unexplained += [] if faults else [path]
         for cause in self.causes:
             also = led_over.get(cause.subject, [])
-            yield replace(cause, evidence=(*cause.evidence, *_in_suite(also))) if also else cause
+            yield (
+                replace(cause, evidence=(*cause.evidence, *_suite_evidence(also)))
+                if also
+                else cause
+            )
         yield from unexplained
 
-    def passed_over(self, lost: Iterable[str]) -> Iterator[Verdict]:
+    def judge_passed_over(self, lost: Iterable[str]) -> Iterator[Verdict]:
         """Yield a verdict on each node that measured nothing across the fabric while others did."""
         if self._met:
             in_doubt = {node for stray in self.traffic.strays for node in stray.nodes}
@@ -180,7 +184,7 @@ class Crossed:
                 yield from (observation.flow.source.node, observation.flow.target.node)
 
 
-def _in_suite(paths: Sequence[PartVerdict]) -> Iterator[str]:
+def _suite_evidence(paths: Sequence[PartVerdict]) -> Iterator[str]:
     programs = ", ".join(dict.fromkeys(name for path in paths for name in path.benchmarks))
     several = f"{len(paths)} paths" if len(paths) > 1 else "a path"
     yield f"{several} that may lead over it fell short in {programs} as well"

@@ -27,7 +27,7 @@ REASON = "what it measured is damaged in the history, and was left out"
 StepPlace = tuple[str, str, tuple[str, ...]]  # benchmark, parameters, participants
 
 
-def without_damaged(assessment: Assessment, damaged: Collection[Step]) -> Assessment:
+def leave_out_damaged(assessment: Assessment, damaged: Collection[Step]) -> Assessment:
     """The assessment in which units of these steps are unknown, and so are nodes that were measured
     alone in one of them. A damaged group leaves the path between its nodes unknown."""
     if not damaged:
@@ -45,7 +45,7 @@ def without_damaged(assessment: Assessment, damaged: Collection[Step]) -> Assess
         for benchmark, parameters, participants in sorted(steps)
     ]
     alone = [verdict for verdict in assessment.alone if not _is_moot(verdict, steps)] + unknown
-    rulings = (_trimmed(ruling, steps) for ruling in assessment.rulings)
+    rulings = (_trim(ruling, steps) for ruling in assessment.rulings)
     nodes = _nodes(assessment, unknown)
     return replace(
         assessment,
@@ -61,7 +61,7 @@ def _is_moot(verdict: Verdict, steps: Collection[StepPlace]) -> bool:
     return is_of_them and verdict.judgement is not Judgement.DEFECTIVE
 
 
-def _trimmed(ruling: Ruling, steps: Collection[StepPlace]) -> Ruling:
+def _trim(ruling: Ruling, steps: Collection[StepPlace]) -> Ruling:
     """The ruling without the units of these steps; a defective one stays whole."""
     if ruling.judgement is Judgement.DEFECTIVE:
         return ruling
@@ -91,7 +91,7 @@ def _nodes(assessment: Assessment, unknown: Collection[Verdict]) -> tuple[NodeVe
             judgement=Judgement.UNKNOWN,
             code=CODE,
             reason=f"{', '.join(programs[node.node])}: {REASON}",
-            owes=_owed(node, programs[node.node]),
+            owes=_debts(node, programs[node.node]),
         )
         if node.node in programs and node.judgement is not Judgement.DEFECTIVE
         else node
@@ -99,7 +99,7 @@ def _nodes(assessment: Assessment, unknown: Collection[Verdict]) -> tuple[NodeVe
     )
 
 
-def _owed(node: NodeVerdict, damaged: Collection[str]) -> tuple[str, ...] | None:
+def _debts(node: NodeVerdict, damaged: Collection[str]) -> tuple[str, ...] | None:
     """The benchmarks that a node owes; None (all of them) if it was not recorded which it owed
     before."""
     if node.judgement is Judgement.UNKNOWN and node.owes is None:

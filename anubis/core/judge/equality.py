@@ -62,7 +62,7 @@ class NodeSettings:
     at: float = 0.0
 
     @classmethod
-    def of(cls, run: Execution, sku: str, names: Collection[str]) -> Self:
+    def from_run(cls, run: Execution, sku: str, names: Collection[str]) -> Self:
         """The settings that a run reported, limited to those that its program declares."""
         vote = run.result.environment.get("settings")
         unread = run.result.environment.get("unread")
@@ -100,7 +100,7 @@ class Usual:
     counts: tuple[tuple[str, int], ...]  # the most frequent first
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Self:
+    def from_texts(cls, texts: Iterable[str]) -> Self:
         counts = sorted(Counter(texts).items(), key=lambda entry: (-entry[1], entry[0]))
         voters = sum(count for _, count in counts)
         text, votes = counts[0]
@@ -114,10 +114,10 @@ class Usual:
     def __str__(self) -> str:
         """`"550.54" on 7 of 8 nodes of its sku`."""
         if self.text is None:
-            first = ", ".join(f"{_quoted(text)} on {count}" for text, count in self.counts[:3])
+            first = ", ".join(f"{_quote(text)} on {count}" for text, count in self.counts[:3])
             more = f" and {len(self.counts) - 3} more" if len(self.counts) > 3 else ""
             return f"{first}{more} of {self.voters} nodes of its sku"
-        return f"{_quoted(self.text)} on {self.votes} of {self.voters} nodes of its sku"
+        return f"{_quote(self.text)} on {self.votes} of {self.voters} nodes of its sku"
 
 
 def settings_of(executions: Iterable[Execution], plan: Plan) -> list[NodeSettings]:
@@ -128,7 +128,7 @@ def settings_of(executions: Iterable[Execution], plan: Plan) -> list[NodeSetting
         workload = run.step.workload
         names = {setting.name for setting in plan.spec(workload).settings}
         if names and run.ended is Ended.MEASURED and len(run.step.participants) == 1:
-            vote = NodeSettings.of(run, plan.sku(run.step.participants[0]), names)
+            vote = NodeSettings.from_run(run, plan.sku(run.step.participants[0]), names)
             last[workload.benchmark, vote.node] = vote
     return list(last.values())
 
@@ -139,7 +139,7 @@ def usual_settings(votes: Iterable[NodeSettings]) -> dict[SettingKey, Usual]:
     for vote in votes:
         for key, text in vote.entries():
             of_key[key].append(text)
-    return {key: Usual.of(texts) for key, texts in of_key.items() if len(texts) >= FEWEST}
+    return {key: Usual.from_texts(texts) for key, texts in of_key.items() if len(texts) >= FEWEST}
 
 
 def voters(own: Sequence[NodeSettings], before: Iterable[NodeSettings]) -> list[NodeSettings]:
@@ -176,9 +176,9 @@ def judge_settings(
             if answer.judgement in (Judgement.HEALTHY, Judgement.NOT_APPLICABLE):
                 alike[vote.workload, key.setting, answer].append((vote.node, key.device))
             else:
-                claim = f"{key.named} of {vote.node} is {_quoted(text)}"
+                claim = f"{key.named} of {vote.node} is {_quote(text)}"
                 alone.append(_verdict(vote, key, replace(answer, reason=claim + answer.reason)))
-        alone += _unread(vote, expectations, usual)
+        alone += _judge_unread(vote, expectations, usual)
     return [_ruling(*kind, units) for kind, units in alike.items()], alone
 
 
@@ -202,7 +202,7 @@ def _answer(
     if rule and rule.allows(text):
         return _Answer(Judgement.HEALTHY, "OK", EXPECTED)
     if rule:
-        right = " or ".join(map(_quoted, rule.equals))
+        right = " or ".join(map(_quote, rule.equals))
         beside = f"; it is {norm}" if norm else ""
         return _Answer(Judgement.DEFECTIVE, bad, f", expected {right} ({rule.source}){beside}")
     if norm is None:
@@ -214,7 +214,7 @@ def _answer(
     return _Answer(Judgement.DEFECTIVE, bad, f", and {norm}")
 
 
-def _unread(
+def _judge_unread(
     vote: NodeSettings, expectations: Sequence[Expectation], usual: Mapping[SettingKey, Usual]
 ) -> Iterator[Verdict]:
     """Yield a verdict for each setting that others report and this node could not read."""
@@ -240,7 +240,7 @@ def expectation_of(expectations: Sequence[Expectation], key: SettingKey) -> Expe
     return next(fitting, None)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{text}"' if len(text) <= SHOWN else f'"{text[:SHOWN]}…"'
 
 

@@ -23,7 +23,7 @@ def blame(groups: Mapping[Group, bool]) -> set[str]:
     return set().union(*(nodes for nodes in suspects if len(nodes) == 1))
 
 
-def slow_together(groups: Mapping[Group, bool]) -> tuple[str, str] | None:
+def slow_pair(groups: Mapping[Group, bool]) -> tuple[str, str] | None:
     """The only two nodes that are in every bad group together, and in no good one.
 
     Each is good elsewhere, so the fault is between them. A pair that was measured by itself needs
@@ -79,7 +79,7 @@ def judge_members(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
             if verdict.judgement in (Judgement.DEFECTIVE, Judgement.HEALTHY)
         }
         blamed = blame(bad)
-        between = slow_together(bad)
+        between = slow_pair(bad)
         if between:
             worst = min(groups, key=lambda verdict: WORST_FIRST.index(verdict.judgement))
             reason = f"slow only together, good in {_count_good(bad)} other groups: {worst.reason}"

@@ -12,26 +12,26 @@ from dataclasses import replace
 
 import numpy as np
 
-from anubis.core.judge.bad_leaves import with_leaves
+from anubis.core.judge.bad_leaves import name_bad_leaves
 from anubis.core.judge.criteria import similarities
 from anubis.core.judge.crossed import Crossed
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judge.groups import judge_members
-from anubis.core.judge.kinds import by_kind, by_likeness, kinds_of
-from anubis.core.judge.limits import by_metric, limit_of, outside, sentence
+from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
+from anubis.core.judge.limits import limit_of, limits_by_metric, positions_outside, sentence
 from anubis.core.judge.roll_up import roll_up
 from anubis.core.judge.twice import SharedCables, judge_by_both_times
-from anubis.core.judge.units import Units, parted
+from anubis.core.judge.units import Units, partition
 from anubis.core.judge.unmeasured import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
 from anubis.core.judge.verdicts import (
     EXCUSED,
     WITHIN,
     code_of,
     judge_shortfall,
+    missing_criterion_reason,
     ruling_on,
     verdict_on,
-    why_no_criterion,
 )
 from anubis.core.network.attribution import blamed_nodes
 from anubis.core.records import (
@@ -90,21 +90,27 @@ def assess(
     members = judge_members(in_suite)
     passed_over: list[Verdict] = []
     unmeasured: tuple[PartVerdict, ...] = ()
-    crossed = Crossed.of(plan, plan.fabric, alone, rulings, executions) if plan.fabric else None
+    crossed = (
+        Crossed.from_verdicts(plan, plan.fabric, alone, rulings, executions)
+        if plan.fabric
+        else None
+    )
     if crossed:
         attributed = [*crossed.nodes, *crossed.weigh(members, in_suite)]
     else:
         attributed = [*members, *blamed_nodes(plan.wiring)]
     if crossed and not all(phase.crosses_fabric for phase in plan.phases):
         unmeasured = tuple(crossed.unmeasured(executions))
-        passed_over += crossed.passed_over({v.participants[0] for v in alone if v.code == LOST})
+        passed_over += crossed.judge_passed_over(
+            {v.participants[0] for v in alone if v.code == LOST}
+        )
     nodes = roll_up(plan, [*alone, *passed_over], rulings, attributed, executions)
     alone += [verdict for verdict in attributed if verdict.judgement is Judgement.DEFECTIVE]
     alone.sort(
         key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)
     )
     paths = faulty_paths((verdict for verdict in alone if not plan.crosses(verdict)), nodes)
-    paths = tuple(with_leaves(paths, (*alone, *_group_verdicts(rulings)), plan))
+    paths = tuple(name_bad_leaves(paths, (*alone, *_group_verdicts(rulings)), plan))
     return Assessment(
         alone=tuple(alone),
         rulings=tuple(rulings),
@@ -121,7 +127,7 @@ def assess(
 def _shared_cables(plan: Plan, measured: Iterable[Units]) -> SharedCables | None:
     if plan.fabric is None:
         return None
-    return SharedCables.of(plan.fabric, parted(measured, plan.crossing)[0])
+    return SharedCables.from_units(plan.fabric, partition(measured, plan.crossing)[0])
 
 
 def _judge_each_key(
@@ -133,8 +139,8 @@ def _judge_each_key(
     shared: SharedCables | None,
 ) -> Iterator[tuple[list[Ruling], Iterable[Verdict]]]:
     """Yield, for comparable units at a time, rulings and single verdicts."""
-    criterion_of, bounds, kinds = by_key(criteria), by_metric(limits), kinds_of(criteria)
-    for alike in by_likeness(by_kind(measured, kinds), kinds, criterion_of):
+    criterion_of, bounds, kinds = by_key(criteria), limits_by_metric(limits), kinds_of(criteria)
+    for alike in assign_by_likeness(split_by_kind(measured, kinds), kinds, criterion_of):
         limit = limit_of(alike.key.workload.benchmark, alike.key.metric, bounds)
         if limit:
             alike, defective = _apply_limit(alike, limit)
@@ -147,10 +153,10 @@ def _judge_each_key(
             continue
         criterion = criterion_of.get(alike.key)
         if criterion is None:
-            reason = why_no_criterion(alike.key, criterion_of)
+            reason = missing_criterion_reason(alike.key, criterion_of)
             yield [ruling_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)], []
         elif criterion.refusal and not _compares_itself(alike, plan):
-            yield [_refused(alike, criterion)], []
+            yield [_refused_ruling(alike, criterion)], []
         else:
             against_itself = criterion.from_repeats and alike.key.workload in taught_here
             runs = plan.runs(alike.key.workload)
@@ -163,7 +169,7 @@ def _compares_itself(alike: Units, plan: Plan) -> bool:
     return alike.key.workload in plan.reproducing and len(alike) > 1
 
 
-def _refused(alike: Units, criterion: Criterion) -> Ruling:
+def _refused_ruling(alike: Units, criterion: Criterion) -> Ruling:
     return ruling_on(
         alike,
         Judgement.UNKNOWN,
@@ -176,7 +182,7 @@ def _refused(alike: Units, criterion: Criterion) -> Ruling:
 
 def _apply_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
     """The units within the limit, and a verdict on each of the others."""
-    excess = outside(alike, limit)
+    excess = positions_outside(alike, limit)
     if not excess.size:
         return alike, []
     within = np.delete(np.arange(len(alike)), excess)
@@ -231,7 +237,7 @@ def _group_verdicts(rulings: Iterable[Ruling]) -> Iterable[Verdict]:
     return (v for ruling in rulings if len(ruling.participants[0]) > 1 for v in ruling)
 
 
-def not_finished(assessment: Assessment) -> Assessment:
+def mark_unfinished(assessment: Assessment) -> Assessment:
     """The assessment of a campaign that was cut short: its healthy nodes become unknown, because a
     test that did not run might show a defect."""
     nodes = tuple(

@@ -40,7 +40,7 @@ def kinds_of(criteria: Iterable[CriteriaSet]) -> list[NodeKind]:
     return [of_sku.node_kind for of_sku in criteria if of_sku.node_kind]
 
 
-def by_kind(measured: Iterable[Units], kinds: Iterable[NodeKind]) -> list[Units]:
+def split_by_kind(measured: Iterable[Units], kinds: Iterable[NodeKind]) -> list[Units]:
     """Split the units that nodes measured alone by kind, as if the kind were the sku."""
     label_of: _Labels = {(kind.sku, (node,)): kind.label for kind in kinds for node in kind.nodes}
     if not label_of:
@@ -57,14 +57,14 @@ def _parts(alike: Units, label_of: _Labels) -> Iterator[Units]:
         yield replace(part, key=replace(alike.key, sku=label))
 
 
-def undecided(alike: Units, criterion: Criterion) -> str:
+def undecided_remark(alike: Units, criterion: Criterion) -> str:
     """The remark on better nodes that are too few, or too scattered, to be called another kind; ""
     if there is none."""
     if criterion.refusal or not _is_wide(alike, criterion.alpha) or not _are_alone(alike):
         return ""
     names = _names([alike])
     position = {name: place for place, name in enumerate(names)}
-    levels = _Levels(measured=alike, position=position, alpha=criterion.alpha).of_nodes
+    levels = _Levels(measured=alike, position=position, alpha=criterion.alpha).node_levels
     typical = float(np.log(np.median(criterion.reference)))
     typical = -typical if alike.metric.direction == "lower" else typical
     better = int(np.sum(levels > typical - np.log(criterion.alpha)))
@@ -77,7 +77,7 @@ def undecided(alike: Units, criterion: Criterion) -> str:
     )
 
 
-def by_likeness(
+def assign_by_likeness(
     measured: Iterable[Units],
     kinds: Sequence[NodeKind],
     criterion_of: Mapping[CriterionKey, Criterion],
@@ -92,12 +92,12 @@ def by_likeness(
         keys = [replace(alike.key, sku=label) for label in labels[alike.key.sku]]
         criteria = [criterion_of[key] for key in keys if key in criterion_of]
         if criteria and is_of_no_kind(alike, kinds) and not any(c.refusal for c in criteria):
-            yield from _between(alike, sorted(criteria, key=_goodness_of))
+            yield from _split_by_criteria(alike, sorted(criteria, key=_goodness_of))
         else:
             yield alike
 
 
-def _between(alike: Units, criteria: Sequence[Criterion]) -> Iterator[Units]:
+def _split_by_criteria(alike: Units, criteria: Sequence[Criterion]) -> Iterator[Units]:
     worst, best = criteria[0], criteria[-1]
     falls_short = similarities(alike.samples, worst) <= worst.alpha
     is_well = (similarities(alike.samples, best) > best.alpha) & ~falls_short
@@ -146,11 +146,11 @@ def _kinds_of(sku: str, metrics: Sequence[Units], policy: Policy) -> Iterator[No
     every = [_levels(alike, position, policy) for alike in metrics]
     levels = [levels for levels in every if _is_wide(levels.measured, levels.alpha)]
     fleet = _Fleet(levels=levels, most=(1 - SURE) / max(1, len(levels)))
-    parts = list(fleet.parted(np.arange(len(names))))
+    parts = list(fleet.divide(np.arange(len(names))))
     parts.sort(key=lambda part: -part.nodes.size)
     for letter, part in zip(ascii_lowercase, parts, strict=False):
         alike = part.shown_by.measured
-        level = float(np.nanmedian(part.shown_by.of_nodes[part.nodes]))
+        level = float(np.nanmedian(part.shown_by.node_levels[part.nodes]))
         yield NodeKind(
             sku=sku,
             label=f"{sku}-kind-{letter}",
@@ -195,7 +195,7 @@ class _Levels:
     alpha: float
 
     @cached_property
-    def of_nodes(self) -> Samples:
+    def node_levels(self) -> Samples:
         return self._middle_means(np.ones(self._goodness.size, dtype=np.bool_))
 
     @property
@@ -203,7 +203,7 @@ class _Levels:
         return bool(np.max(self._sizes) > 1)
 
     @cached_property
-    def of_halves(self) -> tuple[Samples, Samples]:
+    def half_levels(self) -> tuple[Samples, Samples]:
         """The levels by the even and by the odd values of each node: both halves show a difference
         between kinds."""
         order = np.argsort(self._node, kind="stable")
@@ -267,9 +267,9 @@ class _Split:
         split sees them; 0 throughout if it is about other nodes."""
         shared = self.measured & first.measured
         votes = np.where(self.better, 1.0, -1.0) * self.measured
-        if _same(self.better & shared, first.better & shared):
+        if _are_same(self.better & shared, first.better & shared):
             return votes
-        return -votes if _same(~self.better & shared, first.better & shared) else 0 * votes
+        return -votes if _are_same(~self.better & shared, first.better & shared) else 0 * votes
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ class _Fleet:
     levels: Sequence[_Levels]
     most: float  # the largest chance at which a split is accepted
 
-    def parted(
+    def divide(
         self, nodes: Ints, chance: float = 0.0, shown_by: _Levels | None = None
     ) -> Iterator[_Part]:
         """Yield the nodes in as many parts as there are kinds among them; nothing if there is one
@@ -297,12 +297,12 @@ class _Fleet:
             votes = np.where(votes == 0, first.vote(first), votes)
             for side in (votes < 0, votes > 0):
                 shown = shown_by or first.levels
-                yield from self.parted(nodes[side], max(chance, first.chance), shown)
+                yield from self.divide(nodes[side], max(chance, first.chance), shown)
         elif shown_by:
             yield _Part(nodes, chance, shown_by)
 
     def _split(self, levels: _Levels, nodes: Ints) -> _Split | None:
-        level = levels.of_nodes[nodes]
+        level = levels.node_levels[nodes]
         measured = ~np.isnan(level)
         if np.sum(measured) < FEWEST:
             return None
@@ -312,8 +312,10 @@ class _Fleet:
         boundary = _boundary(level[measured], valley, -float(np.log(levels.alpha)))
         if boundary is None:
             return None
-        better, *halves = (side[nodes] > boundary for side in (levels.of_nodes, *levels.of_halves))
-        if levels.are_repeated and not _same(*halves):
+        better, *halves = (
+            side[nodes] > boundary for side in (levels.node_levels, *levels.half_levels)
+        )
+        if levels.are_repeated and not _are_same(*halves):
             return None
         return _Split(levels, better, measured, valley.chance)
 
@@ -347,6 +349,6 @@ def _spread_out(values: Samples, resolution: float) -> Samples:
     return points[kind] + resolution * ((number + 0.5) / counts[kind] - 0.5)
 
 
-def _same(a: _Mask, b: _Mask) -> bool:
+def _are_same(a: _Mask, b: _Mask) -> bool:
     together = np.sum(a | b)
     return bool(together and np.sum(a & b) >= SAME * together)

@@ -14,9 +14,9 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.judge.criteria import learn
 from anubis.core.judge.groups import cast_votes
-from anubis.core.judge.kinds import by_kind, find_kinds, is_of_no_kind, kinds_of
+from anubis.core.judge.kinds import find_kinds, is_of_no_kind, kinds_of, split_by_kind
 from anubis.core.judge.software import Versions
-from anubis.core.judge.units import Units, without_distance
+from anubis.core.judge.units import Units, strip_distance
 from anubis.core.records import (
     CriteriaSet,
     Criterion,
@@ -52,8 +52,8 @@ def learn_criteria(
     kinds = kinds_of(learned)
     kinds += find_kinds(measured, policy, {kind.sku for kind in kinds})
     kind_of = {kind.label: kind for kind in kinds}
-    measured = list(by_kind(measured, kinds))
-    together = _judged_together(measured)
+    measured = list(split_by_kind(measured, kinds))
+    together = _units_together(measured)
     before = by_key(start)
     criterion_of = by_key(learned)
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
@@ -77,7 +77,7 @@ def learn_criteria(
         CriteriaSet(
             sku=sku,
             criteria=tuple(
-                sorted((_unless_stalled(c, fastest) for c in by_sku[sku]), key=in_order)
+                sorted((_refuse_stalled(c, fastest) for c in by_sku[sku]), key=sort_key)
             ),
             provenance=Provenance(
                 suite=suite,
@@ -92,7 +92,7 @@ def learn_criteria(
     )
 
 
-def _judged_together(measured: Iterable[Units]) -> Mapping[tuple[str, Workload], float]:
+def _units_together(measured: Iterable[Units]) -> Mapping[tuple[str, Workload], float]:
     """The average number of units of each program that judge one node, or one group."""
     together: defaultdict[tuple[str, Workload], float] = defaultdict(float)
     for alike in measured:
@@ -121,13 +121,13 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None, together: floa
     )
 
 
-def _at_any_distance(key: CriterionKey) -> CriterionKey:
-    return replace(key, sku=without_distance(key.sku))
+def _drop_distance(key: CriterionKey) -> CriterionKey:
+    return replace(key, sku=strip_distance(key.sku))
 
 
 def _note_fastest(pairs: Units, fastest: dict[CriterionKey, float]) -> None:
     """Record the rate of the fast pairs, at the distance at which it is best."""
-    key = _at_any_distance(pairs.key)
+    key = _drop_distance(pairs.key)
     if key == pairs.key:
         return
     lower = pairs.metric.direction == "lower"
@@ -135,10 +135,10 @@ def _note_fastest(pairs: Units, fastest: dict[CriterionKey, float]) -> None:
     fastest[key] = (min if lower else max)(fastest.get(key, fast), fast)
 
 
-def _unless_stalled(criterion: Criterion, fastest: Mapping[CriterionKey, float]) -> Criterion:
+def _refuse_stalled(criterion: Criterion, fastest: Mapping[CriterionKey, float]) -> Criterion:
     """The criterion, refused if most pairs at its distance get next to nothing through, which is
     not normal."""
-    fast = fastest.get(_at_any_distance(criterion.key))
+    fast = fastest.get(_drop_distance(criterion.key))
     if fast is None:
         return criterion
     median = float(np.median(criterion.reference))
@@ -177,7 +177,7 @@ def _digest(alike: Units, order: Ints, names: bytes) -> bytes:
     return hashlib.sha256(repr((alike.key, sizes)).encode() + names + values).digest()
 
 
-def in_order(criterion: Criterion) -> tuple[str, ...]:
+def sort_key(criterion: Criterion) -> tuple[str, ...]:
     workload = criterion.key.workload
     return (
         workload.benchmark,

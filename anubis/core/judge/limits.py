@@ -20,7 +20,7 @@ EVERY_PROGRAM = "*"  # instead of a benchmark
 Limits = Mapping[tuple[str, str], Limit]
 
 
-def by_metric(limits: Iterable[Limit]) -> Limits:
+def limits_by_metric(limits: Iterable[Limit]) -> Limits:
     return {(limit.benchmark, limit.metric): limit for limit in limits}
 
 
@@ -32,7 +32,7 @@ def limit_of(benchmark: str, metric: str, limits: Limits) -> Limit | None:
     return next((limits[place] for place in places if place in limits), None)
 
 
-def outside(alike: Units, limit: Limit) -> Ints:
+def positions_outside(alike: Units, limit: Limit) -> Ints:
     """The positions of the units with any sample outside the limit."""
     worst = np.maximum.reduceat(limit.excess(alike.values), alike.edges[alike.firsts[:-1]])
     return np.flatnonzero(worst > 0)
@@ -53,7 +53,7 @@ def sentences_outside(
 ) -> Iterator[str]:
     """Yield a sentence for each device of a run that is outside a limit (for runs that no campaign
     judges)."""
-    bounds = by_metric(limits)
+    bounds = limits_by_metric(limits)
     for series in result.series:
         metric, limit = spec.metric(series.metric), limit_of(spec.name, series.metric, bounds)
         if metric and limit and (limit.excess(series.samples) > 0).any():

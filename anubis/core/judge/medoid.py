@@ -43,7 +43,7 @@ class Bundle:
         self.starts = np.concatenate(([0], np.cumsum(lengths)))
 
     @classmethod
-    def of(cls, samples: Sequence[Samples] | Samples) -> Bundle:
+    def from_samples(cls, samples: Sequence[Samples] | Samples) -> Bundle:
         """Bundle a list of samples, or a matrix with one in each row."""
         if isinstance(samples, np.ndarray) and samples.ndim == 2:
             n, m = samples.shape
@@ -64,8 +64,8 @@ class Bundle:
         if chosen.size == len(self) and np.array_equal(chosen, np.arange(len(self))):
             return self
         if np.all(self.lengths == self.lengths[0]):
-            return Bundle.of(self.values.reshape(len(self), -1)[chosen])
-        return Bundle.of([self[int(i)] for i in chosen])
+            return Bundle.from_samples(self.values.reshape(len(self), -1)[chosen])
+        return Bundle.from_samples([self[int(i)] for i in chosen])
 
     @cached_property
     def maxima(self) -> Samples:
@@ -78,7 +78,7 @@ class Bundle:
         return np.argsort(self.values, kind="stable")
 
     @cached_property
-    def by_maximum(self) -> tuple[Positions, Bundle]:
+    def maximum_order(self) -> tuple[Positions, Bundle]:
         """The order of the samples by their largest value, and the samples in that order."""
         order = np.argsort(self.maxima, kind="stable")
         return order, self.subset(order)
@@ -116,7 +116,7 @@ def distance_sums(bundle: Bundle, tail: float, among: Mask | None = None) -> Sam
         return _sums_of_pairs(bundle, tail, counted)
     from anubis.core.judge import compiled
 
-    order, ordered = bundle.by_maximum
+    order, ordered = bundle.maximum_order
     rank = np.empty(len(bundle), dtype=np.int32)
     rank[order] = np.arange(len(bundle))
     points = bundle.breakpoints

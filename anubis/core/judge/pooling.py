@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from anubis.core.errors import CriteriaError
-from anubis.core.judge.units import latest
+from anubis.core.judge.units import latest_executions
 from anubis.core.records import (
     BenchmarkSpec,
     Campaign,
@@ -52,7 +52,7 @@ def join(parts: Sequence[CampaignEvidence]) -> CampaignEvidence:
             created_at=min(part.campaign.created_at for part in parts),
         ),
         executions=executions,
-        lost=_lost(parts),
+        lost=_lost_nodes(parts),
         changed=tuple(dict.fromkeys(n.name for n in nodes if n.sku != skus[n.name])),
     )
 
@@ -67,12 +67,12 @@ def _executions(parts: Sequence[CampaignEvidence], skus: Mapping[str, str]) -> l
         plan = part.campaign.plan
         settled = [
             run
-            for run in latest(part.executions)
+            for run in latest_executions(part.executions)
             if all(plan.sku(node) == skus[node] for node in run.step.participants)
         ]
         kept.append(
             [
-                _of(run, part.campaign, measured_later)
+                _make_unique(run, part.campaign, measured_later)
                 for run in settled
                 if run.ended not in UNTRIED or _place(run) not in tried_later
             ]
@@ -87,14 +87,14 @@ def _place(run: Execution) -> tuple[Workload, tuple[str, ...]]:
     return run.step.workload, run.step.participants
 
 
-def _of(run: Execution, campaign: Campaign, measured_later: Set[str]) -> Execution:
+def _make_unique(run: Execution, campaign: Campaign, measured_later: Set[str]) -> Execution:
     """The execution with a step id that is unique among campaigns, which use the same ids. A node
     that was measured later is no longer lost."""
     lost = tuple(node for node in run.lost if node not in measured_later)
     return replace(run, step=replace(run.step, id=f"{run.step.id}@{campaign.id}"), lost=lost)
 
 
-def _lost(parts: Iterable[CampaignEvidence]) -> dict[str, str]:
+def _lost_nodes(parts: Iterable[CampaignEvidence]) -> dict[str, str]:
     lost: dict[str, str] = {}
     for part in parts:
         for run in part.executions:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from anubis.core.judge.comparison import CriterionChange, criterion_changes
-from anubis.core.judge.learning import in_order
+from anubis.core.judge.learning import sort_key
 from anubis.core.records import CriteriaSet, Criterion
 
 LEAST_MOVE = 0.1  # of the loss that passes
@@ -28,12 +28,12 @@ class Renewal:
 
 
 def renewal(in_use: Sequence[CriteriaSet], learned: Sequence[CriteriaSet]) -> Renewal:
-    old, new = _by_sku(in_use), _by_sku(learned)
+    old, new = _sets_by_sku(in_use), _sets_by_sku(learned)
     before = tuple(of_kind for sku in new for of_kind in old.get(sku, ()))
-    after = tuple(of_kind for sku in new for of_kind in _renewed(old.get(sku, ()), new[sku]))
+    after = tuple(of_kind for sku in new for of_kind in _renew(old.get(sku, ()), new[sku]))
     fresh = {criterion.key: criterion for of_sku in learned for criterion in of_sku.criteria}
     untold = sum(
-        not _is_told(criterion, fresh.get(criterion.key))
+        not _is_measured(criterion, fresh.get(criterion.key))
         for of_sku in before
         for criterion in of_sku.criteria
     )
@@ -41,24 +41,24 @@ def renewal(in_use: Sequence[CriteriaSet], learned: Sequence[CriteriaSet]) -> Re
     return Renewal(before=before, after=after, changes=changes, untold=untold)
 
 
-def _by_sku(sets: Iterable[CriteriaSet]) -> dict[str, list[CriteriaSet]]:
+def _sets_by_sku(sets: Iterable[CriteriaSet]) -> dict[str, list[CriteriaSet]]:
     by_sku = defaultdict[str, list[CriteriaSet]](list)
     for of_kind in sets:
         by_sku[of_kind.nodes_sku].append(of_kind)
     return dict(by_sku)
 
 
-def _renewed(old: Sequence[CriteriaSet], new: Sequence[CriteriaSet]) -> Sequence[CriteriaSet]:
+def _renew(old: Sequence[CriteriaSet], new: Sequence[CriteriaSet]) -> Sequence[CriteriaSet]:
     """The sets of one sku after the renewal; the old ones if the kinds of the sku changed."""
     if not old:
         return new
     by_label = {of_kind.sku: of_kind for of_kind in new}
     if by_label.keys() != {of_kind.sku for of_kind in old}:
         return old
-    return [_merged(of_kind, by_label[of_kind.sku]) for of_kind in old]
+    return [_merge(of_kind, by_label[of_kind.sku]) for of_kind in old]
 
 
-def _merged(old: CriteriaSet, new: CriteriaSet) -> CriteriaSet:
+def _merge(old: CriteriaSet, new: CriteriaSet) -> CriteriaSet:
     before = {criterion.key: criterion for criterion in old.criteria}
     moved = {
         change.key: change.after
@@ -68,7 +68,7 @@ def _merged(old: CriteriaSet, new: CriteriaSet) -> CriteriaSet:
     if not moved:
         return old
     merged = {**before, **moved}
-    criteria = tuple(sorted(merged.values(), key=in_order))
+    criteria = tuple(sorted(merged.values(), key=sort_key))
     return replace(new, criteria=criteria, node_kind=old.node_kind)
 
 
@@ -76,7 +76,7 @@ def _is_worth_it(change: CriterionChange) -> bool:
     before, after = change.before, change.after
     if before is None or after is None:
         return after is not None and not after.refusal
-    if not _is_told(before, after):
+    if not _is_measured(before, after):
         return False
     if before.refusal:
         return True
@@ -85,7 +85,7 @@ def _is_worth_it(change: CriterionChange) -> bool:
     return max(apart, abs(after.alpha - before.alpha)) > LEAST_MOVE * passes
 
 
-def _is_told(before: Criterion, after: Criterion | None) -> bool:
+def _is_measured(before: Criterion, after: Criterion | None) -> bool:
     """True if enough was measured recently to compare the criterion."""
     if after is None or (after.refusal and not before.refusal):
         return False

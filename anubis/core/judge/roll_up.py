@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from anubis.core.judge.unanswered import unanswered
+from anubis.core.judge.unanswered import unanswered_benchmarks
 from anubis.core.judge.verdicts import EXCUSED, WITHIN
 from anubis.core.records import Execution, Judgement, NodeVerdict, Plan, Ruling, Verdict
 
@@ -41,7 +41,7 @@ def roll_up(
         for node in plan.nodes
         if node.name not in unmet
     ]
-    owed = unanswered(plan, verdicts, own, executions)
+    owed = unanswered_benchmarks(plan, verdicts, own, executions)
     return tuple(
         replace(verdict, owes=owed[verdict.node]) if verdict.node in owed else verdict
         for verdict in verdicts

@@ -120,12 +120,12 @@ def tune(
 
     searched = _spread(rates, MOST_SEARCHED)
     periods = [find_period(series_rates) for series_rates in searched]
-    period = _usual(periods)
+    period = _usual_period(periods)
     runs = [
         find_run(series_rates, own_period, policy)
         for series_rates, own_period in zip(searched, periods, strict=True)
     ]
-    best, refusal = _best(rates, runs, period, task)
+    best, refusal = _best_cut(rates, runs, period, task)
     return Tuned(
         period=period,
         warmup=best.warmup if best else 0,
@@ -138,7 +138,7 @@ def tune(
     )
 
 
-def _best(
+def _best_cut(
     rates: Sequence[Samples], runs: Sequence[int | None], period: int, task: Task
 ) -> tuple[Cut | None, str]:
     alpha = task.policy.alpha
@@ -150,7 +150,7 @@ def _best(
         )
     compared = _spread(rates, MOST_COMPARED)
     tried = list(candidates(begun, period, min(series_rates.size for series_rates in rates)))
-    shares = [_repeating(compared, warmup, steps, task.policy) for warmup, steps in tried]
+    shares = [_repeating_share(compared, warmup, steps, task.policy) for warmup, steps in tried]
     enough = min(NEARLY_ALL, 1 - 1 / len(compared))
     cuts = [
         task.cut(compared, warmup, steps)
@@ -172,12 +172,12 @@ def _choose(cuts: Sequence[Cut], series: int) -> Cut:
     """The best cut: first the warm-up, by the longest window after each; then the fewest steps
     after it."""
     longest = {cut.warmup: cut for cut in sorted(cuts, key=lambda cut: cut.steps)}
-    warmup = min(_about_as_good(list(longest.values()), series), key=lambda cut: cut.warmup).warmup
+    warmup = min(_nearly_best(list(longest.values()), series), key=lambda cut: cut.warmup).warmup
     there = [cut for cut in cuts if cut.warmup == warmup]
-    return min(_about_as_good(there, series), key=lambda cut: cut.steps)
+    return min(_nearly_best(there, series), key=lambda cut: cut.steps)
 
 
-def _about_as_good(cuts: Sequence[Cut], series: int) -> list[Cut]:
+def _nearly_best(cuts: Sequence[Cut], series: int) -> list[Cut]:
     """The cuts on which most series agree, limited to those with the closest agreement."""
     agreeing = max(cut.learned.healthy for cut in cuts)
     agreed = [cut for cut in cuts if cut.learned.healthy >= agreeing - ABOUT_AS_MANY * series]
@@ -185,7 +185,7 @@ def _about_as_good(cuts: Sequence[Cut], series: int) -> list[Cut]:
     return [cut for cut in agreed if cut.repeatability >= limit]
 
 
-def _repeating(series: Sequence[Samples], warmup: int, steps: int, policy: Policy) -> float:
+def _repeating_share(series: Sequence[Samples], warmup: int, steps: int, policy: Policy) -> float:
     """The share of series that settle there; 1 if none has room for a second window."""
     roomy = [series_rates for series_rates in series if series_rates.size >= warmup + 2 * steps]
     settled = sum(settles(series_rates, warmup, steps, policy) for series_rates in roomy)
@@ -197,7 +197,7 @@ def find_period(rates: Samples) -> int:
 
     The second half is searched, because the warm-up is over there.
     """
-    seen = _clipped(rates[rates.size // 2 :][:LONGEST_SEARCHED])
+    seen = _clip(rates[rates.size // 2 :][:LONGEST_SEARCHED])
     if np.ptp(seen) <= 1e-9 * seen.max():
         return 1
     strengths = {period: seasonal_strength(seen, period) for period in _peaks(seen)}
@@ -209,7 +209,7 @@ def find_period(rates: Samples) -> int:
     return max(near, key=lambda period: (strengths.get(period, 0.0), -period))
 
 
-def _clipped(rates: Samples) -> Samples:
+def _clip(rates: Samples) -> Samples:
     """Clip values that occur once or twice: they would hide a season, which occurs at least three
     times."""
     ordered = np.sort(rates)
@@ -278,7 +278,7 @@ def settles(rates: Samples, start: int, length: int, policy: Policy) -> bool:
     first = np.sort(windows[0])
     if 1 - distance(first, np.sort(windows[1]), policy.tail) <= policy.alpha:
         return False
-    later = medoid.Bundle.of(np.sort(windows[1:], axis=1))
+    later = medoid.Bundle.from_samples(np.sort(windows[1:], axis=1))
     similarity = 1 - medoid.distances_to(later, first, policy.tail, worse=False)
     return bool(2 * np.count_nonzero(similarity > policy.alpha) > count - 1)
 
@@ -321,7 +321,7 @@ def _spread(items: Sequence[T], count: int) -> list[T]:
     return [items[round(i * (len(items) - 1) / (count - 1))] for i in range(count)]
 
 
-def _usual(periods: Iterable[int]) -> int:
+def _usual_period(periods: Iterable[int]) -> int:
     """The most frequent period; of equally frequent ones the smallest."""
     counted = Counter(periods)
     return min(counted, key=lambda period: (-counted[period], period))

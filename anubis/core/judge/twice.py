@@ -27,7 +27,7 @@ class SharedCables:
     rails: Rails
 
     @classmethod
-    def of(cls, fabric: Fabric, measured: Iterable[Units]) -> SharedCables:
+    def from_units(cls, fabric: Fabric, measured: Iterable[Units]) -> SharedCables:
         devices = chain.from_iterable(alike.devices for alike in measured)
         return cls(CableUse(fabric), Rails.of(fabric, devices))
 

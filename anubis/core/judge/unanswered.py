@@ -42,7 +42,7 @@ def leaves_open(judgement: Judgement, code: str) -> bool:
     return judgement is Judgement.UNKNOWN and code not in COMPARED_IN_VAIN
 
 
-def unanswered(
+def unanswered_benchmarks(
     plan: Plan,
     nodes: Iterable[NodeVerdict],
     own: Mapping[str, Sequence[Verdict]],
@@ -51,9 +51,9 @@ def unanswered(
     """The benchmarks that each defective or unknown node owes, by name of the node. `own` has the
     verdicts on each node alone."""
     judged = {node.node: node.judgement for node in nodes if _is_open(node)}
-    answered = _answered(executions, judged) if judged else {}
+    answered = _answered_demands(executions, judged) if judged else {}
     return {
-        node: _owed_by(node, judgement, plan, own.get(node, ()), answered[node])
+        node: _debts_of(node, judgement, plan, own.get(node, ()), answered[node])
         for node, judgement in judged.items()
     }
 
@@ -62,7 +62,7 @@ def _is_open(node: NodeVerdict) -> bool:
     return node.judgement in (Judgement.UNKNOWN, Judgement.DEFECTIVE)
 
 
-def _answered(
+def _answered_demands(
     executions: Iterable[Execution], nodes: Collection[str]
 ) -> defaultdict[str, set[Demanded]]:
     answered = defaultdict[str, set[Demanded]](set)
@@ -75,7 +75,7 @@ def _answered(
     return answered
 
 
-def _owed_by(
+def _debts_of(
     node: str, judgement: Judgement, plan: Plan, own: Sequence[Verdict], answered: set[Demanded]
 ) -> tuple[str, ...]:
     missing = [v for v in own if leaves_open(v.judgement, v.code)]
@@ -103,7 +103,7 @@ def _questions_to(node: str, plan: Plan) -> set[Demanded]:
     own = [entry for entry in entries if _is_asked(entry, node, plan)]
     return {
         (entry.workload.benchmark, entry.workload.parameters)
-        for entry in list(filter(_tells_of_one, own)) or own or entries
+        for entry in list(filter(_describes_one, own)) or own or entries
     }
 
 
@@ -114,5 +114,5 @@ def _is_asked(entry: PlannedEntry, node: str, plan: Plan) -> bool:
     return meets or entry.nodes is None or node in entry.nodes
 
 
-def _tells_of_one(entry: PlannedEntry) -> bool:
+def _describes_one(entry: PlannedEntry) -> bool:
     return not (entry.scope == "group" and entry.groups in OF_ALL_AT_ONCE)

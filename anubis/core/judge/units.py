@@ -143,7 +143,7 @@ def are_usable(values: Samples, *, may_be_0: bool) -> Flags:
     return usable
 
 
-def latest(executions: Iterable[Execution]) -> list[Execution]:
+def latest_executions(executions: Iterable[Execution]) -> list[Execution]:
     """The last execution of each step, by turn and in the order of steps, not of arrival.
 
     A step that was lost once and measured later is measured. The same results give the same
@@ -165,15 +165,15 @@ def units(executions: Iterable[Execution], plan: Plan) -> list[Units]:
     every = [
         alike
         for (sku, workload), measured in rows.items()
-        for alike in _by_key(measured, sku, workload, plan)
+        for alike in _units_by_key(measured, sku, workload, plan)
     ]
     if plan.fabric is None:
         return every
-    crossing, elsewhere = parted(every, plan.crossing)
-    return [*elsewhere, *_by_distance(crossing, plan.fabric)]
+    crossing, elsewhere = partition(every, plan.crossing)
+    return [*elsewhere, *_split_by_distance(crossing, plan.fabric)]
 
 
-def parted(
+def partition(
     measured: Iterable[Units], workloads: Collection[Workload]
 ) -> tuple[list[Units], list[Units]]:
     """The units of these workloads, and the others."""
@@ -183,7 +183,7 @@ def parted(
     return parts
 
 
-def relevant(
+def relevant_units(
     measured: Iterable[Units], workloads: Collection[Workload], excluded: Collection[str]
 ) -> list[Units]:
     """The units of these workloads, without groups that have an excluded node."""
@@ -199,7 +199,7 @@ def relevant(
     return [alike for alike in kept if len(alike)]
 
 
-def _by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]:
+def _split_by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]:
     """Split pairs by distance, so that each distance is a kind of its own; other units stay as they
     are.
 
@@ -218,10 +218,10 @@ def _by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]:
             kind = device or key.device_kind
             key = replace(key, sku=key.sku + distance, device_kind=kind)
             by_key[key].append(replace(alike.subset(np.array(places)), key=key))
-    return [parts[0] if len(parts) == 1 else _joined(parts) for parts in by_key.values()]
+    return [parts[0] if len(parts) == 1 else _join(parts) for parts in by_key.values()]
 
 
-def without_distance(sku: str) -> str:
+def strip_distance(sku: str) -> str:
     """The sku without the distance of its pairs or the size of its groups."""
     return _DISTANCE.sub("", sku)
 
@@ -269,7 +269,7 @@ class _Place:
     length: int
 
 
-def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterable[Units]:
+def _units_by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterable[Units]:
     values = np.concatenate(measured.values)
     starts = _edges(np.array([row.size for row in measured.values]))
     unusable = [
@@ -289,7 +289,7 @@ def _by_key(measured: _Rows, sku: str, workload: Workload, plan: Plan) -> Iterab
         unit = participants_of[rows] * len(devices) + device
         begin = np.concatenate([starts[place.rows] + place.offset for place in places])
         size = np.repeat([p.length for p in places], [p.rows.size for p in places])
-        usable = ~_hold(unusable[spec.judged_by == "limit"], begin, size)
+        usable = ~_contain_any(unusable[spec.judged_by == "limit"], begin, size)
         if not usable.all():  # `unmeasured.judge_unusable` reports each of them
             rows, unit, begin, size = rows[usable], unit[usable], begin[usable], size[usable]
         if not unit.size:
@@ -326,7 +326,7 @@ def _places(layouts: dict[Layout, list[int]]) -> dict[tuple[str, str], list[_Pla
     return places
 
 
-def _joined(days: Sequence[Units]) -> Units:
+def _join(days: Sequence[Units]) -> Units:
     position: dict[tuple[Names, str], int] = {}
     unit = np.concatenate(
         [
@@ -354,7 +354,7 @@ def _joined(days: Sequence[Units]) -> Units:
     )
 
 
-def _hold(places: Ints, begin: Ints, size: Ints) -> Flags:
+def _contain_any(places: Ints, begin: Ints, size: Ints) -> Flags:
     """A flag for each piece: does it contain any of these places, which are in ascending order?"""
     held: Flags = np.searchsorted(places, begin + size) > np.searchsorted(places, begin)
     return held

@@ -67,7 +67,7 @@ def judge_unmeasured(
             code = f"{step.workload.benchmark.upper()}.{DEFECTS[ended]}"
             yield _verdict(execution, Judgement.DEFECTIVE, code, execution.reason)
         elif execution.final and ended in CODES:
-            yield _as_it_ended(execution)
+            yield _end_verdict(execution)
     yield from _compare(runs, plan)
     for name in sorted(reasons):
         yield Verdict(
@@ -94,7 +94,7 @@ def judge_silent_rails(executions: Iterable[Execution], plan: Plan) -> Iterator[
         names = run.step.participants
         layout = run.result.series.layout
         measured = {rails.between(names, device) for _, device, _ in layout.series} - {None}
-        chosen = _rails_chosen(run.step.workload, fabric)
+        chosen = _chosen_rails(run.step.workload, fabric)
         for a, b in joined_nics(fabric, meeting) if measured else ():
             if a.rail in chosen and (a.seat, b.seat) not in measured:
                 device = f"{a.device}-{b.device}"
@@ -122,7 +122,7 @@ def judge_unusable(executions: Iterable[Execution], plan: Plan) -> Iterator[Verd
                 yield replace(verdict, metric=series.metric)
 
 
-def _rails_chosen(workload: Workload, fabric: Fabric) -> Collection[str]:
+def _chosen_rails(workload: Workload, fabric: Fabric) -> Collection[str]:
     """The rails that the parameters name; all rails if they name none."""
     named = str(json.loads(workload.parameters or "{}").get(RAILS_CHOSEN) or "")
     return {rail_of(name.strip()) for name in named.split(",")} if named else set(fabric.rails)
@@ -141,13 +141,15 @@ def _compare(runs: Runs, plan: Plan) -> Iterator[Verdict]:
     for (workload, node), failed in failures.items():
         kind = workload, plan.sku(node)
         if 2 * passed[kind] <= tried[kind]:
-            yield from map(_as_it_ended, failed)
+            yield from map(_end_verdict, failed)
         elif failed:
             peers = f"it runs on {passed[kind]} of {tried[kind]} nodes"
-            yield _unlike_peers(runs[workload, node], failed, peers)
+            yield _judge_unlike_peers(runs[workload, node], failed, peers)
 
 
-def _unlike_peers(tries: Sequence[Execution], failed: Sequence[Execution], peers: str) -> Verdict:
+def _judge_unlike_peers(
+    tries: Sequence[Execution], failed: Sequence[Execution], peers: str
+) -> Verdict:
     last = failed[-1]
     if len(failed) >= ENOUGH:
         code = f"{last.step.workload.benchmark.upper()}.{DEFECTS[last.ended]}"
@@ -159,7 +161,7 @@ def _unlike_peers(tries: Sequence[Execution], failed: Sequence[Execution], peers
     return _verdict(last, Judgement.UNKNOWN, FAILED_ONCE, last.reason)
 
 
-def _as_it_ended(execution: Execution) -> Verdict:
+def _end_verdict(execution: Execution) -> Verdict:
     absent = execution.ended is Ended.NOT_APPLICABLE
     judgement = Judgement.NOT_APPLICABLE if absent else Judgement.UNKNOWN
     return _verdict(execution, judgement, CODES[execution.ended], execution.reason)

@@ -129,7 +129,7 @@ def _worst_samples(unit: Unit, criterion: Criterion) -> str:
     )
 
 
-def why_no_criterion(key: CriterionKey, keys: Iterable[CriterionKey]) -> str:
+def missing_criterion_reason(key: CriterionKey, keys: Iterable[CriterionKey]) -> str:
     """The reason why no criterion applies: how the nearest one differs."""
     nearest = [k for k in keys if k.workload.benchmark == key.workload.benchmark]
     if not nearest:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from anubis.core.errors import UsageError
-from anubis.core.judge.units import Units, latest, units
+from anubis.core.judge.units import Units, latest_executions, units
 from anubis.core.records import CriterionKey, Ended, Execution, Plan, Workload
 from anubis.readers.superbench.aliases import alias
 from anubis.readers.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, rank_of
@@ -24,7 +24,7 @@ class Summary:
 
 def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     """Nodes in the order of the plan and names in alphabetical order, so that bytes repeat."""
-    last = latest(executions)
+    last = latest_executions(executions)
     called = _annotated(entry.workload for phase in plan.phases for entry in phase.entries)
     lines: dict[str, dict[str, object]] = {node.name: {} for node in plan.nodes}
     for name, benchmark, code in _return_codes(last, called):
