@@ -48,7 +48,7 @@ def budget(text: str | None) -> Budget:
     if text is None:
         return Budget()
     try:
-        return Budget.of(text)
+        return Budget.from_text(text)
     except ValueError as error:
         raise UsageError(f"--budget is {error}") from None
 

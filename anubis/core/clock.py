@@ -95,19 +95,19 @@ def tell_time(
     ahead of the last turn, which may be long ago, until a turn doubts it: older passes count less
     anyway."""
     if kept is None:
-        first = _trusted(reading, before=reading.at)
+        first = _trust(reading, before=reading.at)
         since = math.nextafter(reading.at, -math.inf)
         return replace(first, kept=replace(first.kept, since=since, older=min(latest, since)))
     now = _guarded_time(kept, reading)
     if agrees(kept.trusted, reading):
-        return _believed(kept, reading, now, before=kept.trusted.at)
+        return _believe(kept, reading, now, before=kept.trusted.at)
     doubted = kept.doubted
     if not (is_kept or doubted) and _is_long_after(kept.trusted, reading):
-        return replace(_trusted(reading, before=kept.trusted.at), kept=kept)
+        return replace(_trust(reading, before=kept.trusted.at), kept=kept)
     if doubted is None or not agrees(doubted, reading):
         doubted = reading
     elif elapsed_s(doubted, reading) >= SETTLED_S:
-        return _believed(kept, reading, now, before=doubted.at)
+        return _believe(kept, reading, now, before=doubted.at)
     return Time(
         now=now,
         before=kept.trusted.at,
@@ -139,20 +139,20 @@ def elapsed_s(earlier: ClockReading, later: ClockReading) -> float:
     return later.at - earlier.at
 
 
-def _trusted(reading: ClockReading, before: float) -> Time:
+def _trust(reading: ClockReading, before: float) -> Time:
     return Time(now=reading.at, before=min(before, reading.at), kept=KeptClock(trusted=reading))
 
 
 def _guarded_time(kept: KeptClock, reading: ClockReading) -> float:
     """The time if the wall clock is not trusted: it stops while no clock counts."""
     last = kept.guarded or kept.trusted
-    return last.at + _counted_s(last, reading)
+    return last.at + _steady_elapsed_s(last, reading)
 
 
-def _believed(kept: KeptClock, reading: ClockReading, guarded: float, before: float) -> Time:
+def _believe(kept: KeptClock, reading: ClockReading, guarded: float, before: float) -> Time:
     """The time when the wall clock is trusted, from now on or still. `guarded`: the time without
     the wall clock."""
-    time = _trusted(reading, before)
+    time = _trust(reading, before)
     clock, shifts = _shifts(kept, reading, guarded)
     shifts = [shift for shift in shifts if shift.after < shift.until]
     return replace(
@@ -183,7 +183,7 @@ def _shifts(
     return replace(kept, since=-math.inf, older=-math.inf, ahead_s=ahead_s), [by_this_clock, before]
 
 
-def _counted_s(earlier: ClockReading, reading: ClockReading) -> float:
+def _steady_elapsed_s(earlier: ClockReading, reading: ClockReading) -> float:
     """The seconds that the steady clock counted; 0 if it did not run throughout."""
     if not is_same_boot(earlier, reading):
         return 0.0
@@ -191,18 +191,18 @@ def _counted_s(earlier: ClockReading, reading: ClockReading) -> float:
 
 
 def _sentence(trusted: ClockReading, reading: ClockReading) -> str:
-    moved_s = reading.at - trusted.at - _counted_s(trusted, reading)
+    moved_s = reading.at - trusted.at - _steady_elapsed_s(trusted, reading)
     way = "ahead" if moved_s > 0 else "back"
     if is_same_boot(trusted, reading):
         moved = (
-            f"the wall clock moved {_long(moved_s)} {way} against the seconds since this machine"
+            f"the wall clock moved {_length(moved_s)} {way} against the seconds since this machine"
             f" was started, since it said {_moment(trusted.at)}"
         )
     else:
         side = "after" if moved_s > 0 else "before"
         moved = (
-            f"the wall clock says {_moment(reading.at)}, {_long(moved_s)} {side} the keeper's last"
-            " turn, which another machine took or this one before it was started again"
+            f"the wall clock says {_moment(reading.at)}, {_length(moved_s)} {side} the keeper's"
+            " last turn, which another machine took or this one before it was started again"
         )
     return (
         f"{moved}; set it right: nothing is concluded from age until it is, or has gone evenly for"
@@ -210,7 +210,7 @@ def _sentence(trusted: ClockReading, reading: ClockReading) -> str:
     )
 
 
-def _long(seconds: float) -> str:
+def _length(seconds: float) -> str:
     size = abs(seconds)
     if size >= 2 * DAY_S:
         return f"{size / DAY_S:.0f} days"

@@ -300,7 +300,7 @@ class Fabric:
         steps = self.steps[self.switch_number[a.switch], self.leaf_number[b.switch]]
         return None if steps == NO_PATH else int(steps) + 2
 
-    def onward(self, switch: str, leaf: str) -> list[tuple[Link, str]]:
+    def links_onward(self, switch: str, leaf: str) -> list[tuple[Link, str]]:
         """The links that lead from a switch nearer to a leaf, and their far ends."""
         away = self.steps_between(switch, leaf)
         nearer = []
@@ -332,7 +332,7 @@ class Fabric:
             for steps, count in _counts(row, sizes):
                 if steps:
                     counts[None if steps == NO_PATH else steps + 2] += int(size) * count
-        return {hops: count for hops, count in sorted(counts.items(), key=_none_last) if count}
+        return {hops: count for hops, count in sorted(counts.items(), key=_hops_key) if count}
 
     def spread(self, pairs: Sequence[tuple[str, str]]) -> Iterator[Spread]:
         """Yield the shares of traffic from one leaf to another, for each (from, to), in batches.
@@ -354,19 +354,19 @@ class Fabric:
             first, last = np.searchsorted(pair_of[order], [begin, begin + len(batch)])
             for some in range(first, last, BATCH):
                 rows = order[some : min(some + BATCH, last)]
-                yield self._twins.translated(spread, batch, rows, pair_of[rows] - begin, ends[rows])
+                yield self._twins.translate(spread, batch, rows, pair_of[rows] - begin, ends[rows])
 
     def route(self, a: Nic, b: Nic) -> tuple[str, ...]:
         """The switches on the route from one NIC to another; () if unknown."""
         key = a.switch, b.id
-        if key not in self._followed:
-            self._followed[key] = self._follow(a.switch, b) if self.routes else ()
-        return self._followed[key]
+        if key not in self._known_routes:
+            self._known_routes[key] = self._follow(a.switch, b) if self.routes else ()
+        return self._known_routes[key]
 
     def cables_between(self, a: Nic, b: Nic) -> tuple[tuple[Link, Cable], ...]:
         """The cables on the route from one NIC to another."""
         return tuple(
-            self._cable_at[switch, self._out(switch, b)] for switch in self.route(a, b)[:-1]
+            self._cable_at[switch, self._out_port(switch, b)] for switch in self.route(a, b)[:-1]
         )
 
     def _follow(self, here: str, goal: Nic) -> tuple[str, ...]:
@@ -374,17 +374,17 @@ class Fabric:
         port."""
         passed = [here]
         while here != goal.switch:
-            if (here, self._out(here, goal)) not in self._cable_at:
+            if (here, self._out_port(here, goal)) not in self._cable_at:
                 return ()
-            link, _ = self._cable_at[here, self._out(here, goal)]
+            link, _ = self._cable_at[here, self._out_port(here, goal)]
             here = link.b if link.a == here else link.a
             if here in passed:
                 return ()
             passed.append(here)
-        arrives = not goal.port or goal.port == self._out(here, goal)
+        arrives = not goal.port or goal.port == self._out_port(here, goal)
         return tuple(passed) if arrives else ()
 
-    def _out(self, switch: str, goal: Nic) -> str:
+    def _out_port(self, switch: str, goal: Nic) -> str:
         return str(self.routes.port(switch, goal.id)) if self.routes else ""
 
     def between(self, a: str, b: str) -> tuple[tuple[Link, ...], tuple[str, ...]]:
@@ -396,7 +396,7 @@ class Fabric:
     # --- for the rest of this file ---------------------------------------------------------
 
     @cached_property
-    def _followed(self) -> dict[tuple[str, str], tuple[str, ...]]:
+    def _known_routes(self) -> dict[tuple[str, str], tuple[str, ...]]:
         return {}
 
     @cached_property
@@ -428,7 +428,9 @@ class Fabric:
             [(self.switch_number[link.a], self.switch_number[link.b]) for link in self.links],
             dtype=np.int64,
         ).reshape(-1, 2)
-        return _Graph.of(len(self.switches), ends, [len(link.cables) for link in self.links])
+        return _Graph.from_links(
+            len(self.switches), ends, [len(link.cables) for link in self.links]
+        )
 
 
 MOST_PORTS = 4  # ports of a link in its name
@@ -458,7 +460,7 @@ class _Graph:
     cables: Shares
 
     @classmethod
-    def of(cls, switches: int, ends: Numbers, cables: Sequence[int]) -> _Graph:
+    def from_links(cls, switches: int, ends: Numbers, cables: Sequence[int]) -> _Graph:
         tail = np.concatenate([ends[:, 0], ends[:, 1]])
         head = np.concatenate([ends[:, 1], ends[:, 0]])
         order = np.lexsort((head, tail))
@@ -586,7 +588,7 @@ class _Twins:
         alike, of = np.unique(a * len(self._first) + b, return_inverse=True)
         return np.stack(np.divmod(alike, len(self._first)), axis=1), of
 
-    def translated(
+    def translate(
         self, spread: Spread, alike: Numbers, rows: Numbers, of: Numbers, pairs: Numbers
     ) -> Spread:
         """The parts that the pairs in these rows cross, from those of their representatives."""
@@ -642,32 +644,32 @@ def place(fabric: Fabric, nodes: Sequence[str]) -> Placement:
     names = set(fabric.nodes)
     short: dict[str, list[str]] = {}
     for name in fabric.nodes:
-        short.setdefault(_plain(name), []).append(name)
-    asked_for = Counter(map(_plain, nodes))
+        short.setdefault(_plain_name(name), []).append(name)
+    asked_for = Counter(map(_plain_name, nodes))
     matches: dict[str, str] = {}
     for name in nodes:
-        alike = short.get(_plain(name), [])
+        alike = short.get(_plain_name(name), [])
         if name in names:
             matches[name] = name
-        elif len(alike) == 1 and asked_for[_plain(name)] == 1:
+        elif len(alike) == 1 and asked_for[_plain_name(name)] == 1:
             matches[alike[0]] = name
     placed = set(matches.values())
     return Placement(
-        fabric=renamed(fabric, matches),
+        fabric=rename_nodes(fabric, matches),
         nodes=tuple(name for name in nodes if name in placed),
         unplaced=tuple(name for name in nodes if name not in placed),
         unrequested=tuple(name for name in fabric.nodes if name not in matches),
     )
 
 
-def renamed(fabric: Fabric, names: Mapping[str, str]) -> Fabric:
+def rename_nodes(fabric: Fabric, names: Mapping[str, str]) -> Fabric:
     if all(old == new for old, new in names.items()):
         return fabric
     nics = (replace(nic, node=names.get(nic.node, nic.node)) for nic in fabric.nics)
     return replace(fabric, nics=tuple(nics))
 
 
-def _plain(name: str) -> str:
+def _plain_name(name: str) -> str:
     return name.partition(".")[0].casefold()
 
 
@@ -766,5 +768,5 @@ def _counts(row: Steps, sizes: Numbers) -> Iterator[tuple[int, int]]:
         yield int(steps), int(np.sum(sizes[row == steps]))
 
 
-def _none_last(entry: tuple[int | None, int]) -> float:
+def _hops_key(entry: tuple[int | None, int]) -> float:
     return np.inf if entry[0] is None else entry[0]

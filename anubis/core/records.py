@@ -600,7 +600,7 @@ class CriteriaSet:
         return self.node_kind.sku if self.node_kind else self.sku
 
 
-def taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...]:
+def sets_taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...]:
     """The sets without those that only judge the plan's own fabric."""
     return tuple(
         of_sku
@@ -609,9 +609,11 @@ def taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...
     )
 
 
-def uncovered(before: Iterable[CriteriaSet], new: Iterable[CriteriaSet]) -> tuple[CriteriaSet, ...]:
+def new_criteria(
+    before: Iterable[CriteriaSet], new: Iterable[CriteriaSet]
+) -> tuple[CriteriaSet, ...]:
     """The new criteria whose keys have no trusted criterion before."""
-    trusted = {key for key, criterion in by_key(before).items() if not criterion.refusal}
+    trusted = {key for key, criterion in criteria_by_key(before).items() if not criterion.refusal}
     left = (
         replace(of_sku, criteria=tuple(c for c in of_sku.criteria if c.key not in trusted))
         for of_sku in new
@@ -619,7 +621,7 @@ def uncovered(before: Iterable[CriteriaSet], new: Iterable[CriteriaSet]) -> tupl
     return tuple(of_sku for of_sku in left if of_sku.criteria)
 
 
-def by_key(sets: Iterable[CriteriaSet]) -> dict[CriterionKey, Criterion]:
+def criteria_by_key(sets: Iterable[CriteriaSet]) -> dict[CriterionKey, Criterion]:
     return {
         criterion.key: criterion for criteria_set in sets for criterion in criteria_set.criteria
     }

@@ -28,7 +28,7 @@ class Routes:
     as_of: float | None = None  # the time of the tables, in seconds since 1970
 
     @classmethod
-    def of(
+    def from_ports(
         cls,
         ports: Mapping[str, Mapping[str, int]],
         source: str = "",

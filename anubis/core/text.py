@@ -22,15 +22,15 @@ def shown(text: str) -> str:
 
     The spelling is JSON's, so a line of JSON stays valid, and keeps its meaning.
     """
-    return _UNSHOWN.sub(_written_out, text)
+    return _UNSHOWN.sub(_spell, text)
 
 
 def one_line(text: str) -> str:
     """Escape the same characters, and line breaks, for a sentence that must stay on one line."""
-    return _UNSHOWN_IN_LINE.sub(_written_out, text)
+    return _UNSHOWN_IN_LINE.sub(_spell, text)
 
 
-def _written_out(character: re.Match[str]) -> str:
+def _spell(character: re.Match[str]) -> str:
     return json.dumps(character[0])[1:-1]
 
 

@@ -165,7 +165,7 @@ class Brief:
         placement = _place(self.survey, names)
         unplaced = () if plan.fabric else placement.unplaced
         odd = wiring.audit(placement.fabric)
-        return (*wiring.about_nodes(odd, frozenset(names)), *map(_not_placed, unplaced))
+        return (*wiring.verdicts_about(odd, frozenset(names)), *map(_not_placed, unplaced))
 
     def simulated_fabric(self) -> Fabric | None:
         """The network of a simulated fleet; real ones have their own."""
@@ -312,7 +312,7 @@ def _refuse_no_pairs(plan: Plan, fabric: Fabric) -> None:
             f'suite "{plan.suite}" has {strangers[0].benchmark}, which measures single nodes: '
             "a scan takes programs for pairs and groups"
         )
-    if len(planning.placed(plan, fabric)) < MET_AT_LEAST:
+    if len(planning.placed_nodes(plan, fabric)) < MET_AT_LEAST:
         raise UsageError("a scan needs at least two nodes of the topology")
 
 

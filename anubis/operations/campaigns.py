@@ -12,7 +12,7 @@ from pathlib import Path
 
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
-from anubis.core.campaign.following import handed_back
+from anubis.core.campaign.following import nodes_handed_back
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.campaign.planning import Estimate, Schedule
 from anubis.core.clock import TOLERANCE_S
@@ -21,8 +21,8 @@ from anubis.core.fabric import Link
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.judge.judgement import mark_unfinished
 from anubis.core.judge.software import differences, versions
-from anubis.core.network.coverage import Coverage, Why, coverage, why_untested
-from anubis.core.network.reproduction import MOST_ACROSS, divided, most_rounds, most_rounds_together
+from anubis.core.network.coverage import Coverage, Why, coverage, untested_by_reason
+from anubis.core.network.reproduction import MOST_ACROSS, divide, most_rounds, most_rounds_together
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -30,7 +30,7 @@ from anubis.core.records import (
     Judgement,
     Plan,
     canonical,
-    taught_by,
+    sets_taught_by,
 )
 from anubis.operations import campaign_files
 from anubis.operations.busy_nodes import (
@@ -87,7 +87,7 @@ class PlannedCampaign:
         fabric = self.plan.fabric
         if fabric is None:
             return None
-        everybody = planning.everybody_who_meets_all(self.plan, fabric)
+        everybody = planning.nodes_that_meet_all(self.plan, fabric)
         rounds = planning.planned_rounds(self.plan, fabric, self._schedule)
         return coverage(fabric, rounds, everybody)
 
@@ -98,8 +98,8 @@ class PlannedCampaign:
     @cached_property
     def why_untested(self) -> Mapping[Why, tuple[Link, ...]]:
         """The links that no pair crosses."""
-        placed = planning.placed(self.plan, self.plan.fabric) if self.plan.fabric else []
-        return why_untested(self.coverage, placed) if self.coverage else {}
+        placed = planning.placed_nodes(self.plan, self.plan.fabric) if self.plan.fabric else []
+        return untested_by_reason(self.coverage, placed) if self.coverage else {}
 
 
 def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:
@@ -128,7 +128,7 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
 
 def _what_may_follow(plan: Plan) -> str:
     """How many rounds a search may take, and how long."""
-    everybody = divided([node.name for node in plan.nodes], plan.fabric)
+    everybody = divide([node.name for node in plan.nodes], plan.fabric)
     entries = [entry for phase in plan.phases for entry in phase.entries]
     round_s = sum(entry.duration_s for entry in entries if entry.workload in plan.reproducing)
     rounds = most_rounds(everybody)
@@ -293,7 +293,7 @@ def _still_needed(campaign: Campaign, executions: Sequence[Execution]) -> list[s
         return nodes
     assessment, _ = judge(campaign, executions, {}, campaign.created_at)
     phases = range(len(campaign.plan.phases))
-    gone = frozenset().union(*(handed_back(campaign.plan, p, assessment) for p in phases))
+    gone = frozenset().union(*(nodes_handed_back(campaign.plan, p, assessment) for p in phases))
     return [node for node in nodes if node not in gone]
 
 
@@ -484,7 +484,7 @@ def _saying_how_to_go_on(campaign: Campaign, held: HeldNodes | None = None) -> I
 def _write_criteria(view: CampaignView, caller: Caller) -> tuple[Path, ...]:
     """The campaign is over and kept: files that cannot be written cost no verdict and no page."""
     try:
-        of_suite = taught_by(view.criteria, view.campaign.plan)
+        of_suite = sets_taught_by(view.criteria, view.campaign.plan)
         files = tuple(criteria_files.write_learned(of_suite, places.criteria()))
     except AnubisError as error:
         name = view.campaign.id

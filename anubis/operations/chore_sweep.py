@@ -74,7 +74,7 @@ def _terms(task: ChoreTask, schedule: SweepChore, limit: int) -> Terms:
         suite=task.policy.suite,
         policy=task.policy.selection,
         benchmarks=task.keeping.benchmarks,
-        budget=replace(Budget.of(schedule.budget), nodes=limit),
+        budget=replace(Budget.from_text(schedule.budget), nodes=limit),
         cluster=task.keeping.cluster,
     )
 

@@ -19,7 +19,7 @@ from anubis.core.judge.judgement import assess
 from anubis.core.judge.pooling import CampaignEvidence
 from anubis.core.judge.software import differences, versions
 from anubis.core.judge.units import latest_executions, units
-from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, taught_by
+from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, sets_taught_by
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import finished, joined, since_then
 from anubis.operations.measurements import read_intact
@@ -67,7 +67,7 @@ def judge(
 
 def _of_fabric(campaign: Campaign) -> tuple[CriteriaSet, ...]:
     """By which only its own fabric is judged, whatever its suite is judged by."""
-    of_suite = taught_by(campaign.criteria, campaign.plan)
+    of_suite = sets_taught_by(campaign.criteria, campaign.plan)
     return tuple(of_sku for of_sku in campaign.criteria if of_sku not in of_suite)
 
 

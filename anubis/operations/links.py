@@ -11,7 +11,7 @@ from anubis.core.errors import StoreError
 from anubis.core.history.paths import bad_links
 from anubis.core.history.status import Validation
 from anubis.core.network.posterior import FaultPrior
-from anubis.core.network.recency import Crossing, links_by_tier, pairs_by_hops, unanswered
+from anubis.core.network.recency import Crossing, links_by_tier, open_suspicions, pairs_by_hops
 from anubis.core.records import Campaign, PartVerdict
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
@@ -53,7 +53,7 @@ def _between(
         view=networks[0][1] if networks else None,
         tiers=links_by_tier(crossings) if crossings else {},
         pairs=pairs_by_hops(crossings) if crossings else {},
-        suspects=tuple(_suspect(*suspected) for suspected in unanswered(crossings)),
+        suspects=tuple(_suspect(*suspected) for suspected in open_suspicions(crossings)),
         paths=bad_links(part.experience.faulty_paths(), validations),
         together=tuple(_together(campaigns, validations)),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from anubis import __version__
-from anubis.core.campaign.following import following, handed_back
+from anubis.core.campaign.following import following_steps, nodes_handed_back
 from anubis.core.campaign.machine import (
     CampaignEvent,
     CampaignMachine,
@@ -25,7 +25,7 @@ from anubis.core.campaign.machine import (
     Record,
     TimePassed,
     are_most,
-    not_their_fault,
+    no_blame_reason,
 )
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import ExecutorError, Stopped
@@ -43,7 +43,7 @@ from anubis.core.records import (
     Execution,
     Judgement,
     Workload,
-    uncovered,
+    new_criteria,
 )
 from anubis.reach.executors.executor import Executor
 
@@ -89,7 +89,7 @@ def carry_out(
     lost |= {name: why for name, why in executor.absent().items() if name in nodes}
     fit = len(nodes) - len(lost)
     if not fit or (are_most(len(lost), fit) and not resumed):
-        raise ExecutorError(not_their_fault("cannot be reached", list(lost.values()), fit))
+        raise ExecutorError(no_blame_reason("cannot be reached", list(lost.values()), fit))
     opening = Opening(
         campaign=campaign.id,
         at=executor.now(),
@@ -130,7 +130,7 @@ def carry_out(
                             campaign, final, lost, executor.now(), learned, before=before
                         )
                         defective = frozenset(verdict[0].named(Judgement.DEFECTIVE))
-                        more = following(
+                        more = following_steps(
                             campaign.plan,
                             phase,
                             turn,
@@ -138,7 +138,7 @@ def carry_out(
                             undisturbed=undisturbed_meetings(campaign.plan, final),
                             confirm=campaign.policy.confirm,
                         )
-                        spare = handed_back(campaign.plan, phase, verdict[0]) - let_go
+                        spare = nodes_handed_back(campaign.plan, phase, verdict[0]) - let_go
                         let_go |= spare
                         if spare:
                             release(sorted(spare, key=by_number))
@@ -194,7 +194,7 @@ def judge(
     if taught_here:
         learned = learned[len(criteria) :]  # the others were given
         own = _learn(campaign, settled, measured, at, learned, taught_here)
-        criteria += uncovered(criteria, own)
+        criteria += new_criteria(criteria, own)
     assessment = assess(
         measured,
         settled,

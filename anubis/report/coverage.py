@@ -33,7 +33,7 @@ def sentence(coverage: Coverage) -> str:
     """One line: between which tiers, of how many links how many."""
     tiers = [
         f"{sure:,} of {every:,} {_between(tiers)}"
-        for tiers, (sure, every) in coverage.by_tier().items()
+        for tiers, (sure, every) in coverage.counts_by_tier().items()
     ]
     return f"{', '.join(tiers)} (surely, or with a chance of {ASSURED:.0%})"
 
@@ -46,5 +46,5 @@ def _between(tiers: tuple[int, int]) -> str:
 def by_tier(coverage: Coverage) -> list[TierCrossed]:
     return [
         {"from": low, "to": high, "crossed": sure, "links": every}
-        for (low, high), (sure, every) in coverage.by_tier().items()
+        for (low, high), (sure, every) in coverage.counts_by_tier().items()
     ]

@@ -108,7 +108,7 @@ def _counted(inspection: Inspection) -> Iterator[str]:
             "fatal": exceeded_limit(counters, counted_port.count) is not None,
         }
         yield json_line("counter", {**asdict(counted_port.count), **about})
-    for count in inspection.counted_elsewhere:
+    for count in inspection.unplaced_counts:
         nowhere: CounterLine = {
             "switch": None,
             "link": None,

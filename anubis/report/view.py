@@ -13,9 +13,9 @@ from itertools import chain
 from anubis.core.fabric import Fabric, Nic, Part, Seat, Seats
 from anubis.core.judge.kinds import kinds_of
 from anubis.core.judge.remedies import remedy_of
-from anubis.core.network.coverage import Coverage, coverage_of, why_untested
+from anubis.core.network.coverage import Coverage, coverage_of, untested_by_reason
 from anubis.core.network.inspection import Inspection
-from anubis.core.network.traffic import crossing, observe_traffic
+from anubis.core.network.traffic import keep_crossing, observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
@@ -59,7 +59,7 @@ class CampaignView:
         fabric, nodes = self.campaign.plan.fabric, self.campaign.plan.nodes
         if fabric is None:
             return None
-        measured = crossing(self.campaign.plan, self.assessment)
+        measured = keep_crossing(self.campaign.plan, self.assessment)
         observations = observe_traffic(fabric, measured.alone, measured.rulings)
         in_fabric = set(fabric.nodes)
         return NetworkView(
@@ -229,7 +229,7 @@ class NetworkView:
         """How many links were not surely crossed, and why."""
         if self.coverage is None:
             return {}
-        reasons = why_untested(self.coverage, self.nodes or self.fabric.nodes)
+        reasons = untested_by_reason(self.coverage, self.nodes or self.fabric.nodes)
         numbers: dict[str, int] = {why: len(links) for why, links in reasons.items()}
         if self.coverage.unsure_links:
             numbers["seldom"] = len(self.coverage.unsure_links)

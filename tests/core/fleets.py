@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anubis.core.campaign.planning import plan
-from anubis.core.fabric import Fabric, renamed
+from anubis.core.fabric import Fabric, rename_nodes
 from anubis.core.records import (
     BenchmarkSpec,
     MetricSpec,
@@ -70,4 +70,4 @@ def small_plan(
 def small_fabric(count: int, per_leaf: int = 2, spines: int = 1, rails: int = 1) -> Fabric:
     """Leaves with so many of the nodes each, under spines."""
     tree = FatTree(nodes=count, nodes_per_leaf=per_leaf, spines=spines, rails=rails).fabric()
-    return renamed(tree, {name: f"n{i}" for i, name in enumerate(tree.nodes)})
+    return rename_nodes(tree, {name: f"n{i}" for i, name in enumerate(tree.nodes)})

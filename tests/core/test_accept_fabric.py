@@ -20,7 +20,7 @@ from anubis.core.judge.units import latest_executions, units
 from anubis.core.network.coverage import coverage
 from anubis.core.network.crossing import link_part
 from anubis.core.network.pairing import HopRound, meeting_of
-from anubis.core.network.traffic import crossing
+from anubis.core.network.traffic import keep_crossing
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -31,7 +31,7 @@ from anubis.core.records import (
     Readings,
     Result,
     Suite,
-    taught_by,
+    sets_taught_by,
 )
 from anubis.lab.simulation.fabric import FatTree
 from anubis.lab.simulation.network import Fault
@@ -122,7 +122,7 @@ def learned(view):
     return repr(
         [
             (of_sku.sku, of_sku.criteria, of_sku.provenance.digest)
-            for of_sku in taught_by(view.criteria, view.campaign.plan)
+            for of_sku in sets_taught_by(view.criteria, view.campaign.plan)
         ]
     )
 
@@ -140,7 +140,7 @@ def test_after_the_suite_pairs_cross_the_fabric_and_a_healthy_one_accuses_nobody
         "fabric",
     ]
     assert view.headline == "12 healthy · 0 defective · 0 unknown"
-    assert view.network.coverage.by_tier() == {(1, 2): (6, 6)}
+    assert view.network.coverage.counts_by_tier() == {(1, 2): (6, 6)}
     assert [step.split(".")[0] for step in launched] == sorted(
         step.split(".")[0] for step in launched
     )
@@ -354,7 +354,7 @@ def test_nothing_that_was_measured_bad_ends_as_healthy_without_a_reason(data):
     assert not bad or whole.judgement is not Judgement.HEALTHY
     not_healthy = [v for v in (*whole.nodes, *whole.parts) if v.judgement is not Judgement.HEALTHY]
     assert all(v.reason and v.code for v in not_healthy)
-    on_fabric = crossing(view.campaign.plan, whole)
+    on_fabric = keep_crossing(view.campaign.plan, whole)
     if any(v.judgement is Judgement.DEFECTIVE for v in on_fabric.alone):
         assert whole.parts
 

@@ -9,7 +9,7 @@ import pytest
 from test_network import PAIR, scanned, verdicts
 
 from anubis.core.campaign.machine import CampaignMachine, Launch
-from anubis.core.campaign.planning import estimate, plan, planned_rounds, steps, told_beside
+from anubis.core.campaign.planning import estimate, extra_parameters, plan, planned_rounds, steps
 from anubis.core.errors import ConfigError
 from anubis.core.fabric import Cable, Link, Part, Switch, on_rail
 from anubis.core.network.coverage import ASSURED, Reach, coverage, coverage_of, covering_rounds
@@ -19,10 +19,10 @@ from anubis.core.network.pairing import (
     joined_nics,
     meeting_at,
     meeting_of,
-    mirrored,
+    mirror,
     quick_rounds,
 )
-from anubis.core.network.rails import Rails, across
+from anubis.core.network.rails import Rails, device_across
 from anubis.core.records import Judgement, Node, ParameterSpec, Suite, SuiteEntry
 from anubis.lab.simulation.fabric import FatTree
 from anubis.lab.simulation.network import Fault, statically_routed
@@ -46,7 +46,7 @@ def plan_of(fabric, spec, groups="covering"):
 
 def crossed_upper(fabric, rounds, everybody=()):
     found = coverage(fabric, rounds, everybody)
-    return found.by_tier()[2, 3]
+    return found.counts_by_tier()[2, 3]
 
 
 # --- what is crossed -------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def crossed_upper(fabric, rounds, everybody=()):
 def test_like_rails_alone_leave_the_upper_tier_untested_and_pairs_across_rails_cross_it():
     """As on the fabric that was reported: every pair of nodes crosses about half of the uplinks."""
     everybody = coverage(RAILS, [], RAILS.nodes)
-    assert everybody.by_tier() == {(1, 2): (24, 24), (2, 3): (0, 16)}
+    assert everybody.counts_by_tier() == {(1, 2): (24, 24), (2, 3): (0, 16)}
     rounds = quick_rounds(RAILS, RAILS.nodes)
     alike = list(covering_rounds(RAILS, RAILS.nodes, rounds, across=False))
     assert crossed_upper(RAILS, [*rounds, *alike]) == (0, 16)
@@ -142,7 +142,7 @@ def test_a_shift_counts_rails_round_and_is_mirrored_from_the_other_node():
     rails = [(x.rail, y.rail) for x, y in joined_nics(RAILS, meeting)]
     assert rails == [("0", "3"), ("1", "0"), ("2", "1"), ("3", "2")]
     assert {(y.seat, x.seat) for x, y in joined_nics(RAILS, meeting)} == {
-        (x.seat, y.seat) for x, y in joined_nics(RAILS, mirrored(RAILS, meeting))
+        (x.seat, y.seat) for x, y in joined_nics(RAILS, mirror(RAILS, meeting))
     }
     for x, y in joined_nics(RAILS, meeting):
         assert meeting_at(RAILS, (x.seat, y.seat)) == meeting
@@ -167,7 +167,7 @@ def test_a_step_across_rails_tells_its_program_which_and_is_of_the_same_workload
     (crossing, *_) = (step for step in steps(able, 0, set(RAILS.nodes)) if step.shift)
     assert crossing.workload == launches[0].step.workload
     assert meeting_of(crossing) == Meeting(*crossing.participants, crossing.shift)
-    assert told_beside(able, crossing) == {"shift": crossing.shift, "rails": "0,1,2,3"}
+    assert extra_parameters(able, crossing) == {"shift": crossing.shift, "rails": "0,1,2,3"}
 
 
 def test_a_parameter_of_the_meeting_is_no_suites_to_choose():
@@ -189,7 +189,7 @@ def test_a_parameter_of_the_meeting_is_no_suites_to_choose():
 )
 def test_names_of_devices_say_between_which_rails_was_measured(device, rails):
     a, b = RAILS.nodes[:2]
-    found = Rails.of(RAILS, ["cuda:3-cuda:3"]).between((a, b), device)
+    found = Rails.from_devices(RAILS, ["cuda:3-cuda:3"]).between((a, b), device)
     assert found == ((a, rails[0]), (b, rails[1]))
 
 
@@ -222,11 +222,11 @@ def test_a_bad_cable_above_the_spines_is_found_by_pairs_across_rails(number):
 
 
 def test_where_a_program_fails_across_rails_nothing_is_said_of_like_rails():
-    devices = [across(1), "mlx5_0-mlx5_0"]
+    devices = [device_across(1), "mlx5_0-mlx5_0"]
     a, b = RAILS.nodes[:2]
-    assert Rails.of(RAILS, devices).meeting((a, b), across(1)) == Meeting(a, b, 1)
-    assert Rails.of(RAILS, devices).meeting((a, b), "mlx5_0-mlx5_2") == Meeting(a, b, 2)
-    assert across(0) == ""
+    assert Rails.from_devices(RAILS, devices).meeting((a, b), device_across(1)) == Meeting(a, b, 1)
+    assert Rails.from_devices(RAILS, devices).meeting((a, b), "mlx5_0-mlx5_2") == Meeting(a, b, 2)
+    assert device_across(0) == ""
 
 
 def test_what_was_measured_says_what_was_crossed():

@@ -29,7 +29,7 @@ from anubis.core.campaign.machine import (
     TimedOut,
     TimePassed,
 )
-from anubis.core.campaign.planning import estimate, follow_ups, instead, steps
+from anubis.core.campaign.planning import estimate, follow_ups, replacement_steps, steps
 from anubis.core.campaign.replay import Opening, replay
 from anubis.core.fabric import Cable
 from anubis.core.judge.unmeasured import judge_unmeasured
@@ -462,7 +462,7 @@ def test_whom_a_lost_node_leaves_behind_meets_another_as_far_away():
     for step in (each for each in steps(plan, 0, set(fabric.nodes)) if "n0" in each.participants):
         others = {
             hops_between(fabric, Meeting(*each.participants))
-            for each in instead(plan, step, {"n0"})
+            for each in replacement_steps(plan, step, {"n0"})
         }
         assert others == {hops_between(fabric, Meeting(*step.participants))}
     assert partner in {name for pair in measured for name in pair}

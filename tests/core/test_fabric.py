@@ -209,7 +209,7 @@ def test_tables_that_lead_in_a_circle_to_another_port_or_nowhere_tell_no_route()
 
     def after(switch, port):
         changed = {**tables, switch: {**tables[switch], b.id: port}}
-        return replace(fabric, routes=Routes.of(changed)).route(a, b)
+        return replace(fabric, routes=Routes.from_ports(changed)).route(a, b)
 
     down_again = fabric.routes.port(way[1], a.id)
     wrong_nic = fabric.routes.port(way[2], fabric.nic("node00015", "0").id)

@@ -22,7 +22,7 @@ from anubis.core.network.crossing import WAYS, Flow, Parts, nic_part
 from anubis.core.network.localization import (
     Cause,
     describe,
-    healthy,
+    healthy_nodes,
     locate,
     sentence,
     subject,
@@ -681,7 +681,7 @@ def test_pairs_are_disjoint_on_each_rail_and_one_of_each_is_known_to_be_good(net
     measured = scanned(network, network.fabric)
     observations = observe(network.fabric, measured)
     model = model_of(observations)
-    good = healthy(observations, model)
+    good = healthy_nodes(observations, model)
     pairs = confirmation(network.fabric, observations, model)
     busy = [seat for pair in pairs for seat in pair]
     assert len(busy) == len(set(busy))

@@ -268,7 +268,9 @@ def undisturbed(view):
     use = CableUse(view.campaign.plan.fabric)
     for run in view.executions:
         if run.step.turn:
-            cables = {cable for way in use.of(meeting_of(run.step)) for cable in way.cable.tolist()}
+            cables = {
+                cable for way in use.find_ways(meeting_of(run.step)) for cable in way.cable.tolist()
+            }
             yield cables, run.started_at, run.started_at + run.duration_s
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Switch
 from anubis.core.network.coverage import coverage, covering_rounds
-from anubis.core.network.matching import augmented, general_matching, maximum_pairs, pairs_across
+from anubis.core.network.matching import augment, general_matching, maximum_pairs, pairs_across
 from anubis.core.network.pairing import (
     HopRound,
     batches,
     joined_nics,
-    needed,
+    needed_rounds,
     quick_rounds,
     round_robin,
 )
@@ -219,7 +219,7 @@ def test_a_path_may_pass_one_kind_of_pair_in_both_directions():
     adjacent = np.zeros((5, 5), dtype=bool)
     for i, j in ((0, 1), (1, 2), (2, 3), (2, 4), (3, 4)):
         adjacent[i, j] = adjacent[j, i] = True
-    found = augmented([2, 2, 2, 1, 1], adjacent, Counter({(1, 2): 2, (3, 4): 1}))
+    found = augment([2, 2, 2, 1, 1], adjacent, Counter({(1, 2): 2, (3, 4): 1}))
     assert found == {(0, 1): 2, (2, 3): 1, (2, 4): 1}
 
 
@@ -236,7 +236,7 @@ def test_any_matching_grows_into_a_maximum_one(sizes, random):
         begun[i, j] = random.randint(0, min(left[i], left[j]))
         left[i] -= begun[i, j]
         left[j] -= begun[i, j]
-    found = augmented(sizes, adjacent, begun)
+    found = augment(sizes, adjacent, begun)
     assert sum(found.values()) == best_matching(sizes, adjacent)
     used = [sum(c for pair, c in found.items() if i in pair) for i in range(count)]
     assert all(u <= size for u, size in zip(used, sizes, strict=True))
@@ -306,7 +306,7 @@ def test_pairs_that_measure_nothing_new_are_left_out():
         }
 
     every = quick_rounds(fabric, fabric.nodes)
-    few = tuple(needed(fabric, every))
+    few = tuple(needed_rounds(fabric, every))
     asked_for = measured(every, lambda each: each.rails)
     assert asked_for <= measured(few, lambda each: fabric.rails)
     assert sum(len(each.pairs) for each in few) <= 24 + 24 + 2 * 4  # rounds of two distances
@@ -317,7 +317,7 @@ def test_a_quick_scan_takes_one_round_for_each_tier(tiers):
     fabric = FatTree(
         nodes=8 * 4 ** (tiers - 1), nodes_per_leaf=8, leaves_per_pod=4, spines=4, rails=3
     ).fabric()
-    rounds = list(needed(fabric, quick_rounds(fabric, fabric.nodes)))
+    rounds = list(needed_rounds(fabric, quick_rounds(fabric, fabric.nodes)))
     assert [each.purpose for each in rounds] == ["distance"] * tiers
 
 
@@ -330,7 +330,7 @@ def test_rounds_beyond_one_for_each_tier_are_for_rails_that_are_cabled_different
         replace(nics[there], switch=nics[here].switch),
     )
     fabric = replace(fabric, nics=tuple(nics))
-    rounds = list(needed(fabric, quick_rounds(fabric, fabric.nodes)))
+    rounds = list(needed_rounds(fabric, quick_rounds(fabric, fabric.nodes)))
     counts = coverage(fabric, rounds).rounds
     assert counts["distance"] == 2
     extra = [each for each in rounds if each.purpose == "rails"]
@@ -343,7 +343,7 @@ def test_nodes_whose_partners_lack_a_rail_make_up_for_it_with_each_other():
     lacking = fabric.nodes[:8]  # half a leaf
     nics = [nic for nic in fabric.nics if nic.rail == "0" or nic.node not in lacking]
     fabric = replace(fabric, nics=tuple(nics))
-    near, far, more = needed(fabric, quick_rounds(fabric, fabric.nodes))
+    near, far, more = needed_rounds(fabric, quick_rounds(fabric, fabric.nodes))
     assert (near.hops, len(near.pairs), far.hops, len(far.pairs)) == (2, 32, 4, 32)
     assert (more.purpose, more.rails, len(more.pairs)) == ("rails", ("1",), 4)
     partners = {name for pair in far.pairs if set(pair) & set(lacking) for name in pair}

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 from fleets import SPECS, entry, nodes, small_plan, spec
 
-from anubis.core.campaign.planning import estimate, instead, narrow, plan, steps
+from anubis.core.campaign.planning import estimate, narrow, plan, replacement_steps, steps
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.records import Node, ParameterSpec, Suite
 
@@ -128,12 +128,12 @@ def test_all_pairs_are_added_up_as_if_they_were_counted(count, rounds):
 
 def test_a_large_group_goes_on_without_its_lost_node_and_a_pair_does_not():
     (group,) = every_step(small_plan(4, [entry("collective")]))
-    (smaller,) = instead(small_plan(4, [entry("collective")]), group, {"n1"})
+    (smaller,) = replacement_steps(small_plan(4, [entry("collective")]), group, {"n1"})
     assert smaller.participants == ("n0", "n2", "n3")
     assert smaller.id != group.id
     everybody = small_plan(4, [entry("pair")])
     pair = every_step(everybody)[0]
-    assert not list(instead(everybody, pair, {pair.participants[0]}))
+    assert not list(replacement_steps(everybody, pair, {pair.participants[0]}))
 
 
 def test_a_limit_nobody_stated_leaves_room_and_a_stated_one_is_kept():

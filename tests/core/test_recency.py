@@ -5,7 +5,13 @@ from __future__ import annotations
 from itertools import permutations
 
 from anubis.core.fabric import Part, on_rail
-from anubis.core.network.recency import NICS, Crossing, links_by_tier, pairs_by_hops, unanswered
+from anubis.core.network.recency import (
+    NICS,
+    Crossing,
+    links_by_tier,
+    open_suspicions,
+    pairs_by_hops,
+)
 from anubis.core.records import Judgement, PartVerdict
 from anubis.lab.simulation.fabric import FatTree
 
@@ -71,14 +77,16 @@ def test_a_suspicion_stands_until_a_later_campaign_has_crossed_all_of_its_parts(
     ):
         blamed = crossing(1.0, TREE.nodes, parts=(verdict(part),))
         missed = [crossing(2.0, NEAR), blamed]
-        assert [(v, c.campaign) for v, c in unanswered(missed)] == [(blamed.parts[0], "scan-1")]
-        assert not list(unanswered([crossing(2.0, TREE.nodes), blamed])), part
+        assert [(v, c.campaign) for v, c in open_suspicions(missed)] == [
+            (blamed.parts[0], "scan-1")
+        ]
+        assert not list(open_suspicions([crossing(2.0, TREE.nodes), blamed])), part
 
 
 def test_what_is_blamed_again_is_told_once_and_what_is_healthy_never():
     part = Part("switch", TREE.leaves[0])
     again = crossing(2.0, TREE.nodes, parts=(verdict(part, judgement=Judgement.UNKNOWN),))
     before = crossing(1.0, TREE.nodes, parts=(verdict(part),))
-    assert [c.campaign for _, c in unanswered([again, before])] == ["scan-2"]
+    assert [c.campaign for _, c in open_suspicions([again, before])] == ["scan-2"]
     well = crossing(1.0, TREE.nodes, parts=(verdict(part, judgement=Judgement.HEALTHY),))
-    assert not list(unanswered([well]))
+    assert not list(open_suspicions([well]))

@@ -17,7 +17,7 @@ from anubis.core.network.crossing import link_part
 from anubis.core.network.reproduction import (
     Division,
     ask,
-    divided,
+    divide,
     first_groups,
     most_rounds,
     most_rounds_together,
@@ -32,7 +32,7 @@ from anubis.core.records import (
     Series,
     Suite,
     SuiteEntry,
-    taught_by,
+    sets_taught_by,
 )
 from anubis.lab.simulation.fabric import FatTree
 from anubis.lab.simulation.fleet import SimulatedFleet
@@ -147,21 +147,21 @@ def groups(outcome: CampaignOutcome, turn: int) -> set[tuple[str, ...]]:
 
 
 def test_nodes_are_divided_where_the_fabric_divides_them():
-    everybody = divided(NODES, FABRIC)
+    everybody = divide(NODES, FABRIC)
     assert [part.nodes for part in everybody.parts] == PODS
     assert {leaf.nodes for leaf in everybody.leaves()} == {
         NODES[i : i + 4] for i in range(0, 32, 4)
     }
     on_rails = FatTree(nodes=16, nodes_per_leaf=8, spines=2, rails=2).fabric()
-    assert [len(part.nodes) for part in divided(on_rails.nodes, on_rails).parts] == [8, 8]
-    assert first_groups(divided(NODES)) == (NODES,)
+    assert [len(part.nodes) for part in divide(on_rails.nodes, on_rails).parts] == [8, 8]
+    assert first_groups(divide(NODES)) == (NODES,)
 
 
 def test_nodes_that_are_alone_on_their_switches_meet_each_other_and_none_is_left_out():
     one_each = (*NODES[:2], NODES[8], NODES[16])  # a leaf, and one node of each of two further pods
-    assert first_groups(divided(one_each, FABRIC)) == (NODES[:2], (NODES[8], NODES[16]))
+    assert first_groups(divide(one_each, FABRIC)) == (NODES[:2], (NODES[8], NODES[16]))
     alone = (*NODES[:2], *NODES[8:10], NODES[16])
-    assert first_groups(divided(alone, FABRIC)) == ((*NODES[:2], NODES[16]), NODES[8:10])
+    assert first_groups(divide(alone, FABRIC)) == ((*NODES[:2], NODES[16]), NODES[8:10])
 
 
 @pytest.mark.parametrize("slow", [False, True])
@@ -170,7 +170,7 @@ def test_a_bad_node_is_found_by_pod_leaf_and_halves_and_the_others_go_back_after
     assert outcome.assessment.named(Judgement.DEFECTIVE) == (NODES[5],)
     assert groups(outcome, 0) == set(PODS)
     assert groups(outcome, 1) == {NODES[0:4], NODES[4:8]}
-    assert rounds(outcome) <= most_rounds(divided(NODES, FABRIC))
+    assert rounds(outcome) <= most_rounds(divide(NODES, FABRIC))
     pod = set(PODS[0])
     assert pod.isdisjoint(released[0])
     assert len(released[0]) > len(NODES) / 2
@@ -245,7 +245,7 @@ def uplink_located(fabric: Fabric, leaf: str, seed: int = 0) -> CampaignOutcome:
     loose = 0.5
     healthy, _ = located(Leaves(fabric, seed=100 + seed), fabric=fabric, alpha=loose)
     cluster = Leaves(fabric, leaf, seed)
-    before = taught_by(healthy.criteria, plan(SUITE, cluster.nodes(), SPECS, fabric))
+    before = sets_taught_by(healthy.criteria, plan(SUITE, cluster.nodes(), SPECS, fabric))
     outcome, _ = located(cluster, criteria=before, fabric=fabric, alpha=loose)
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
     return outcome
@@ -292,7 +292,7 @@ def test_two_nodes_of_two_pods_that_fail_only_together_are_found(slow):
     smallest = min(outcome.assessment.parts, key=lambda part: len(part.nodes))
     assert set(smallest.nodes) == pair
     assert not outcome.assessment.named(Judgement.DEFECTIVE)
-    together = most_rounds_together(divided(NODES, FABRIC))
+    together = most_rounds_together(divide(NODES, FABRIC))
     assert rounds(outcome) <= 2 + ACROSS_IN + together
 
 
@@ -322,7 +322,7 @@ def test_a_search_that_was_cut_short_goes_on_where_it_was():
 
 def test_one_of_1024_nodes_takes_rounds_by_the_logarithm():
     fabric = FatTree(nodes=1024, nodes_per_leaf=32, leaves_per_pod=8, spines=4, cores=4).fabric()
-    everybody = divided(fabric.nodes, fabric)
+    everybody = divide(fabric.nodes, fabric)
     assert most_rounds(everybody) == 2 + 5 + 2
     answers = {part.nodes: "node00700" in part.nodes for part in everybody.parts}
     further = ask(everybody, answers)

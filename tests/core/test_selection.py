@@ -24,7 +24,7 @@ from anubis.core.select.selection import (
     expected_loss_s,
     expose,
     freshness,
-    joint,
+    joint_probability,
     learn_detection,
 )
 
@@ -63,20 +63,20 @@ def names(choice):
 def test_the_joint_probability_of_ten_thousand_small_ones_is_right_to_the_last_digits(tiny):
     with localcontext(prec=60):
         exact = float(1 - (1 - Decimal(tiny)) ** 10_000)
-    assert joint([float(tiny)] * 10_000) == pytest.approx(exact, rel=1e-13, abs=0)
+    assert joint_probability([float(tiny)] * 10_000) == pytest.approx(exact, rel=1e-13, abs=0)
 
 
 def test_the_joint_probability_of_none_and_of_the_certain():
-    assert joint([]) == 0.0
-    assert joint([0.0, 0.0]) == 0.0
-    assert joint([0.0, 1.0, 0.3]) == 1.0
-    assert joint([0.5, 0.5]) == pytest.approx(0.75)
+    assert joint_probability([]) == 0.0
+    assert joint_probability([0.0, 0.0]) == 0.0
+    assert joint_probability([0.0, 1.0, 0.3]) == 1.0
+    assert joint_probability([0.5, 0.5]) == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
 def test_what_is_no_probability_is_refused(wrong):
     with pytest.raises(ValueError, match="not between 0 and 1"):
-        joint([0.5, wrong])
+        joint_probability([0.5, wrong])
 
 
 def test_a_job_breaks_even_where_an_incident_is_expected_to_cost_what_the_suite_takes():
@@ -142,12 +142,12 @@ def test_a_category_is_filled_up_with_defects_of_all_categories():
     known = learn_detection(defects, ["gemm", "ring"], prior=0.0, category_prior=4)
     assert known.defects == {"net": 2, "gpu": 6}
     ring = known.finders[:, 1]
-    assert known.of_mix({"net": 1})[ring].sum() == pytest.approx((2 + 4 * 2 / 8) / (2 + 4))
-    assert known.of_mix({"gpu": 3})[ring].sum() == pytest.approx((0 + 4 * 2 / 8) / (6 + 4))
+    assert known.kind_shares({"net": 1})[ring].sum() == pytest.approx((2 + 4 * 2 / 8) / (2 + 4))
+    assert known.kind_shares({"gpu": 3})[ring].sum() == pytest.approx((0 + 4 * 2 / 8) / (6 + 4))
     half = (3 / 6 + 1 / 10) / 2
-    assert known.of_mix({"net": 7, "gpu": 7})[ring].sum() == pytest.approx(half)
+    assert known.kind_shares({"net": 7, "gpu": 7})[ring].sum() == pytest.approx(half)
     for nothing in ({}, {"never seen": 2}, {"net": 0}):
-        assert known.of_mix(nothing)[ring].sum() == pytest.approx(2 / 8)
+        assert known.kind_shares(nothing)[ring].sum() == pytest.approx(2 / 8)
 
 
 def test_what_was_measured_covers_half_as_much_after_each_half_life():

@@ -21,8 +21,8 @@ from anubis.core.network.sharing import (
     SHARED_AT_LEAF,
     CableUse,
     Room,
-    fairly,
-    narrowest,
+    fair_order,
+    narrowest_strait,
     waves,
 )
 from anubis.lab.simulation.fabric import FatTree
@@ -93,7 +93,9 @@ def test_every_pair_has_its_turn_and_each_node_keeps_its_order(use, random):
 def naive_turns(use, pairs, at_leaf=SHARED_AT_LEAF, at_all=SHARED):
     """Each pair against every other one of its turn, cable by cable; for cables that bear one."""
     ways = {
-        pair: [dict(zip(w.cable.tolist(), w.chance.tolist(), strict=True)) for w in use.of(pair)]
+        pair: [
+            dict(zip(w.cable.tolist(), w.chance.tolist(), strict=True)) for w in use.find_ways(pair)
+        ]
         for pair in pairs
     }
     cables = [link for link in use.fabric.links for _ in link.cables]
@@ -208,7 +210,7 @@ def test_pairs_of_different_pods_seldom_share_a_cable_though_many_run_at_once():
 
 def test_pairs_between_pods_take_hardly_more_turns_than_their_leaves_ask_for():
     pairs = meetings(far_pairs(PODS, hops=6))
-    ordered = fairly(PODS, pairs)
+    ordered = fair_order(PODS, pairs)
     assert sorted(ordered) == sorted(pairs)
     use = CableUse(PODS)
     assert len(list(waves(use, pairs))) == 32  # of some leaves first, then of the others
@@ -219,7 +221,7 @@ def test_pairs_between_pods_take_hardly_more_turns_than_their_leaves_ask_for():
 def test_a_pair_starts_before_those_of_two_leaves_where_fewer_wait(ends):
     fabric, left = SMALL[2].fabric, Counter()
     pairs = [Meeting(fabric.nodes[a], fabric.nodes[b]) for a, b in ends if a != b]
-    for meeting in reversed(fairly(fabric, pairs)):  # from the last: more and more wait
+    for meeting in reversed(fair_order(fabric, pairs)):  # from the last: more and more wait
         leaves = frozenset(leaf(fabric, name) for name in meeting.pair)
         left[leaves] += 1
         assert left[leaves] == max(left.values())
@@ -239,10 +241,10 @@ def crossed_leaves(fabric, some):
 def test_no_order_takes_fewer_turns_than_the_narrowest_leaf_asks_for(use):
     fabric = use.fabric
     for far in (r for r in quick_rounds(fabric, fabric.nodes) if r.hops > 2):
-        strait = narrowest(use, use.of_all(far.meetings).values())
+        strait = narrowest_strait(use, use.find_all_ways(far.meetings).values())
         crossing = crossed_leaves(fabric, far.meetings)
         assert strait.pairs == crossing[strait.leaf]
-        turns = list(waves(use, fairly(fabric, far.meetings)))
+        turns = list(waves(use, fair_order(fabric, far.meetings)))
         assert len(turns) >= strait.fewest_turns
         for turn in turns:
             assert crossed_leaves(fabric, turn)[strait.leaf] <= strait.at_once
@@ -263,28 +265,30 @@ def test_whoever_leaves_makes_room_and_names_the_cables_that_it_frees():
     room, (first, second) = Room(use), meetings(far_pairs(TREE)[:2])
     near = leaf(TREE, first.first)
     assert near == leaf(TREE, second.first)
-    assert room.crowded(use.of(first)) is None
-    room.enter(use.of(first))
-    cable = room.crowded(use.of(second))  # one of each link, so it has the number of its link
+    assert room.crowded_cable(use.find_ways(first)) is None
+    room.enter(use.find_ways(first))
+    cable = room.crowded_cable(
+        use.find_ways(second)
+    )  # one of each link, so it has the number of its link
     assert near in (TREE.links[cable].a, TREE.links[cable].b)
-    assert cable in room.leave(use.of(first))
-    assert room.crowded(use.of(second)) is None
+    assert cable in room.leave(use.find_ways(first))
+    assert room.crowded_cable(use.find_ways(second)) is None
 
 
 @given(st.sampled_from(SMALL), st.lists(st.integers(0, 65), max_size=30))
 def test_an_empty_network_has_room_for_any_pair_again(use, order):
-    every = [use.of(Meeting(*pair)) for pair in combinations(use.fabric.nodes, 2)]
+    every = [use.find_ways(Meeting(*pair)) for pair in combinations(use.fabric.nodes, 2)]
     room, inside = Room(use), []
     for number in order:
         ways = every[number % len(every)]
-        if room.crowded(ways) is None:
+        if room.crowded_cable(ways) is None:
             room.enter(ways)
             inside.append(ways)
         elif inside:
             room.leave(inside.pop(0))
     for ways in inside:
         room.leave(ways)
-    assert all(room.crowded(ways) is None for ways in every)
+    assert all(room.crowded_cable(ways) is None for ways in every)
 
 
 @pytest.mark.parametrize("use", [*SMALL, *MANY_PATHS])
@@ -296,7 +300,7 @@ def test_pairs_that_run_undisturbed_could_not_take_the_same_cable(use):
 
 
 def cables_on_ways(use, meeting):
-    return {cable for way in use.of(meeting) for cable in way.cable.tolist()}
+    return {cable for way in use.find_ways(meeting) for cable in way.cable.tolist()}
 
 
 def test_only_where_cables_are_shared_by_chance_is_a_slow_pair_excused():
@@ -401,7 +405,7 @@ def naive_chance(fabric, flows, short, row):
         if is_apart(pair) == is_apart(own) and leaves.isdisjoint(leaf(fabric, n) for n in pair)
     ]
     seen = (sum(elsewhere) + 1) / (len(elsewhere) + 2)
-    let_on = max(way.shared for way in use.of(Meeting(*own))) if len(leaves) > 1 else 0.0
+    let_on = max(way.shared for way in use.find_ways(Meeting(*own))) if len(leaves) > 1 else 0.0
     return min(let_on, seen) ** (1 / sum(pairs[own]))
 
 

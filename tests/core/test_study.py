@@ -13,7 +13,7 @@ from scipy.stats import ttest_1samp
 
 from anubis.core.history.defects import Defect
 from anubis.core.records import SelectionPolicy
-from anubis.core.select.selection import joint, learn_detection
+from anubis.core.select.selection import joint_probability, learn_detection
 from anubis.lab.study.cluster import run
 from anubis.lab.study.incidents import DefectCause, Histories
 from anubis.lab.study.policies import GreedySelection
@@ -152,7 +152,7 @@ def test_each_node_of_a_job_gets_what_it_deserves():
     histories = proven_long_ago()
     chosen = selector(0.02).choose([0, 50], 10.0, 0.0, histories)
     assert chosen == [0b000, 0b011]
-    assert joint([0.0, 0.5]) > 0.02
+    assert joint_probability([0.0, 0.5]) > 0.02
 
 
 def test_a_benchmark_that_takes_longer_than_it_saves_is_not_run():

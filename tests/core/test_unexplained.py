@@ -124,11 +124,11 @@ def test_a_dead_switch_is_never_normal_though_all_pairs_at_a_distance_cross_it(
 
 def test_gpus_are_on_the_rails_in_order_where_there_are_as_many():
     fabric = with_devices(RAILS, "interfaces")
-    rails = Rails.of(fabric, [f"cuda:{i}-cuda:{i}" for i in range(4)])
+    rails = Rails.from_devices(fabric, [f"cuda:{i}-cuda:{i}" for i in range(4)])
     for i, rail in enumerate(fabric.rails):
         ends = rails.between(fabric.nodes[:2], f"cuda:{i}-cuda:{i}")
         assert ends == on_rail(*fabric.nodes[:2], rail)
-    eight = Rails.of(fabric, ["cuda:7-cuda:7"])
+    eight = Rails.from_devices(fabric, ["cuda:7-cuda:7"])
     assert eight.between(fabric.nodes[:2], "cuda:0-cuda:0") is None
 
 

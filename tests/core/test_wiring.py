@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anubis.core.fabric import Fabric, Nic, Part
 from anubis.core.network.inspection import Inspection
-from anubis.core.network.wiring import about_nodes, audit
+from anubis.core.network.wiring import audit, verdicts_about
 from anubis.core.records import Judgement
 from anubis.lab.simulation.fabric import FatTree
 
@@ -170,5 +170,5 @@ def test_an_inspection_has_the_wiring_among_what_is_odd_and_a_campaign_what_conc
     inspection = Inspection(fabric=fabric)
     assert [remark.kind for remark in inspection.findings] == ["WIRING.EXCHANGED"]
     assert inspection.has_defects
-    assert about_nodes(audit(fabric), {"node00003", "node00004"}) == audit(fabric)
-    assert about_nodes(audit(fabric), {"node00004"}) == ()
+    assert verdicts_about(audit(fabric), {"node00003", "node00004"}) == audit(fabric)
+    assert verdicts_about(audit(fabric), {"node00004"}) == ()

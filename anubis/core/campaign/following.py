@@ -12,7 +12,7 @@ from anubis.core.campaign.planning import IN_GROUPS, follow_ups
 from anubis.core.fabric import by_number
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
-from anubis.core.network.hints import informed
+from anubis.core.network.hints import add_hints
 from anubis.core.network.pairing import Meeting, batches, meeting_at
 from anubis.core.network.rails import Rails
 from anubis.core.network.reproduction import (
@@ -20,12 +20,12 @@ from anubis.core.network.reproduction import (
     Asked,
     Division,
     ask,
-    divided,
+    divide,
     meetings_across,
     meetings_inside,
-    two_together,
+    pairs_of_parts,
 )
-from anubis.core.network.traffic import crossing, observe_traffic, rails_of
+from anubis.core.network.traffic import keep_crossing, observe_traffic, rails_of
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
     FAILED_ONCE,
@@ -45,7 +45,7 @@ ACROSS_IN = 4  # turns before those in which pairs across parts are confirmed
 SMALLEST_GROUP = 4  # nodes, so that its halves are groups
 
 
-def following(
+def following_steps(
     plan: Plan,
     phase: int,
     turn: int,
@@ -61,14 +61,14 @@ def following(
     if _models(plan, phase):
         return (
             *_second_tries(plan, phase, turn, assessment),
-            *_reproducing(plan, phase, turn, assessment, undisturbed),
+            *_reproducing_steps(plan, phase, turn, assessment, undisturbed),
         )
     return (
         *_second_tries(plan, phase, turn, assessment),
-        *(_measured_again(plan, phase, turn, assessment) if confirm else ()),
+        *(_measurements_again(plan, phase, turn, assessment) if confirm else ()),
         *(
-            tuple(_confirming(plan, phase, turn, assessment, undisturbed))
-            or _bisecting(plan, phase, turn, assessment)
+            tuple(_confirming_steps(plan, phase, turn, assessment, undisturbed))
+            or _bisecting_steps(plan, phase, turn, assessment)
         ),
     )
 
@@ -89,21 +89,23 @@ def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> 
         yield from (step for step in tries if step.repeat == 0)
 
 
-def _measured_again(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+def _measurements_again(
+    plan: Plan, phase: int, turn: int, assessment: Assessment
+) -> Iterator[Step]:
     """Yield the programs by which single nodes fell short, again on these nodes and on a good one.
     If the good node falls short now as well, something else changed."""
     if turn >= SECOND_TRIES:
         return
     for position, entry in enumerate(plan.phases[phase].entries):
         if entry.scope == "node":
-            suspects = _fell_short(assessment, entry.workload)
+            suspects = _nodes_that_fell_short(assessment, entry.workload)
             skus = sorted({plan.sku(node) for node in suspects})
             controls = (_control(plan, sku, entry.workload, assessment) for sku in skus)
             nodes = [*suspects, *(control for control in controls if control)]
             yield from follow_ups(plan, phase, position, turn + 1, [(node,) for node in nodes])
 
 
-def _fell_short(assessment: Assessment, workload: Workload) -> list[str]:
+def _nodes_that_fell_short(assessment: Assessment, workload: Workload) -> list[str]:
     """The nodes that did worse than others. A node outside a limit is not among them: it is
     defective at once."""
     measured_by = workload.benchmark, workload.parameters
@@ -135,7 +137,7 @@ def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -
     return max(sorted(worst, key=by_number), key=worst.__getitem__, default=None)
 
 
-def _confirming(
+def _confirming_steps(
     plan: Plan,
     phase: int,
     turn: int,
@@ -147,9 +149,9 @@ def _confirming(
     are bad for no known reason measure again, undisturbed. If some remain in doubt, further rounds
     follow."""
     if plan.fabric and turn < begun + CONFIRMING_TURNS:
-        assessment = crossing(plan, assessment)
+        assessment = keep_crossing(plan, assessment)
         seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings, undisturbed)
-        model = informed(seen.model, plan.fabric, plan.counters)
+        model = add_hints(seen.model, plan.fabric, plan.counters)
         chosen = confirmation(plan.fabric, seen.observations, model, again=turn > begun)
         rails = rails_of(plan.fabric, assessment.alone, assessment.rulings)
         repeated = _unexplained_pairs(assessment, rails)
@@ -176,7 +178,7 @@ def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[Meeting
 # --- the part of a job that fails -------------------------------------------------------------
 
 
-def handed_back(plan: Plan, phase: int, assessment: Assessment) -> frozenset[str]:
+def nodes_handed_back(plan: Plan, phase: int, assessment: Assessment) -> frozenset[str]:
     """The nodes that a search for the part of a job that fails no longer needs, because they are
     well."""
     models = _models(plan, phase)
@@ -207,16 +209,16 @@ def _answers(
     answers: dict[Group, bool | None] = {}
     for position in models:
         workload = plan.phases[phase].entries[position].workload
-        for group, short in _results(assessment, workload, fails=_failed).items():
+        for group, short in _results(assessment, workload, fails=_gave_no_answer).items():
             answers[group] = answers.get(group) or short
-    if any(map(_failed, assessment.verdicts())):
+    if any(map(_gave_no_answer, assessment.verdicts())):
         answers = {group: bool(short) for group, short in answers.items()}
     met = {node for group in answers for node in group} - assessment.lost.keys()
     nodes = [node.name for node in plan.nodes if node.name in met]
-    return divided(nodes, plan.fabric), answers
+    return divide(nodes, plan.fabric), answers
 
 
-def _reproducing(
+def _reproducing_steps(
     plan: Plan,
     phase: int,
     turn: int,
@@ -240,11 +242,11 @@ def _reproducing(
         return
     if any(plan.crosses(verdict) for verdict in assessment.verdicts()):
         further_pairs = list(
-            _confirming(plan, phase, turn, assessment, undisturbed, begun=ACROSS_IN)
+            _confirming_steps(plan, phase, turn, assessment, undisturbed, begun=ACROSS_IN)
         )
         yield from further_pairs
         if not further_pairs and not any(verdict.parts for verdict in assessment.parts):
-            tests = dict.fromkeys(_of_two_parts(further.across, answers, minutes))
+            tests = dict.fromkeys(_tests_of_two_parts(further.across, answers, minutes))
             for position in models:
                 yield from follow_ups(plan, phase, position, turn + 1, tests)
         return
@@ -257,13 +259,13 @@ def _reproducing(
             yield from follow_ups(plan, phase, position, turn + 1, meetings)
 
 
-def _of_two_parts(
+def _tests_of_two_parts(
     across: Sequence[Sequence[Group]], answers: Mapping[Group, bool | None], minutes: float
 ) -> Iterator[Group]:
     """Yield groups of two parts, then halves of those that fail. This is for pairs across parts
     that found nothing: two nodes may be slow only together, in a pair that was not measured."""
     for parts in across:
-        unions = two_together(parts)
+        unions = pairs_of_parts(parts)
         if missing := [union for union in unions if union not in answers]:
             yield from missing
             continue
@@ -274,7 +276,7 @@ def _of_two_parts(
             yield from _next_tests(union, good, answers, minutes)
 
 
-def _bisecting(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+def _bisecting_steps(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
     """Yield the next tests of every search for the cause of a slow group, until all are over. Lost
     nodes no longer take part."""
     lost = assessment.lost
@@ -323,7 +325,7 @@ def _results(
     return fell_short
 
 
-def _failed(verdict: Verdict) -> bool:
+def _gave_no_answer(verdict: Verdict) -> bool:
     """True if a group gave no answer."""
     applies = verdict.judgement is not Judgement.NOT_APPLICABLE
     return applies and len(verdict.participants) > 1 and not verdict.metric

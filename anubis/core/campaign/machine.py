@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
 
-from anubis.core.campaign.planning import instead, steps, told_beside
+from anubis.core.campaign.planning import extra_parameters, replacement_steps, steps
 from anubis.core.network.pairing import meeting_of
 from anubis.core.network.sharing import CableUse, Room, Ways
 from anubis.core.records import Ended, Execution, ParameterValue, Plan, Result, Step
@@ -172,7 +172,7 @@ def are_most(lost: int, fit: int) -> bool:
     return lost > max(1, fit)
 
 
-def not_their_fault(sign: str, reasons: Sequence[str], fit: int) -> str:
+def no_blame_reason(sign: str, reasons: Sequence[str], fit: int) -> str:
     """The reason why no node is blamed although most of them show this sign."""
     ((commonest, _),) = Counter(reasons).most_common(1)
     return (
@@ -255,23 +255,23 @@ class CampaignMachine:
         if self.finished:
             return []
         if isinstance(event, Judged):
-            return self._judged(event)
-        commands = self._heard(event)
+            return self._handle_judged(event)
+        commands = self._handle_other(event)
         if self._most_are_lost():
             return [*commands, self._halt()]
         return [*commands, *self._go_on()]
 
-    def _heard(
+    def _handle_other(
         self, event: Started | Measured | Failed | TimedOut | NodeLost | TimePassed
     ) -> list[Command]:
         self.now = max(self.now, event.at)
         match event:
             case Started():
-                self._started(event)
+                self._handle_started(event)
             case Measured():
-                return self._measured(event)
+                return self._handle_measured(event)
             case Failed():
-                return self._failed(event)
+                return self._handle_failed(event)
             case TimedOut():
                 return self._settle(event, Ended.TIMED_OUT, event.reason)
             case NodeLost():
@@ -290,18 +290,18 @@ class CampaignMachine:
 
     # --- events ----------------------------------------------------------------------------
 
-    def _started(self, event: Started) -> None:
+    def _handle_started(self, event: Started) -> None:
         run = self._run_of(event.step_id, event.attempt)
         if run:
             run.started_at = event.at
             self._give_time(run)
 
-    def _measured(self, event: Measured) -> list[Command]:
+    def _handle_measured(self, event: Measured) -> list[Command]:
         absent = event.result.not_applicable
         ended = Ended.NOT_APPLICABLE if absent else Ended.MEASURED
         return self._settle(event, ended, event.reason or absent)
 
-    def _failed(self, event: Failed) -> list[Command]:
+    def _handle_failed(self, event: Failed) -> list[Command]:
         run = self._run_of(event.step_id, event.attempt)
         if run is None:
             return []
@@ -324,7 +324,7 @@ class CampaignMachine:
                 self._queues[name].appendleft(run.step)
         return [record, *self._lose(event.lost, event.reason)]
 
-    def _judged(self, event: Judged) -> list[Command]:
+    def _handle_judged(self, event: Judged) -> list[Command]:
         if not self._judging or event.phase != self.phase:
             return []
         self._judging = False
@@ -355,7 +355,7 @@ class CampaignMachine:
             *(self._drop(step, node, reason) for step in waiting),
         ]
         for step in (*running, *waiting):
-            replacements = instead(self._plan, step, self.excluded)
+            replacements = replacement_steps(self._plan, step, self.excluded)
             new = (candidate for candidate in replacements if not self._knows(candidate))
             if (first := next(new, None)) is not None:
                 self._enqueue(first)
@@ -398,17 +398,17 @@ class CampaignMachine:
     def _most_are_lost(self) -> bool:
         """True if most fit nodes were lost at once, or all participants one by one."""
         fit = len(self._nodes) - len(self.excluded)
-        return are_most(len(self._lost_at_once()), fit) or 1 < len(self._losses) == self._present
+        return are_most(len(self._recent_losses()), fit) or 1 < len(self._losses) == self._present
 
-    def _lost_at_once(self) -> list[str]:
+    def _recent_losses(self) -> list[str]:
         """The reasons of recent losses."""
         return [reason for at, reason in self._losses if at > self.now - AT_ONCE_S]
 
     def _halt(self) -> Halt:
         self.finished = True
         fit = len(self._nodes) - len(self.excluded)
-        reasons = self._lost_at_once() if fit else [reason for _, reason in self._losses]
-        return Halt(reason=not_their_fault("fell silent", reasons, fit))
+        reasons = self._recent_losses() if fit else [reason for _, reason in self._losses]
+        return Halt(reason=no_blame_reason("fell silent", reasons, fit))
 
     def _give_up_silent(self) -> list[Command]:
         """Give up steps without an answer long after their limit. Their nodes are lost as well,
@@ -536,7 +536,7 @@ class CampaignMachine:
             if beside and (step.exclusive or beside[0].exclusive):
                 return False
         if self._network:
-            cable = self._network.crowded(self._ways(step))
+            cable = self._network.crowded_cable(self._ways(step))
             if cable is not None:
                 self._waiting.setdefault(cable, {})[step.participants[0]] = None
                 return False
@@ -546,7 +546,7 @@ class CampaignMachine:
         """The cables that a pair may take; none for larger groups, which are to load the network
         together."""
         meeting = meeting_of(step) if step.workload in self._plan.crossing else None
-        return self._use.of(meeting) if self._use and meeting else ()
+        return self._use.find_ways(meeting) if self._use and meeting else ()
 
     def _launch(self, step: Step) -> Launch:
         del self._pending[step.id]
@@ -563,7 +563,7 @@ class CampaignMachine:
         return Launch(
             step=step,
             attempt=attempt,
-            arguments=told_beside(self._plan, step),
+            arguments=extra_parameters(self._plan, step),
             crosses_fabric=step.workload in self._plan.crossing,
         )
 

@@ -23,14 +23,21 @@ from anubis.core.network.pairing import (
     batches,
     hops_between,
     meeting_of,
-    mirrored,
-    needed,
+    mirror,
+    needed_rounds,
     quick_rounds,
     replace_unfit,
     round_robin,
 )
-from anubis.core.network.reproduction import divided, first_groups
-from anubis.core.network.sharing import CableUse, Strait, fairly, most_narrow, narrowest, waves
+from anubis.core.network.reproduction import divide, first_groups
+from anubis.core.network.sharing import (
+    CableUse,
+    Strait,
+    fair_order,
+    narrowest_strait,
+    pick_narrowest,
+    waves,
+)
 from anubis.core.records import (
     PARTS,
     VARIABLE,
@@ -104,7 +111,7 @@ def plan(
     phases = []
     for name, single, levels in EARLY_PHASES if stop_early else PHASES:
         entries = tuple(
-            _resolved(entry, spec, suite, nodes)
+            _resolve(entry, spec, suite, nodes)
             for level in levels
             for spec, entry in able
             if (spec.scope == "node") is single and spec.level == level
@@ -140,7 +147,7 @@ def _crossing_phase(
     entries = []
     for wish in then.benchmarks:
         spec = _spec(wish, specs, then)
-        entry = _resolved(wish, spec, then, nodes)
+        entry = _resolve(wish, spec, then, nodes)
         if entry.workload in measured:
             entry = replace(entry, workload=entry.workload.beside({"phase": FABRIC}))
         entries.append(entry)
@@ -232,7 +239,7 @@ def is_planned(plan: Plan, step: Step) -> bool:
     )
 
 
-def told_beside(plan: Plan, step: Step) -> dict[str, ParameterValue]:
+def extra_parameters(plan: Plan, step: Step) -> dict[str, ParameterValue]:
     """The parameters of a program beside its workload: the rails across which a pair measures."""
     if not step.shift or not plan.fabric:
         return {}
@@ -263,17 +270,19 @@ def _meetings(
         if node.name in fit and (tested is None or node.name in tested)
     ]
     if entry.scope != "node" and plan.partners:
-        yield from _met_by_partners(plan, nodes, [name for name in plan.partners if name in fit])
+        yield from _pairs_with_partners(
+            plan, nodes, [name for name in plan.partners if name in fit]
+        )
     elif len(nodes) < entry.min_nodes:
         return
     elif entry.scope == "node":
         yield from ((node,) for node in nodes)
     elif entry.groups in NARROWING:
         if entry.groups == PARTS:
-            yield from first_groups(divided(nodes, plan.fabric))
+            yield from first_groups(divide(nodes, plan.fabric))
     elif plan.fabric and entry.groups in BY_DISTANCE:
         hop_rounds = _rounds_of(plan, entry, scheduled)
-        yield from _by_distance(plan, entry, plan.fabric, hop_rounds, fit)
+        yield from _meetings_by_distance(plan, entry, plan.fabric, hop_rounds, fit)
     elif len(nodes) > 1 and all_meet(entry):
         for matches in islice(round_robin(_everybody(plan, entry, fit)), entry.rounds):
             yield from matches
@@ -299,7 +308,9 @@ def crosses_rails(plan: Plan) -> bool:
     )
 
 
-def _met_by_partners(plan: Plan, nodes: Sequence[str], partners: Sequence[str]) -> Iterator[Pair]:
+def _pairs_with_partners(
+    plan: Plan, nodes: Sequence[str], partners: Sequence[str]
+) -> Iterator[Pair]:
     """Yield pairs of each node with two partners of its kind, and of these partners: if a pair is
     bad, the other two show which node is at fault."""
     met: set[frozenset[str]] = set()
@@ -319,7 +330,7 @@ def all_meet(entry: PlannedEntry) -> bool:
 
 def _everybody(plan: Plan, entry: PlannedEntry, fit: Collection[str]) -> list[str]:
     fabric = fabric_of(plan, entry.workload)
-    nodes = placed(plan, fabric) if fabric else [node.name for node in plan.nodes]
+    nodes = placed_nodes(plan, fabric) if fabric else [node.name for node in plan.nodes]
     return [name for name in nodes if name in fit]
 
 
@@ -328,7 +339,7 @@ def fabric_of(plan: Plan, workload: Workload) -> Fabric | None:
     return plan.fabric if workload in plan.crossing else None
 
 
-def _by_distance(
+def _meetings_by_distance(
     plan: Plan,
     entry: PlannedEntry,
     fabric: Fabric,
@@ -336,14 +347,14 @@ def _by_distance(
     fit: Collection[str],
 ) -> Iterator[Meeting]:
     met: set[Meeting] = set()
-    for hop_round in _mended(plan, entry, fabric, hop_rounds, fit):
-        for meeting in fairly(fabric, hop_round.meetings):
+    for hop_round in _mend(plan, entry, fabric, hop_rounds, fit):
+        for meeting in fair_order(fabric, hop_round.meetings):
             if meeting not in met:  # not yet at the same distance on another rail
-                met |= {meeting, mirrored(fabric, meeting)}
+                met |= {meeting, mirror(fabric, meeting)}
                 yield meeting
 
 
-def _mended(
+def _mend(
     plan: Plan,
     entry: PlannedEntry,
     fabric: Fabric,
@@ -357,7 +368,7 @@ def _mended(
         for hop_round in hop_rounds
     ]
     yield from mended
-    everybody = placed(plan, fabric)
+    everybody = placed_nodes(plan, fabric)
     left = [name for name in everybody if name in fit]
     if entry.groups == "covering" and entry.rounds is None and 1 < len(left) < len(everybody):
         across = plan.spec(entry.workload).crosses_rails
@@ -371,8 +382,8 @@ def rounds(plan: Plan, fabric: Fabric, covering: bool) -> Iterator[HopRound]:
     If few pairs fit into a round, the next rounds have other partners: a handful does not show what
     is normal, and in a small fabric most pairs may cross the one bad link.
     """
-    nodes = placed(plan, fabric)
-    quick = tuple(needed(fabric, quick_rounds(fabric, nodes)))
+    nodes = placed_nodes(plan, fabric)
+    quick = tuple(needed_rounds(fabric, quick_rounds(fabric, nodes)))
     yield from quick
     met: dict[int, set[frozenset[str]]] = {}
     for hop_round in quick:
@@ -398,7 +409,7 @@ def planned_rounds(
 ) -> Iterator[HopRound]:
     """Yield all planned rounds of pairs, for all nodes, fit or not; but not those in which all
     pairs meet."""
-    nodes, scheduled = placed(plan, fabric), scheduled or schedule(plan)
+    nodes, scheduled = placed_nodes(plan, fabric), scheduled or schedule(plan)
     for entry in _crossing_entries(plan):
         if entry.groups in BY_DISTANCE:
             yield from _rounds_of(plan, entry, scheduled)
@@ -407,11 +418,11 @@ def planned_rounds(
                 yield HopRound(hops=0, rails=fabric.rails, pairs=pairs, alone=(), spare=())
 
 
-def everybody_who_meets_all(plan: Plan, fabric: Fabric) -> list[str]:
+def nodes_that_meet_all(plan: Plan, fabric: Fabric) -> list[str]:
     """The nodes for which the plan measures every pair."""
     entries = _crossing_entries(plan)
     meet = any(all_meet(entry) and entry.rounds is None for entry in entries)
-    return placed(plan, fabric) if meet else []
+    return placed_nodes(plan, fabric) if meet else []
 
 
 def _crossing_entries(plan: Plan) -> Iterator[PlannedEntry]:
@@ -419,7 +430,7 @@ def _crossing_entries(plan: Plan) -> Iterator[PlannedEntry]:
     return (entry for entry in entries if entry.workload in plan.crossing)
 
 
-def placed(plan: Plan, fabric: Fabric) -> list[str]:
+def placed_nodes(plan: Plan, fabric: Fabric) -> list[str]:
     in_fabric = set(fabric.nodes)
     return [node.name for node in plan.nodes if node.name in in_fabric]
 
@@ -440,7 +451,7 @@ def _spec(entry: SuiteEntry, specs: Mapping[str, BenchmarkSpec], suite: Suite) -
     return specs[entry.benchmark]
 
 
-def _resolved(
+def _resolve(
     entry: SuiteEntry, spec: BenchmarkSpec, suite: Suite, nodes: Sequence[Node]
 ) -> PlannedEntry:
     duration_s = spec.duration_s if entry.duration_s is None else entry.duration_s
@@ -515,7 +526,7 @@ def estimate(
         turns=sum(cost.turns for cost in costs),
         duration_s=duration_s,
         node_hours=node_hours,
-        strait=most_narrow(cost.strait for cost in costs),
+        strait=pick_narrowest(cost.strait for cost in costs),
     )
 
 
@@ -537,9 +548,9 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
         busiest = max(Counter(chain.from_iterable(groups)).values(), default=1)
         turns = busiest
         if use and together:
-            ways = use.of_all(meetings)
+            ways = use.find_all_ways(meetings)
             turns = sum(1 for _ in waves(use, meetings, ways))
-            strait = narrowest(use, ways.values())
+            strait = narrowest_strait(use, ways.values())
         steps, taking_part = len(groups), sum(map(len, groups))
     duration_s = entry.repeats * entry.duration_s
     return Estimate(
@@ -567,7 +578,7 @@ def _all_pairs(
     return round(turns * count / len(sample)), pairs, 2 * pairs
 
 
-def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
+def replacement_steps(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
     """Yield steps for the remaining nodes of a step without the lost ones, the best first.
 
     A larger group meets without them. In a scan by distance each node has one partner at that
@@ -582,14 +593,14 @@ def instead(plan: Plan, step: Step, lost: Collection[str]) -> Iterator[Step]:
         if entry.groups in BY_DISTANCE:
             meeting = Meeting(step.participants[0], step.participants[1], step.shift)
             hops = hops_between(plan.fabric, meeting)
-            for partner in _from(placed(plan, plan.fabric), left[0]):
+            for partner in _names_after(placed_nodes(plan, plan.fabric), left[0]):
                 meeting_left = Meeting(left[0], partner, step.shift)
                 if partner not in lost and hops_between(plan.fabric, meeting_left) == hops:
                     pair = meeting_left.pair
                     yield replace(step, id=f"{head}/{_label(pair)}", participants=pair)
 
 
-def _from(names: Sequence[str], first: str) -> Iterator[str]:
+def _names_after(names: Sequence[str], first: str) -> Iterator[str]:
     """All other names, starting after this one, so that not all nodes get the same partner."""
     place = names.index(first)
     return chain(names[place + 1 :], names[:place])

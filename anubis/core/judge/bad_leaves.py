@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.localization import describe
-from anubis.core.network.reproduction import divided
+from anubis.core.network.reproduction import divide
 from anubis.core.records import Judgement, PartVerdict, Plan, Verdict
 
 FEWEST = 4  # nodes of a switch, so that there are halves of several
@@ -39,7 +39,7 @@ def name_bad_leaves(
             elif verdict.judgement is Judgement.HEALTHY:
                 good.add(frozenset(verdict.participants))
     nodes = [node.name for node in plan.nodes if node.name in fabric.nodes]
-    leaves = [leaf.nodes for leaf in divided(nodes, fabric).leaves()]
+    leaves = [leaf.nodes for leaf in divide(nodes, fabric).leaves()]
     for leaf in leaves:
         if fails_together(frozenset(leaf), bad, good - bad.keys()):
             own = [path for path in paths if set(path.nodes) & set(leaf)]

@@ -21,7 +21,7 @@ from anubis.core.records import (
     CriterionKey,
     NodeVerdict,
     Verdict,
-    by_key,
+    criteria_by_key,
 )
 
 # fields of a Criterion; the reference is compared separately
@@ -69,8 +69,8 @@ def criterion_changes(
     before: Iterable[CriteriaSet], after: Iterable[CriteriaSet]
 ) -> tuple[CriterionChange, ...]:
     """All keys whose criterion changed: removed and new ones first, then those that moved most."""
-    old = by_key(before)
-    new = by_key(after)
+    old = criteria_by_key(before)
+    new = criteria_by_key(after)
     gone = [CriterionChange(key=key, before=old[key], after=None) for key in old if key not in new]
     come = [CriterionChange(key=key, before=None, after=new[key]) for key in new if key not in old]
     both = [_criterion_change(old[key], new[key]) for key in old if key in new]

@@ -48,7 +48,7 @@ from anubis.core.records import (
     Ruling,
     Verdict,
     Workload,
-    by_key,
+    criteria_by_key,
 )
 
 
@@ -139,7 +139,11 @@ def _judge_each_key(
     shared: SharedCables | None,
 ) -> Iterator[tuple[list[Ruling], Iterable[Verdict]]]:
     """Yield, for comparable units at a time, rulings and single verdicts."""
-    criterion_of, bounds, kinds = by_key(criteria), limits_by_metric(limits), kinds_of(criteria)
+    criterion_of, bounds, kinds = (
+        criteria_by_key(criteria),
+        limits_by_metric(limits),
+        kinds_of(criteria),
+    )
     for alike in assign_by_likeness(split_by_kind(measured, kinds), kinds, criterion_of):
         limit = limit_of(alike.key.workload.benchmark, alike.key.metric, bounds)
         if limit:

@@ -24,7 +24,7 @@ from anubis.core.records import (
     Policy,
     Provenance,
     Workload,
-    by_key,
+    criteria_by_key,
 )
 
 FAST = 0.9  # quantile of what pairs reach
@@ -54,8 +54,8 @@ def learn_criteria(
     kind_of = {kind.label: kind for kind in kinds}
     measured = list(split_by_kind(measured, kinds))
     together = _units_together(measured)
-    before = by_key(start)
-    criterion_of = by_key(learned)
+    before = criteria_by_key(start)
+    criterion_of = criteria_by_key(learned)
     by_sku: defaultdict[str, list[Criterion]] = defaultdict(list)
     digests: defaultdict[str, list[bytes]] = defaultdict(list)
     orders: dict[tuple[object, object], tuple[Ints, bytes]] = {}

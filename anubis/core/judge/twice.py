@@ -29,7 +29,7 @@ class SharedCables:
     @classmethod
     def from_units(cls, fabric: Fabric, measured: Iterable[Units]) -> SharedCables:
         devices = chain.from_iterable(alike.devices for alike in measured)
-        return cls(CableUse(fabric), Rails.of(fabric, devices))
+        return cls(CableUse(fabric), Rails.from_devices(fabric, devices))
 
     def are_possible(self, participants: Sequence[str], device: str) -> bool:
         meeting = self.rails.meeting(participants, device)

@@ -207,7 +207,7 @@ def _split_by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]
     slow leaf would define what is normal there.
     """
     mixed = len({nic.gbit_s for nic in fabric.nics if nic.node}) > 1
-    rails = Rails.of(fabric, chain.from_iterable(alike.devices for alike in measured))
+    rails = Rails.from_devices(fabric, chain.from_iterable(alike.devices for alike in measured))
     by_key: defaultdict[CriterionKey, list[Units]] = defaultdict(list)
     for alike in measured:
         kinds: defaultdict[tuple[str, str], list[int]] = defaultdict(list)

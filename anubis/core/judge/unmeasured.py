@@ -17,7 +17,7 @@ from dataclasses import replace
 from anubis.core.fabric import Fabric, rail_of
 from anubis.core.judge.units import SAMPLED, are_usable
 from anubis.core.network.pairing import joined_nics, meeting_of
-from anubis.core.network.rails import Rails, across
+from anubis.core.network.rails import Rails, device_across
 from anubis.core.records import (
     FAILED_ONCE,
     Ended,
@@ -87,7 +87,7 @@ def judge_silent_rails(executions: Iterable[Execution], plan: Plan) -> Iterator[
         return
     crossed = [run for run in executions if run.step.workload in plan.crossing]
     devices = {device for run in crossed for _, device, _ in run.result.series.layout.series}
-    rails = Rails.of(fabric, devices)
+    rails = Rails.from_devices(fabric, devices)
     for run in crossed:
         if run.ended is not Ended.MEASURED or not (meeting := meeting_of(run.step)):
             continue
@@ -174,7 +174,7 @@ def _verdict(
     return Verdict(
         participants=step.participants,
         benchmark=step.workload.benchmark,
-        device=device or across(step.shift),
+        device=device or device_across(step.shift),
         parameters=step.workload.parameters,
         judgement=judgement,
         code=code,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anubis.core.fabric import Fabric, Part, Seat, by_number
 from anubis.core.network.crossing import Flow, nic_part
-from anubis.core.network.hints import informed
+from anubis.core.network.hints import add_hints
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import (
     Cause,
@@ -50,15 +50,15 @@ def part_verdicts(
     """The causes of all shortfalls, the surest first, with the counters of their ports; then bad
     flows without a cause."""
     inspection = Inspection(fabric=fabric, counters=counters)
-    located = locate(fabric, traffic.observations, informed(traffic.model, fabric, counters))
+    located = locate(fabric, traffic.observations, add_hints(traffic.model, fabric, counters))
     routed = any(observation.flow.via for observation in traffic.observations)
     doubts = () if located.by_routes or not routed else (ROUTES_ASIDE,)
     causes = [_part_verdict(inspection, cause, traffic, doubts) for cause in located.causes]
-    silent = (_silent(fabric, rail, nodes) for rail, nodes in sorted(traffic.silent.items()))
+    silent = (_silent_rail(fabric, rail, nodes) for rail, nodes in sorted(traffic.silent.items()))
     return (*causes, *silent, *unexplained_parts(fabric, located, traffic.strays))
 
 
-def _silent(fabric: Fabric, rail: str, nodes: Collection[str]) -> PartVerdict:
+def _silent_rail(fabric: Fabric, rail: str, nodes: Collection[str]) -> PartVerdict:
     on_it = [nic for nic in fabric.nics if nic.rail == rail and nic.node in nodes]
     switches = sorted({fabric.name(nic.switch) for nic in on_it}, key=by_number)
     behind = f"; all its NICs are on switch {switches[0]}" if len(switches) == 1 else ""
@@ -85,14 +85,17 @@ def _part_verdict(
         confidence=cause.confidence,
         evidence=(
             *doubts,
-            *_ranked(fabric, cause),
-            *(_evidence(fabric, observation, traffic) for observation in _worst(cause)),
+            *_rank_parts(fabric, cause),
+            *(
+                _evidence(fabric, observation, traffic)
+                for observation in _worst_observations(cause)
+            ),
             *_inspect(inspection, cause),
         ),
     )
 
 
-def _ranked(fabric: Fabric, cause: Cause) -> list[str]:
+def _rank_parts(fabric: Fabric, cause: Cause) -> list[str]:
     """The probability of each of several parts, the most probable first."""
     if len(cause.parts) == 1:
         return []
@@ -141,7 +144,7 @@ def _inspect(inspection: Inspection, cause: Cause) -> list[str]:
     return list(remarks)[:SHOWN]
 
 
-def _worst(cause: Cause) -> list[Observation]:
+def _worst_observations(cause: Cause) -> list[Observation]:
     return sorted(cause.bad, key=lambda observation: -observation.shortfall)[:SHOWN]
 
 
@@ -196,23 +199,23 @@ def node_verdicts(
     for node in (member.name for member in plan.nodes):
         if node not in placed:
             reason = "this node is missing from the topology"
-            yield _on_node(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
+            yield _node_verdict(node, Judgement.UNKNOWN, "NOT-PLACED", reason)
         elif node in blamed:
             continue
         elif node in met - met_well:
-            reason = _no_good_pair(fabric, node, parts)
-            yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            reason = _no_good_pair_reason(fabric, node, parts)
+            yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
         elif part := unproven.get(node):
             reason = f"no pair was good over {describe(fabric, part)}"
-            yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
         elif device := unmapped.get(node):
             reason = (
                 f"no pair with this node was good on {device}, which the topology does not show"
             )
-            yield _on_node(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
         elif node in in_doubt - met_well:
             reason = "no pair with this node could be judged"
-            yield _on_node(node, Judgement.UNKNOWN, _code_of_doubts(node, traffic), reason)
+            yield _node_verdict(node, Judgement.UNKNOWN, _code_of_doubts(node, traffic), reason)
 
 
 def _code_of_doubts(node: str, traffic: Traffic) -> str:
@@ -280,16 +283,16 @@ def blamed_nodes(parts: Sequence[PartVerdict]) -> Iterator[Verdict]:
     cables."""
     for blame in parts:
         for node in dict.fromkeys(p.name for p in blame.parts if p.kind in ("node", "nic")):
-            yield _on_node(node, blame.judgement, blame.code, blame.reason)
+            yield _node_verdict(node, blame.judgement, blame.code, blame.reason)
 
 
-def _on_node(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
+def _node_verdict(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
     return Verdict(
         participants=(node,), benchmark="", judgement=judgement, code=code, reason=reason
     )
 
 
-def _no_good_pair(fabric: Fabric, node: str, parts: Sequence[PartVerdict]) -> str:
+def _no_good_pair_reason(fabric: Fabric, node: str, parts: Sequence[PartVerdict]) -> str:
     nics = (fabric.nic(node, rail) for rail in fabric.rails)
     leaves = {nic.switch for nic in nics if nic}
     above = [

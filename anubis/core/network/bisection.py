@@ -91,7 +91,7 @@ def bisect(
         if not tests:
             break
         search.learn((yield tuple(tests)))
-    return search.narrowed()
+    return search.result()
 
 
 class _Search:
@@ -115,7 +115,7 @@ class _Search:
     def may_confirm(self) -> bool:
         return bool(self.slow) or self._rest() is not None
 
-    def _left(self) -> int:
+    def _tests_left(self) -> int:
         if (self.rounds + 1) * self.budget.minutes_per_test > self.budget.minutes + 1e-9:
             return 0
         return self.budget.tests - len(self.results)
@@ -138,7 +138,7 @@ class _Search:
         return self.round
 
     def _narrow(self) -> None:
-        left, pool = self._left(), self._pool()
+        left, pool = self._tests_left(), self._pool()
         cores: list[Group] = []
         waiting: list[_Lead] = []
         partners = len(pool)
@@ -153,19 +153,19 @@ class _Search:
                 waiting.append(lead)
         if cores:
             self.open = waiting
-            self.round = self._filled(cores, pool)
+            self.round = self._fill(cores, pool)
         else:
             self.lost, self.open = [*self.lost, *waiting], []
             self._confirm()
 
     def _confirm(self) -> None:
-        pool, left = self._pool(), self._left()
+        pool, left = self._pool(), self._tests_left()
         turned = pool[len(pool) // 2 :] + pool[: len(pool) // 2]  # so that partners are new
         slow = self.slow[: min(left, len(pool))]
         rest = self._rest()
         if slow:
             self.confirming = slow
-            self.round = self._filled([(node,) for node in slow], turned)
+            self.round = self._fill([(node,) for node in slow], turned)
         elif rest is not None and left:
             self.rest_tested.append(rest)
             self.running = [(_Suspects(rest), 0)]
@@ -177,7 +177,7 @@ class _Search:
         busy |= {node for link in self.links for node in link}
         return [node for node in self.good if node not in busy]
 
-    def _filled(self, cores: list[Group], pool: list[str]) -> list[Group]:
+    def _fill(self, cores: list[Group], pool: list[str]) -> list[Group]:
         """Fill up the groups: single nodes first get one partner each; the other partners are
         shared out."""
         want = [len(self.group) - len(core) for core in cores]
@@ -228,7 +228,7 @@ class _Search:
         if pair not in self.links:
             self.links.append(pair)
 
-    def narrowed(self) -> Narrowed:
+    def result(self) -> Narrowed:
         open_ = [_nodes(lead) for lead in [*self.lost, *self.open]]
         bad = {*self.confirmed, *self.doubtful, *self.slow}
         return Narrowed(

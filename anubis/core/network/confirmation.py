@@ -9,7 +9,7 @@ import numpy as np
 
 from anubis.core.fabric import NO_PATH, Fabric, Seat, Seats
 from anubis.core.network.crossing import Flow, Parts
-from anubis.core.network.localization import healthy, without_wrong_routes
+from anubis.core.network.localization import drop_wrong_routes, healthy_nodes
 from anubis.core.network.posterior import HALF, KEPT, Case, FaultPrior, Observation, Problem
 
 SETTLED = 1e-3  # chance of choosing wrongly below which no more pairs are needed
@@ -44,17 +44,17 @@ def confirmation(
     of several parallel links can be crossed on purpose only if routes are known.
     """
     model = model or FaultPrior()
-    observations = without_wrong_routes(fabric, observations, model)
+    observations = drop_wrong_routes(fabric, observations, model)
     flows = [observation.flow for observation in observations]
     shortfall = np.array([observation.shortfall for observation in observations], dtype=np.float64)
     problem = Problem(Parts(fabric), flows, shortfall, model, excuses=again)
     routed = any(flow.via for flow in flows)
     met = {frozenset((flow.source, flow.target)) for flow in flows}
-    partners = _Partners(fabric, healthy(observations, model), met, routed)
+    partners = _Partners(fabric, healthy_nodes(observations, model), met, routed)
     contests = []
     for case in problem.cases():
         for column in case.chosen or [None]:
-            rows = case.rows if column is None else case.rows[case.explained(column)]
+            rows = case.rows if column is None else case.rows[case.explained_rows(column)]
             about = [flows[row] for row in rows.tolist()]
             hypotheses = _hypotheses(problem, case, column, 0.0 if again else LEAST_DOUBT)
             contests.append(_Contest(problem, hypotheses, partners.pairs(about), partners))
@@ -146,25 +146,25 @@ class _Partners:
         for leaf, here in leaves.items():
             near = self.under.get((rail, leaf), [])[:NEAR]
             doubtful = [node for node in here if node not in self.good]
-            far = self._far(far_rail, leaf)
+            far = self._far_nodes(far_rail, leaf)
             for partners in [near, *far] if rail == far_rail else far:
                 some = near if beside and partners is not near else []
                 for place, a in enumerate([*doubtful, *some]):
-                    for b in _turned(partners, place * PARTNERS)[:PARTNERS]:
+                    for b in _rotate(partners, place * PARTNERS)[:PARTNERS]:
                         seats = Seat(a, rail), Seat(b, far_rail)
                         if a != b and frozenset(seats) not in self.met:
                             yield seats
 
-    def _far(self, rail: str, leaf: str) -> list[list[str]]:
+    def _far_nodes(self, rail: str, leaf: str) -> list[list[str]]:
         """Some good nodes at each distance, from other leaves each time."""
         fabric = self.fabric
         steps = fabric.leaf_steps[fabric.leaf_number[leaf]]
         by_distance: dict[int, list[list[str]]] = {}
-        for far_leaf in _turned(list(self.leaves[rail]), self.turn * PARTNERS):
+        for far_leaf in _rotate(list(self.leaves[rail]), self.turn * PARTNERS):
             under = self.under.get((rail, far_leaf), [])
             distance = int(steps[fabric.leaf_number[far_leaf]])
             if far_leaf != leaf and under and distance != NO_PATH:
-                by_distance.setdefault(distance, []).append(_turned(under, self.turn))
+                by_distance.setdefault(distance, []).append(_rotate(under, self.turn))
         return [
             [node for nodes in zip_longest(*lists[:LEAVES]) for node in nodes if node][:FAR]
             for lists in by_distance.values()
@@ -191,7 +191,7 @@ class _Partners:
         return Flow(a, b, there), Flow(b, a, back)
 
 
-def _turned(names: list[str], start: int) -> list[str]:
+def _rotate(names: list[str], start: int) -> list[str]:
     start = start % len(names) if names else 0
     return names[start:] + names[:start]
 

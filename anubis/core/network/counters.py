@@ -113,7 +113,7 @@ class _Ports:
     def find(self, count: Count) -> PortCount | None:
         switch = self.switches.get(count.guid) or self.switches.get(count.name)
         if switch:
-            return self._of_switch(count, switch)
+            return self._switch_count(count, switch)
         node, _, device = count.name.partition(" ")
         nic = self.hcas.get(count.guid) or self.fabric.nic(node, rail_of(device))
         if nic is None:
@@ -121,7 +121,7 @@ class _Ports:
         place = f"NIC {nic.device} of {nic.node}" if nic.node else f'NIC "{count.name}"'
         return PortCount(count=count, switch=nic.switch, nic=nic, place=place)
 
-    def _of_switch(self, count: Count, switch: str) -> PortCount:
+    def _switch_count(self, count: Count, switch: str) -> PortCount:
         place = f"{self.fabric.name(switch)} port {count.port}"
         nic = self.nics.get((switch, count.port))
         link, cable = self.cables.get((switch, count.port), (None, None))

@@ -26,7 +26,7 @@ from anubis.core.network.pairing import (
     Round,
     joined_nics,
     meeting_at,
-    mirrored,
+    mirror,
     quick_rounds,
 )
 from anubis.core.network.redundancy import MissingCables, shortages
@@ -71,7 +71,7 @@ class Coverage:
         cross them."""
         return tuple(gap for shortage in shortages(self.fabric) for gap in shortage.gaps)
 
-    def by_tier(self) -> dict[tuple[int, int], tuple[int, int]]:
+    def counts_by_tier(self) -> dict[tuple[int, int], tuple[int, int]]:
         """The number of links that are crossed almost surely, and of all links, for each two tiers
         that links join."""
         tier, counts = self.fabric.tier, dict[tuple[int, int], tuple[int, int]]()
@@ -141,7 +141,7 @@ class _Crossed:
     def note(self, meetings: Iterable[Meeting]) -> None:
         for meeting in meetings:
             if meeting not in self.met:
-                self.met |= {meeting, mirrored(self.fabric, meeting)}
+                self.met |= {meeting, mirror(self.fabric, meeting)}
                 for a, b in joined_nics(self.fabric, meeting):
                     self.send(a, b)
                     self.send(b, a)
@@ -158,18 +158,18 @@ class _Crossed:
         times = np.array(list(self.sent.values()), dtype=np.float64)
         cables = np.array([len(link.cables) for link in self.fabric.links], dtype=np.float64)
         for part in self.fabric.spread(list(self.sent)):
-            missed = times[part.link_pair] * _log_of_rest(part.link_share / cables[part.link])
+            missed = times[part.link_pair] * _log_rest(part.link_share / cables[part.link])
             self.links_missed += np.bincount(part.link, missed, len(cables))
-            missed = times[part.switch_pair] * _log_of_rest(part.switch_share)
+            missed = times[part.switch_pair] * _log_rest(part.switch_share)
             self.switches_missed += np.bincount(part.switch, missed, len(self.switches_missed))
         self.sent.clear()
 
     @property
     def link_chance(self) -> Shares:
         by_chance = -np.expm1(self.links_missed)
-        return np.where(self._by_routes(), 1.0, by_chance) if self.cables else by_chance
+        return np.where(self._routed_flags(), 1.0, by_chance) if self.cables else by_chance
 
-    def _by_routes(self) -> Flags:
+    def _routed_flags(self) -> Flags:
         """A flag for each link: do known routes lead over every cable of it?"""
         return np.array(
             [
@@ -190,7 +190,7 @@ class _Crossed:
             rounds=rounds,
         )
 
-    def after(self, hop_round: HopRound) -> _Crossed:
+    def copy_with(self, hop_round: HopRound) -> _Crossed:
         """A copy with this round added."""
         more = _Crossed(
             self.fabric, set(self.met), set(self.nics), set(self.cables), set(self.passed)
@@ -205,7 +205,7 @@ class _Crossed:
         """The amount by which these links fall short of being crossed almost surely."""
         return float(np.maximum(ASSURED - self.link_chance[reached], 0).sum())
 
-    def new_in(self, hop_round: HopRound) -> Round:
+    def new_pairs(self, hop_round: HopRound) -> Round:
         """The pairs of a round that may cross a link which is not crossed almost surely."""
         fabric, is_open = self.fabric, self.link_chance < ASSURED
         flows = {
@@ -238,7 +238,7 @@ def _cables(fabric: Fabric, source: Nic, target: Nic) -> set[tuple[str, str]]:
     return {(link.a, cable.port_a) for link, cable in path}
 
 
-def _log_of_rest(share: Shares) -> Shares:
+def _log_rest(share: Shares) -> Shares:
     with np.errstate(divide="ignore"):  # a share of 1 leaves nothing: minus infinity
         return np.log1p(-np.where(share > 1 - 1e-9, 1.0, share))
 
@@ -259,7 +259,7 @@ def covering_rounds(
         crossed.note(hop_round.meetings)
     crossed.add_up()
     kinds = _kinds(fabric, rounds, across)
-    beyond_reach = _beyond_reach(crossed, nodes, across)
+    beyond_reach = _unreachable_links(crossed, nodes, across)
     for seed in count():
         if not np.any(~beyond_reach & (crossed.link_chance < ASSURED)):
             return
@@ -267,7 +267,7 @@ def covering_rounds(
             break
         kind = kinds.pop(0)
         choices = list(_rounds_of_kind(crossed, nodes, kind, seed))
-        after = [crossed.after(hop_round) for hop_round in choices]
+        after = [crossed.copy_with(hop_round) for hop_round in choices]
         worth = [
             crossed.lack(more.link_chance > 0) - more.lack(more.link_chance > 0) for more in after
         ]
@@ -293,14 +293,14 @@ def _rounds_along_routes(
         for cable in link.cables:
             if (link.a, cable.port_a) in crossed.cables:
                 continue
-            ends = routed.over(link.a, cable.port_a) or routed.over(link.b, cable.port_b)
+            ends = routed.find(link.a, cable.port_a) or routed.find(link.b, cable.port_b)
             hops = fabric.hops(*ends) if ends else None
             if ends and hops:
                 meeting = meeting_at(fabric, (ends[0].seat, ends[1].seat))
                 crossed.note([meeting])
                 pairs.setdefault((hops, meeting.shift), []).append(meeting.pair)
     for (hops, shift), alike in pairs.items():
-        for disjoint in _disjoint(alike):
+        for disjoint in _disjoint_rounds(alike):
             yield HopRound(
                 hops=hops,
                 rails=fabric.rails,
@@ -323,11 +323,11 @@ class _RoutedPairs:
         for nic in self.nics.values():
             self.under.setdefault(nic.switch, []).append(nic)
 
-    def over(self, switch: str, port: str) -> tuple[Nic, Nic] | None:
+    def find(self, switch: str, port: str) -> tuple[Nic, Nic] | None:
         """The first two NICs whose route leaves this switch by this port, if there are any."""
-        return next(self._over(switch, port), None)
+        return next(self._find_all(switch, port), None)
 
-    def _over(self, switch: str, port: str) -> Iterator[tuple[Nic, Nic]]:
+    def _find_all(self, switch: str, port: str) -> Iterator[tuple[Nic, Nic]]:
         routes = self.fabric.routes
         ids = routes.nics_by(switch, port) if routes else ()
         targets = (self.nics[nic] for nic in ids if nic in self.nics)
@@ -339,7 +339,7 @@ class _RoutedPairs:
                         yield source, target
 
 
-def _disjoint(pairs: Iterable[Pair]) -> list[Round]:
+def _disjoint_rounds(pairs: Iterable[Pair]) -> list[Round]:
     """Put each pair into the first round that has neither of its nodes."""
     rounds: list[list[Pair]] = []
     for pair in dict.fromkeys(pairs):
@@ -383,7 +383,7 @@ def _rounds_of_kind(
         alike = [hop_round for hop_round in shuffled if hop_round.hops == hops]
         for hop_round in alike[:1] if kind.shift else alike:
             moved = replace(hop_round, purpose="cover", shift=kind.shift)
-            if pairs := crossed.new_in(moved):
+            if pairs := crossed.new_pairs(moved):
                 yield replace(moved, pairs=pairs)
 
 
@@ -420,7 +420,7 @@ class Reach:
 Why = Literal["out of reach", "across rails", "left out"]
 
 
-def why_untested(crossed: Coverage, nodes: Collection[str]) -> dict[Why, tuple[Link, ...]]:
+def untested_by_reason(crossed: Coverage, nodes: Collection[str]) -> dict[Why, tuple[Link, ...]]:
     """The links that no pair of these nodes crosses, by reason: no path between the nodes leads
     over them, only paths across rails do, or other paths were taken."""
     links = crossed.untested_links
@@ -435,7 +435,7 @@ def why_untested(crossed: Coverage, nodes: Collection[str]) -> dict[Why, tuple[L
     return {why: tuple(links) for why, links in reasons.items()}
 
 
-def _beyond_reach(crossed: _Crossed, nodes: Sequence[str], across: bool) -> Flags:
+def _unreachable_links(crossed: _Crossed, nodes: Sequence[str], across: bool) -> Flags:
     """Flags for the links that are known to be on no path between these nodes."""
     links, reach = crossed.fabric.links, Reach(crossed.fabric, nodes, across=across)
     beyond = np.zeros(len(links), dtype=bool)

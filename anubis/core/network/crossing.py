@@ -118,8 +118,8 @@ class Parts:
         """The crossings of these columns by the flows."""
         rows, seats = self._seats(flows)
         keys, key = self._keys(flows, rows, seats)
-        between = _expanded(self._between(keys, columns), key, rows)
-        return _joined(_only(self._ends(rows, seats), columns), between)
+        between = _expand(self._crossings_between(keys, columns), key, rows)
+        return _join(_select(self._ends(rows, seats), columns), between)
 
     def chances_of_sharing(self, flows: Sequence[Flow], chosen: npt.NDArray[np.bool_]) -> Shares:
         """The chance that each of these flows shared a cable with others; 0 if its path is known.
@@ -142,11 +142,11 @@ class Parts:
         short = np.bincount(pair[rows], minlength=len(numbers))
         let_on = np.zeros(len(numbers))
         let_on[short > 0] = self._use.chances_of_sharing([leaves[n] for n in np.flatnonzero(short)])
-        chance = np.minimum(let_on, self._short_elsewhere(leaves, short > 0))
+        chance = np.minimum(let_on, self._short_shares_elsewhere(leaves, short > 0))
         chances[rows] = chance[pair[rows]] ** (1 / short[pair[rows]])
         return chances
 
-    def _short_elsewhere(
+    def _short_shares_elsewhere(
         self, leaves: Sequence[tuple[str, str]], short: npt.NDArray[np.bool_]
     ) -> Shares:
         """The share of short pairs among those that are as far apart and have no leaf in common
@@ -171,14 +171,14 @@ class Parts:
         rows, seats = self._seats(flows)
         chosen = np.isin(rows, suspects)
         ends = self._ends(rows, seats)
-        ends = _only(ends, np.unique(ends.column[np.isin(ends.row, rows[chosen])]))
+        ends = _select(ends, np.unique(ends.column[np.isin(ends.row, rows[chosen])]))
         keys, key = self._keys(flows, rows, seats)
-        between = self._between(keys)
+        between = self._crossings_between(keys)
         seen = between.column[np.isin(between.row, np.unique(key[chosen]))]
-        between, groups = _merged(_only(between, np.unique(seen)))
+        between, groups = _merge(_select(between, np.unique(seen)))
         first = np.array([group[0] for group in groups], dtype=np.int64)
         named = Crossings(between.row, first[between.column], between.chance)
-        merged, classes = _merged(_joined(ends, _expanded(named, key, rows)))
+        merged, classes = _merge(_join(ends, _expand(named, key, rows)))
         members = {int(group[0]): group for group in groups}
         return merged, [
             np.concatenate([members.get(int(c), np.array([c])) for c in columns])
@@ -227,7 +227,7 @@ class Parts:
             key[place] = numbers.setdefault((a, b, via), len(numbers))
         return list(numbers), key
 
-    def _between(
+    def _crossings_between(
         self, keys: Sequence[tuple[str, str, tuple[str, ...]]], columns: Numbers | None = None
     ) -> Crossings:
         spread = [number for number, key in enumerate(keys) if not key[2]]
@@ -243,9 +243,9 @@ class Parts:
             some = self._links_crossed(pair, part.link, out, share)
             switch = (self._switch + part.switch) * 3
             some.append(Crossings(of[part.switch_pair], switch, part.switch_share))
-            pieces += some if columns is None else [_only(piece, columns) for piece in some]
-        every = _joined(*pieces, *self._routed(keys))
-        return every if columns is None else _only(every, columns)
+            pieces += some if columns is None else [_select(piece, columns) for piece in some]
+        every = _join(*pieces, *self._routed_crossings(keys))
+        return every if columns is None else _select(every, columns)
 
     def _links_crossed(
         self, row: Numbers, link: Numbers, out: npt.NDArray[np.bool_], share: Shares
@@ -256,7 +256,9 @@ class Parts:
             Crossings(row, column + np.where(out, OUT, IN), share),
         ]
 
-    def _routed(self, keys: Sequence[tuple[str, str, tuple[str, ...]]]) -> list[Crossings]:
+    def _routed_crossings(
+        self, keys: Sequence[tuple[str, str, tuple[str, ...]]]
+    ) -> list[Crossings]:
         """The crossings of paths whose switches are known."""
         passed, crossed = [], []
         for number, (_, _, via) in enumerate(keys):
@@ -272,7 +274,7 @@ class Parts:
         for number, (a, b, _) in enumerate(keys):
             if a != b:
                 for leaf, way in ((a, OUT), (b, IN)):
-                    if leaf in self._bundled:
+                    if leaf in self._bundled_leaves:
                         first = (self._uplinks + self.fabric.leaf_number[leaf]) * 3
                         row += [number, number]
                         column += [first, first + way]
@@ -281,7 +283,7 @@ class Parts:
         )
 
     @cached_property
-    def _bundled(self) -> set[str]:
+    def _bundled_leaves(self) -> set[str]:
         """The leaves with several cables upwards; a single one is a link like any other."""
         fabric = self.fabric
         return {
@@ -330,12 +332,12 @@ def _sums_elsewhere(ends: Numbers, weight: Shares) -> Shares:
 # --- columns ---------------------------------------------------------------------------------
 
 
-def _only(crossings: Crossings, columns: Numbers) -> Crossings:
+def _select(crossings: Crossings, columns: Numbers) -> Crossings:
     kept = np.isin(crossings.column, columns)
     return Crossings(crossings.row[kept], crossings.column[kept], crossings.chance[kept])
 
 
-def _expanded(crossings: Crossings, key: Numbers, rows: Numbers) -> Crossings:
+def _expand(crossings: Crossings, key: Numbers, rows: Numbers) -> Crossings:
     """Expand crossings from keys to the rows that have them."""
     order = np.argsort(key, kind="stable")
     count = np.bincount(key, minlength=int(crossings.row.max(initial=-1)) + 1)
@@ -347,7 +349,7 @@ def _expanded(crossings: Crossings, key: Numbers, rows: Numbers) -> Crossings:
     return Crossings(row, crossings.column[origin], crossings.chance[origin])
 
 
-def _joined(*parts: Crossings) -> Crossings:
+def _join(*parts: Crossings) -> Crossings:
     """Join crossings, each row and column once. If a flow crosses a column twice, it has two
     chances to be hit."""
     row = np.concatenate([part.row for part in parts])
@@ -363,15 +365,15 @@ def _joined(*parts: Crossings) -> Crossings:
     return Crossings(row[new], column[new], -np.expm1(missed))
 
 
-def _merged(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
+def _merge(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
     """Merge columns with the same rows and chances; return also the columns in each."""
     if not len(crossings.row):
         return crossings, []
     start = np.flatnonzero(np.append(True, np.diff(crossings.column) != 0))
     size = np.diff(np.append(start, len(crossings.row)))
     share = np.round(crossings.chance * 1e9).astype(np.uint64)
-    entry = _mixed(_mixed(crossings.row.astype(np.uint64)) + share)
-    sums = [np.add.reduceat(values, start) for values in (entry, _mixed(entry + np.uint64(1)))]
+    entry = _mix(_mix(crossings.row.astype(np.uint64)) + share)
+    sums = [np.add.reduceat(values, start) for values in (entry, _mix(entry + np.uint64(1)))]
     names = np.stack([*sums, size.astype(np.uint64)], axis=1)
     _, first, inverse = np.unique(names, axis=0, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -382,11 +384,11 @@ def _merged(crossings: Crossings) -> tuple[Crossings, list[Numbers]]:
     keep[first] = True
     kept = np.repeat(keep, size)
     column = np.repeat(inverse, size)[kept]
-    merged = _joined(Crossings(crossings.row[kept], column, crossings.chance[kept]))
+    merged = _join(Crossings(crossings.row[kept], column, crossings.chance[kept]))
     return merged, members
 
 
-def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Mix numbers (the final step of splitmix64), so that sums of them identify sets."""
     x = numbers + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -37,14 +37,14 @@ _PAUSED = re.compile(r"pause|pfc|ecn|cnp|xmit_wait", re.IGNORECASE)
 _CORRECTED = re.compile(r"(?<!un)(?<!un_)correct(ed|able)", re.IGNORECASE)
 
 
-def informed(model: FaultPrior, fabric: Fabric, counters: Counters) -> FaultPrior:
+def add_hints(model: FaultPrior, fabric: Fabric, counters: Counters) -> FaultPrior:
     """The prior with the hints of the port counters."""
     return replace(model, hints=hints(fabric, counters))
 
 
 def hints(fabric: Fabric, counters: Counters) -> dict[Part, float]:
     """Factors on the prior odds of links and NICs; parts that were not read have none."""
-    judged = set(_listed_in_full(fabric, counters))
+    judged = set(_fully_read_parts(fabric, counters))
     values: dict[Part, dict[str, int]] = {part: {} for part in judged}
     for port_count in place_counts(counters.counts, fabric)[0]:
         part, count = _part_of(fabric, port_count), port_count.count
@@ -117,20 +117,22 @@ def _part_of(fabric: Fabric, port_count: PortCount) -> Part | None:
     return nic_part(fabric, nic.node, nic.rail) if nic and nic.node else None
 
 
-def _listed_in_full(fabric: Fabric, counters: Counters) -> Iterator[Part]:
+def _fully_read_parts(fabric: Fabric, counters: Counters) -> Iterator[Part]:
     """Yield the links and NICs whose ports were all read; ports without a count then have no
     errors."""
     if not counters.is_whole:
         return
     unread = set(counters.unread)
 
-    def answered(switch: str, *ports: str) -> bool:
+    def is_answered(switch: str, *ports: str) -> bool:
         name = fabric.name(switch)
         return not any((name, port) in unread for port in (*ports, ALL_PORTS))
 
     for link in fabric.links:
-        if all(answered(link.a, c.port_a) and answered(link.b, c.port_b) for c in link.cables):
+        if all(
+            is_answered(link.a, c.port_a) and is_answered(link.b, c.port_b) for c in link.cables
+        ):
             yield link_part(link)
     for nic in fabric.nics:
-        if nic.node and answered(nic.switch, nic.port):
+        if nic.node and is_answered(nic.switch, nic.port):
             yield nic_part(fabric, nic.node, nic.rail)

@@ -45,12 +45,12 @@ class Inspection:
 
     @property
     def counted(self) -> list[PortCount]:
-        return self._on_ports[0]
+        return self._counts_by_place[0]
 
     @property
-    def counted_elsewhere(self) -> list[Count]:
+    def unplaced_counts(self) -> list[Count]:
         """The counts of ports that the fabric does not have."""
-        return self._on_ports[1]
+        return self._counts_by_place[1]
 
     @cached_property
     def findings(self) -> tuple[Remark, ...]:
@@ -77,11 +77,11 @@ class Inspection:
         """Sentences that speak for a fault of this part, the strongest first."""
         short = [shortage for shortage in self.shortages if _is_short(part, shortage)]
         counted = [
-            port_count for port_count in self.counted if _is_of(part, port_count, self.fabric)
+            port_count for port_count in self.counted if _belongs_to(part, port_count, self.fabric)
         ]
         return (
             *(redundancy.sentence(self.fabric, shortage) for shortage in short),
-            *(counting.sentence(port_count, self.counters) for port_count in self._sorted(counted)),
+            *(counting.sentence(port_count, self.counters) for port_count in self._sort(counted)),
         )
 
     def _uplink_remarks(self) -> Iterator[Remark]:
@@ -93,7 +93,7 @@ class Inspection:
     def _counter_remarks(self) -> Iterator[Remark]:
         """Yield remarks on counters; each counter is a kind of its own, so that thousands of one do
         not hide the rest."""
-        for port_count in self._sorted(self.counted):
+        for port_count in self._sort(self.counted):
             text = counting.sentence(port_count, self.counters)
             if exceeded_limit(self.counters, port_count.count):
                 switches = (
@@ -108,15 +108,15 @@ class Inspection:
             counter, largest = port_count.count.counter, port_count.count.value
             text = f"{counter} at {port_count.place} shows {largest}, the most it can"
             yield Remark(kind="stuck", sentence=f"{text}: whether it rises is unknown until reset")
-        for name in dict.fromkeys(count.name or count.guid for count in self.counted_elsewhere):
+        for name in dict.fromkeys(count.name or count.guid for count in self.unplaced_counts):
             text = f'"{name}" counts errors and is not in the fabric'
             yield Remark(kind="elsewhere", sentence=text)
 
-    def _sorted(self, counted: list[PortCount]) -> list[PortCount]:
+    def _sort(self, counted: list[PortCount]) -> list[PortCount]:
         return sort_by_severity(counted, self.counters)
 
     @cached_property
-    def _on_ports(self) -> tuple[list[PortCount], list[Count]]:
+    def _counts_by_place(self) -> tuple[list[PortCount], list[Count]]:
         rises = [count for count in self.counters.counts if count.value]
         return place_counts(rises, self.fabric)
 
@@ -127,7 +127,7 @@ def _is_short(part: Part, short: Shortage) -> bool:
     return part.kind in ("uplinks", "switch") and part.name == short.switch
 
 
-def _is_of(part: Part, port_count: PortCount, fabric: Fabric) -> bool:
+def _belongs_to(part: Part, port_count: PortCount, fabric: Fabric) -> bool:
     ends = {port_count.link.a, port_count.link.b} if port_count.link else set()
     node, rail = (port_count.nic.node, port_count.nic.rail) if port_count.nic else ("", "")
     match part.kind:

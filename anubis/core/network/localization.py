@@ -64,7 +64,7 @@ def locate(
     that still fall short have another cause, such as a slow node on a slow leaf.
     """
     model = model or FaultPrior()
-    observations = without_wrong_routes(fabric, observations, model)
+    observations = drop_wrong_routes(fabric, observations, model)
     parts, flows = Parts(fabric), [observation.flow for observation in observations]
     shortfalls = np.array([observation.shortfall for observation in observations], dtype=np.float64)
     shortfall, crossings = shortfalls, list[_Crossed]()
@@ -80,7 +80,7 @@ def locate(
         if not newly:
             break
         crossings += newly
-        shortfall = _unexplained(shortfall, newly, model)
+        shortfall = _unexplained_shortfall(shortfall, newly, model)
     bad = np.flatnonzero(shortfalls > model.limit)
     for crossed in crossings:
         bad = np.setdiff1d(bad, crossed.bad)
@@ -92,7 +92,7 @@ def locate(
     )
 
 
-def without_wrong_routes(
+def drop_wrong_routes(
     fabric: Fabric, observations: Sequence[Observation], model: FaultPrior
 ) -> Sequence[Observation]:
     """The observations, without their routes if paths taken by chance explain them far better.
@@ -179,7 +179,9 @@ def _named_shares(problem: Problem, case: Case, parts: Sequence[int]) -> Shares:
     )
 
 
-def _unexplained(shortfall: Shares, causes: Sequence[_Crossed], model: FaultPrior) -> Shares:
+def _unexplained_shortfall(
+    shortfall: Shares, causes: Sequence[_Crossed], model: FaultPrior
+) -> Shares:
     """The shortfall that these causes do not explain; NaN if they hide it."""
     left = shortfall.copy()
     worst = np.zeros(len(shortfall))
@@ -205,7 +207,7 @@ def _best_rival(case: Case, column: int, row: int) -> float:
     return float(case.evidence.q[place, rivals].max(initial=0.0))
 
 
-def healthy(observations: Sequence[Observation], model: FaultPrior | None = None) -> set[str]:
+def healthy_nodes(observations: Sequence[Observation], model: FaultPrior | None = None) -> set[str]:
     """The participating nodes without a flow that speaks for a fault."""
     shortfall = np.array([observation.shortfall for observation in observations])
     speaks = odds(shortfall, model or FaultPrior()) > 1
@@ -222,7 +224,9 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
     """The sentence about a cause: the part at fault and the evidence, short enough for a drain
     reason."""
     names = [describe(fabric, part) for part in cause.parts]
-    place = names[0] if len(names) == 1 else f"cannot tell apart: {_listed(fabric, cause, names)}"
+    place = (
+        names[0] if len(names) == 1 else f"cannot tell apart: {_list_names(fabric, cause, names)}"
+    )
     way = {"both": "", "out": ", outwards only", "in": ", inwards only"}[cause.way]
     when = "" if cause.steady else ", on and off"
     flows = len(cause.bad) + cause.good
@@ -235,7 +239,7 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
 def subject(fabric: Fabric, cause: Cause) -> str:
     """The subject of a cause: `switch leaf3`, or `one of 4 links of leaf3`."""
     named = [describe(fabric, part) for part in cause.parts]
-    return named[0] if len(named) == 1 else f"one of {_listed(fabric, cause, named)}"
+    return named[0] if len(named) == 1 else f"one of {_list_names(fabric, cause, named)}"
 
 
 def _node(part: Part) -> str:
@@ -250,13 +254,15 @@ def describe(fabric: Fabric, part: Part) -> str:
             seats = [fabric.nic(part.name, rail) for rail in fabric.rails]
             match [nic for nic in seats if nic]:
                 case [only]:
-                    return f"{_node(part)} or its NIC {only.device}".rstrip() + _at(fabric, only)
+                    return f"{_node(part)} or its NIC {only.device}".rstrip() + _port_suffix(
+                        fabric, only
+                    )
             return _node(part)
         case "nic":
             nic = fabric.nic(part.name, part.other)
             if nic is None:
                 return f"NIC {part.other} of {part.name} or its cable"
-            return f"NIC {nic.device} of {part.name} or its cable{_at(fabric, nic)}"
+            return f"NIC {nic.device} of {part.name} or its cable{_port_suffix(fabric, nic)}"
         case "link":
             return f"link {link_name(fabric, fabric.link(part.name, part.other))}"
         case "uplinks":
@@ -265,15 +271,15 @@ def describe(fabric: Fabric, part: Part) -> str:
             return f"switch {fabric.name(part.name)}"
 
 
-def _at(fabric: Fabric, nic: Nic) -> str:
+def _port_suffix(fabric: Fabric, nic: Nic) -> str:
     return f" at {port_name(fabric, nic.switch, nic.port)}" if nic.port else ""
 
 
-def _listed(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
+def _list_names(fabric: Fabric, cause: Cause, named: Sequence[str]) -> str:
     if len(named) <= 2:
         return ", ".join(named)
     kinds = Counter(part.kind for part in cause.parts)
-    counted = " and ".join(_counted(kind, count) for kind, count in kinds.items())
+    counted = " and ".join(_count_in_words(kind, count) for kind, count in kinds.items())
     return counted + _shared_place(fabric, cause.parts)
 
 
@@ -287,7 +293,7 @@ def _shared_place(fabric: Fabric, parts: Sequence[Part]) -> str:
         return f" of {min(nodes)}"
     if kinds == {"nic"} and len(rails) == 1:
         return f" on rail {min(rails)}"
-    return f" between {_between_tiers(fabric, parts)}" if kinds == {"link"} else ""
+    return f" between {_tier_names(fabric, parts)}" if kinds == {"link"} else ""
 
 
 def _switches(part: Part) -> set[str]:
@@ -300,7 +306,7 @@ def _switches(part: Part) -> set[str]:
     return set()
 
 
-def _between_tiers(fabric: Fabric, links: Sequence[Part]) -> str:
+def _tier_names(fabric: Fabric, links: Sequence[Part]) -> str:
     """The switches that links join: `spine-0 to spine-3, core-0 to core-7`."""
     tiers: dict[int, set[str]] = {}
     for switch in {end for link in links for end in (link.name, link.other)}:
@@ -309,7 +315,7 @@ def _between_tiers(fabric: Fabric, links: Sequence[Part]) -> str:
     return ", ".join(" to ".join(dict.fromkeys((names[0], names[-1]))) for names in ordered)
 
 
-def _counted(kind: PartKind, count: int) -> str:
+def _count_in_words(kind: PartKind, count: int) -> str:
     words = {"node": "nodes", "nic": "NICs", "link": "links", "switch": "switches"}
     return f"{count} {kind if count == 1 else words.get(kind, kind)}"
 

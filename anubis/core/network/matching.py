@@ -70,15 +70,15 @@ def general_matching(sizes: Sequence[int], adjacent: Adjacency) -> PairCounts:
     pair for each odd circle of groups.
     """
     counts = _rounded_flow(sizes, adjacent)
-    left = _left(sizes, counts)
+    left = _count_unmatched(sizes, counts)
     for i, j in zip(*np.nonzero(adjacent), strict=True):
         more = min(left[i], left[j])
         if more > 0:
             _change(counts, left, int(i), int(j), more)
-    return augmented(sizes, adjacent, counts)
+    return augment(sizes, adjacent, counts)
 
 
-def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: PairCounts) -> PairCounts:
+def augment(sizes: Sequence[int], adjacent: Adjacency, counts: PairCounts) -> PairCounts:
     """Extend any matching to a maximum one, by one augmenting path after the other.
 
     A shortest path uses no kind of pair twice in one direction, because else it could be cut short
@@ -86,7 +86,7 @@ def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: PairCounts) -> 
     """
     counts = Counter(counts)
     beside = [np.flatnonzero(row).tolist() for row in adjacent]
-    left = _left(sizes, counts)
+    left = _count_unmatched(sizes, counts)
     for group in range(len(left)):
         while left[group]:
             path = _augmenting_path(group, counts, left, beside)
@@ -99,7 +99,7 @@ def augmented(sizes: Sequence[int], adjacent: Adjacency, counts: PairCounts) -> 
     return +counts
 
 
-def _left(sizes: Sequence[int], counts: PairCounts) -> list[int]:
+def _count_unmatched(sizes: Sequence[int], counts: PairCounts) -> list[int]:
     """The number of members of each group without a partner."""
     left = list(sizes)
     for (i, j), count in counts.items():
@@ -192,12 +192,12 @@ class _Blossoms:
                 elif self.before[there] == -1:
                     self.before[there] = here
                     if self.mate[there] == -1:
-                        return self._back_from(there)
+                        return self._path_back(there)
                     self.outer[self.mate[there]] = True
                     queue.append(self.mate[there])
         return None
 
-    def _back_from(self, end: int) -> list[int]:
+    def _path_back(self, end: int) -> list[int]:
         path = []
         while end != -1:
             path += [end, self.before[end]]

@@ -111,7 +111,7 @@ def quick_rounds(
     many pairs as possible.
     """
     merged: dict[tuple[int, Round, tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    alike = _alike_on_all_rails(fabric, nodes, seed)
+    alike = _pairs_alike_on_all_rails(fabric, nodes, seed)
     for rail in fabric.rails:
         for pairing in _rounds_of_rail(fabric, rail, nodes, alike, seed, distances):
             merged.setdefault(pairing, []).append(rail)
@@ -122,7 +122,7 @@ def quick_rounds(
     return tuple(sorted(rounds, key=lambda r: (r.hops, -len(r.rails), -len(r.pairs))))
 
 
-def needed(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
+def needed_rounds(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRound]:
     """Yield the rounds without pairs that measure nothing new: one for each distance, and the rest
     for rails that differ.
 
@@ -232,7 +232,7 @@ def _pairs_at(groups: Sequence[Sequence[str]], steps: Steps, distance: int) -> l
     return [(group[i], group[i + 1]) for group in groups for i in range(0, len(group) - 1, 2)]
 
 
-def _alike_on_all_rails(
+def _pairs_alike_on_all_rails(
     fabric: Fabric, nodes: Sequence[str], seed: int | None
 ) -> dict[int, list[Pair]]:
     """Pairs of nodes that are equally far apart on all rails that both have, by steps between their
@@ -306,7 +306,7 @@ def _complete(
     )
 
 
-def mirrored(fabric: Fabric, meeting: Meeting) -> Meeting:
+def mirror(fabric: Fabric, meeting: Meeting) -> Meeting:
     """The same meeting with the second node as the first."""
     return Meeting(meeting.second, meeting.first, -meeting.shift % max(1, len(fabric.rails)))
 
@@ -340,7 +340,7 @@ def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> 
     rail = hop_round.rails[0]
     far_rail = fabric.rails[(fabric.rail_number[rail] + hop_round.shift) % len(fabric.rails)]
 
-    def as_far(first: str, second: str) -> bool:
+    def is_as_far(first: str, second: str) -> bool:
         a, b = fabric.nic(first, rail), fabric.nic(second, far_rail)
         return a is not None and b is not None and a != b and fabric.hops(a, b) == hop_round.hops
 
@@ -348,7 +348,7 @@ def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> 
     while left:
         lone = left.pop()
         candidates = (*left, *(name for name in everybody if name != lone))
-        partner = next((name for name in candidates if as_far(lone, name)), None)
+        partner = next((name for name in candidates if is_as_far(lone, name)), None)
         if partner is not None:
             left = [name for name in left if name != partner]
             yield Meeting(lone, partner, hop_round.shift)

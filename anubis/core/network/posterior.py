@@ -123,7 +123,7 @@ class Evidence:
 
     def _gains(self, missed: Shares) -> Shares:
         """The gains for one set of columns, or for many: `missed` is theirs, row by row."""
-        row, q, first, filled = self._crossed
+        row, q, first, filled = self._crossed_rows
         left = missed * (self.odds - 1)
         of_rows = self.odds - left
         more = np.log((self.odds[row] - left[..., row] * (1 - q)) / of_rows[..., row])
@@ -132,7 +132,7 @@ class Evidence:
         return np.asarray(self.weight + gains)
 
     @cached_property
-    def _crossed(self) -> tuple[Numbers, Shares, Numbers, Numbers]:
+    def _crossed_rows(self) -> tuple[Numbers, Shares, Numbers, Numbers]:
         """The rows that each column may hit, column by column, with their chances; the begin of
         each column that has any; and the numbers of these columns. Most columns hit few rows, and
         the other rows do not matter."""
@@ -168,7 +168,7 @@ class Evidence:
             place, column, score = place[top], column[top], score[top]
             members = members[place]
             members[np.arange(len(top)), column] = True
-            once = _distinct(members)
+            once = _distinct_rows(members)
             levels.append((members[once], score[once]))
             wide = once[np.argsort(-score[once], kind="stable")[:width]]
             missed = missed[place[wide]] * (1 - self.q[:, column[wide]].T)
@@ -198,23 +198,23 @@ class Evidence:
 
         Gains only shrink as sets grow, so a column that alone gains nothing never belongs.
         """
-        best = self._grown([])
+        best = self._grow([])
         score, hopeful = self.score(best), np.flatnonzero(self.gains([]) > 0).tolist()
         improving = True
         while improving:
             improving = False
             for column in hopeful:
                 if column in best:
-                    changed = self._grown(
+                    changed = self._grow(
                         [member for member in best if member != column], without=column
                     )
                 else:
-                    changed = self._trimmed([*best, column])
+                    changed = self._trim([*best, column])
                 if (value := self.score(changed)) > score + 1e-9:
                     best, score, improving = changed, value, True
         return sorted(best)
 
-    def _grown(self, columns: list[int], without: int | None = None) -> list[int]:
+    def _grow(self, columns: list[int], without: int | None = None) -> list[int]:
         """Add columns, the best first, as long as each improves the score."""
         grown = list(columns)
         while True:
@@ -224,7 +224,7 @@ class Evidence:
                 return grown
             grown.append(int(np.argmax(gains)))
 
-    def _trimmed(self, columns: list[int]) -> list[int]:
+    def _trim(self, columns: list[int]) -> list[int]:
         """Drop columns, the least useful first, as long as that improves the score; one stays."""
         kept = list(columns)
         while len(kept) > 1:
@@ -235,7 +235,7 @@ class Evidence:
         return kept
 
 
-def _distinct(members: Flags) -> Numbers:
+def _distinct_rows(members: Flags) -> Numbers:
     """The first position of each distinct set. Scores of equal sets differ in the last digits only,
     by the order of their sums."""
     packed = np.packbits(members, axis=1)
@@ -265,12 +265,12 @@ class Case:
         place, member = self._members
         weight = np.where(has, -lacking / having, 1.0) * self.posterior
         ratios = np.bincount(member, weight[place], minlength=self.sets.shape[1]) / having
-        elsewhere = ~(self.evidence.q[self.explained(column)] > 0).any(axis=0)
+        elsewhere = ~(self.evidence.q[self.explained_rows(column)] > 0).any(axis=0)
         ratios[elsewhere] = 0
         ratios[list(self.chosen)] = 0
         return np.maximum(ratios, 0)
 
-    def explained(self, column: int) -> Flags:
+    def explained_rows(self, column: int) -> Flags:
         """The rows that this chosen column explains at least as well as any other does."""
         q = self.evidence.q
         best: Flags = (q[:, column] > 0) & (q[:, column] >= q[:, list(self.chosen)].max(axis=1))
@@ -329,7 +329,7 @@ def solve_case(rows: Numbers, classes: Numbers, evidence: Evidence) -> Case:
     else:
         parts = [evidence.probable_sets(), evidence.neighbours(evidence.search())]
         sets, score = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
-        once = _distinct(sets)
+        once = _distinct_rows(sets)
         sets, score = sets[once], score[once]
     probable = score > score.max() - NEGLIGIBLE
     sets, score = sets[probable], score[probable]
@@ -363,9 +363,11 @@ class Problem:
         shared = shared + np.array([flow.excused for flow in flows], dtype=np.float64)
         self.odds = odds(shortfall, model, shared)
         crossed, classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
-        fitful = _come_and_go(crossed, self.odds) if model.intermittent else np.empty(0, np.int64)
+        fitful = (
+            _fitful_classes(crossed, self.odds) if model.intermittent else np.empty(0, np.int64)
+        )
         fitful = fitful[self._may_come_and_go([classes[number] for number in fitful.tolist()])]
-        self.crossed = _twice(crossed, len(classes), fitful)
+        self.crossed = _double(crossed, len(classes), fitful)
         self.classes = [*classes, *(classes[number] for number in fitful.tolist())]
         self.steady = np.arange(len(self.classes)) < len(classes)
         self.q = np.minimum(self.crossed.chance, 1.0)
@@ -436,7 +438,7 @@ def _starts(classes: Sequence[Numbers]) -> Numbers:
     return np.cumsum(sizes) - sizes
 
 
-def _come_and_go(crossed: Crossings, odds: Shares) -> Numbers:
+def _fitful_classes(crossed: Crossings, odds: Shares) -> Numbers:
     """The classes that bad flows surely crossed, and good ones too."""
     certain = crossed.chance > CERTAIN
     of_row = odds[crossed.row]
@@ -444,7 +446,7 @@ def _come_and_go(crossed: Crossings, odds: Shares) -> Numbers:
     return np.intersect1d(crossed.column[bad], crossed.column[good])
 
 
-def _twice(crossed: Crossings, count: int, again: Numbers) -> Crossings:
+def _double(crossed: Crossings, count: int, again: Numbers) -> Crossings:
     """Add these classes once more, under further numbers and with half the chance to hit."""
     if not len(again):
         return crossed

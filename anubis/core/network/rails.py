@@ -13,7 +13,7 @@ _ACROSS = re.compile(r"rails \+(\d+)")
 _GPUS = re.compile(r"cuda:(\d+)-cuda:(\d+)")
 
 
-def across(shift: int) -> str:
+def device_across(shift: int) -> str:
     """The device of a measurement across rails, if no program named one."""
     return f"rails +{shift}" if shift else ""
 
@@ -32,7 +32,7 @@ class Rails:
     _halves: dict[str, list[tuple[str, str]]] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, fabric: Fabric, devices: Iterable[str]) -> Rails:
+    def from_devices(cls, fabric: Fabric, devices: Iterable[str]) -> Rails:
         """Make rails from all devices that the pairs of a campaign measured, to count the GPUs of a
         node."""
         pairs = (_GPUS.fullmatch(device) for device in set(devices))
@@ -45,7 +45,7 @@ class Rails:
             return None
         if len(self.fabric.rails) == 1:
             rails = [self.fabric.rails * 2]
-        elif of_gpus := self._of_gpus(device):
+        elif of_gpus := self._gpu_rails(device):
             rails = [of_gpus]
         else:
             rails = sorted(self._ends(device), key=lambda ends: ends[0] != ends[1])
@@ -67,7 +67,7 @@ class Rails:
     def names_nics(self, device: str) -> bool:
         return any(end in self.fabric.rails for ends in self._ends(device) for end in ends)
 
-    def _of_gpus(self, device: str) -> tuple[str, str] | None:
+    def _gpu_rails(self, device: str) -> tuple[str, str] | None:
         pair, rails = _GPUS.fullmatch(device), self.fabric.rails
         if not pair or self.gpus != len(rails):
             return None

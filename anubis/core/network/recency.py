@@ -76,8 +76,8 @@ def links_by_tier(crossings: Sequence[Crossing]) -> dict[tuple[int, int], Recenc
     starts with the newest."""
     fabric = crossings[0].fabric
     tier, times = fabric.tier, defaultdict[tuple[int, int], list[float | None]](list)
-    nics = _latest((crossing.at, crossing.coverage.nics) for crossing in crossings)
-    links = _latest((crossing.at, crossing.links) for crossing in crossings)
+    nics = _latest_times((crossing.at, crossing.coverage.nics) for crossing in crossings)
+    links = _latest_times((crossing.at, crossing.links) for crossing in crossings)
     times[NICS] = [nics.get(nic.id) for nic in fabric.nics if nic.node]
     for link in fabric.links:
         low, high = sorted((tier[link.a], tier[link.b]))
@@ -90,7 +90,7 @@ def pairs_by_hops(crossings: Sequence[Crossing]) -> dict[int, Recency]:
     fabric = crossings[0].fabric
     nodes = [node for node in fabric.nodes if node]
     every = fabric.pairs_by_hops(nodes)
-    at = _latest((crossing.at, crossing.measured) for crossing in crossings)
+    at = _latest_times((crossing.at, crossing.measured) for crossing in crossings)
     is_short = {
         seats: seats in crossing.short
         for crossing in reversed(crossings)
@@ -114,7 +114,7 @@ def pairs_by_hops(crossings: Sequence[Crossing]) -> dict[int, Recency]:
     }
 
 
-def unanswered(crossings: Sequence[Crossing]) -> Iterator[tuple[PartVerdict, Crossing]]:
+def open_suspicions(crossings: Sequence[Crossing]) -> Iterator[tuple[PartVerdict, Crossing]]:
     """Yield verdicts that blamed or doubted parts, if no later campaign has crossed all of these
     parts."""
     for place, crossing in enumerate(crossings):
@@ -131,7 +131,7 @@ def _answers(verdict: PartVerdict, later: Crossing) -> bool:
     return bool(verdict.parts) and all(map(later.has_crossed, verdict.parts))
 
 
-def _latest(seen: Iterable[tuple[float, Iterable[T]]]) -> dict[T, float]:
+def _latest_times(seen: Iterable[tuple[float, Iterable[T]]]) -> dict[T, float]:
     latest: dict[T, float] = {}
     for at, things in seen:
         for thing in things:

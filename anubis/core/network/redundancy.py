@@ -81,9 +81,7 @@ def shortages(fabric: Fabric, failing: Collection[PlacedCable] = ()) -> tuple[Sh
     """
     bad = frozenset(failing)
     return tuple(
-        shortage
-        for shortage in _compared(fabric, bad)
-        if shortage.lacks > 0 or shortage.is_degraded
+        shortage for shortage in _compare(fabric, bad) if shortage.lacks > 0 or shortage.is_degraded
     )
 
 
@@ -93,12 +91,12 @@ class _Sisters:
     kind: str
 
 
-def _compared(fabric: Fabric, bad: frozenset[PlacedCable]) -> Iterator[Shortage]:
+def _compare(fabric: Fabric, bad: frozenset[PlacedCable]) -> Iterator[Shortage]:
     count = {
         switch.id: sum(len(link.cables) for link in fabric.uplinks(switch.id))
         for switch in fabric.switches
     }
-    carried = {switch.id: _carried(fabric, switch.id) for switch in fabric.switches}
+    carried = {switch.id: _uplink_speed(fabric, switch.id) for switch in fabric.switches}
     for switch, candidates in _sisters(fabric).items():
         for sisters in candidates:
             usual, alike = Counter(count[sister] for sister in sisters.switches).most_common(1)[0]
@@ -115,8 +113,8 @@ def _compared(fabric: Fabric, bad: frozenset[PlacedCable]) -> Iterator[Shortage]
                     failing=len(bad.intersection(_cables(fabric, switch))),
                     capacity=_capacity(
                         Counter(carried[sister] for sister in complete).most_common(1)[0][0],
-                        _carried(fabric, switch, bad),
-                        _from_below(fabric, switch),
+                        _uplink_speed(fabric, switch, bad),
+                        _speed_from_below(fabric, switch),
                     ),
                 )
                 break
@@ -128,14 +126,14 @@ def _capacity(usual: float | None, left: float | None, below: float | None) -> C
     return Capacity(usual=usual, left=left, below=below)
 
 
-def _carried(
+def _uplink_speed(
     fabric: Fabric, switch: str, bad: frozenset[PlacedCable] = frozenset()
 ) -> float | None:
     """The capacity of the uplinks that are not bad."""
     return _sum([placed[2].gbit_s for placed in _cables(fabric, switch) if placed not in bad])
 
 
-def _from_below(fabric: Fabric, switch: str) -> float | None:
+def _speed_from_below(fabric: Fabric, switch: str) -> float | None:
     nics = [nic.gbit_s for nic in fabric.nics_on.get(switch, ())]
     links = (link for link in fabric.links_of[switch] if fabric.is_uplink(link))
     down = [cable.gbit_s for link in links if fabric.upper(link) == switch for cable in link.cables]
@@ -181,7 +179,10 @@ def _gaps(fabric: Fabric, switch: str, complete: Sequence[str]) -> Iterator[Miss
     Leaves of a pod share upper switches. The pod of a switch with no uplink left is unknown, unless
     there is only one.
     """
-    cables_up, of_sisters = _above(fabric, switch), [_above(fabric, sister) for sister in complete]
+    cables_up, of_sisters = (
+        _cables_up(fabric, switch),
+        [_cables_up(fabric, sister) for sister in complete],
+    )
     pod = [cables for cables in of_sisters if cables.keys() & cables_up.keys()]
     if not cables_up and set.intersection(*map(set, of_sisters)):
         pod = of_sisters
@@ -195,7 +196,7 @@ def _gaps(fabric: Fabric, switch: str, complete: Sequence[str]) -> Iterator[Miss
             yield MissingCables(lower=switch, upper=upper, cables=usual - cables_up.get(upper, 0))
 
 
-def _above(fabric: Fabric, switch: str) -> dict[str, int]:
+def _cables_up(fabric: Fabric, switch: str) -> dict[str, int]:
     """The number of cables to each upper switch."""
     return {fabric.upper(link): len(link.cables) for link in fabric.uplinks(switch)}
 
@@ -206,7 +207,7 @@ def sentence(fabric: Fabric, shortage: Shortage) -> str:
         f"that {shortage.alike} of {shortage.sisters} {shortage.kind} have"
     )
     if any(gap.upper for gap in shortage.gaps):
-        text += f", missing: {_listed(fabric, shortage.gaps)}"
+        text += f", missing: {_list_gaps(fabric, shortage.gaps)}"
     if shortage.failing:
         text += f"; {shortage.failing} of its uplinks count fatal errors"
     return f"{text} (degraded: {_damage(shortage)})" if shortage.is_degraded else text
@@ -229,7 +230,7 @@ def gap_name(fabric: Fabric, gap: MissingCables) -> str:
     return f"{fabric.name(gap.lower)} - {upper} ({gap.cables} {cables})"
 
 
-def _listed(fabric: Fabric, gaps: Sequence[MissingCables]) -> str:
+def _list_gaps(fabric: Fabric, gaps: Sequence[MissingCables]) -> str:
     """The gaps in words: `2 to spine-1, 1 to spine-2`."""
     listed = [f"{gap.cables} to {fabric.name(gap.upper)}" for gap in gaps[:NAMED]]
     rest = sum(gap.cables for gap in gaps[NAMED:])

@@ -72,7 +72,7 @@ class Asked:
 # --- which nodes meet ------------------------------------------------------------------------
 
 
-def divided(nodes: Sequence[str], fabric: Fabric | None = None) -> Division:
+def divide(nodes: Sequence[str], fabric: Fabric | None = None) -> Division:
     """Divide nodes by the rest of the fabric without its uppermost switches, then without the next
     ones, and so on down to leaves. Nodes on several rails belong together if they share all their
     leaves."""
@@ -88,7 +88,7 @@ def _split(division: Division, fabric: Fabric, tiers: Sequence[int]) -> Division
     if not tiers:
         return division
     *lower, tier = tiers
-    below = _joined_below(fabric, tier)
+    below = _numbers_below(fabric, tier)
     by_place: dict[frozenset[int], list[str]] = {}
     for node in division.nodes:
         seats = (fabric.nic(node, rail) for rail in fabric.rails)
@@ -99,12 +99,12 @@ def _split(division: Division, fabric: Fabric, tiers: Sequence[int]) -> Division
     kind = LEVELS[min(tier, len(LEVELS)) - 1]
     parts = tuple(
         _split(Division(kind=kind, nodes=group), fabric, lower)
-        for group in _large_enough(list(by_place.values()))
+        for group in _large_groups(list(by_place.values()))
     )
     return Division(kind=division.kind, nodes=division.nodes, parts=parts if len(parts) > 1 else ())
 
 
-def _large_enough(groups: Sequence[Sequence[str]]) -> Iterator[Group]:
+def _large_groups(groups: Sequence[Sequence[str]]) -> Iterator[Group]:
     """Yield groups of nodes. Nodes that are alone on a switch form a group together; a single such
     node joins the first group."""
     single = [group[0] for group in groups if len(group) < SMALLEST]
@@ -115,7 +115,7 @@ def _large_enough(groups: Sequence[Sequence[str]]) -> Iterator[Group]:
         yield from ((*large[0], *single), *large[1:])
 
 
-def _joined_below(fabric: Fabric, tier: int) -> dict[str, int]:
+def _numbers_below(fabric: Fabric, tier: int) -> dict[str, int]:
     """A number for each switch up to this tier, equal for switches that are joined there."""
     inside = {switch for switch, height in fabric.tier.items() if height <= tier}
     joined: dict[str, int] = {}
@@ -141,7 +141,7 @@ def ask(everybody: Division, answers: Answers) -> Asked:
     """The next groups to test: parts first, then those of the parts that fail. The whole is tested
     only if all its parts are well."""
     well = [group for group, failed in answers.items() if failed is False]
-    suspects = [leaf.nodes for leaf in _below_failing(everybody, answers)]
+    suspects = [leaf.nodes for leaf in _suspect_leaves(everybody, answers)]
     if not well and len(suspects) > 2 and all(answers.get(group) for group in suspects):
         return Asked(fails_everywhere=True)
     partners = _partners(everybody, answers)
@@ -151,7 +151,7 @@ def ask(everybody: Division, answers: Answers) -> Asked:
         halved=tuple(group for piece in further for group in piece.halved),
         across=tuple(parts for piece in further for parts in piece.across),
         partners=partners,
-        handed_back=frozenset(_handed_back(everybody, answers)) - set(partners),
+        handed_back=frozenset(_nodes_handed_back(everybody, answers)) - set(partners),
     )
 
 
@@ -161,7 +161,7 @@ def _ask(division: Division, answers: Answers, *, is_whole: bool = False) -> Ite
         if division.nodes not in answers:
             yield Asked(groups=(division.nodes,))
         elif answers[division.nodes]:
-            yield _within_leaf(division.nodes, answers)
+            yield _ask_within_leaf(division.nodes, answers)
         return
     missing = tuple(part.nodes for part in division.parts if part.nodes not in answers)
     if missing:
@@ -177,7 +177,7 @@ def _ask(division: Division, answers: Answers, *, is_whole: bool = False) -> Ite
             yield Asked(across=(tuple(part.nodes for part in division.parts),))
 
 
-def _within_leaf(group: Group, answers: Answers) -> Asked:
+def _ask_within_leaf(group: Group, answers: Answers) -> Asked:
     """Ask for halves, and halves of these. If none of them is well beside good partners, the cause
     is something that all have in common, and a further search would blame every node of a switch.
     """
@@ -189,7 +189,7 @@ def _within_leaf(group: Group, answers: Answers) -> Asked:
     return Asked(halved=(group,))
 
 
-def _below_failing(division: Division, answers: Answers) -> Iterator[Division]:
+def _suspect_leaves(division: Division, answers: Answers) -> Iterator[Division]:
     """Yield the leaves that are still suspect."""
     for part in division.parts:
         if answers.get(part.nodes) is not False:
@@ -207,7 +207,7 @@ def _partners(everybody: Division, answers: Answers) -> Group:
     return ()
 
 
-def _handed_back(division: Division, answers: Answers) -> Iterator[str]:
+def _nodes_handed_back(division: Division, answers: Answers) -> Iterator[str]:
     """Yield the nodes of parts that are well while a part beside them is not."""
     failing = [part for part in division.parts if answers.get(part.nodes)]
     if failing:
@@ -215,10 +215,10 @@ def _handed_back(division: Division, answers: Answers) -> Iterator[str]:
             if answers.get(part.nodes) is False:
                 yield from part.nodes
     for part in failing:
-        yield from _handed_back(part, answers)
+        yield from _nodes_handed_back(part, answers)
 
 
-def two_together(parts: Sequence[Group]) -> tuple[Group, ...]:
+def pairs_of_parts(parts: Sequence[Group]) -> tuple[Group, ...]:
     """Every two parts as one group. The groups have one size, so that a slow one stands out. The
     two parts that fail together are halved next, with good nodes of a third."""
     if not THIRD <= len(parts) <= MOST_PARTS:
@@ -266,7 +266,7 @@ def most_rounds_together(everybody: Division) -> int:
     """The largest number of rounds of groups, if every two parts meet and two that fail together
     are halved."""
     parts = everybody.parts
-    if not two_together([part.nodes for part in parts]):
+    if not pairs_of_parts([part.nodes for part in parts]):
         return 0
     largest = max(len(part.nodes) for part in parts)
     at_once = len(parts) // 2  # each part is in one group at a time

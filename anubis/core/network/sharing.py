@@ -69,7 +69,7 @@ class CableUse:
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
-        self.borne = borne(fabric)
+        self.borne = cable_capacities(fabric)
         self._count = np.array([len(link.cables) for link in fabric.links], dtype=np.int64)
         self._first = np.cumsum(self._count) - self._count
         bearing = set(fabric.leaves)
@@ -79,10 +79,10 @@ class CableUse:
         self._number = {end: number for number, end in enumerate(ends)}
         self._known: dict[LeafPair, CableChances] = {}
 
-    def of(self, meeting: Meeting) -> Ways:
-        return self.of_all([meeting])[meeting]
+    def find_ways(self, meeting: Meeting) -> Ways:
+        return self.find_all_ways([meeting])[meeting]
 
-    def of_all(self, meetings: Iterable[Meeting]) -> dict[Meeting, Ways]:
+    def find_all_ways(self, meetings: Iterable[Meeting]) -> dict[Meeting, Ways]:
         """The cables of several meetings; faster than one by one."""
         routed, leaves = {}, {}
         for meeting in meetings:
@@ -99,7 +99,7 @@ class CableUse:
         }
 
     def is_shared_by_chance(self, meeting: Meeting) -> bool:
-        return any(way.shared > 0 for way in self.of(meeting))
+        return any(way.shared > 0 for way in self.find_ways(meeting))
 
     def chances_of_sharing(self, ends: Sequence[LeafPair]) -> Shares:
         """The chance that traffic between two leaves shared a cable with other pairs, at most."""
@@ -170,7 +170,7 @@ class Room:
         self._surely = np.zeros(len(use.borne), dtype=np.int64)  # pairs on each cable
         self._maybe = np.zeros(len(use.borne))  # pairs that may also have taken another cable
 
-    def crowded(self, ways: Ways) -> int | None:
+    def crowded_cable(self, ways: Ways) -> int | None:
         """The cable on which a pair would most likely meet more others than there is room for; None
         if there is room."""
         for way in ways:
@@ -191,7 +191,7 @@ class Room:
         return self._load(ways, -1)
 
     def _load(self, ways: Ways, sign: int) -> list[int]:
-        cable, chance = _loaded(ways)
+        cable, chance = _highest_chances(ways)
         sure = chance > SURELY
         self._surely[cable[sure]] += sign
         seldom = cable[~sure]
@@ -200,7 +200,7 @@ class Room:
         return numbers
 
 
-def _loaded(ways: Ways) -> tuple[Numbers, Shares]:
+def _highest_chances(ways: Ways) -> tuple[Numbers, Shares]:
     """The cables, each once, with their highest chance."""
     if len(ways) == 1:
         return ways[0].cable, ways[0].chance
@@ -212,7 +212,7 @@ def _loaded(ways: Ways) -> tuple[Numbers, Shares]:
     return cable, chance
 
 
-def borne(fabric: Fabric) -> Numbers:
+def cable_capacities(fabric: Fabric) -> Numbers:
     """The number of pairs for which each cable has room at the full speed of their NICs; at least
     one, and one if a speed is unknown."""
     speeds = [nic.gbit_s or 0.0 for nic in fabric.nics if nic.node]
@@ -222,7 +222,7 @@ def borne(fabric: Fabric) -> Numbers:
     return np.clip(counts, 1, MOST_BORNE).astype(np.int64)
 
 
-def fairly(fabric: Fabric, meetings: Iterable[Meeting]) -> list[Meeting]:
+def fair_order(fabric: Fabric, meetings: Iterable[Meeting]) -> list[Meeting]:
     """The meetings in the order in which they start: leaf pairs take turns, those with more waiting
     pairs sooner. Otherwise the pairs of some leaves would wait until those of others are over, and
     then have the network to themselves."""
@@ -246,7 +246,7 @@ def waves(
     Each node keeps the order of its own meetings. `ways` may be known already.
     """
     every = tuple(meetings)
-    ways = ways or use.of_all(every)
+    ways = ways or use.find_all_ways(every)
     waiting = [(met, met.pair, ways[met], {id(way) for way in ways[met]}) for met in every]
     while waiting:
         room, busy, full = Room(use, undisturbed=undisturbed), set[str](), set[int]()
@@ -263,7 +263,7 @@ def waves(
         waiting = later
 
 
-def narrowest(use: CableUse, ways_of_all: Iterable[Ways]) -> Strait | None:
+def narrowest_strait(use: CableUse, ways_of_all: Iterable[Ways]) -> Strait | None:
     """The leaf that needs most turns, in whatever order the other pairs run."""
     crossing: Counter[str] = Counter()
     for ways in ways_of_all:
@@ -271,10 +271,10 @@ def narrowest(use: CableUse, ways_of_all: Iterable[Ways]) -> Strait | None:
     straits = [
         use.strait(leaf, pairs) for leaf, pairs in crossing.items() if use.fabric.uplinks(leaf)
     ]
-    return most_narrow(straits)
+    return pick_narrowest(straits)
 
 
-def most_narrow(straits: Iterable[Strait | None]) -> Strait | None:
+def pick_narrowest(straits: Iterable[Strait | None]) -> Strait | None:
     return max(filter(None, straits), key=lambda strait: strait.fewest_turns, default=None)
 
 
@@ -282,7 +282,7 @@ def _finds_room(room: Room, ways: Ways, full: set[int]) -> bool:
     """True if there is room on all these paths; full ones are added to `full` until the turn is
     over."""
     for way in ways:
-        if room.crowded([way]) is not None:
+        if room.crowded_cable([way]) is not None:
             full.add(id(way))
             return False
     return True

@@ -66,7 +66,7 @@ class Traffic:
         return FaultPrior(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
 
 
-def crossing(plan: Plan, assessment: Assessment) -> Assessment:
+def keep_crossing(plan: Plan, assessment: Assessment) -> Assessment:
     """The assessment without the verdicts that say nothing about the fabric."""
     return replace(
         assessment,
@@ -120,7 +120,7 @@ def observe_traffic(
 def rails_of(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[Ruling]) -> Rails:
     """The rails of all devices that were measured."""
     devices = chain((verdict.device for verdict in alone), *(ruling.devices for ruling in rulings))
-    return Rails.of(fabric, devices)
+    return Rails.from_devices(fabric, devices)
 
 
 def _quantity(metric: str) -> tuple[str, str]:
@@ -219,7 +219,7 @@ class _Flows:
             observations=tuple(observations),
             unmeasured=frozenset(unmeasured),
             strays=tuple(self.strays()),
-            unmapped=self.without_good_pair(),
+            unmapped=self.devices_without_good_pair(),
             silent=silent,
         )
 
@@ -261,7 +261,7 @@ class _Flows:
             return {}
         return {rail: frozenset(nodes) for rail, nodes in met.items() if rail not in measured}
 
-    def without_good_pair(self) -> frozenset[tuple[str, str]]:
+    def devices_without_good_pair(self) -> frozenset[tuple[str, str]]:
         """Nodes, and devices that the topology does not show, which have no good pair."""
         good, bad = set[tuple[str, str]](), set[tuple[str, str]]()
         for (names, ends, device), row in self.numbers.items():

@@ -33,40 +33,42 @@ def unexplained_parts(
     shortfalls: dict[tuple[str, ...], float] = {}
     for observation in located.unexplained:
         flow = observation.flow
-        nodes = _in_order((flow.source.node, flow.target.node))
+        nodes = _sort_names((flow.source.node, flow.target.node))
         shortfalls[nodes] = max(shortfalls.get(nodes, 0.0), observation.shortfall)
     for nodes, shortfall in sorted(shortfalls.items(), key=lambda item: -item[1]):
         reason = f"{shortfall:.0%} below normal, and no part of the fabric explains it"
-        yield _unknown([nodes], UNEXPLAINED, reason)
+        yield _unknown_verdict([nodes], UNEXPLAINED, reason)
     for code in dict.fromkeys(stray.code for stray in strays):
         alike = [stray for stray in strays if stray.code == code]
         bad = [stray for stray in alike if stray.reason]
-        groups = [_in_order(stray.nodes) for stray in bad or alike]
+        groups = [_sort_names(stray.nodes) for stray in bad or alike]
         if code == NOT_MAPPED:
-            yield _unknown(groups, code, _unmapped(fabric, bad or alike), _evidence(alike))
+            yield _unknown_verdict(
+                groups, code, _unmapped_reason(fabric, bad or alike), _evidence(alike)
+            )
         elif code != UNEXPLAINED or not located.causes:  # a cause slows groups as well
-            yield _unknown(groups, code, bad[0].reason, _evidence(bad))
+            yield _unknown_verdict(groups, code, bad[0].reason, _evidence(bad))
 
 
-def _unmapped(fabric: Fabric, strays: Sequence[Stray]) -> str:
+def _unmapped_reason(fabric: Fabric, strays: Sequence[Stray]) -> str:
     bad = any(stray.reason for stray in strays)
     state = "bad or not judged" if bad else "good, which proves no part of the fabric"
     devices = {stray.device for stray in strays if stray.device}
     of_topology = {nic.device for nic in fabric.nics if nic.node}
     return (
-        f"{state}; the topology does not show where {_listed(devices) or 'that'} is, "
-        f"it has {_listed(of_topology)}"
+        f"{state}; the topology does not show where {_list_names(devices) or 'that'} is, "
+        f"it has {_list_names(of_topology)}"
     )
 
 
-def _unknown(
+def _unknown_verdict(
     groups: Sequence[tuple[str, ...]], code: str, reason: str, evidence: Sequence[str] = ()
 ) -> PartVerdict:
     count = len(set(groups))
     kind = "pairs" if all(len(nodes) == 2 for nodes in groups) else "groups"
     subject = f"path {_ends(groups[0])}" if count == 1 else f"{count:,} {kind} of nodes"
     return PartVerdict(
-        nodes=_in_order({node for nodes in groups for node in nodes}),
+        nodes=_sort_names({node for nodes in groups for node in nodes}),
         subject=subject,
         judgement=Judgement.UNKNOWN,
         code=code,
@@ -80,18 +82,18 @@ def _evidence(strays: Sequence[Stray]) -> list[str]:
     groups: dict[str, dict[str, None]] = {}
     for stray in strays:
         groups.setdefault(stray.reason or "good", {})[_ends(stray.nodes)] = None
-    return [f"{_listed(nodes, quote='')}: {reason}" for reason, nodes in groups.items()]
+    return [f"{_list_names(nodes, quote='')}: {reason}" for reason, nodes in groups.items()]
 
 
-def _in_order(nodes: Collection[str]) -> tuple[str, ...]:
+def _sort_names(nodes: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(nodes, key=by_number))
 
 
 def _ends(nodes: Collection[str]) -> str:
     more = f" and {len(nodes) - SHOWN:,} more" if len(nodes) > SHOWN else ""
-    return " - ".join(_in_order(nodes)[:SHOWN]) + more
+    return " - ".join(_sort_names(nodes)[:SHOWN]) + more
 
 
-def _listed(names: Collection[str], quote: str = '"') -> str:
+def _list_names(names: Collection[str], quote: str = '"') -> str:
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
-    return ", ".join(f"{quote}{name}{quote}" for name in _in_order(names)[:SHOWN]) + more
+    return ", ".join(f"{quote}{name}{quote}" for name in _sort_names(names)[:SHOWN]) + more

@@ -33,7 +33,9 @@ def audit(fabric: Fabric) -> tuple[PartVerdict, ...]:
     return tuple(sorted(verdicts, key=lambda verdict: WORST_FIRST.index(verdict.judgement)))
 
 
-def about_nodes(verdicts: Sequence[PartVerdict], nodes: Collection[str]) -> tuple[PartVerdict, ...]:
+def verdicts_about(
+    verdicts: Sequence[PartVerdict], nodes: Collection[str]
+) -> tuple[PartVerdict, ...]:
     """The verdicts on NICs of these nodes."""
     return tuple(
         verdict for verdict in verdicts if any(part.name in nodes for part in verdict.parts)
@@ -63,7 +65,7 @@ def _misfits(fabric: Fabric, nodes_of: Cablings) -> Iterator[PartVerdict]:
     for cabling, nodes in nodes_of.items():
         plans = _nearest_plans(cabling, nodes_of, plans_on)
         if _is_between_two(cabling, plans) and len(nodes) < FEWEST:
-            yield from (_between_two(fabric, node) for node in nodes)
+            yield from (_between_two_verdict(fabric, node) for node in nodes)
         elif plans and _is_of_the_kind(cabling, plans[0], len(nodes)):
             for node in nodes:
                 yield from _differences(fabric, node, cabling, plans[0], nodes_of)
@@ -125,13 +127,13 @@ def _differences(
     else:
         exchanged = [[rail] for rail in moved]
     for group in exchanged:
-        yield _at_wrong_leaf(fabric, node, group, planned, beside, judgement)
+        yield _wrong_leaf_verdict(fabric, node, group, planned, beside, judgement)
     for rail in rails:
         if rail not in seats:
-            yield _missing(fabric, node, rail, planned[rail], beside, len(plan))
+            yield _missing_nic_verdict(fabric, node, rail, planned[rail], beside, len(plan))
 
 
-def _at_wrong_leaf(
+def _wrong_leaf_verdict(
     fabric: Fabric,
     node: str,
     rails: Sequence[str],
@@ -140,7 +142,7 @@ def _at_wrong_leaf(
     judgement: Judgement,
 ) -> PartVerdict:
     nics = _nics(fabric, node, rails)
-    like = f"{_counted(len(beside))} beside it"
+    like = f"{_count_in_words(len(beside))} beside it"
     if len(rails) > 1:
         order = "the other way round" if len(rails) == 2 else "in another order"
         difference = f"exchanged, {like} have them {order}"
@@ -158,7 +160,7 @@ def _at_wrong_leaf(
     )
 
 
-def _between_two(fabric: Fabric, node: str) -> PartVerdict:
+def _between_two_verdict(fabric: Fabric, node: str) -> PartVerdict:
     nics = _nics(fabric, node, fabric.rails)
     return PartVerdict(
         parts=tuple(Part("nic", node, nic.rail) for nic in nics),
@@ -170,12 +172,12 @@ def _between_two(fabric: Fabric, node: str) -> PartVerdict:
     )
 
 
-def _missing(
+def _missing_nic_verdict(
     fabric: Fabric, node: str, rail: str, leaf: str, beside: Sequence[str], planned: int
 ) -> PartVerdict:
     nics = _nics(fabric, beside[0], [rail])
     unknown = sum(not nic.node for nic in fabric.nics_on[leaf])
-    where = f"expected one on {fabric.name(leaf)}, as on {_counted(len(beside))} beside it"
+    where = f"expected one on {fabric.name(leaf)}, as on {_count_in_words(len(beside))} beside it"
     if unknown:
         where += f", unless it is among the NICs of unknown nodes there ({unknown})"
     half = planned == 2
@@ -208,19 +210,19 @@ def _lacking_rails(nodes_of: Cablings, named: Collection[str]) -> Iterator[PartV
             lacking.setdefault(missing, []).extend(unnamed)
     for missing, nodes in lacking.items():
         if nodes:
-            yield _lacking(sorted(missing, key=by_number), nodes, alike)
+            yield _lacking_rail_verdict(sorted(missing, key=by_number), nodes, alike)
 
 
-def _lacking(rails: Sequence[str], nodes: Sequence[str], alike: int) -> PartVerdict:
+def _lacking_rail_verdict(rails: Sequence[str], nodes: Sequence[str], alike: int) -> PartVerdict:
     named = f"rail{'s' if len(rails) > 1 else ''} {', '.join(rails)}"
     listed = ", ".join(nodes[:LISTED]) + (" and others" if len(nodes) > LISTED else "")
     return PartVerdict(
         parts=tuple(Part("nic", node, rail) for node in nodes for rail in rails),
-        subject=f"{named} of {_counted(len(nodes))}",
+        subject=f"{named} of {_count_in_words(len(nodes))}",
         judgement=Judgement.UNKNOWN,
         code="WIRING.MISSING",
-        reason=f"no NIC on {named}, where {_counted(alike)} have one: {listed}; a leaf is missing, "
-        "or this is another kind of node",
+        reason=f"no NIC on {named}, where {_count_in_words(alike)} have one: {listed}; a leaf is "
+        "missing, or this is another kind of node",
     )
 
 
@@ -306,5 +308,5 @@ def _subject(nics: Sequence[Nic]) -> str:
     return f"NIC{'s' if len(nics) > 1 else ''} {devices} of {nics[0].node}"
 
 
-def _counted(nodes: int) -> str:
+def _count_in_words(nodes: int) -> str:
     return f"{nodes:,} node{'' if nodes == 1 else 's'}"

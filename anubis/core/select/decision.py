@@ -169,7 +169,7 @@ def choose_tests(
         budget=budget or Budget(),
         owed=outlook.owed,
     )
-    p0, _ = _bearable(event, outlook, policy)
+    p0, _ = _bearable_risk(event, outlook, policy)
     if policy.above_p0 == "run" and isinstance(event, JobAllocated):
         worth = 0.0
     elif incident_costs_s is None:
@@ -194,7 +194,7 @@ def decide(
 ) -> Decision:
     """Choose tests, and give every reason for the choice."""
     choice = choose_tests(event, outlook, policy, together=together, budget=budget)
-    p0, because = _bearable(event, outlook, policy)
+    p0, because = _bearable_risk(event, outlook, policy)
     tests = tuple(_tests(choice, event.nodes))
     action = Action.VALIDATE if tests else Action.SKIP
     if tests and isinstance(event, FleetUpgraded) and event.criteria == "refused":
@@ -213,17 +213,21 @@ def decide(
         coverage=choice.coverage,
         remaining=choice.remaining,
         missed=choice.missed,
-        drivers=_drivers(event.nodes, _presumed(event, outlook, policy), outlook.noted),
+        drivers=_drivers(
+            event.nodes, _presumed_probabilities(event, outlook, policy), outlook.noted
+        ),
         tests=tests,
         partners=outlook.partners if any(test.busy > 1 for test in tests) else (),
         gaps=_gaps(choice, outlook.detection),
         longest_s=choice.longest_s,
         node_seconds=choice.node_seconds,
-        assumed=(*outlook.assumed, *_thin(event, outlook.detection, policy)),
+        assumed=(*outlook.assumed, *_thin_history_remarks(event, outlook.detection, policy)),
     )
 
 
-def _bearable(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> tuple[float, str]:
+def _bearable_risk(
+    event: FleetEvent, outlook: Outlook, policy: SelectionPolicy
+) -> tuple[float, str]:
     """The p0 of an event, and its source."""
     match event:
         case NodeAdded():
@@ -254,7 +258,7 @@ def _worth(event: FleetEvent, exposure: Exposure, policy: SelectionPolicy) -> fl
     return 0.0
 
 
-def _presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Floats:
+def _presumed_probabilities(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Floats:
     """The probability of an incident on each node. A defect is presumed after an event, and on
     nodes that never passed a test. A suspicion has the confidence of its source."""
     match event:
@@ -263,16 +267,16 @@ def _presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> F
         case NodesSuspected(nodes=nodes, confidences=confidences):
             suspected = np.array([confidences[node] for node in nodes], dtype=np.float64)
             return 1 - (1 - outlook.probabilities) * (1 - suspected)
-    proven = outlook.proven & ~_still_presumed(event, outlook, policy)
+    proven = outlook.proven & ~_presumption_flags(event, outlook, policy)
     return np.where(proven, outlook.probabilities, 1.0)
 
 
-def _still_presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Flags:
+def _presumption_flags(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Flags:
     """Flags for nodes whose passes since the event leave more than p0 of the presumed defect.
     Otherwise any pass would lift the presumption, and the same question would get two answers."""
     if outlook.presumed is None or not outlook.presumed.any():
         return np.zeros(len(event.nodes), dtype=bool)
-    p0, _ = _bearable(event, outlook, policy)
+    p0, _ = _bearable_risk(event, outlook, policy)
     passed = np.isfinite(outlook.ages_s).astype(np.float64)
     exposure = expose(
         outlook.detection, np.ones(len(event.nodes)), mixes=outlook.mixes, fresh=passed
@@ -282,7 +286,7 @@ def _still_presumed(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy
 
 
 def _exposure(event: FleetEvent, outlook: Outlook, policy: SelectionPolicy) -> Exposure:
-    detection, p = outlook.detection, _presumed(event, outlook, policy)
+    detection, p = outlook.detection, _presumed_probabilities(event, outlook, policy)
     match event:
         case IncidentReported(category=category):
             return expose(detection, p, mixes=[{category: 1.0}] * len(p))
@@ -343,7 +347,9 @@ def _gaps(choice: Choice, detection: Detection) -> tuple[Gap, ...]:
     )
 
 
-def _thin(event: FleetEvent, detection: Detection, policy: SelectionPolicy) -> Iterable[str]:
+def _thin_history_remarks(
+    event: FleetEvent, detection: Detection, policy: SelectionPolicy
+) -> Iterable[str]:
     """Yield a remark for each lack of known defects in the history."""
     if detection.known == 0:
         yield "no defect is known yet, so each benchmark is taken to find as much as any other"

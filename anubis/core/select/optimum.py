@@ -26,9 +26,9 @@ def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
     if not p > p0 or not menu.open.any():
         return choose(menu, p0=p0, worth=worth)
     programme = _Programme(menu)
-    run = programme.cheapest(p0 / p)
+    run = programme.cheapest_runs(p0 / p)
     if run is None:
-        run = programme.cheapest(programme.least_left() + SLACK)
+        run = programme.cheapest_runs(programme.least_left() + SLACK)
     chosen = () if run is None else np.flatnonzero(run[: programme.runs] > 0.5)
     among = {divmod(int(i), len(menu.durations_s)) for i in chosen}
     return choose(menu, p0=p0, worth=worth, among=among)
@@ -52,9 +52,9 @@ class _Programme:
         tested = sparse.csr_array((self.gaps, self.tested))
         self.rules = [LinearConstraint(sparse.hstack([covers, tested]), lb=1.0)]
         if np.isfinite(menu.budget.node_seconds):
-            self._at_most(self.costs_s[None, :], menu.budget.node_seconds)
+            self._limit(self.costs_s[None, :], menu.budget.node_seconds)
         if np.isfinite(menu.budget.seconds):
-            self._at_most(sparse.kron(identity, durations_s[None, :]), menu.budget.seconds)
+            self._limit(sparse.kron(identity, durations_s[None, :]), menu.budget.seconds)
         if self.tested:
             each_run = sparse.kron(identity, np.ones((benchmarks, 1)))
             runs = [sparse.eye_array(self.runs), sparse.csr_array((self.runs, self.gaps))]
@@ -63,21 +63,21 @@ class _Programme:
             sizes[self.runs + self.gaps :] = len(menu.groups[0])
             self.rules.append(LinearConstraint(sizes[None, :], ub=menu.budget.nodes))
 
-    def _at_most(self, rows: sparse.sparray | Floats, limit: float) -> None:
+    def _limit(self, rows: sparse.sparray | Floats, limit: float) -> None:
         none = sparse.csr_array((rows.shape[0], self.gaps + self.tested))
         self.rules.append(LinearConstraint(sparse.hstack([rows, none]), ub=limit))
 
-    def cheapest(self, left: float) -> Floats | None:
+    def cheapest_runs(self, left: float) -> Floats | None:
         """The cheapest runs that leave at most this much; None if no runs do."""
-        row = sparse.csr_array(self._of_gaps()[None, :])
+        row = sparse.csr_array(self._open_shares()[None, :])
         costs = np.concatenate([self.costs_s, np.zeros(self.gaps + self.tested)])
         return self._solve(costs, [LinearConstraint(row, ub=left)])
 
     def least_left(self) -> float:
-        best = self._solve(self._of_gaps(), [])
-        return 1.0 if best is None else float(self._of_gaps() @ best)
+        best = self._solve(self._open_shares(), [])
+        return 1.0 if best is None else float(self._open_shares() @ best)
 
-    def _of_gaps(self) -> Floats:
+    def _open_shares(self) -> Floats:
         """The open share of each column."""
         return np.concatenate([np.zeros(self.runs), self.open, np.zeros(self.tested)])
 

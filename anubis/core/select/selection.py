@@ -29,7 +29,7 @@ TINY = np.finfo(np.float64).tiny  # seconds of a test that takes none, as a divi
 # --- risk ----------------------------------------------------------------------------------
 
 
-def joint(probabilities: npt.ArrayLike) -> float:
+def joint_probability(probabilities: npt.ArrayLike) -> float:
     """The probability of an incident on any node, 1 - Π (1 - pₙ). Exact to the last bits, however
     small the probabilities are."""
     p = np.asarray(probabilities, dtype=np.float64)
@@ -75,7 +75,7 @@ class Detection:
         last: Floats = self.shares[-1]
         return last
 
-    def of_mix(self, mix: Mapping[str, float]) -> Floats:
+    def kind_shares(self, mix: Mapping[str, float]) -> Floats:
         """The share of each kind for a node with this mix of categories of incidents."""
         total = sum(mix.values())
         if not total > 0:
@@ -170,7 +170,7 @@ class Exposure:
 
     @cached_property
     def p(self) -> float:
-        return joint(self.probabilities)
+        return joint_probability(self.probabilities)
 
     @cached_property
     def open(self) -> Floats:
@@ -197,7 +197,7 @@ def expose(
     if mixes is None:
         uncovered = np.tile(detection.overall, (len(p), 1))
     else:
-        rows = [detection.of_mix(mix) for mix in mixes]
+        rows = [detection.kind_shares(mix) for mix in mixes]
         uncovered = np.array(rows).reshape(len(p), len(detection.finders))
     if fresh is not None and fresh.any():
         for kind, finders in enumerate(detection.finders):
@@ -221,7 +221,7 @@ class Budget:
                 raise ValueError(f"{name} is {getattr(self, name):g}, expected 0 or more")
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def from_text(cls, text: str) -> Self:
         """Read a budget: 30m on each node, or 8nh of all."""
         number, unit = read_amount(text)
         if number and unit == NODE_HOURS:
@@ -336,9 +336,9 @@ def choose(
     p, kinds_of, open_ = menu.exposure.p, menu.detection.kinds_of, menu.open.copy()
     order = np.argsort(-menu.costs_s, kind="stable")  # at equal rates, the larger drop first
     finds, costs_s = 1.0 * menu.finders[:, order], np.maximum(menu.costs_s[order], TINY)
-    offered = _offered(menu, among)[:, order]
+    offered = _offer(menu, among)[:, order]
 
-    def best(group: int) -> tuple[float, float, int, int]:
+    def find_best(group: int) -> tuple[float, float, int, int]:
         gains = open_[group] @ finds * offered[group]
         rates = gains / costs_s
         first = rates.argmax()
@@ -357,9 +357,7 @@ def choose(
         if len(menu.groups[group]) * (len(tested) + (group not in tested)) > menu.budget.nodes:
             offered[group] = False
             return
-        if not (
-            _within(ends_s, menu.budget.seconds) and _within(spent_s, menu.budget.node_seconds)
-        ):
+        if not (_fits(ends_s, menu.budget.seconds) and _fits(spent_s, menu.budget.node_seconds)):
             offered[group, order == benchmark] = False
             return
         tested.add(group)
@@ -371,18 +369,18 @@ def choose(
     for group, benchmark in menu.musts:
         take(group, benchmark, float(open_[group][kinds_of[benchmark]].sum()))
     groups = np.flatnonzero(offered.any(axis=1)) if p * left > p0 else ()
-    heap = [best(int(group)) for group in groups]
+    heap = [find_best(int(group)) for group in groups]
     heapq.heapify(heap)
     while heap and p * left > p0:
         minus_rate, minus_gain, group, benchmark = heap[0]
         if not minus_gain < 0 or p * -minus_rate < worth:
             break
         take(group, benchmark, -minus_gain)
-        heapq.heapreplace(heap, best(group))
+        heapq.heapreplace(heap, find_best(group))
     return _choice(menu, taken, np.where(open_ > 0, menu.exposure.open, 0.0))
 
 
-def _offered(menu: Menu, among: Collection[tuple[int, int]] | None) -> Flags:
+def _offer(menu: Menu, among: Collection[tuple[int, int]] | None) -> Flags:
     """The groups x benchmarks that may be chosen."""
     offered = np.full((len(menu.groups), len(menu.durations_s)), among is None)
     for group, benchmark in among or ():
@@ -390,7 +388,7 @@ def _offered(menu: Menu, among: Collection[tuple[int, int]] | None) -> Flags:
     return offered
 
 
-def _within(seconds: float, limit: float) -> bool:
+def _fits(seconds: float, limit: float) -> bool:
     return seconds <= limit * (1 + 1e-9)  # three times 0.1 fits into 0.3
 
 
@@ -411,7 +409,7 @@ def _choice(menu: Menu, taken: Iterable[tuple[int, int, float]], left: Floats) -
         p=exposure.p,
         covered_before=_share(1 - float(exposure.open.sum())),
         coverage=_share(1 - float(left.sum())),
-        missed=joint(np.clip(of_each_node, 0.0, 1.0)),
+        missed=joint_probability(np.clip(of_each_node, 0.0, 1.0)),
         left=left,
     )
 

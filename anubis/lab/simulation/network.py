@@ -221,7 +221,7 @@ class SimulatedNetwork:
         if (here, goal) not in self._forks:
             self._forks[here, goal] = [
                 (there, cable)
-                for link, there in self.fabric.onward(here, goal)
+                for link, there in self.fabric.links_onward(here, goal)
                 for cable in range(len(link.cables))
             ]
         return self._forks[here, goal]
@@ -303,14 +303,14 @@ def statically_routed(fabric: Fabric) -> Fabric:
             if some := ways[switch, nic.switch]:
                 to[nic.id] = some[turns[fabric.tier[switch] - 1] % len(some)]
         ports[nic.switch][nic.id] = int(nic.port)
-    return replace(fabric, routes=Routes.of(ports, source="the simulation"))
+    return replace(fabric, routes=Routes.from_ports(ports, source="the simulation"))
 
 
 def _ports_towards(fabric: Fabric, here: str, goal: str) -> list[int]:
     """Ports of the cables that lead nearer to the goal."""
     return [
         int(cable.port_a if link.a == here else cable.port_b)
-        for link, _ in (fabric.onward(here, goal) if here != goal else ())
+        for link, _ in (fabric.links_onward(here, goal) if here != goal else ())
         for cable in link.cables
     ]
 

@@ -53,7 +53,7 @@ def parse(text: str, fabric: Fabric, source: str, as_of: float | None) -> Routes
         switch, nic = switch_of.get(guid), nic_of.get(target)
         if switch and nic and 0 < port < NO_WAY:
             ports.setdefault(switch, {})[nic] = port
-    return Routes.of(ports, source, as_of) if ports else None
+    return Routes.from_ports(ports, source, as_of) if ports else None
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, int]]:
