@@ -62,7 +62,7 @@ class Correction:
     shifts: tuple[Shift, ...]
 
     @property
-    def after(self) -> float:
+    def begins_after(self) -> float:
         """The date up to which all dates stay."""
         return min(shift.after for shift in self.shifts)
 

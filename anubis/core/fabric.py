@@ -159,7 +159,7 @@ class Fabric:
 
     @cached_property
     def rails(self) -> tuple[str, ...]:
-        return tuple(sorted({nic.rail for nic in self.nics if nic.node}, key=by_number))
+        return tuple(sorted({nic.rail for nic in self.nics if nic.node}, key=natural_key))
 
     @cached_property
     def rail_number(self) -> dict[str, int]:
@@ -387,7 +387,7 @@ class Fabric:
     def _out_port(self, switch: str, goal: Nic) -> str:
         return str(self.routes.port(switch, goal.id)) if self.routes else ""
 
-    def between(self, a: str, b: str) -> tuple[tuple[Link, ...], tuple[str, ...]]:
+    def parts_between(self, a: str, b: str) -> tuple[tuple[Link, ...], tuple[str, ...]]:
         """All links and all switches on the shortest paths between two leaves, ends included."""
         (crossed,) = self.spread([(a, b)])
         links = tuple(self.links[number] for number in np.unique(crossed.link))
@@ -673,7 +673,7 @@ def _plain_name(name: str) -> str:
     return name.partition(".")[0].casefold()
 
 
-def one_switch(nodes: Sequence[str]) -> Fabric:
+def single_switch(nodes: Sequence[str]) -> Fabric:
     """A fabric for an unknown network: all nodes are equally far apart."""
     switch = Switch(id="network", name="the network")
     nics = (Nic(id=node, node=node, device="", rail="", switch=switch.id) for node in nodes)
@@ -710,10 +710,10 @@ def main_rails(nics: Collection[Nic]) -> tuple[str, ...]:
     """The rails of most NICs: one or two service nodes on a leaf do not give it another rail."""
     count = Counter(nic.rail for nic in nics if nic.node)
     usual = max(count.values(), default=0)
-    return tuple(sorted((rail for rail, n in count.items() if 4 * n >= usual), key=by_number))
+    return tuple(sorted((rail for rail, n in count.items() if 4 * n >= usual), key=natural_key))
 
 
-def by_number(name: str) -> tuple[tuple[int, int, str], ...]:
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
     """A key to sort names as people do: leaf2 before leaf10."""
     return tuple(
         (0, int(part), part) if part.isdecimal() and len(part) <= MOST_DIGITS else (1, 0, part)

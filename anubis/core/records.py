@@ -168,11 +168,11 @@ class Workload:
         return arguments
 
     @property
-    def told(self) -> dict[str, ParameterValue]:
+    def program_arguments(self) -> dict[str, ParameterValue]:
         """The arguments that its program gets."""
         return {name: v for name, v in self.arguments.items() if not name.startswith(PLANNED)}
 
-    def beside(self, planned: Mapping[str, str]) -> Workload:
+    def add_plan_facts(self, planned: Mapping[str, str]) -> Workload:
         """Another workload with the same program and arguments, set apart by facts of the plan."""
         of_plan = {f"{PLANNED}{name}": value for name, value in planned.items()}
         return Workload.of(self.benchmark, self.version, self.arguments | of_plan)
@@ -378,7 +378,7 @@ class Plan:
         return (verdict.benchmark, verdict.parameters) in self._crossing
 
     @cached_property
-    def taught(self) -> frozenset[Workload]:
+    def teaching(self) -> frozenset[Workload]:
         """The workloads from which others learn: those of the suite; in a scan all that cross; in a
         search for what makes a job fail the pairs across its parts."""
         return self.workloads - self.crossing | self.across or self.workloads
@@ -605,7 +605,7 @@ def sets_taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet
     return tuple(
         of_sku
         for of_sku in sets
-        if not of_sku.criteria or any(c.key.workload in plan.taught for c in of_sku.criteria)
+        if not of_sku.criteria or any(c.key.workload in plan.teaching for c in of_sku.criteria)
     )
 
 
@@ -897,14 +897,14 @@ class Limit:
 
     def __str__(self) -> str:
         """The limit in a sentence: `at most 0`."""
-        return self._in_words("at most ", "at least ", "exactly ")
+        return self._words("at most ", "at least ", "exactly ")
 
     @property
     def symbols(self) -> str:
         """The limit in a table: `≤ 0`."""
-        return self._in_words("≤ ", "≥ ", "= ")
+        return self._words("≤ ", "≥ ", "= ")
 
-    def _in_words(self, at_most: str, at_least: str, equals: str) -> str:
+    def _words(self, at_most: str, at_least: str, equals: str) -> str:
         words = ((at_least, self.at_least), (at_most, self.at_most), (equals, self.equals))
         return ", ".join(f"{word}{bound:g}" for word, bound in words if bound is not None)
 
@@ -1065,7 +1065,7 @@ class Policy:
         fitting = (rule.alpha for rule in reversed(self.alphas) if rule.fits(benchmark, metric))
         return next(fitting, self.alpha)
 
-    def for_metric(self, benchmark: str, metric: str) -> Policy:
+    def metric_policy(self, benchmark: str, metric: str) -> Policy:
         """The policy with the alpha of this metric as the only one."""
         return replace(self, alpha=self.alpha_of(benchmark, metric), alphas=())
 

@@ -21,7 +21,7 @@ from anubis.core.errors import (
     UsageError,
     did_you_mean,
 )
-from anubis.core.fabric import Fabric, Part, Placement, one_switch, place
+from anubis.core.fabric import Fabric, Part, Placement, place, single_switch
 from anubis.core.judge.units import strip_distance
 from anubis.core.network import wiring
 from anubis.core.records import (
@@ -155,7 +155,7 @@ class Brief:
         if not self.request.crosses_fabric:
             return None
         names = [node.name for node in nodes]
-        return _place(self.survey, names).fabric if self.survey else one_switch(names)
+        return _place(self.survey, names).fabric if self.survey else single_switch(names)
 
     def miscabled(self, plan: Plan) -> tuple[PartVerdict, ...]:
         """What is odd in how its nodes are cabled; a fabric itself says whom the topology lacks."""

@@ -13,7 +13,7 @@ from typing import TypeVar
 from anubis.core.campaign import planning
 from anubis.core.clock import Time
 from anubis.core.diagnose.cures import PastDiagnosis
-from anubis.core.fabric import by_number
+from anubis.core.fabric import natural_key
 from anubis.core.history.changes import are_dated_anew, changed_nodes, index_from, new_notices
 from anubis.core.history.events import Notice
 from anubis.core.history.maintenance import open_windows, windows_told
@@ -137,7 +137,7 @@ def glance_at(
 
     earlier = before.by_name if before else {}
     same = {name: glance for name, glance in earlier.items() if name not in stale}
-    order = earlier if earlier.keys() == names else sorted(names, key=by_number)
+    order = earlier if earlier.keys() == names else sorted(names, key=natural_key)
     return ClusterGlance(
         cluster=history.cluster,
         at=now,

@@ -96,7 +96,7 @@ def _measured(
     plan = pooled[-1].plan
     evidence = joined(parts, caller)
     measured = units(evidence.executions, evidence.campaign.plan)
-    taught = plan.taught if workloads is None else workloads
+    taught = plan.teaching if workloads is None else workloads
     return relevant_units(measured, taught, excluded), versions(parts[-1].executions, plan)
 
 

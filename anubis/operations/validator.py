@@ -29,7 +29,7 @@ from anubis.core.campaign.machine import (
 )
 from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import ExecutorError, Stopped
-from anubis.core.fabric import by_number
+from anubis.core.fabric import natural_key
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
@@ -141,7 +141,7 @@ def carry_out(
                         spare = nodes_handed_back(campaign.plan, phase, verdict[0]) - let_go
                         let_go |= spare
                         if spare:
-                            release(sorted(spare, key=by_number))
+                            release(sorted(spare, key=natural_key))
                         answers += tell(
                             Judged(phase=phase, defective=defective, more=more, handed_back=spare)
                         )
@@ -228,7 +228,7 @@ def _learn(
     lessons = relevant_units(lessons, workloads, ())
     return tuple(
         criteria
-        for part in partition(lessons, plan.taught)
+        for part in partition(lessons, plan.teaching)
         for criteria in learn_criteria(
             part,
             campaign.policy,

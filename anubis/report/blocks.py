@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from anubis.core.fabric import Fabric, Nic, by_number
+from anubis.core.fabric import Fabric, Nic, natural_key
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def nics_of(fabric: Fabric, block: Block) -> list[Nic]:
 
 
 def by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(switches, key=lambda switch: by_number(fabric.name(switch))))
+    return tuple(sorted(switches, key=lambda switch: natural_key(fabric.name(switch))))
 
 
 def _blocks(fabric: Fabric, switches: set[str]) -> tuple[Block, ...]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from statistics import fmean
 
-from anubis.core.fabric import Fabric, Link, Nic, Part, by_number, main_rails
+from anubis.core.fabric import Fabric, Link, Nic, Part, main_rails, natural_key
 from anubis.core.network.crossing import link_part
 from anubis.core.records import Judgement
 from anubis.report.blocks import nics_on, pods
@@ -146,7 +146,7 @@ class _Plan:
     def _by_rail(self, leaves: Sequence[str]) -> list[str]:
         """The leaves of each pod."""
         place = {pod: at for at, pod in enumerate(dict.fromkeys(self.pod[leaf] for leaf in leaves))}
-        rails = {leaf: [by_number(rail) for rail in self._rails(leaf)] for leaf in leaves}
+        rails = {leaf: [natural_key(rail) for rail in self._rails(leaf)] for leaf in leaves}
         return sorted(leaves, key=lambda leaf: (place[self.pod[leaf]], rails[leaf]))
 
     def _counts(self, switches: Sequence[str], tier: int) -> Iterator[str]:
@@ -219,7 +219,7 @@ class _Plan:
     # --- nodes beside boxes ----------------------------------------------------------------
 
     def _strips(self, switches: Sequence[str]) -> tuple[_Strip, ...]:
-        nics = sorted(nics_on(self.fabric, switches), key=lambda nic: by_number(nic.node))
+        nics = sorted(nics_on(self.fabric, switches), key=lambda nic: natural_key(nic.node))
         named = [nic for nic in nics if self.mark_of_nic(nic) or (self._named and nic.node)]
         have_chips = set(named)
         chips = list(dict.fromkeys(self._chip(nic) for nic in named))

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.fabric import Fabric, Numbers, Part, Shares, by_number
+from anubis.core.fabric import Fabric, Numbers, Part, Shares, natural_key
 from anubis.report.blocks import pods
 from anubis.report.svg import (
     BOLD,
@@ -109,7 +109,7 @@ def matrices(view: NetworkView) -> list[Matrix]:
     pod = pods(view.fabric) if flows else {}
     max_rows = min(ROWS, int((CELLS / max(1, len(flows))) ** 0.5))
     built = []
-    for rail in sorted(flows, key=lambda rail: (rail == ACROSS, by_number(rail))):
+    for rail in sorted(flows, key=lambda rail: (rail == ACROSS, natural_key(rail))):
         sources, targets, values = zip(*flows[rail], strict=True)
         leaves = _leaves(view, pod, rail, {*sources, *targets})
         rows = tuple(_rows(leaves, _set_apart(view, rail), max_rows))
@@ -163,13 +163,13 @@ def _leaves(
         if nic.rail == shown_on and nic.node and (wanted_nodes is None or nic.node in wanted_nodes):
             on.setdefault(nic.switch, []).append(nic.node)
     leaves = [
-        _Leaf(switch=switch, pod=pod[switch], nodes=sorted(on[switch], key=by_number))
+        _Leaf(switch=switch, pod=pod[switch], nodes=sorted(on[switch], key=natural_key))
         for switch in pod
         if switch in on
     ]
     strange = measured.difference(*on.values())
     if strange:
-        leaves.append(_Leaf(switch="", pod=(), nodes=sorted(strange, key=by_number)))
+        leaves.append(_Leaf(switch="", pod=(), nodes=sorted(strange, key=natural_key)))
     return leaves
 
 

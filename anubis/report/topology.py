@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from anubis.core.fabric import Fabric, Nic, Placement, Remark, by_number, main_rails
+from anubis.core.fabric import Fabric, Nic, Placement, Remark, main_rails, natural_key
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Judgement
@@ -287,14 +287,14 @@ def _leaf_label(fabric: Fabric, alike: Sequence[Block]) -> str:
     on = [nics_on(fabric, (switch,)) for switch in tops]
     parts = [f"{_range([len(_nodes(nics)) for nics in on], 'node')}{suffix}"]
     if nodes := _nodes(nics_on(fabric, tops)):
-        parts[0] += f" ({called(sorted(nodes, key=by_number))})"
+        parts[0] += f" ({called(sorted(nodes, key=natural_key))})"
     unknown = [sum(not nic.node for nic in nics) for nics in on]
     if any(unknown):
         parts.append(_range(unknown, "unknown NIC"))
     rails = {rail for block in alike for rail in main_rails(nics_of(fabric, block))}
     if len(fabric.rails) > 1 and rails:
         several = "rails" if len(rails) > 1 else "rail"
-        parts.append(f"{several} {called(sorted(rails, key=by_number)).strip('[]')}")
+        parts.append(f"{several} {called(sorted(rails, key=natural_key)).strip('[]')}")
     uplinks = [_uplinks(fabric, switch) for switch in tops]
     if any(uplinks):
         parts.append(f"{_range(uplinks, 'uplink')}{_oversubscribed(fabric, tops)}")
@@ -312,7 +312,7 @@ def _nics_on_top(fabric: Fabric, tops: Sequence[str]) -> str:
     on = nics_on(fabric, tops)
     if not on:
         return ""
-    nodes = sorted({nic.node or "an unknown node" for nic in on}, key=by_number)
+    nodes = sorted({nic.node or "an unknown node" for nic in on}, key=natural_key)
     return f"; {counted(len(on), 'NIC')} directly on it, of {called(nodes)}"
 
 

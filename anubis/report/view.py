@@ -66,7 +66,7 @@ class CampaignView:
             fabric=fabric,
             counters=self.campaign.plan.counters,
             shortfall=observations.shortfalls(),
-            measured=observations.measured(),
+            measured=observations.measured_flows(),
             blamed=tuple(map(blamed_by, self.assessment.parts)),
             parts=self.assessment.parts,
             unplaced=tuple(node.name for node in nodes if node.name not in in_fabric),

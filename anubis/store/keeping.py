@@ -602,8 +602,8 @@ def _redated(
     kind: RecordTable[Any],
     names: Sequence[str],
 ) -> tuple[list[Row], list[Row]]:
-    late = sa.or_(*(kind.c[name] > correction.after for name in names))
-    if correction.after == -math.inf:  # no database compares with that alike
+    late = sa.or_(*(kind.c[name] > correction.begins_after for name in names))
+    if correction.begins_after == -math.inf:  # no database compares with that alike
         late = sa.true()
     chosen = (kind.c.cluster == cluster) & late
     return kind.redate(connection, chosen, correction.date, *names)

@@ -189,7 +189,7 @@ def test_a_parameter_of_the_meeting_is_no_suites_to_choose():
 )
 def test_names_of_devices_say_between_which_rails_was_measured(device, rails):
     a, b = RAILS.nodes[:2]
-    found = Rails.from_devices(RAILS, ["cuda:3-cuda:3"]).between((a, b), device)
+    found = Rails.from_devices(RAILS, ["cuda:3-cuda:3"]).seats_between((a, b), device)
     assert found == ((a, rails[0]), (b, rails[1]))
 
 

@@ -299,4 +299,4 @@ RULES = (
 def test_a_metric_has_the_alpha_of_the_last_rule_that_fits_it(benchmark, metric, alpha):
     policy = Policy(alphas=RULES)
     assert policy.alpha_of(benchmark, metric) == alpha
-    assert policy.for_metric(benchmark, metric) == Policy(alpha=alpha)
+    assert policy.metric_policy(benchmark, metric) == Policy(alpha=alpha)

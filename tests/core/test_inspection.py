@@ -314,7 +314,7 @@ def test_an_uplink_that_counts_fatal_errors_is_as_good_as_none(failing, is_degra
 
 
 def about(part: Part, counters: Counters, fabric: Fabric) -> tuple[str, ...]:
-    return Inspection(fabric=fabric, counters=counters).about(part)
+    return Inspection(fabric=fabric, counters=counters).sentences_about(part)
 
 
 def test_the_evidence_for_a_part_is_what_its_own_ports_count_and_lack():

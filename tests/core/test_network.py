@@ -13,7 +13,7 @@ from fleets import small_fabric, spec
 from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.errors import ExecutorError
-from anubis.core.fabric import Part, on_rail, one_switch
+from anubis.core.fabric import Part, on_rail, single_switch
 from anubis.core.judge.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
@@ -228,7 +228,9 @@ def test_uplinks_that_a_slow_leaf_lacks_are_part_of_its_evidence():
     assert not any("uplinks" in line for line in whole.evidence)
 
 
-@pytest.mark.parametrize("fabric", [TWO_TIERS, RAILS, BED, one_switch([f"n{i}" for i in range(9)])])
+@pytest.mark.parametrize(
+    "fabric", [TWO_TIERS, RAILS, BED, single_switch([f"n{i}" for i in range(9)])]
+)
 def test_a_healthy_network_has_no_causes(fabric):
     view = scanned(fabric)
     assert not view.assessment.parts
@@ -307,7 +309,7 @@ def test_a_bad_cable_above_the_spines_whose_pairs_could_be_excused_is_found_in_i
 
 
 def test_without_a_topology_a_slow_node_is_still_found():
-    fabric = one_switch([f"n{i}" for i in range(9)])
+    fabric = single_switch([f"n{i}" for i in range(9)])
     assert verdicts(scanned(fabric, [FAULTS["node"](fabric)])) == {(Part("node", "n5"),)}
 
 

@@ -405,7 +405,9 @@ def naive_chance(fabric, flows, short, row):
         if is_apart(pair) == is_apart(own) and leaves.isdisjoint(leaf(fabric, n) for n in pair)
     ]
     seen = (sum(elsewhere) + 1) / (len(elsewhere) + 2)
-    let_on = max(way.shared for way in use.find_ways(Meeting(*own))) if len(leaves) > 1 else 0.0
+    let_on = (
+        max(way.shared_chance for way in use.find_ways(Meeting(*own))) if len(leaves) > 1 else 0.0
+    )
     return min(let_on, seen) ** (1 / sum(pairs[own]))
 
 

@@ -15,7 +15,7 @@ from anubis.core.fabric import (
     Link,
     Nic,
     Switch,
-    by_number,
+    natural_key,
     place,
     rail_of,
 )
@@ -125,7 +125,7 @@ def test_of_equal_ways_through_cores_and_through_a_leaf_only_those_through_cores
     found = fabric(
         {**TWO_TIERS, "c": 0}, links, {"l1": 1, "l2": 1, "l3": 1, "s1": 2, "s2": 2, "c": 3}
     )
-    assert set(found.between("l1", "l2")[1]) == {"l1", "s1", "c", "s2", "l2"}
+    assert set(found.parts_between("l1", "l2")[1]) == {"l1", "s1", "c", "s2", "l2"}
 
 
 def test_a_leaf_that_hangs_on_another_leaf_reaches_the_rest_through_it():
@@ -183,12 +183,12 @@ def test_distances_are_those_another_library_finds(nodes, per_leaf, leaves, rail
 
 def test_what_lies_between_two_leaves_is_all_that_is_on_a_shortest_path():
     found = fabric(TWO_TIERS, {**clos(LEAVES, SPINES), ("s1", "s2"): 1})
-    links, switches = found.between("l1", "l3")
+    links, switches = found.parts_between("l1", "l3")
     assert {(link.a, link.b) for link in links} == {
         ("l1", "s1"), ("l1", "s2"), ("l3", "s1"), ("l3", "s2"),
     }  # fmt: skip
     assert set(switches) == {"l1", "l3", "s1", "s2"}
-    assert found.between("l1", "l1") == ((), ("l1",))
+    assert found.parts_between("l1", "l1") == ((), ("l1",))
 
 
 def test_a_leaf_is_oversubscribed_by_what_enters_over_what_leaves():
@@ -237,7 +237,7 @@ def test_a_short_name_that_two_hosts_share_is_not_guessed():
 
 
 def test_people_sort_by_numbers():
-    assert sorted(["leaf10", "leaf2", "a", "2"], key=by_number) == ["2", "a", "leaf2", "leaf10"]
+    assert sorted(["leaf10", "leaf2", "a", "2"], key=natural_key) == ["2", "a", "leaf2", "leaf10"]
 
 
 @pytest.mark.parametrize(

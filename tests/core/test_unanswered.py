@@ -8,7 +8,7 @@ import pytest
 from fleets import entry, small_plan
 
 from anubis.core.campaign.planning import narrow
-from anubis.core.fabric import one_switch
+from anubis.core.fabric import single_switch
 from anubis.core.judge.damaged import leave_out_damaged
 from anubis.core.records import Ended, Judgement
 from tests.core.test_judgement import ended, executions, judged, learn
@@ -112,7 +112,7 @@ def test_a_node_is_asked_its_own_tests_only_and_a_partner_those_for_several():
 
 def test_a_node_that_the_topology_lacks_owes_what_crosses_the_fabric():
     plan = small_plan(4, [entry("pair")])
-    plan = replace(plan, fabric=one_switch(["n0", "n1", "n2"]))
+    plan = replace(plan, fabric=single_switch(["n0", "n1", "n2"]))
     assert owed(plan, run(plan)) == (Judgement.UNKNOWN, ("pair",))
 
 

@@ -126,10 +126,10 @@ def test_gpus_are_on_the_rails_in_order_where_there_are_as_many():
     fabric = with_devices(RAILS, "interfaces")
     rails = Rails.from_devices(fabric, [f"cuda:{i}-cuda:{i}" for i in range(4)])
     for i, rail in enumerate(fabric.rails):
-        ends = rails.between(fabric.nodes[:2], f"cuda:{i}-cuda:{i}")
+        ends = rails.seats_between(fabric.nodes[:2], f"cuda:{i}-cuda:{i}")
         assert ends == on_rail(*fabric.nodes[:2], rail)
     eight = Rails.from_devices(fabric, ["cuda:7-cuda:7"])
-    assert eight.between(fabric.nodes[:2], "cuda:0-cuda:0") is None
+    assert eight.seats_between(fabric.nodes[:2], "cuda:0-cuda:0") is None
 
 
 def test_pairs_of_another_network_prove_no_part_of_this_one():

@@ -312,7 +312,7 @@ def test_live_counters_are_those_of_perfquery_and_become_evidence(fabric):
     assert shown["symbol_error"] == str(mine.value) == "42"
     read = counters.Counters(counts=reading.counts)
     inspection = Inspection(fabric=survey.fabric, counters=read)
-    assert inspection.about(Part("node", "node00179")) == (
+    assert inspection.sentences_about(Part("node", "node00179")) == (
         "symbol_error 42 at leaf-0-11 port 3 to node00179 mlx5_0",
     )
 

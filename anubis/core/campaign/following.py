@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, filterfalse
 
 from anubis.core.campaign.planning import IN_GROUPS, follow_ups
-from anubis.core.fabric import by_number
+from anubis.core.fabric import natural_key
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import add_hints
@@ -117,7 +117,7 @@ def _nodes_that_fell_short(assessment: Assessment, workload: Workload) -> list[s
         and len(verdict.participants) == 1
         and (verdict.benchmark, verdict.parameters) == measured_by
     }
-    return sorted(compared, key=by_number)
+    return sorted(compared, key=natural_key)
 
 
 def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -> str | None:
@@ -134,7 +134,7 @@ def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -
                 node = verdict.participants[0]
                 if node in well and plan.sku(node) == sku and verdict.similarity is not None:
                     worst[node] = min(worst.get(node, 1.0), verdict.similarity)
-    return max(sorted(worst, key=by_number), key=worst.__getitem__, default=None)
+    return max(sorted(worst, key=natural_key), key=worst.__getitem__, default=None)
 
 
 def _confirming_steps(

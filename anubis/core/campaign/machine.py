@@ -110,7 +110,7 @@ class Launch:
     @property
     def parameters(self) -> dict[str, ParameterValue]:
         """All parameters of the program."""
-        return {**self.step.workload.told, **self.arguments}
+        return {**self.step.workload.program_arguments, **self.arguments}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -149,7 +149,7 @@ def _crossing_phase(
         spec = _spec(wish, specs, then)
         entry = _resolve(wish, spec, then, nodes)
         if entry.workload in measured:
-            entry = replace(entry, workload=entry.workload.beside({"phase": FABRIC}))
+            entry = replace(entry, workload=entry.workload.add_plan_facts({"phase": FABRIC}))
         entries.append(entry)
     return Phase(name=FABRIC, entries=tuple(entries))
 
@@ -254,10 +254,10 @@ def schedule(plan: Plan) -> Schedule:
     for all users."""
 
     @cache
-    def scheduled(covering: bool) -> Sequence[HopRound]:
+    def make_rounds(covering: bool) -> Sequence[HopRound]:
         return tuple(rounds(plan, plan.fabric, covering)) if plan.fabric else ()
 
-    return scheduled
+    return make_rounds
 
 
 def _meetings(

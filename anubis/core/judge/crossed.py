@@ -45,7 +45,7 @@ class Crossed:
         return cls(plan, fabric, traffic, part_verdicts(fabric, traffic, plan.counters))
 
     @cached_property
-    def _searched(self) -> frozenset[tuple[str, str]]:
+    def _searched_workloads(self) -> frozenset[tuple[str, str]]:
         """The workloads of a search that separates the nodes of one switch, so that no path between
         them is in doubt."""
         reproducing = self.plan.reproducing
@@ -73,10 +73,10 @@ class Crossed:
     def _doubt(self, verdict: Verdict, groups: Sequence[Verdict]) -> str:
         node = verdict.participants[0]
         is_blamed = verdict.judgement is Judgement.DEFECTIVE and len(verdict.participants) == 1
-        searched = (verdict.benchmark, verdict.parameters) in self._searched
+        searched = (verdict.benchmark, verdict.parameters) in self._searched_workloads
         if not is_blamed or searched or node not in self.fabric.nodes:
             return ""
-        if node not in self._well:
+        if node not in self._well_nodes:
             return "no good pair across the fabric shows yet that its way is well"
         ways = [
             self._faults_between(group.participants)
@@ -111,9 +111,9 @@ class Crossed:
 
     def judge_passed_over(self, lost: Iterable[str]) -> Iterator[Verdict]:
         """Yield a verdict on each node that measured nothing across the fabric while others did."""
-        if self._met:
+        if self._met_nodes:
             in_doubt = {node for stray in self.traffic.strays for node in stray.nodes}
-            for node in self._placed - self._met - in_doubt - set(lost):
+            for node in self._placed_nodes - self._met_nodes - in_doubt - set(lost):
                 yield Verdict(
                     participants=(node,),
                     benchmark="",
@@ -122,7 +122,7 @@ class Crossed:
                     reason="no pair with this node measured across the fabric",
                 )
 
-    def unmeasured(self, executions: Iterable[Execution]) -> Iterator[PartVerdict]:
+    def judge_unmeasured(self, executions: Iterable[Execution]) -> Iterator[PartVerdict]:
         """Yield a verdict on the whole fabric if pairs were to measure it and none could."""
         if self.traffic.observations or self.traffic.strays:
             return
@@ -131,7 +131,9 @@ class Crossed:
             reasons = Counter(f"{run.step.workload.benchmark}: {run.reason}" for run in tried)
             ((reason, _),) = reasons.most_common(1)
             yield PartVerdict(
-                nodes=tuple(node.name for node in self.plan.nodes if node.name in self._placed),
+                nodes=tuple(
+                    node.name for node in self.plan.nodes if node.name in self._placed_nodes
+                ),
                 subject="fabric between the nodes",
                 judgement=Judgement.UNKNOWN,
                 code=NOT_MEASURED,
@@ -166,15 +168,15 @@ class Crossed:
                 )
 
     @cached_property
-    def _placed(self) -> set[str]:
+    def _placed_nodes(self) -> set[str]:
         return {node.name for node in self.plan.nodes}.intersection(self.fabric.nodes)
 
     @cached_property
-    def _met(self) -> set[str]:
+    def _met_nodes(self) -> set[str]:
         return set(self._ends(1.0))
 
     @cached_property
-    def _well(self) -> set[str]:
+    def _well_nodes(self) -> set[str]:
         return set(self._ends(LIMIT))
 
     def _ends(self, limit: float) -> Iterator[str]:

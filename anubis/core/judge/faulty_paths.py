@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anubis.core.fabric import by_number
+from anubis.core.fabric import natural_key
 from anubis.core.records import Judgement, NodeVerdict, PartVerdict, Verdict
 
 MOST_NAMED = 4  # nodes of a group
@@ -51,7 +51,7 @@ def unmeasured_paths(
     }
     return tuple(
         PartVerdict(
-            nodes=tuple(sorted(verdict.participants, key=by_number)),
+            nodes=tuple(sorted(verdict.participants, key=natural_key)),
             benchmarks=(verdict.benchmark,),
             subject=f"path between {_list_names(verdict.participants)}",
             judgement=Judgement.UNKNOWN,
@@ -71,7 +71,7 @@ def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdi
     """The verdict on one bad group. Unless other groups clear its nodes, one of them may be at
     fault instead of the path."""
     worst, *further = shortcomings
-    nodes = tuple(sorted(worst.participants, key=by_number))
+    nodes = tuple(sorted(worst.participants, key=natural_key))
     names = _list_names(nodes)
     subject = f"path between {names}" if cleared else f"{names} or the path between them"
     return PartVerdict(

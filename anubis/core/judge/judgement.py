@@ -100,7 +100,7 @@ def assess(
     else:
         attributed = [*members, *blamed_nodes(plan.wiring)]
     if crossed and not all(phase.crosses_fabric for phase in plan.phases):
-        unmeasured = tuple(crossed.unmeasured(executions))
+        unmeasured = tuple(crossed.judge_unmeasured(executions))
         passed_over += crossed.judge_passed_over(
             {v.participants[0] for v in alone if v.code == LOST}
         )

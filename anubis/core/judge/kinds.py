@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anubis.core.arrays import Ints
-from anubis.core.fabric import by_number
+from anubis.core.fabric import natural_key
 from anubis.core.judge.criteria import similarities
 from anubis.core.judge.ecdf import goodness
 from anubis.core.judge.peaks import SMALLEST, Valley, deepest_valley
@@ -172,7 +172,7 @@ def _levels(alike: Units, position: dict[str, int], policy: Policy) -> _Levels:
 
 def _names(metrics: Iterable[Units]) -> list[str]:
     columns = {id(alike.participants): alike.participants for alike in metrics}  # many are shared
-    return sorted({name for column in columns.values() for (name,) in column}, key=by_number)
+    return sorted({name for column in columns.values() for (name,) in column}, key=natural_key)
 
 
 def _is_wide(alike: Units, alpha: float) -> bool:

@@ -107,7 +107,7 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None, together: floa
     from_repeats = alone and len(alike) < policy.min_units
     grouped = not from_repeats and max(map(len, alike.participants)) > 1
     key = alike.key
-    policy = policy.for_metric(key.workload.benchmark, key.metric)
+    policy = policy.metric_policy(key.workload.benchmark, key.metric)
     return learn(
         alike.repeats if from_repeats else alike.samples,
         key=key,

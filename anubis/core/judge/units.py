@@ -228,7 +228,7 @@ def strip_distance(sku: str) -> str:
 
 def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, str]:
     """The distance of a pair, with the speed if NICs differ; "nic" if the device names NICs."""
-    ends = rails.between(names, device)
+    ends = rails.seats_between(names, device)
     if ends is None:
         return "", ""
     a, b = (rails.fabric.nic(*seat) for seat in ends)

@@ -93,7 +93,7 @@ def judge_silent_rails(executions: Iterable[Execution], plan: Plan) -> Iterator[
             continue
         names = run.step.participants
         layout = run.result.series.layout
-        measured = {rails.between(names, device) for _, device, _ in layout.series} - {None}
+        measured = {rails.seats_between(names, device) for _, device, _ in layout.series} - {None}
         chosen = _chosen_rails(run.step.workload, fabric)
         for a, b in joined_nics(fabric, meeting) if measured else ():
             if a.rail in chosen and (a.seat, b.seat) not in measured:

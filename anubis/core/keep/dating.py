@@ -40,7 +40,7 @@ class Dating:
 
     def heal(self, record: R) -> R:
         """Record with no stamp later than now. Most records stay as they are."""
-        sound_until = min(self.now, self.correction.after) if self.correction else self.now
+        sound_until = min(self.now, self.correction.begins_after) if self.correction else self.now
         is_sound = all(at <= sound_until for at in _stamps(record))
         return record if is_sound else cast(R, self._heal(record))
 

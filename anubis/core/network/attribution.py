@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from anubis.core.fabric import Fabric, Part, Seat, by_number
+from anubis.core.fabric import Fabric, Part, Seat, natural_key
 from anubis.core.network.crossing import Flow, nic_part
 from anubis.core.network.hints import add_hints
 from anubis.core.network.inspection import Inspection
@@ -60,10 +60,10 @@ def part_verdicts(
 
 def _silent_rail(fabric: Fabric, rail: str, nodes: Collection[str]) -> PartVerdict:
     on_it = [nic for nic in fabric.nics if nic.rail == rail and nic.node in nodes]
-    switches = sorted({fabric.name(nic.switch) for nic in on_it}, key=by_number)
+    switches = sorted({fabric.name(nic.switch) for nic in on_it}, key=natural_key)
     behind = f"; all its NICs are on switch {switches[0]}" if len(switches) == 1 else ""
     return PartVerdict(
-        nodes=tuple(sorted(nodes, key=by_number)),
+        nodes=tuple(sorted(nodes, key=natural_key)),
         subject=f"rail {rail}",
         judgement=Judgement.UNKNOWN,
         code="NOT-MEASURED",
@@ -140,7 +140,9 @@ def _has_contrast(fabric: Fabric, cause: Cause, traffic: Traffic) -> bool:
 def _inspect(inspection: Inspection, cause: Cause) -> list[str]:
     """The missing uplinks and the counters of these parts, which help if pairs cannot tell them
     apart."""
-    remarks = dict.fromkeys(remark for part in cause.parts for remark in inspection.about(part))
+    remarks = dict.fromkeys(
+        remark for part in cause.parts for remark in inspection.sentences_about(part)
+    )
     return list(remarks)[:SHOWN]
 
 
@@ -170,7 +172,7 @@ def _path(fabric: Fabric, flow: Flow) -> str:
     if flow.via:
         return f"{hops} hops: " + ", ".join(fabric.name(switch) for switch in flow.via)
     steps: dict[int, list[str]] = {}
-    for switch in fabric.between(a.switch, b.switch)[1]:
+    for switch in fabric.parts_between(a.switch, b.switch)[1]:
         steps.setdefault(fabric.steps_between(switch, a.switch), []).append(fabric.name(switch))
     return f"{hops} hops: " + ", ".join(
         " or ".join(names) if len(names) <= MOST_OR else f"one of {len(names)}"
@@ -263,7 +265,7 @@ def _is_explained(fabric: Fabric, flow: Flow, faulty: Collection[Part]) -> bool:
     a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
     passed = set(flow.via)
     if a and b and not passed:
-        passed = set(fabric.between(a.switch, b.switch)[1])
+        passed = set(fabric.parts_between(a.switch, b.switch)[1])
     ends = {flow.source, flow.target}
     for part in faulty:
         match part.kind:

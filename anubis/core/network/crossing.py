@@ -105,7 +105,7 @@ class Parts:
         bounds = [self._nic, self._link, self._switch, self._uplinks]
         return np.asarray(np.searchsorted(bounds, columns // 3, side="right"), dtype=np.int64)
 
-    def one_way(self, columns: Numbers) -> npt.NDArray[np.bool_]:
+    def are_one_way(self, columns: Numbers) -> npt.NDArray[np.bool_]:
         """A flag for each column: may its part be at fault in one direction only?
 
         Switches never are, and nodes only if they have a single NIC.

@@ -73,7 +73,7 @@ class Inspection:
         unplaced = placement.unplaced if placement else ()
         return Judgement.HEALTHY if self.fabric.nodes and not unplaced else Judgement.UNKNOWN
 
-    def about(self, part: Part) -> tuple[str, ...]:
+    def sentences_about(self, part: Part) -> tuple[str, ...]:
         """Sentences that speak for a fault of this part, the strongest first."""
         short = [shortage for shortage in self.shortages if _is_short(part, shortage)]
         counted = [

@@ -16,8 +16,8 @@ from anubis.core.fabric import (
     Part,
     PartKind,
     Shares,
-    by_number,
     link_name,
+    natural_key,
     port_name,
 )
 from anubis.core.network.crossing import WAYS, Flow, Parts, Way
@@ -311,7 +311,7 @@ def _tier_names(fabric: Fabric, links: Sequence[Part]) -> str:
     tiers: dict[int, set[str]] = {}
     for switch in {end for link in links for end in (link.name, link.other)}:
         tiers.setdefault(fabric.tier[switch], set()).add(fabric.name(switch))
-    ordered = [sorted(names, key=by_number) for _, names in sorted(tiers.items())]
+    ordered = [sorted(names, key=natural_key) for _, names in sorted(tiers.items())]
     return ", ".join(" to ".join(dict.fromkeys((names[0], names[-1]))) for names in ordered)
 
 

@@ -108,18 +108,18 @@ class Evidence:
     odds: Shares  # of rows
     weight: Shares  # of columns: the prior, and all that speaks against it
 
-    def missed(self, columns: Sequence[int]) -> Shares:
+    def miss_chances(self, columns: Sequence[int]) -> Shares:
         """The chance of each row that none of these causes hits it."""
         return np.asarray(np.prod(1 - self.q[:, list(columns)], axis=1))
 
     def score(self, columns: Sequence[int]) -> float:
         """The log posterior of these columns; 0 for the empty set."""
-        rows = np.log(self.odds - self.missed(columns) * (self.odds - 1))
+        rows = np.log(self.odds - self.miss_chances(columns) * (self.odds - 1))
         return float(self.weight[list(columns)].sum() + rows.sum())
 
     def gains(self, columns: Sequence[int]) -> Shares:
         """The amount that each column would add to the score of these."""
-        return self._gains(self.missed(columns))
+        return self._gains(self.miss_chances(columns))
 
     def _gains(self, missed: Shares) -> Shares:
         """The gains for one set of columns, or for many: `missed` is theirs, row by row."""
@@ -390,7 +390,7 @@ class Problem:
         """The prior of each column; the prior of a part is shared by the directions in which it may
         be at fault."""
         prior = np.array([self.model.prior[kind] for kind in KINDS])[self.parts.kinds(columns)]
-        prior = np.where(self.parts.one_way(columns), prior / 3, prior)
+        prior = np.where(self.parts.are_one_way(columns), prior / 3, prior)
         if not self.model.hints:
             return np.asarray(prior)
         factors = np.array([self._factors.get(number, 1.0) for number in (columns // 3).tolist()])

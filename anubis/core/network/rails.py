@@ -39,7 +39,7 @@ class Rails:
         highest = max((int(end) for pair in pairs if pair for end in pair.groups()), default=-1)
         return cls(fabric, highest + 1)
 
-    def between(self, names: Sequence[str], device: str) -> Seats | None:
+    def seats_between(self, names: Sequence[str], device: str) -> Seats | None:
         """The NICs between which these two nodes measured; None if nothing shows them."""
         if len(names) != 2:
             return None
@@ -54,7 +54,7 @@ class Rails:
 
     def meeting(self, names: Sequence[str], device: str) -> Meeting | None:
         """The meeting of two nodes; without a shift if nothing shows their NICs."""
-        if ends := self.between(names, device):
+        if ends := self.seats_between(names, device):
             return meeting_at(self.fabric, ends)
         if len(names) != 2:
             return None

@@ -42,7 +42,7 @@ class CableChances:
     leaves: tuple[str, ...] = ()  # its ends, if the cable is unknown
 
     @property
-    def shared(self) -> float:
+    def shared_chance(self) -> float:
         """The chance that others used its cables, at most: 0 if no others were allowed."""
         return float(self.bound[self.chance < self.bound].max(initial=0.0))
 
@@ -99,12 +99,12 @@ class CableUse:
         }
 
     def is_shared_by_chance(self, meeting: Meeting) -> bool:
-        return any(way.shared > 0 for way in self.find_ways(meeting))
+        return any(way.shared_chance > 0 for way in self.find_ways(meeting))
 
     def chances_of_sharing(self, ends: Sequence[LeafPair]) -> Shares:
         """The chance that traffic between two leaves shared a cable with other pairs, at most."""
         self._work_out(ends)
-        return np.array([self._known[pair].shared for pair in ends], dtype=np.float64)
+        return np.array([self._known[pair].shared_chance for pair in ends], dtype=np.float64)
 
     def _route(self, a: Nic, b: Nic) -> CableChances | None:
         """The cables there and back, if both routes are known."""

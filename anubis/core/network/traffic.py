@@ -45,7 +45,7 @@ class Traffic:
                 shortfalls[way] = max(shortfalls.get(way, 0.0), observation.shortfall)
         return shortfalls
 
-    def measured(self) -> tuple[Seats, ...]:
+    def measured_flows(self) -> tuple[Seats, ...]:
         """The source and target of each measured flow, without unmeasured ones."""
         flows = (seen.flow for seen in self.observations if seen.flow not in self.unmeasured)
         both_ways = (
@@ -148,7 +148,7 @@ class _Flows:
     rows_by_pairs: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
 
     def row(self, names: tuple[str, ...], device: str) -> int:
-        ends = self.rails.between(names, device)
+        ends = self.rails.seats_between(names, device)
         unit = names, ends, device if ends is None else ""
         return self.numbers.setdefault(unit, len(self.numbers))
 
@@ -189,7 +189,7 @@ class _Flows:
     def miss(self, names: tuple[str, ...], device: str) -> list[int]:
         """Record a failure, and return its rows: that of the NICs that the device names, else those
         of all NICs by which these nodes could have met, else one without NICs."""
-        ends = self.rails.between(names, device)
+        ends = self.rails.seats_between(names, device)
         meeting = self.rails.meeting(names, device)
         pairs = joined_nics(self.rails.fabric, meeting) if meeting and not ends else ()
         met: Sequence[Seats | None] = [(a.seat, b.seat) for a, b in pairs] or [ends]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from anubis.core.fabric import Fabric, by_number
+from anubis.core.fabric import Fabric, natural_key
 from anubis.core.network.localization import Located
 from anubis.core.records import Judgement, PartVerdict
 
@@ -86,7 +86,7 @@ def _evidence(strays: Sequence[Stray]) -> list[str]:
 
 
 def _sort_names(nodes: Collection[str]) -> tuple[str, ...]:
-    return tuple(sorted(nodes, key=by_number))
+    return tuple(sorted(nodes, key=natural_key))
 
 
 def _ends(nodes: Collection[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from anubis.core.fabric import Fabric, Nic, Part, by_number, port_name
+from anubis.core.fabric import Fabric, Nic, Part, natural_key, port_name
 from anubis.core.network.crossing import nic_part
 from anubis.core.records import WORST_FIRST, Judgement, PartVerdict
 
@@ -65,7 +65,7 @@ def _misfits(fabric: Fabric, nodes_of: Cablings) -> Iterator[PartVerdict]:
     for cabling, nodes in nodes_of.items():
         plans = _nearest_plans(cabling, nodes_of, plans_on)
         if _is_between_two(cabling, plans) and len(nodes) < FEWEST:
-            yield from (_between_two_verdict(fabric, node) for node in nodes)
+            yield from (_verdict_between_two(fabric, node) for node in nodes)
         elif plans and _is_of_the_kind(cabling, plans[0], len(nodes)):
             for node in nodes:
                 yield from _differences(fabric, node, cabling, plans[0], nodes_of)
@@ -117,7 +117,7 @@ def _differences(
     fabric: Fabric, node: str, cabling: Cabling, plan: Cabling, nodes_of: Cablings
 ) -> Iterator[PartVerdict]:
     seats, planned = dict(cabling), dict(plan)
-    rails = sorted(planned, key=by_number)
+    rails = sorted(planned, key=natural_key)
     moved = [rail for rail in rails if seats.get(rail, planned[rail]) != planned[rail]]
     unlike = len(nodes_of[cabling]) >= FEWEST or len(moved) == len(plan) > 2
     judgement = Judgement.UNKNOWN if unlike else Judgement.DEFECTIVE
@@ -160,7 +160,7 @@ def _wrong_leaf_verdict(
     )
 
 
-def _between_two_verdict(fabric: Fabric, node: str) -> PartVerdict:
+def _verdict_between_two(fabric: Fabric, node: str) -> PartVerdict:
     nics = _nics(fabric, node, fabric.rails)
     return PartVerdict(
         parts=tuple(Part("nic", node, nic.rail) for nic in nics),
@@ -210,7 +210,7 @@ def _lacking_rails(nodes_of: Cablings, named: Collection[str]) -> Iterator[PartV
             lacking.setdefault(missing, []).extend(unnamed)
     for missing, nodes in lacking.items():
         if nodes:
-            yield _lacking_rail_verdict(sorted(missing, key=by_number), nodes, alike)
+            yield _lacking_rail_verdict(sorted(missing, key=natural_key), nodes, alike)
 
 
 def _lacking_rail_verdict(rails: Sequence[str], nodes: Sequence[str], alike: int) -> PartVerdict:

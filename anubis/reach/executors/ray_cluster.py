@@ -31,7 +31,7 @@ from anubis.core.campaign.machine import (
     Started,
 )
 from anubis.core.errors import ExecutorError, did_you_mean
-from anubis.core.fabric import by_number
+from anubis.core.fabric import natural_key
 from anubis.core.records import BenchmarkSpec, Node
 from anubis.reach.executors import guardian
 from anubis.reach.executors.executor import SteadyClock
@@ -399,7 +399,7 @@ class RayExecutor:
     def _add_absent(self, absent: Mapping[str, str]) -> None:
         lost = {name: AgentHandle(name=name, address="", lost=why) for name, why in absent.items()}
         everybody = {**self._agents, **lost}
-        self._agents = {name: everybody[name] for name in sorted(everybody, key=by_number)}
+        self._agents = {name: everybody[name] for name in sorted(everybody, key=natural_key)}
 
     def _start_agents(self) -> None:
         """Start all at once; an agent that does not start is lost, and the others go on."""
@@ -573,7 +573,7 @@ def agents_of(
             hint = did_you_mean(name, handles)
             raise ExecutorError(f'node "{name}" is not in the ray cluster; {hint}')
     names = chosen or handles.keys() - drivers
-    return [handles[name] for name in sorted(handles.keys() & set(names), key=by_number)]
+    return [handles[name] for name in sorted(handles.keys() & set(names), key=natural_key)]
 
 
 def _ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
