@@ -14,7 +14,7 @@ import sys
 from typing import TextIO, cast
 
 from anubis.core.errors import OutputError
-from anubis.core.text import shown
+from anubis.core.text import escape
 
 # what stands for a sign that a terminal lacks; `?` alone is taken: it means unknown
 IN_ASCII = {
@@ -39,7 +39,7 @@ class Outlet(io.TextIOWrapper):
     """The door to the terminal: whatever would steer it is written out, `\\u001b`."""
 
     def write(self, text: str) -> int:
-        return self.write_styled(shown(text))
+        return self.write_styled(escape(text))
 
     def write_styled(self, text: str) -> int:
         """What steers the terminal on purpose, and was shown before."""

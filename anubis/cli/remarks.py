@@ -6,15 +6,15 @@ import sys
 from contextlib import suppress
 
 from anubis.cli.outlets import styled
-from anubis.core.text import one_line, shown
+from anubis.core.text import escape, escape_line
 
 
 def say(sentence: str) -> None:
     with suppress(OSError):  # a terminal that was closed
-        print(one_line(sentence), file=sys.stderr)
+        print(escape_line(sentence), file=sys.stderr)
 
 
 def passing(sentence: str) -> None:
     """On a terminal, each message overwrites the one before."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{shown(sentence)}", end="", file=styled(sys.stderr), flush=True)
+        print(f"\r\033[K{escape(sentence)}", end="", file=styled(sys.stderr), flush=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.segment import Segment
 
 from anubis.cli.outlets import styled
-from anubis.core.text import shown
+from anubis.core.text import escape
 
 
 class Screen(Console):
@@ -20,4 +20,4 @@ class Screen(Console):
 
     def render(self, *args: Any, **options: Any) -> Iterable[Segment]:
         for segment in super().render(*args, **options):
-            yield segment if segment.control else segment._replace(text=shown(segment.text))
+            yield segment if segment.control else segment._replace(text=escape(segment.text))

@@ -23,7 +23,7 @@ import numpy as np
 from anubis.config import descriptions
 from anubis.core.errors import CatalogError, ContractError, UsageError, did_you_mean
 from anubis.core.records import BenchmarkSpec, ParameterValue, Readings, Result, Series
-from anubis.core.text import one_line, storable
+from anubis.core.text import escape_line, make_storable
 from anubis.reach.executors.guardian import with_library
 from anubis.reach.executors.start_settings import LEFT_NOTHING, Program
 from anubis.text import places
@@ -294,7 +294,7 @@ def _result(
     samples = sum(len(one_series.samples) for one_series in series_read)
     if samples > MOST_SAMPLES:
         raise ContractError(f"it has {samples:,} samples, expected at most {MOST_SAMPLES:,}")
-    return Result(series=Readings.of(series_read), environment=environment)
+    return Result(series=Readings.pack(series_read), environment=environment)
 
 
 def _check_parameters(
@@ -315,7 +315,7 @@ def _check_parameters(
 
 def _spelled(value: object) -> str:
     """As JSON, which tells a number from its digits."""
-    return one_line(json.dumps(value, ensure_ascii=False, default=str))[:QUOTED]
+    return escape_line(json.dumps(value, ensure_ascii=False, default=str))[:QUOTED]
 
 
 def _is_same(stated: object, ordered: ParameterValue) -> bool:
@@ -354,7 +354,9 @@ def _environment(document: dict[str, object]) -> dict[str, object]:
             )
     for name in LEFT_NOTHING & environment.keys():
         _check_reasons(environment[name], name)
-    facts: dict[str, object] = json.loads(storable(json.dumps(environment, ensure_ascii=False)))
+    facts: dict[str, object] = json.loads(
+        make_storable(json.dumps(environment, ensure_ascii=False))
+    )
     return facts
 
 
@@ -452,7 +454,7 @@ def _quoted(value: object) -> str:
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     text = f'"{value}"' if isinstance(value, str | int | float) else json.dumps(value)
-    return one_line(text if len(text) <= QUOTED else f"{text[:QUOTED]}…")
+    return escape_line(text if len(text) <= QUOTED else f"{text[:QUOTED]}…")
 
 
 def _refuse_constant(name: str) -> float:

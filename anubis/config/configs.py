@@ -27,7 +27,7 @@ from anubis.core.records import (
     SuiteEntry,
     check_variables,
 )
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.lab.simulation.fleet import SimulatedFleet
 from anubis.reach.executors.machine import port_range
 from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart, StartSettings
@@ -529,7 +529,7 @@ def _by_kind(
     if kind is None:
         problem = f'the key "{key}" is missing'
     elif isinstance(kind, str):
-        problem = f'"{key}" is "{one_line(kind)[:SHOWN]}"'
+        problem = f'"{key}" is "{escape_line(kind)[:SHOWN]}"'
     else:
         problem = f'"{key}" is {kind_of(kind)}, expected a name'
     raise ConfigError(f"{where}: {problem}; {did_you_mean(str(kind)[:SHOWN], kinds)}")
@@ -547,7 +547,7 @@ def find(kind: str, name: str) -> Path:
         return path
     files = files_of(kind)
     if name not in files:
-        shown = one_line(name)[:SHOWN]
+        shown = escape_line(name)[:SHOWN]
         raise UnknownNameError(f"no configs/{kind}/{shown}.yaml; {did_you_mean(shown, files)}")
     return files[name]
 

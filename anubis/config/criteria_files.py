@@ -222,7 +222,7 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
     return Criterion(
         key=CriterionKey(
             sku=sku,
-            workload=Workload.of(entry.benchmark, entry.version, entry.parameters),
+            workload=Workload.make(entry.benchmark, entry.version, entry.parameters),
             metric=entry.metric,
             device_kind=entry.device_kind,
         ),

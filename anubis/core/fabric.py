@@ -67,7 +67,7 @@ class Seat(NamedTuple):
 Seats = tuple[Seat, Seat]  # source and target of a flow: on the same rail, or across rails
 
 
-def on_rail(first: str, second: str, rail: str) -> Seats:
+def seats_on(first: str, second: str, rail: str) -> Seats:
     return Seat(first, rail), Seat(second, rail)
 
 

@@ -159,7 +159,9 @@ class Workload:
     parameters: str  # canonical JSON, so that a workload can be a key
 
     @classmethod
-    def of(cls, benchmark: str, version: str, parameters: Mapping[str, ParameterValue]) -> Workload:
+    def make(
+        cls, benchmark: str, version: str, parameters: Mapping[str, ParameterValue]
+    ) -> Workload:
         return cls(benchmark=benchmark, version=version, parameters=canonical(parameters))
 
     @property
@@ -175,7 +177,7 @@ class Workload:
     def add_plan_facts(self, planned: Mapping[str, str]) -> Workload:
         """Another workload with the same program and arguments, set apart by facts of the plan."""
         of_plan = {f"{PLANNED}{name}": value for name, value in planned.items()}
-        return Workload.of(self.benchmark, self.version, self.arguments | of_plan)
+        return Workload.make(self.benchmark, self.version, self.arguments | of_plan)
 
     def distinct_from(self, siblings: Collection[Workload]) -> list[str]:
         """The arguments in which it differs from others of the same benchmark, as text."""
@@ -465,7 +467,7 @@ class Readings(Iterable[Series]):
     values: Samples
 
     @classmethod
-    def of(cls, series: Iterable[Series] = ()) -> Self:
+    def pack(cls, series: Iterable[Series] = ()) -> Self:
         parts = tuple(series)
         values = np.concatenate([part.samples for part in parts]) if parts else np.empty(0)
         values.flags.writeable = False
@@ -486,7 +488,7 @@ class Readings(Iterable[Series]):
 class Result:
     """The document of one execution that reached its end: measured, or not applicable here."""
 
-    series: Readings = Readings.of()
+    series: Readings = Readings.pack()
     environment: Mapping[str, object] = field(default_factory=dict)
     not_applicable: str = ""
 

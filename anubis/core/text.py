@@ -17,7 +17,7 @@ _UNSHOWN = re.compile(f"[{UNSHOWN}]")
 _UNSHOWN_IN_LINE = re.compile(rf"[\t\n{UNSHOWN}]")
 
 
-def shown(text: str) -> str:
+def escape(text: str) -> str:
     """Escape each character that would control the reader's screen: `\\u001b`.
 
     The spelling is JSON's, so a line of JSON stays valid, and keeps its meaning.
@@ -25,7 +25,7 @@ def shown(text: str) -> str:
     return _UNSHOWN.sub(_spell, text)
 
 
-def one_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """Escape the same characters, and line breaks, for a sentence that must stay on one line."""
     return _UNSHOWN_IN_LINE.sub(_spell, text)
 
@@ -34,6 +34,6 @@ def _spell(character: re.Match[str]) -> str:
     return json.dumps(character[0])[1:-1]
 
 
-def storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """Replace characters that UTF-8 and databases cannot store: surrogates, and zero."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()

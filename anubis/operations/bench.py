@@ -14,7 +14,7 @@ from anubis.config import catalog, configs
 from anubis.core.errors import ContractError
 from anubis.core.judge.limits import sentences_outside
 from anubis.core.records import BenchmarkSpec, Result
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.reach.executors.guardian import with_library, without_secrets
 from anubis.reach.executors.programs import NOT_APPLICABLE, unanswered
 from anubis.reach.executors.start_settings import Program
@@ -80,7 +80,7 @@ def _measured(program: Program, arguments: Sequence[str], limit_s: float) -> Res
         raise ContractError(f"{command}: no answer within {limit_s:g} s") from None
     except OSError as error:
         raise ContractError(f"{command}: could not be run: {error.strerror}") from None
-    words = one_line(" ".join(run.stderr.splitlines()[-1:]))[:LAST_WORDS]
+    words = escape_line(" ".join(run.stderr.splitlines()[-1:]))[:LAST_WORDS]
     if not run.stdout.strip():
         raise ContractError(
             f"{command}: exited with {run.returncode} and wrote no document to stdout"

@@ -16,7 +16,7 @@ from anubis.core.history.maintenance import Windows, open_windows
 from anubis.core.history.status import Job, jobs_on_nodes
 from anubis.core.keep.events import FleetSeen, SeenJob
 from anubis.core.records import Node
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.operations.caller import Caller
 from anubis.operations.campaign_files import Brief, CampaignRequest
 from anubis.operations.maintenance import windows_seen
@@ -66,7 +66,7 @@ class OthersWork:
                 f" ({shown.meaning})" if shown.meaning not in ("", shown.state) else ""
             )
         if shown.cordon and not shown.is_cordoned_by_anubis:
-            return f"somebody keeps it from jobs: {one_line(shown.cordon)}"
+            return f"somebody keeps it from jobs: {escape_line(shown.cordon)}"
         return "" if shown.is_free else f"it is {shown.meaning}"
 
     def among(self, nodes: Iterable[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from anubis.core.judge.software import versions
 from anubis.core.records import WORST_FIRST, Judgement, NodeVerdict
-from anubis.core.text import shown
+from anubis.core.text import escape
 from anubis.report import kinds
 from anubis.report.circumstances import facts, omissions
 from anubis.report.distributions import distributions_of, picture_of
@@ -76,7 +76,7 @@ def _verdicts(view: CampaignView) -> dict[str, Any]:
     words: dict[str, int] = {}
 
     def word(text: str) -> int:
-        return words.setdefault(shown(text), len(words))
+        return words.setdefault(escape(text), len(words))
 
     rows = []
     for v in islice(view.assessment.verdicts(), LISTED):

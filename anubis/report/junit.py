@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as xml
 
 from anubis.core.records import Judgement, PartVerdict, Verdict, Workload
-from anubis.core.text import shown
+from anubis.core.text import escape
 from anubis.report.view import CampaignView
 
 OUTCOMES = {
@@ -43,7 +43,7 @@ class JUnitSuite:
 
 
 def render(name: str, suites: Iterable[JUnitSuite]) -> str:
-    root = xml.Element("testsuites", name=shown(name))
+    root = xml.Element("testsuites", name=escape(name))
     for suite in suites:
         root.append(_suite(name, suite))
     for count in ("tests", "failures", "errors", "skipped"):
@@ -115,7 +115,7 @@ def _spent_s(view: CampaignView) -> defaultdict[tuple[str, str, tuple[str, ...]]
 
 
 def _suite(campaign: str, suite: JUnitSuite) -> xml.Element:
-    element = xml.Element("testsuite", name=shown(suite.name), tests=str(len(suite.cases)))
+    element = xml.Element("testsuite", name=escape(suite.name), tests=str(len(suite.cases)))
     for count, judgement in (
         ("failures", Judgement.DEFECTIVE),
         ("errors", Judgement.UNKNOWN),
@@ -127,14 +127,14 @@ def _suite(campaign: str, suite: JUnitSuite) -> xml.Element:
         test = xml.SubElement(
             element,
             "testcase",
-            classname=shown(f"{campaign}.{suite.name}"),
-            name=shown(case.name),
+            classname=escape(f"{campaign}.{suite.name}"),
+            name=escape(case.name),
             time=f"{case.duration_s:.3f}",
         )
         if outcome := OUTCOMES.get(case.judgement):
             first = next(iter(case.details), "")
-            beside = {"message": shown(f"{case.code}: {first}")}
+            beside = {"message": escape(f"{case.code}: {first}")}
             if outcome != "skipped":
-                beside["type"] = shown(case.code)
-            xml.SubElement(test, outcome, beside).text = shown("\n".join(case.details))
+                beside["type"] = escape(case.code)
+            xml.SubElement(test, outcome, beside).text = escape("\n".join(case.details))
     return element

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isinf
 
 from anubis.core.history.maintenance import Window
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.text.wording import moment
 
 
@@ -16,4 +16,4 @@ def sentence(window: Window, at: float) -> str:
         head = f"under maintenance {until}"
     else:
         head = f"a maintenance begins {moment(window.begin)}"
-    return f"{head}: {one_line(window.reason)}" if window.reason else head
+    return f"{head}: {escape_line(window.reason)}" if window.reason else head

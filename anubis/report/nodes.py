@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from anubis.core.history.status import Job, Validation
 from anubis.core.keep.events import SeenJob, SeenNode
 from anubis.core.records import Judgement
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.report.tables import add_row, table
 from anubis.store.holds import Hold
 from anubis.text.wording import counted, json_line, lasting, moment
@@ -161,4 +161,4 @@ def _why_out(view: NodeView) -> str:
         why = view.unfit or view.owes or view.doubt or view.unproven
         return why or (seen.meaning if seen else "") or "-"
     whose = f" ({seen.cordoned_by})" if seen.cordoned_by else ""
-    return f"{one_line(seen.cordon)}{whose}"
+    return f"{escape_line(seen.cordon)}{whose}"

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from anubis import __version__
-from anubis.core.text import shown
+from anubis.core.text import escape
 from anubis.text import wording
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def page(template: str, **facts: Any) -> str:
     text = _environment().get_template(f"{template}.html.j2").render(version=__version__, **facts)
-    return shown(text)
+    return escape(text)
 
 
 @cache  # a template takes longer to compile than a page to write

@@ -6,7 +6,7 @@ import json
 from http import HTTPStatus
 
 from anubis.core.errors import AnubisError, StoreUnreachableError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 
 MEDIA_TYPE = "application/problem+json"
 A_BUG = "a bug in Anubis: the log of the service has more"
@@ -27,7 +27,7 @@ def problem(status: int, detail: str) -> bytes:
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": one_line(detail),
+        "detail": escape_line(detail),
     }
     return json.dumps(document).encode()
 

@@ -6,7 +6,7 @@ import logging
 import time
 
 from anubis.core.history.events import KeptEvent
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.operations.caller import Caller
 from anubis.operations.tokens import TokenScope, scope_for
 from anubis.service.problems import Refused
@@ -50,7 +50,7 @@ class Asker(Caller):
         return self._history
 
     def remark(self, sentence: str) -> None:
-        LOG.info("%s: %s", self.name(), one_line(sentence))
+        LOG.info("%s: %s", self.name(), escape_line(sentence))
 
     def require(self, *scopes: TokenScope) -> None:
         """One of these."""

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from anubis.core.errors import StoreError, UnknownRecordError, UsageError
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.store.campaigns import CAMPAIGNS, forget_campaign
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
@@ -140,7 +140,7 @@ class Clusters:
 def unknown(name: str, names: Collection[str], files: Collection[str] | None = None) -> str:
     """Says so of a cluster, with the likely one and all that are known. `files`: the names of
     those that describe one, if a file would do as well."""
-    shown = one_line(name)[:LONGEST_SHOWN]
+    shown = escape_line(name)[:LONGEST_SHOWN]
     head = f'the history knows no cluster "{shown}"'
     head += "" if files is None else f", nor is there a configs/clusters/{shown}.yaml"
     listed = ", ".join(names)

@@ -32,7 +32,7 @@ def _readings() -> Form:
 
         def read(row: RowValues) -> Readings:
             measured = read_layout(row)
-            return Readings.of() if measured is None else Readings(measured, read_samples(row))
+            return Readings.pack() if measured is None else Readings(measured, read_samples(row))
 
         return read
 

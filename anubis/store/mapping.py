@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
 import sqlalchemy as sa
 
-from anubis.core.text import storable
+from anubis.core.text import make_storable
 from anubis.store import codec
 from anubis.store.checksums import Checksum, Damage, fits_long
 
@@ -46,7 +46,7 @@ class Prose(sa.TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        return None if value is None else storable(value)
+        return None if value is None else make_storable(value)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

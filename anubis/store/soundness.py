@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from anubis.core.errors import StoreError
-from anubis.core.text import shown
+from anubis.core.text import escape
 from anubis.store.assessments import OF_CAMPAIGN, VERDICTS
 from anubis.store.campaigns import CAMPAIGNS, SHORT, refuse_gone
 from anubis.store.checksums import Damage
@@ -74,7 +74,7 @@ class Examination:
         return Soundness(
             campaigns=len(self._campaigns),
             rows=self._rows,
-            damages=tuple(map(shown, dict.fromkeys(damages))),
+            damages=tuple(map(escape, dict.fromkeys(damages))),
         )
 
     def _guarded(self, thing: str, examine: Callable[[], Iterator[str]]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from anubis.core.errors import AnubisError, did_you_mean
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.text.files import MOST_YAML, parse_yaml, read_text
 
 Shape = TypeVar("Shape")
@@ -30,7 +30,7 @@ def read(document: object, record: type[Shape], where: str, error: type[AnubisEr
     try:
         validated = _adapter(cast(Any, record)).validate_json(text)
     except ValidationError as cause:
-        sentence = one_line(_sentence(cause.errors(include_url=False)[0], record))
+        sentence = escape_line(_sentence(cause.errors(include_url=False)[0], record))
         raise error(f"{where}: {sentence[:LONGEST]}") from None
     # pydantic's is a subclass, which is equal to no record that was made without it
     fields = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def kind_of(value: object) -> str:
         case list():
             return "a list"
         case str():
-            shown = one_line(value)
+            shown = escape_line(value)
             return f'the text "{shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"}"'
         case _:
             return json.dumps(value, default=repr)

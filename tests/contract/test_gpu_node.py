@@ -416,7 +416,7 @@ def run_here(folder, settings=None, **arguments):
     file.write_text(TELLS)
     speed = MetricSpec(name="speed", unit="1", direction="higher")
     tells = spec("tells", duration_s=1.0, metrics=(speed,))
-    workload = Workload.of("tells", "1", arguments)
+    workload = Workload.make("tells", "1", arguments)
     step = Step(
         id="0.0.0/tells/here",
         workload=workload,

@@ -213,7 +213,7 @@ def test_a_node_that_is_slow_in_the_suite_and_good_across_the_fabric_is_the_one_
         def _measure(self, step, spec):
             series = super()._measure(step, spec)
             slow = spec.name == "meet" and TREE.nodes[5] in step.participants
-            return Readings.of(replace(s, samples=s.samples / (1 + slow)) for s in series)
+            return Readings.pack(replace(s, samples=s.samples / (1 + slow)) for s in series)
 
     executor = Slow(TREE)
     campaign = well()[0].campaign
@@ -365,7 +365,7 @@ def outcome_of(run, outcome):
             replace(s, samples=s.samples * (2.0 if "latency" in s.metric else 0.5))
             for s in run.result.series
         )
-        return replace(run, result=replace(run.result, series=Readings.of(slow)))
+        return replace(run, result=replace(run.result, series=Readings.pack(slow)))
     if outcome == "failed":
         return replace(run, ended=Ended.FAILED, reason="it broke", result=Result())
     if outcome == "missing":

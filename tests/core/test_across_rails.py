@@ -11,7 +11,7 @@ from test_network import PAIR, scanned, verdicts
 from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import estimate, extra_parameters, plan, planned_rounds, steps
 from anubis.core.errors import ConfigError
-from anubis.core.fabric import Cable, Link, Part, Switch, on_rail
+from anubis.core.fabric import Cable, Link, Part, Switch, seats_on
 from anubis.core.network.coverage import ASSURED, Reach, coverage, coverage_of, covering_rounds
 from anubis.core.network.crossing import link_part
 from anubis.core.network.pairing import (
@@ -230,7 +230,7 @@ def test_where_a_program_fails_across_rails_nothing_is_said_of_like_rails():
 
 
 def test_what_was_measured_says_what_was_crossed():
-    a, b = (RAILS.nic(*seat) for seat in on_rail(*RAILS.nodes[:2], "0"))
+    a, b = (RAILS.nic(*seat) for seat in seats_on(*RAILS.nodes[:2], "0"))
     found = coverage_of(RAILS, [(a, b)])
     assert found.nics == {a.id, b.id}
     assert found.links(1) == ()

@@ -20,7 +20,7 @@ from anubis.core.judge.calibration import (
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(
-    sku="h100", workload=Workload.of("gemm", "1", {}), metric="tflops", device_kind="cuda"
+    sku="h100", workload=Workload.make("gemm", "1", {}), metric="tflops", device_kind="cuda"
 )
 HIGHER = MetricSpec(name="tflops", unit="TFLOP/s", direction="higher")
 STEPS = 32

@@ -38,7 +38,7 @@ from anubis.core.records import Ended, Judgement, Readings, Result, Series
 from anubis.store import event_log
 from anubis.store.codec import document, restore
 
-RESULT = Result(series=Readings.of([Series(metric="rate", device="cpu", samples=np.ones(1))]))
+RESULT = Result(series=Readings.pack([Series(metric="rate", device="cpu", samples=np.ones(1))]))
 SILENCE_S = 30.0
 
 

@@ -29,7 +29,7 @@ HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.
 
 
 def key(benchmark: str, version: str = "1") -> CriterionKey:
-    workload = Workload.of(benchmark, version, {})
+    workload = Workload.make(benchmark, version, {})
     return CriterionKey(sku="h100", workload=workload, metric="rate", device_kind="cuda")
 
 

@@ -15,7 +15,7 @@ from anubis.core.judge.medoid import Bundle
 from anubis.core.records import CriterionKey, MetricAlpha, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(
-    sku="h100", workload=Workload.of("gemm", "1", {}), metric="tflops", device_kind="cuda"
+    sku="h100", workload=Workload.make("gemm", "1", {}), metric="tflops", device_kind="cuda"
 )
 HIGHER = MetricSpec(name="tflops", unit="TFLOP/s", direction="higher")
 LOWER = MetricSpec(name="step_ms", unit="ms", direction="lower")

@@ -23,7 +23,7 @@ from anubis.core.records import (
     Workload,
 )
 
-GEMM, NCCL = Workload.of("gemm", "1", {"n": 8}), Workload.of("all_reduce", "1", {})
+GEMM, NCCL = Workload.make("gemm", "1", {"n": 8}), Workload.make("all_reduce", "1", {})
 
 
 def step(workload: Workload, *nodes: str) -> Step:
@@ -106,7 +106,7 @@ def test_only_the_unit_and_the_node_of_a_damaged_step_become_unknown():
 
 
 def test_other_parameters_of_the_same_program_are_another_unit():
-    left = leave_out_damaged(assessed(), [step(Workload.of("gemm", "1", {"n": 9}), "n2")])
+    left = leave_out_damaged(assessed(), [step(Workload.make("gemm", "1", {"n": 9}), "n2")])
     assert len(left.rulings[0]) == 3
     assert codes(left)["n2"] == CODE
 
@@ -163,7 +163,7 @@ def test_a_step_says_who_it_was_only_where_all_that_it_says_fits_the_plan():
         wrong = (
             replace(right, participants=("n9",)),
             replace(right, participants=("n3", "n1", "n2")),
-            replace(right, workload=Workload.of("gemm", "1", {})),
+            replace(right, workload=Workload.make("gemm", "1", {})),
             replace(right, phase=1),
             replace(right, repeat=3),
             replace(right, id=right.id.replace("n", "m")),

@@ -18,7 +18,7 @@ from anubis.core.judge.equality import (
 )
 from anubis.core.records import Expectation, Judgement, Workload
 
-WORKLOAD = Workload.of("node_config", "1", {})
+WORKLOAD = Workload.make("node_config", "1", {})
 
 
 def node(name, sku="h100", unread=(), **settings):

@@ -46,7 +46,7 @@ class Fleet(SimulatedExecutor):
         met = set(step.participants)
         bad = self.slow & met or (self.together and self.together <= met)
         rate = np.full(8, 50.0 if bad else 100.0)
-        return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
+        return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
 
 
 def outcome(criteria=(), repeats=1, history=(), size=None, **trouble):
@@ -209,7 +209,7 @@ class Rates(SimulatedExecutor):
     def _measure(self, step, spec):
         rng = np.random.default_rng([ord(letter) for letter in step.id])
         rate = self.slow(step.participants[0], step.turn) * rng.normal(1, 0.002, 8)
-        return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
+        return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
 
 
 def rates(slow, **arguments):

@@ -41,7 +41,7 @@ def executions(plan, rate):
     for phase in range(len(plan.phases)):
         for step in steps(plan, phase, fit):
             group = len(step.participants) > 1
-            series = Readings.of(
+            series = Readings.pack(
                 Series(
                     metric="rate",
                     device=f"cuda:{i}",
@@ -164,7 +164,7 @@ def test_a_pair_is_judged_by_both_times_that_it_was_measured(first, again, judge
     (pair,) = (e.step.participants for e in done if set(e.step.participants) == suspect)
     (step,) = follow_ups(plan, 0, 0, 1, [pair])
     samples = again * np.random.default_rng(1).normal(1, 0.002, 8)
-    series = Readings.of([Series(metric="rate", device="cuda:0", samples=samples)])
+    series = Readings.pack([Series(metric="rate", device="cuda:0", samples=samples)])
     assessment = judged(plan, [measured(step, Result(series=series)), *done], learn(plan, done))
     (verdict,) = (v for v in assessment.verdicts() if set(v.participants) == suspect)
     assert (verdict.judgement, verdict.code) == (judgement, code)
@@ -231,7 +231,7 @@ def test_a_gpu_that_failed_hides_no_other_gpu_of_its_node():
     own = [i for i, run in enumerate(done) if run.step.participants == ("n2",)]
     for i in own:
         beside = Series(metric="rate", device="cuda:0", samples=np.full(16, 50.0))
-        done[i] = replace(done[i], result=Result(series=Readings.of([beside])))
+        done[i] = replace(done[i], result=Result(series=Readings.pack([beside])))
     verdicts = [v for v in judged(plan, done).verdicts() if v.participants == ("n2",)]
     assert {(v.code, v.device) for v in verdicts if v.judgement is D} == {
         ("COMPUTE.CRASH", ""),
@@ -249,7 +249,7 @@ def test_a_number_that_is_no_measurement_leaves_its_node_unknown_and_changes_not
             return run
         first, second = run.result.series
         odd = replace(second, samples=np.append(second.samples[1:], number))
-        return replace(run, result=Result(series=Readings.of([first, odd])))
+        return replace(run, result=Result(series=Readings.pack([first, odd])))
 
     sound = judged(plan, done)
     found = judged(plan, [told(run) for run in done])

@@ -49,7 +49,7 @@ def campaign(measured, skus=None):
     done = []
     for step in steps(plan, 0, set(number)):
         samples = measured[step.workload.benchmark][number[step.participants[0]]]
-        series = Readings.of([Series(metric="rate", device="cuda:0", samples=samples)])
+        series = Readings.pack([Series(metric="rate", device="cuda:0", samples=samples)])
         result = Result(series=series)
         done.append(
             Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, result=result)

@@ -53,7 +53,7 @@ def measured(the_plan, values):
             ended=Ended.MEASURED,
             final=True,
             result=Result(
-                series=Readings.of(
+                series=Readings.pack(
                     Series(metric=metric, device=device, samples=np.array(samples, dtype=float))
                     for (metric, device), samples in values(step.participants[0]).items()
                 )

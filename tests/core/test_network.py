@@ -13,7 +13,7 @@ from fleets import small_fabric, spec
 from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.errors import ExecutorError
-from anubis.core.fabric import Part, on_rail, single_switch
+from anubis.core.fabric import Part, seats_on, single_switch
 from anubis.core.judge.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
@@ -93,7 +93,7 @@ class Network(SimulatedExecutor):
             super().launch(launch)
 
     def _measure(self, step, spec):
-        return Readings.of(
+        return Readings.pack(
             replace(series, device="-".join(self.measured_as.get(end, end) for end in ends(series)))
             for series in super()._measure(step, spec)
             if not self.silent(step, series.device)
@@ -400,7 +400,7 @@ def test_pairs_are_compared_at_equal_distance_only():
     for execution in view.executions:
         for series in execution.result.series:
             rail = series.device.partition("-")[0].removeprefix("mlx5_")
-            hops = hops_of(RAILS, Flow(*on_rail(*execution.step.participants, rail)))
+            hops = hops_of(RAILS, Flow(*seats_on(*execution.step.participants, rail)))
             by_hand[hops, series.metric].add((execution.step.participants, series.device))
     found = {
         (int(alike.key.sku.split()[-2]), alike.key.metric): set(
@@ -420,9 +420,9 @@ def test_a_flow_is_as_bad_as_its_worst_metric():
         one, other = verdict.participants
         way = verdict.metric.partition(":")[2]
         flow = {
-            "forth": Flow(*on_rail(one, other, "0")),
-            "back": Flow(*on_rail(other, one, "0")),
-            "": Flow(*on_rail(one, other, "0"), mutual=True),
+            "forth": Flow(*seats_on(one, other, "0")),
+            "back": Flow(*seats_on(other, one, "0")),
+            "": Flow(*seats_on(one, other, "0"), mutual=True),
         }[way]
         short = 1 - verdict.similarity
         worst[flow] = max(worst.get(flow, 0.0), short)

@@ -46,7 +46,7 @@ def spec(name: str, *metrics: MetricSpec) -> BenchmarkSpec:
 
 
 def workload(name: str) -> Workload:
-    return Workload.of(name, "1", {})
+    return Workload.make(name, "1", {})
 
 
 def entry(name: str) -> PlannedEntry:
@@ -83,7 +83,7 @@ def executed(run: tuple[str, str, float | Ended], number: int) -> Execution:
     if isinstance(outcome, Ended):
         return Execution(step=step, attempt=1, ended=outcome, final=True, reason="it is said")
     series = Series(metric="rate", device="cuda:0", samples=np.array([outcome]))
-    result = Result(series=Readings.of([series]))
+    result = Result(series=Readings.pack([series]))
     return Execution(step=step, attempt=1, ended=Ended.MEASURED, final=True, result=result)
 
 

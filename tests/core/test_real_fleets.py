@@ -26,7 +26,7 @@ FLEETS = [
 Gpus = list[tuple[str, list[float]]]  # the place of each, and its times
 
 KEY = CriterionKey(
-    sku="gpu", workload=Workload.of("published", "1", {}), metric="time_ms", device_kind="cuda"
+    sku="gpu", workload=Workload.make("published", "1", {}), metric="time_ms", device_kind="cuda"
 )
 TIME = MetricSpec(name="time_ms", unit="ms", direction="lower")
 

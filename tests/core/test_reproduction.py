@@ -90,7 +90,7 @@ class Cluster(SimulatedExecutor):
             return super()._measure(step, spec)
         rng = np.random.default_rng(len(step.id))
         rate = rng.normal(50.0 if self._is_bad(step) else 100.0, 0.5, 8)
-        return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
+        return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
 
 
 class Leaves(SimulatedExecutor):
@@ -110,7 +110,7 @@ class Leaves(SimulatedExecutor):
             return super()._measure(step, spec)
         crosses = 0 < len(self.below & set(step.participants)) < len(step.participants)
         rate = self.rng.normal(15.0 if crosses else 100.0, 0.5, 8)
-        return Readings.of([Series(metric="rate", device="cpu", samples=rate)])
+        return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
 
 
 def located(

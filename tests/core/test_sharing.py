@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, on_rail
+from anubis.core.fabric import Cable, seats_on
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import locate
 from anubis.core.network.pairing import Meeting, joined_nics, quick_rounds, round_robin
@@ -187,7 +187,7 @@ def test_where_a_speed_is_unknown_a_cable_bears_one_pair():
 
 def cables_of(network, pair, turn):
     """The cables that each direction takes, in their directions: drawn as hashes would."""
-    trips = network._trips([on_rail(*pair, "0")], turn)
+    trips = network._trips([seats_on(*pair, "0")], turn)
     return [
         {(*step, c) for step, c in zip(pairwise(trip.flow.via), trip.cables, strict=True)}
         for trip in trips
@@ -358,7 +358,7 @@ def short_flows(fabric, chance_of, hops=6, rounds=4):
         for pair in far.pairs
     ]
     return [
-        Observation(Flow(*on_rail(*ends, "0")), 0.54 if rng.random() < chance_of(a, b) else 0.0)
+        Observation(Flow(*seats_on(*ends, "0")), 0.54 if rng.random() < chance_of(a, b) else 0.0)
         for a, b in dict.fromkeys(pairs)
         for ends in ((a, b), (b, a))
     ]
@@ -381,7 +381,7 @@ def test_pairs_that_fall_short_at_all_leaves_alike_blame_nothing():
 
 
 def test_a_flow_that_fell_short_undisturbed_has_no_excuse():
-    ends = on_rail("node00001", "node00064", "0")
+    ends = seats_on("node00001", "node00064", "0")
     for undisturbed in (False, True):
         flow = Flow(*ends, undisturbed=undisturbed)
         (chance,) = Parts(SMALL_PODS).chances_of_sharing([flow], np.ones(1, dtype=bool))
@@ -415,7 +415,7 @@ def naive_chance(fabric, flows, short, row):
 @given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 63)), min_size=1), st.data())
 def test_the_chance_of_having_shared_is_that_of_a_loop_over_all_other_pairs(ends, data):
     names = SMALL_PODS.nodes
-    flows = [Flow(*on_rail(names[a], names[b], "0")) for a, b in dict.fromkeys(ends) if a != b]
+    flows = [Flow(*seats_on(names[a], names[b], "0")) for a, b in dict.fromkeys(ends) if a != b]
     short = np.array(data.draw(st.lists(st.booleans(), min_size=len(flows), max_size=len(flows))))
     chances = Parts(SMALL_PODS).chances_of_sharing(flows, short.astype(bool))
     for row, chance in enumerate(chances.tolist()):

@@ -25,7 +25,7 @@ PLAN = Plan(
 
 def ran(node: str, **environment: str) -> Execution:
     step = Step(
-        id=node, workload=Workload.of("gemm", "1", {}), participants=(node,), phase=0, repeat=0,
+        id=node, workload=Workload.make("gemm", "1", {}), participants=(node,), phase=0, repeat=0,
         timeout_s=1.0, exclusive=True,
     )  # fmt: skip
     result = Result(environment=environment)

@@ -235,7 +235,9 @@ def strength_of(levels):
     return Strength(
         demands={
             campaign: {
-                name: (Demand(workload=Workload.of(name, "1", {"n": level}), stronger_with=("n",)),)
+                name: (
+                    Demand(workload=Workload.make(name, "1", {"n": level}), stronger_with=("n",)),
+                )
                 for name in BOTH
             }
             for campaign, level in levels.items()

@@ -13,7 +13,7 @@ MORE = ("samples", "models")
 
 
 def asks(version="1", **parameters):
-    return Demand(workload=Workload.of("gemm", version, parameters), stronger_with=MORE)
+    return Demand(workload=Workload.make("gemm", version, parameters), stronger_with=MORE)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def learned(**repeatabilities):
         Criterion(
             key=CriterionKey(
                 sku="s",
-                workload=Workload.of(name.split("_")[0], "1", {}),
+                workload=Workload.make(name.split("_")[0], "1", {}),
                 metric=name.split("_")[1],
                 device_kind="cuda",
             ),

@@ -20,7 +20,7 @@ from anubis.core.judge.ecdf import distance
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
 KEY = CriterionKey(
-    sku="h100", workload=Workload.of("train", "1", {}), metric="rate", device_kind="cuda"
+    sku="h100", workload=Workload.make("train", "1", {}), metric="rate", device_kind="cuda"
 )
 RATE = MetricSpec(name="rate", unit="1/s", direction="higher")
 TIME = MetricSpec(name="step_s", unit="s", direction="lower")

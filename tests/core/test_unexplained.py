@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_network import RAILS, scanned, verdicts
 
-from anubis.core.fabric import Part, on_rail, rail_of
+from anubis.core.fabric import Part, rail_of, seats_on
 from anubis.core.judge.unmeasured import judge_silent_rails
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.rails import Rails
@@ -127,7 +127,7 @@ def test_gpus_are_on_the_rails_in_order_where_there_are_as_many():
     rails = Rails.from_devices(fabric, [f"cuda:{i}-cuda:{i}" for i in range(4)])
     for i, rail in enumerate(fabric.rails):
         ends = rails.seats_between(fabric.nodes[:2], f"cuda:{i}-cuda:{i}")
-        assert ends == on_rail(*fabric.nodes[:2], rail)
+        assert ends == seats_on(*fabric.nodes[:2], rail)
     eight = Rails.from_devices(fabric, ["cuda:7-cuda:7"])
     assert eight.seats_between(fabric.nodes[:2], "cuda:0-cuda:0") is None
 

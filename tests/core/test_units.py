@@ -55,10 +55,10 @@ runs = st.lists(st.tuples(groups, st.sampled_from(["disk", "gemm"]), measured), 
 def executed(run, number):
     participants, benchmark, found = run
     step = Step(
-        id=str(number), workload=Workload.of(benchmark, "1", {}), participants=participants,
+        id=str(number), workload=Workload.make(benchmark, "1", {}), participants=participants,
         phase=0, repeat=0, timeout_s=1.0, exclusive=True,
     )  # fmt: skip
-    series = Readings.of(
+    series = Readings.pack(
         Series(metric=metric, device=device, samples=samples)
         for (metric, device), samples in found.items()
     )
@@ -131,7 +131,7 @@ def test_a_unit_with_a_number_that_is_no_measurement_is_left_out_and_no_other(ba
         (("b",), "cuda:0"),
     ]
     assert (
-        units([replace(sick, result=Result(series=Readings.of([*sick.result.series][1:])))], PLAN)
+        units([replace(sick, result=Result(series=Readings.pack([*sick.result.series][1:])))], PLAN)
         == []
     )
 
@@ -149,7 +149,7 @@ def test_a_count_of_errors_may_be_0_and_is_still_a_number():
 
 def some(*names: str, benchmark: str = "gemm", metric: MetricSpec = RATE) -> Units:
     """Of a node or a group, each with one sample."""
-    workload = Workload.of(benchmark, "1", {})
+    workload = Workload.make(benchmark, "1", {})
     key = CriterionKey(sku="x", workload=workload, metric=metric.name, device_kind="cuda")
     count = len(names)
     return Units(

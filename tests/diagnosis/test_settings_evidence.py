@@ -7,7 +7,7 @@ from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import Expectation, Workload
 from anubis.readers.jobs.node_settings import UNTOLD, settings_evidence
 
-WORKLOAD = Workload.of("node_config", "1", {})
+WORKLOAD = Workload.make("node_config", "1", {})
 
 
 def vote(node, driver):

@@ -61,14 +61,14 @@ ROOT = Path(__file__).parents[2]
 def measured(node: str, numbers: np.ndarray) -> Execution:
     step = Step(
         id=f"gemm/{node}",
-        workload=Workload.of("gemm", "1", {}),
+        workload=Workload.make("gemm", "1", {}),
         participants=(node,),
         phase=0,
         repeat=0,
         timeout_s=60.0,
         exclusive=True,
     )
-    series = Readings.of([Series(metric="tflops", device="cuda:0", samples=numbers)])
+    series = Readings.pack([Series(metric="tflops", device="cuda:0", samples=numbers)])
     return Execution(
         step=step, attempt=1, ended=Ended.MEASURED, final=True, result=Result(series=series)
     )

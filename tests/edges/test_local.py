@@ -62,7 +62,7 @@ def program(file: Path, **changes: object) -> Program:
 def step_of(name: str, timeout_s: float = LIMIT_S, **arguments: int | str | bool) -> Step:
     return Step(
         id=f"{name}-1",
-        workload=Workload.of(name, "1", arguments),
+        workload=Workload.make(name, "1", arguments),
         participants=("here",),
         phase=0,
         repeat=0,

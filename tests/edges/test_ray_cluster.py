@@ -86,7 +86,7 @@ PROGRAMS = {
 
 def parse(text: str, spec: BenchmarkSpec, ordered: Mapping[str, object]) -> Result:
     document = json.loads(text)
-    series = Readings.of(
+    series = Readings.pack(
         Series(metric=each["metric"], device=each["device"], samples=np.array(each["samples"]))
         for each in document["series"]
     )
@@ -118,7 +118,7 @@ def programs_in(folder: Path) -> dict[tuple[str, str], Program]:
 def step_of(name: str, *participants: str, timeout_s: float = LIMIT_S) -> Step:
     return Step(
         id=f"{name} {'+'.join(participants)}",
-        workload=Workload.of(name, "1", {"mark": MARK}),
+        workload=Workload.make(name, "1", {"mark": MARK}),
         participants=participants,
         phase=0,
         repeat=0,

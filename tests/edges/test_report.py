@@ -58,8 +58,8 @@ from tests.patience import LIMIT_S
 
 SKU = "h100-sxm-8x-ndr"
 START = 1_795_000_000.0
-GEMM = Workload.of("gemm", "1", {"size": 8192})
-TRAIN = Workload.of("train_transformer", "2", {"steps": 200})
+GEMM = Workload.make("gemm", "1", {"size": 8192})
+TRAIN = Workload.make("train_transformer", "2", {"steps": 200})
 METRICS = (
     (GEMM, MetricSpec(name="tflops", unit="TFLOP/s", direction="higher"), "tflops:bf16", 640.0),
     (TRAIN, MetricSpec(name="step_s", unit="s", direction="lower"), "step_s", 0.21),
@@ -170,7 +170,7 @@ def _execution(workload, metric, normal, name, random, samples, defective, lost)
         started_at=START,
         duration_s=5.0,
         result=Result(
-            series=Readings.of([Series(metric=metric, device="cuda:0", samples=measured)]),
+            series=Readings.pack([Series(metric=metric, device="cuda:0", samples=measured)]),
             environment={
                 "hostname": name,
                 "torch": "2.13.0",

@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from anubis.core.text import one_line, shown, storable
+from anubis.core.text import escape, escape_line, make_storable
 from tests.edges.desk import FLOW, Desk
 
 HOSTILE = "\x1b[2J\u202e\x9b31m\ud800"
@@ -20,23 +20,23 @@ def test_whatever_steers_or_hides_is_written_out_and_all_else_stays():
     text = "".join(map(chr, range(sys.maxunicode + 1)))
     text = "".join(c for c in text if unicodedata.category(c) != "Cn")  # of a later Unicode
     unshown = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
-    assert not unshown & set(shown("".join(sorted(unshown - {"\n", "\t"}))))
-    assert shown("".join(c for c in text if c not in unshown)) == "".join(
+    assert not unshown & set(escape("".join(sorted(unshown - {"\n", "\t"}))))
+    assert escape("".join(c for c in text if c not in unshown)) == "".join(
         c for c in text if c not in unshown
     )
-    assert shown("a\n\tb") == "a\n\tb"
-    assert one_line("a\nb") == r"a\nb"
+    assert escape("a\n\tb") == "a\n\tb"
+    assert escape_line("a\nb") == r"a\nb"
 
 
 def test_a_line_of_json_that_is_shown_means_the_same():
     document = {"reason": f"a{HOSTILE}\U000e0001b"}
-    line = shown(json.dumps(document, ensure_ascii=False))
+    line = escape(json.dumps(document, ensure_ascii=False))
     assert line.isprintable()
     assert json.loads(line) == document
 
 
 def test_what_utf8_cannot_carry_is_replaced():
-    assert storable("a\0\ud800b").encode() == "a\ufffd?b".encode()
+    assert make_storable("a\0\ud800b").encode() == "a\ufffd?b".encode()
 
 
 @pytest.mark.long
@@ -46,11 +46,11 @@ def test_the_last_words_of_a_program_steer_neither_the_terminal_nor_a_page(desk:
     done = desk.ask("accept", "--suite", desk.suite(desk.flow()), "--html", str(desk.folder / "p"))
     text = done.out + done.err + (desk.folder / "p").read_text()
     assert r"\u001b[2J\u202egone" in text
-    assert re.sub(r"\S", "", shown(text)) == re.sub(r"\S", "", text)
-    assert shown(text) == text
+    assert re.sub(r"\S", "", escape(text)) == re.sub(r"\S", "", text)
+    assert escape(text) == text
 
 
 def test_a_name_in_an_error_steers_no_terminal(desk: Desk):
     done = desk.run("judge", "--campaign", "x\x1b[2J\u202e")
     assert r"x\u001b[2J\u202e" in done.err
-    assert shown(done.err) == done.err
+    assert escape(done.err) == done.err

@@ -146,7 +146,7 @@ N1, NO_ENVIRONMENT = map(mapping.digest_of, ('["n1"]', "{}"))
 
 # --- what is kept --------------------------------------------------------------------------
 
-GEMM = Workload.of("gemm", "1", {"size": 512})
+GEMM = Workload.make("gemm", "1", {"size": 512})
 
 
 def campaign(name: str = "c1", **changes: Any) -> Campaign:
@@ -170,7 +170,9 @@ def execution(step: str = "gemm@1/n1", *numbers: float, attempt: int = 1) -> Exe
         ended=Ended.MEASURED,
         final=True,
         result=Result(
-            series=Readings.of([Series(metric="tflops", device="cpu", samples=np.array(numbers))]),
+            series=Readings.pack(
+                [Series(metric="tflops", device="cpu", samples=np.array(numbers))]
+            ),
             environment={"driver": "570.1", "gpus": 8},
         ),
     )
@@ -284,7 +286,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
     if hint is Fabric:
         return fabrics()
     if hint is Readings:
-        return anything(tuple[Series, ...]).map(Readings.of)
+        return anything(tuple[Series, ...]).map(Readings.pack)
     if is_dataclass(hint):
         hints = get_type_hints(hint)
         drawn = {item.name: anything(hints[item.name]) for item in fields(hint)}
@@ -532,7 +534,7 @@ def test_a_benchmark_takes_as_long_as_it_took_on_average_where_it_could_measure(
 ) -> None:
     for name, shift in (("c1", 0.0), ("c2", 2.0)):
         history.campaigns.begin(campaign(name))
-        small = replace(took("b", 7.0).step, workload=Workload.of("gemm", "1", {"size": 1}))
+        small = replace(took("b", 7.0).step, workload=Workload.make("gemm", "1", {"size": 1}))
         history.executions.record(
             name,
             [
@@ -741,7 +743,7 @@ def test_an_end_that_was_corrected_since_outlives_the_import_that_told_it(histor
 
 def test_parameters_of_any_length_are_kept(history: History) -> None:
     letters = "".join(Random(0).choices(string.ascii_letters, k=9000))  # hard to compress
-    long = Workload.of("gemm", "1", {"shapes": letters})
+    long = Workload.make("gemm", "1", {"shapes": letters})
     history.campaigns.begin(campaign())
     history.executions.record(
         "c1", [replace(took("a", 7.0), step=replace(took("a", 7.0).step, workload=long))]
@@ -813,11 +815,11 @@ def test_validations_are_what_finished_campaigns_concluded_by_what_they_measured
     pair = replace(
         pair,
         step=replace(
-            pair.step, participants=("n2", "n1"), workload=Workload.of("pair", "1", {"size": 1})
+            pair.step, participants=("n2", "n1"), workload=Workload.make("pair", "1", {"size": 1})
         ),
     )
     crash = replace(execution("disk@1/n1"), ended=Ended.FAILED)
-    crash = replace(crash, step=replace(crash.step, workload=Workload.of("disk", "1", {})))
+    crash = replace(crash, step=replace(crash.step, workload=Workload.make("disk", "1", {})))
     measured = [pair, execution("a", 1.0), execution("b", 1.0), crash]
     concluded(history, "second", 9.0, Judgement.HEALTHY, measured)
     concluded(history, "first", 5.0, Judgement.DEFECTIVE)

@@ -60,7 +60,7 @@ def execution(number: int) -> Execution:
     return Execution(
         step=Step(
             id=f"step-{number}",
-            workload=Workload.of("gemm", "1", {}),
+            workload=Workload.make("gemm", "1", {}),
             participants=("n1",),
             phase=0,
             repeat=0,
@@ -70,7 +70,7 @@ def execution(number: int) -> Execution:
         attempt=1,
         ended=Ended.MEASURED,
         final=True,
-        result=Result(series=Readings.of([Series(metric="tflops", device="cpu", samples=NOISE)])),
+        result=Result(series=Readings.pack([Series(metric="tflops", device="cpu", samples=NOISE)])),
     )
 
 

@@ -499,7 +499,7 @@ def test_our_own_results_get_ranks_annotations_and_return_codes():
 
 
 def _ended(step: Step, found: list[tuple[str, str, list[float]]] | None) -> Execution:
-    series = Readings.of(
+    series = Readings.pack(
         Series(metric=metric, device=device, samples=np.array(samples, dtype=float))
         for metric, device, samples in found or ()
     )
@@ -765,7 +765,7 @@ def test_devices_of_one_node_that_differ_in_kind_are_told_apart_in_an_export():
             ended=Ended.MEASURED,
             final=True,
             result=Result(
-                series=Readings.of(
+                series=Readings.pack(
                     Series(metric="rate", device=device, samples=np.array([float(value)]))
                     for value, device in enumerate(here[step.participants[0]], 1)
                 )

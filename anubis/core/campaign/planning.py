@@ -462,7 +462,7 @@ def _resolve(
     parameters = complete(spec, entry.parameters, where)
     times = max(1, *(node.gpus for node in nodes)) if parameters.get("gpus") == IN_TURN else 1
     return PlannedEntry(
-        workload=Workload.of(
+        workload=Workload.make(
             spec.name,
             spec.version,
             parameters | {f"{VARIABLE}{name}": value for name, value in entry.env.items()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 
 LONGEST = 200
 SPARE = "SPARE"  # a healthy node, kept from jobs as a spare
@@ -18,7 +18,7 @@ _OURS = re.compile(r"anubis\[([^\]\s]+)\]: ")
 
 def reason(code: str, sentence: str) -> str:
     """Text `anubis[CODE]: sentence`, short enough for every orchestrator."""
-    text = f"anubis[{code}]: {one_line(' '.join(sentence.split()))}"
+    text = f"anubis[{code}]: {escape_line(' '.join(sentence.split()))}"
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 

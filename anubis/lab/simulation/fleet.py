@@ -150,7 +150,7 @@ def measure(
                 change = pace * np.maximum(1 + fleet.noise * noise, 0.01)
                 values = typical.value * (1 / change if metric.direction == "lower" else change)
             series.append(Series(metric=metric.name, device=device, samples=values))
-    return Readings.of(series)
+    return Readings.pack(series)
 
 
 def settings(planted: dict[str, Plant], step: Step, spec: BenchmarkSpec) -> dict[str, object]:

@@ -362,7 +362,7 @@ def readings(
                 continue
             for name, value in _values(metric, rates):
                 series.append(Series(metric=name, device=device, samples=value * scatter))
-    return Readings.of(series)
+    return Readings.pack(series)
 
 
 def share_left(network: SimulatedNetwork, step: Step) -> float:

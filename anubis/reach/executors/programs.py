@@ -18,7 +18,7 @@ from typing import Any
 from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
 from anubis.core.records import VARIABLE, BenchmarkSpec, ParameterValue, Result
-from anubis.core.text import one_line, storable
+from anubis.core.text import escape_line, make_storable
 from anubis.reach.executors.machine import Machine
 from anubis.reach.executors.start_settings import (
     FAILED_DEVICES,
@@ -173,7 +173,9 @@ def outcome_in(report: bytes | bytearray) -> ProgramOutcome:
     for name, value in document.items():
         if name in UNSAID and not _is_reportable(name, value):
             return {"could_not_start": f'its guardian reported a {name} of "{value!a:.40}"'}
-    texts = {name: storable(value) for name, value in document.items() if isinstance(value, str)}
+    texts = {
+        name: make_storable(value) for name, value in document.items() if isinstance(value, str)
+    }
     return {**UNSAID, **document, **texts} if document else {}
 
 
@@ -357,7 +359,7 @@ def last_words(outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
     spoken = [line for line in lines if line and not _TORCHRUN_LINE.match(line)]
     telling = [line for line in spoken if _OF_A_GPU.search(line)]  # before ranks that lost a peer
     words = (telling or spoken or [""])[-1]
-    words = one_line(words)
+    words = escape_line(words)
     return words if len(words) <= LAST_WORDS else words[: LAST_WORDS - 1] + "…"
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.reach.executors import guardian
 from anubis.reach.executors.programs import ProgramOutcome, outcome_in
 from anubis.reach.executors.start_settings import SLURM_JOB, RayStart
@@ -160,7 +160,7 @@ def last_words(outcome: ProgramOutcome | None, of_the_way: str) -> str:
         for line in [*text.splitlines(), *TELLING_WORDS.findall(text)][::-1]:
             words = DECORATION.sub("", line).strip()
             if words and not IDLE_WORDS.match(words):
-                return one_line(words[-LAST_WORDS:])
+                return escape_line(words[-LAST_WORDS:])
     return "it said nothing"
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import MappingProxyType
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 MOST_BYTES = 64 * 1024 * 1024  # squeue of 100,000 jobs says a tenth of it
@@ -67,9 +67,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _named(words: Sequence[str]) -> str:
     text = " ".join(words)
-    return one_line(text if len(text) <= MOST_NAMED else f"{text[:MOST_NAMED]}...")
+    return escape_line(text if len(text) <= MOST_NAMED else f"{text[:MOST_NAMED]}...")
 
 
 def _last_line(output: bytes) -> str:
     lines = output.decode(errors="replace").strip().splitlines()
-    return one_line(lines[-1].strip()[:MOST_CHARACTERS]) if lines else ""
+    return escape_line(lines[-1].strip()[:MOST_CHARACTERS]) if lines else ""

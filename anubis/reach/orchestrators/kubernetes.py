@@ -10,7 +10,7 @@ from urllib.parse import quote
 from anubis.core.errors import OrchestratorError
 from anubis.core.keep.events import FleetSeen, SeenJob
 from anubis.core.keep.reasons import NO_DEFECT, code_of
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.reach.orchestrators.kubernetes_api import (
     CONFLICT,
     FORBIDDEN,
@@ -133,10 +133,10 @@ class KubernetesOrchestrator:
             )
         owner = cordon_of(document)
         if owner and not owner.is_anubis:
-            whose = one_line(owner.name) or "somebody else"
+            whose = escape_line(owner.name) or "somebody else"
             raise OrchestratorError(
                 f'kubernetes: {order} of "{name_of(document)}": {whose} keeps it from jobs'
-                f" ({one_line(owner.reason)}): anubis leaves it as it is"
+                f" ({escape_line(owner.reason)}): anubis leaves it as it is"
             )
 
     def _change(

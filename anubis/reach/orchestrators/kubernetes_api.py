@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields
 from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
 
@@ -253,11 +253,11 @@ def accepted(
 
 
 def _hint_of_busy(reply: ApiReply) -> str:
-    asks = f", and asks to be left alone for {one_line(reply.retry_after)[:40]} s"
+    asks = f", and asks to be left alone for {escape_line(reply.retry_after)[:40]} s"
     times = "once" if reply.asked == 1 else f"{reply.asked} times"
     return f"; asked {times}{asks if reply.retry_after.isdecimal() else ''}"
 
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return one_line(lines[-1].strip())[:300] if lines else "no reason"
+    return escape_line(lines[-1].strip())[:300] if lines else "no reason"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 
 Document = Mapping[str, Any]
 
@@ -120,7 +120,7 @@ class Fields:
 
     def _odd(self, names: Sequence[str], value: object, expected: str) -> OrchestratorError:
         shown = "not there" if value is None else _shown(value)
-        whose, path = self._whose or called(self._root), one_line(self._path_to(names))
+        whose, path = self._whose or called(self._root), escape_line(self._path_to(names))
         return OrchestratorError(f"kubernetes: {whose}: {path} is {shown}, expected {expected}")
 
 
@@ -129,9 +129,9 @@ def called(document: Document) -> str:
     metadata = document.get("metadata")
     about: Document = metadata if isinstance(metadata, Mapping) else {}
     names = [about.get("namespace"), about.get("name")]
-    name = "/".join(one_line(word) for word in names if isinstance(word, str) and word)
+    name = "/".join(escape_line(word) for word in names if isinstance(word, str) and word)
     kind = document.get("kind")
-    word = one_line(kind).lower() if isinstance(kind, str) and kind else "object"
+    word = escape_line(kind).lower() if isinstance(kind, str) and kind else "object"
     return f'{word} "{name[:LONGEST_SHOWN]}"' if name else f"{word} without a name"
 
 
@@ -142,5 +142,5 @@ def instant(text: str) -> float:
 
 
 def _shown(value: object) -> str:
-    text = one_line(repr(value) if isinstance(value, str) else str(value))
+    text = escape_line(repr(value) if isinstance(value, str) else str(value))
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -16,7 +16,7 @@ from typing import Any
 
 from anubis.core.keep.events import SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.reasons import NO_DEFECT, code_of, is_ours, sentence_of
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.reach.executors.machine import slug
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields, instant
 from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
@@ -55,7 +55,7 @@ def seen_node(node: Document, sku: str, jobs: Iterable[str]) -> SeenNode:
     if Fields(node).flag("spec", "unschedulable"):
         words.append("SchedulingDisabled")
     owner = cordon_of(node)
-    why = one_line(ready.text("message") or ready.text("reason"))
+    why = escape_line(ready.text("message") or ready.text("reason"))
     return SeenNode(
         sku=sku,
         state=",".join(words),  # as kubectl shows it
@@ -124,7 +124,7 @@ def windows_of(nodes: Mapping[str, Document], key: str, at: float) -> dict[str, 
             nodes=tuple(names),
             begin=at,
             end=_until(value),
-            reason=f"kubernetes: {key}" + (f"={one_line(value)}" if value else ""),
+            reason=f"kubernetes: {key}" + (f"={escape_line(value)}" if value else ""),
         )
         for value, names in by_value.items()
     }

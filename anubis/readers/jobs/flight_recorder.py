@@ -18,7 +18,7 @@ from typing import Any
 
 from anubis.core.diagnose.evidence import Advance, Call, CallState, Collector, JobEvidence
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.readers.jobs.plain_pickle import plain_values
 from anubis.text.files import json_value, read_bytes
 
@@ -111,7 +111,7 @@ def parse_dump(data: bytes, where: str) -> FlightDump:
         raise EvidenceError(f"{where} is no dump: neither a pickle nor JSON") from None
     except (ValueError, RecursionError) as cause:
         raise EvidenceError(
-            f"{where} is no dump that can be read: {one_line(str(cause))[:200]}"
+            f"{where} is no dump that can be read: {escape_line(str(cause))[:200]}"
         ) from None
     return dump_of(document, where)
 
@@ -211,7 +211,7 @@ def _list(value: object) -> Sequence[Any]:
 
 
 def _text(value: object, longest: int = LONGEST_NAME) -> str:
-    return one_line(str(value)[:longest]) if isinstance(value, str | int | float) else ""
+    return escape_line(str(value)[:longest]) if isinstance(value, str | int | float) else ""
 
 
 def _count(value: object, where: str) -> int:
@@ -221,7 +221,7 @@ def _count(value: object, where: str) -> int:
     if type(value) is int and -1 <= value < 1 << 62:
         return value
     raise EvidenceError(
-        f"{where}: a count is {one_line(repr(value)[:40])}, expected a whole number"
+        f"{where}: a count is {escape_line(repr(value)[:40])}, expected a whole number"
     )
 
 

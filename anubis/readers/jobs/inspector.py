@@ -21,7 +21,7 @@ from typing import Any
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise, StepTime
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.readers.jobs.job_ranks import Membership, job_ranks
 from anubis.readers.jobs.log_lines import read_lines
 from anubis.text.files import json_value
@@ -97,7 +97,7 @@ def parse_inspector(lines: Iterable[str], where: str) -> list[EndedCollective]:
         try:
             collective = _collective(json_value(line))
         except ValueError as cause:
-            damage.append(f"{where}: line {number} of its end: {one_line(str(cause))[:160]}")
+            damage.append(f"{where}: line {number} of its end: {escape_line(str(cause))[:160]}")
         else:
             ended.extend(() if collective is None else (collective,))
     if damage and (not ended or len(damage) > 2):
@@ -140,13 +140,13 @@ def _name(table: Mapping[str, Any], key: str) -> str:
     value = table.get(key)
     if not isinstance(value, str) or not value:
         raise ValueError(f"{key} is no text")
-    return one_line(value[:80])
+    return escape_line(value[:80])
 
 
 def _whole(table: Mapping[str, Any], key: str, limit: int) -> int:
     value = table.get(key)
     if type(value) is not int or not 0 <= value < limit:
-        raise ValueError(f"{key} is {one_line(repr(value)[:40])}, expected a whole number")
+        raise ValueError(f"{key} is {escape_line(repr(value)[:40])}, expected a whole number")
     return value
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from anubis.core.diagnose.classes import ErrorClasses, Recognised
 from anubis.core.diagnose.evidence import Collector, JobEvidence, LogEvent, RankMap
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
 
 KMSG = re.compile(r"^\d+,\d+,\d+,[^;]*;(.*)$")
@@ -146,7 +146,7 @@ def parse_kernel(lines: Iterable[KernelLine], classes: ErrorClasses) -> tuple[Lo
                 collector=Collector.KERNEL_LOG,
                 code=recognised.kind.code,
                 gravity=recognised.gravity,
-                text=one_line(line.message)[:LONGEST_SHOWN],
+                text=escape_line(line.message)[:LONGEST_SHOWN],
                 node=line.host,
                 at=line.at,
                 peer=recognised.parts.get("peer", ""),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.readers.jobs.step_tables import WHOLE, TraceSpan, gaps_of, step_times
 from anubis.text.files import json_value, read_text
 
@@ -49,7 +49,7 @@ def parse_trace(text: str, where: str) -> dict[tuple[int, int], list[TraceSpan]]
     try:
         document = json_value(text)
     except ValueError as cause:
-        raise EvidenceError(f"{where} is no JSON: {one_line(str(cause))[:200]}") from None
+        raise EvidenceError(f"{where} is no JSON: {escape_line(str(cause))[:200]}") from None
     events = document.get("traceEvents") if isinstance(document, dict) else None
     if not isinstance(events, list):
         raise EvidenceError(f"{where} is no trace of a profiler: it has no list of traceEvents")

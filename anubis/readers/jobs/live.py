@@ -32,7 +32,7 @@ from anubis.core.diagnose.evidence import (
 )
 from anubis.core.diagnose.live_progress import STILL_S, RankCount, Standstill, progress_of, steps_of
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.readers.jobs.flight_recorder import FlightDump, evidence_of, parse_dump
 from anubis.readers.jobs.scheduling import ProcessorWatch
 from anubis.readers.jobs.sockets import SocketWatch
@@ -108,7 +108,7 @@ def _announced(file: Path) -> LiveRank:
             rank=int(words["rank"]),
             pid=int(words["pid"]),
             socket=_beside(file, str(words["socket"])),
-            host=one_line(str(words.get("host", "")))[:LONGEST_HOST],
+            host=escape_line(str(words.get("host", "")))[:LONGEST_HOST],
             world=int(words.get("world", 0)),
             here=int(words.get("here", 0)),
         )
@@ -163,7 +163,7 @@ def refusals(folder: Path) -> str:
         is_note = file.stem.isdigit() and stat.S_ISREG(file.lstat().st_mode)
         if is_note and int(file.stem[:7]) not in present:
             note = read_text(file, EvidenceError, limit=1 << 12)
-            why[int(file.stem[:7])] = one_line(note)[:LONGEST_NOTE]
+            why[int(file.stem[:7])] = escape_line(note)[:LONGEST_NOTE]
     if not why:
         return ""
     first = min(why)
@@ -253,7 +253,7 @@ def _ask(rank: LiveRank, until: float, stacks: bool) -> LiveAnswer:
         trace = _post(rank.socket, "fr_trace_json", until)
         frames = parse_stack(_post(rank.socket, "dump_traceback", until)) if stacks else ()
     except (OSError, http.client.HTTPException, EvidenceError) as cause:
-        return _outside(rank, one_line(str(cause))[:200] or "no answer")
+        return _outside(rank, escape_line(str(cause))[:200] or "no answer")
     text = trace.decode(errors="replace")
     return LiveAnswer(rank=rank, pulse=Pulse.ANSWERS, trace=text, frames=frames)
 
@@ -303,7 +303,7 @@ def parse_stack(text: bytes) -> tuple[str, ...]:
     threads = text[: 1 << 20].decode(errors="replace").split("\n\n")
     main = next((part for part in reversed(threads) if _FRAME.search(part)), "")
     frames = [
-        one_line(f"{match['name']} ({match['file']}:{match['line']})")[:200]
+        escape_line(f"{match['name']} ({match['file']}:{match['line']})")[:200]
         for match in _FRAME.finditer(main)
     ]
     return tuple(reversed(frames[:FRAMES]))

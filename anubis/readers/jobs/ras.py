@@ -21,7 +21,7 @@ from typing import Any
 
 from anubis.core.diagnose.evidence import Advance, Collector, JobEvidence, ProcessState, Pulse, Rise
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.readers.jobs.job_ranks import JobProcess, Membership, job_ranks
 from anubis.readers.jobs.log_lines import time_of
 from anubis.text.files import json_value, read_text
@@ -117,7 +117,7 @@ def _of_json(text: str, where: str) -> RasReport:
         communicators = tuple(map(_communicator, listed))
     except ValueError as cause:
         raise EvidenceError(
-            f"{where} is no report of NCCL's RAS: {one_line(str(cause))[:200]}"
+            f"{where} is no report of NCCL's RAS: {escape_line(str(cause))[:200]}"
         ) from None
     return RasReport(communicators=communicators, taken=_text(document.get("timestamp")))
 
@@ -156,7 +156,7 @@ def _place(entry: Mapping[str, Any], communicator: RasCommunicator) -> int:
 
 def _table(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{one_line(repr(value)[:40])} is no table")
+        raise ValueError(f"{escape_line(repr(value)[:40])} is no table")
     return value
 
 
@@ -168,14 +168,14 @@ def _list(table: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _text(value: object) -> str:
-    return one_line(value[:80]) if isinstance(value, str) else ""
+    return escape_line(value[:80]) if isinstance(value, str) else ""
 
 
 def _whole(table: Mapping[str, Any], key: str, limit: int) -> int:
     value = table.get(key)
     if type(value) is not int or not 0 <= value < limit:
-        shown = one_line(repr(value)[:40])
-        raise ValueError(f"{one_line(key[:40])} is {shown}, expected a whole number")
+        shown = escape_line(repr(value)[:40])
+        raise ValueError(f"{escape_line(key[:40])} is {shown}, expected a whole number")
     return value
 
 
@@ -271,7 +271,7 @@ class _TextReport:
 
     def _rank(self, match: re.Match[str], here: RasCommunicator) -> int:
         if match[5]:
-            here.processes[int(match[1])] = (one_line(match[6]), int(match[5]))
+            here.processes[int(match[1])] = (escape_line(match[6]), int(match[5]))
         return int(match[1])
 
     def _end_tally(self) -> None:

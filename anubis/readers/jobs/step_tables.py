@@ -17,7 +17,7 @@ from statistics import fmean
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap, StepTime
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.text.files import read_text
 
 WHOLE = "step"  # a span that is the step itself
@@ -76,7 +76,7 @@ def parse_step_table(text: str, where: str, *, job: str = "", at: float = 0.0) -
             if row.get("stage"):
                 stages[rank] = _whole(row["stage"], "stage", line)
             span = TraceSpan(
-                one_line(row["optype"][:80]),
+                escape_line(row["optype"][:80]),
                 _seconds(row["start_ts"], "start_ts", line),
                 _seconds(row["duration"], "duration", line),
             )
@@ -102,7 +102,7 @@ def gaps_of(steps: Iterable[StepTime]) -> dict[Collector, str]:
 
 def _whole(cell: str, name: str, line: str) -> int:
     if not re.fullmatch(r"\d{1,9}", cell.strip(), re.ASCII):
-        shown = one_line(cell[:40])
+        shown = escape_line(cell[:40])
         raise EvidenceError(f'{line}: {name} is "{shown}", expected a whole number from 0')
     return int(cell)
 
@@ -113,7 +113,7 @@ def _seconds(cell: str, name: str, line: str) -> float:
     except ValueError:
         number = math.nan
     if not (math.isfinite(number) and 0 <= number < 1e12):
-        raise EvidenceError(f'{line}: {name} is "{one_line(cell[:40])}", expected seconds')
+        raise EvidenceError(f'{line}: {name} is "{escape_line(cell[:40])}", expected seconds')
     return number
 
 

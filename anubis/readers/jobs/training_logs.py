@@ -27,7 +27,7 @@ from anubis.core.diagnose.evidence import (
     Rise,
 )
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
 from anubis.readers.jobs.task_labels import HEAD, task_labels
 
@@ -328,7 +328,7 @@ class Reading:
             collector=Collector.TRAINING_LOG,
             code=code,
             gravity=recognised.gravity,
-            text=one_line(text.strip())[:LONGEST_SHOWN],
+            text=escape_line(text.strip())[:LONGEST_SHOWN],
             at=self._now(),
             peer=_peer(recognised.parts),
             device=recognised.parts.get("device", ""),
@@ -454,7 +454,7 @@ def without_numbers(text: str) -> str:
     """What is left when addresses, paths and numbers are taken out: the same on all ranks."""
     text = PREAMBLE.sub("", text)
     text = PATH.sub("PATH", HEX.sub("#", text))
-    return one_line(NUMBER.sub("#", text).strip())[:LONGEST_SHOWN]
+    return escape_line(NUMBER.sub("#", text).strip())[:LONGEST_SHOWN]
 
 
 def _peer(parts: Mapping[str, str]) -> str:

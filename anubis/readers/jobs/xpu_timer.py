@@ -17,7 +17,7 @@ from pathlib import Path
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence, KernelTimer
 from anubis.core.errors import EvidenceError
-from anubis.core.text import one_line
+from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, read_lines
 
 MOST_RANKS = 1_000_000
@@ -59,7 +59,7 @@ def parse_xpu_timer(lines: Iterable[str], where: str) -> list[KernelTimer]:
         if line.startswith(HANG):
             rank, value = RANK.search(line), VALUE.search(line.rstrip())
             if not (rank and value and int(rank[1]) < MOST_RANKS):
-                shown = one_line(line[:120])
+                shown = escape_line(line[:120])
                 raise EvidenceError(f"{where}, line {number}: {shown}: expected a rank, and 0 or 1")
             timers.append(KernelTimer(rank=int(rank[1]), is_hung=value[1] == "1"))
     if not timers:

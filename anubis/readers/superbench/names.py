@@ -99,4 +99,4 @@ def direction(name: str) -> Direction | None:
 
 
 def workload(benchmark: str) -> Workload:
-    return Workload.of(benchmark, VERSION, {})
+    return Workload.make(benchmark, VERSION, {})

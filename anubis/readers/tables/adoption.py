@@ -32,7 +32,7 @@ NAMED = 3  # metrics in a sentence
 
 def adopt(table: ForeignTable, suite: str) -> tuple[Plan, list[Execution]]:
     """One workload, called like the suite, with all metrics."""
-    workload = Workload.of(suite, VERSION, {})
+    workload = Workload.make(suite, VERSION, {})
     spec = BenchmarkSpec(
         name=suite,
         version=VERSION,
