@@ -137,7 +137,8 @@ class _Partners:
     def _pairs_between(
         self, nodes: Sequence[str], rail: str, far_rail: str, *, beside: bool
     ) -> Iterator[Seats]:
-        """Yield the doubtful ones of these nodes, and good nodes beside them, with others."""
+        """Yield pairs of the doubtful ones of these nodes, and of good nodes beside them, with
+        partners."""
         leaves: dict[str, list[str]] = {}
         for node in nodes:
             nic = self.fabric.nic(node, rail)

@@ -376,8 +376,8 @@ def _kinds(fabric: Fabric, rounds: Sequence[HopRound], across: bool) -> list[_Ki
 def _rounds_of_kind(
     crossed: _Crossed, nodes: Sequence[str], kind: _Kind, seed: int
 ) -> Iterator[HopRound]:
-    """Yield rounds of the pairs that cross anything new; across rails, one round per distance, on
-    most rails."""
+    """Yield rounds of the pairs that cross anything new; across rails only the one that most rails
+    share."""
     shuffled = quick_rounds(crossed.fabric, nodes, seed=seed, distances=kind.distances)
     for hops in kind.distances:
         alike = [hop_round for hop_round in shuffled if hop_round.hops == hops]

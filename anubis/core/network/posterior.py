@@ -397,8 +397,8 @@ class Problem:
         return np.asarray(prior * factors / (1 - prior + prior * factors))
 
     def _may_come_and_go(self, classes: Sequence[Numbers]) -> Flags:
-        """Flags for the classes whose faults may come and go: cables and their ends. A switch that
-        hits half of its flows is not at fault itself."""
+        """Flags for the classes whose faults may come and go: cables and their ends. If half of the
+        flows across a switch suffer, the switch is not the cause."""
         if not classes:
             return np.zeros(0, dtype=bool)
         may = np.isin(self.parts.kinds(np.concatenate(classes)), FITFUL)

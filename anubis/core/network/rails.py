@@ -53,7 +53,8 @@ class Rails:
         return next((ends for ends in every if all(map(self._is_taken, ends))), None)
 
     def meeting(self, names: Sequence[str], device: str) -> Meeting | None:
-        """The meeting of two nodes; without a shift if nothing shows their NICs."""
+        """The meeting of two nodes. If nothing shows their NICs, the shift is that in the device's
+        name, else 0."""
         if ends := self.seats_between(names, device):
             return meeting_at(self.fabric, ends)
         if len(names) != 2:

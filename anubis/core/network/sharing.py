@@ -140,8 +140,8 @@ class CableUse:
         )
 
     def strait(self, leaf: str, pairs: int) -> Strait:
-        """The number of pairs that can run at once and nearly always find a cable of this leaf with
-        room."""
+        """The strait of a leaf, with the number of pairs at once that nearly always find a cable
+        with room."""
         cables = [
             self._number[link.a, cable.port_a]
             for link in self.fabric.uplinks(leaf)
