@@ -1,4 +1,4 @@
-"""`anubis agent`: samples this node once a second; the program is one of benchmarks/, for nodes."""
+"""`anubis agent`: sample this node once a second, by a program in benchmarks/."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def agent(
 
 
 def _become(program: Path, words: list[str]) -> NoReturn:
-    """The agent has this process to itself: what loads here would stay in its memory."""
+    """Replace this process by the agent: modules loaded here would stay in its memory."""
     os.execv(sys.executable, [sys.executable, str(program), *words])

@@ -1,5 +1,4 @@
-"""What people write for an option, read: 90m, 24h, 2d; 30m on each node, 8nh of all; node lists;
-dates."""
+"""Read the values of options: 90m, 24h, 2d; 30m on each node, 8nh in total; node lists; dates."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 Word = TypeVar("Word", bound=str)
 
-LONGEST_S = 3650 * SECONDS["d"]  # of a job: what is longer is a slip
+LONGEST_S = 3650 * SECONDS["d"]  # of a job; anything longer is a slip
 
 
 def named(nodes: str) -> tuple[str, ...]:
@@ -24,7 +23,7 @@ def named(nodes: str) -> tuple[str, ...]:
 
 
 def nodes(text: str | None) -> tuple[str, ...] | None:
-    """None where none were named."""
+    """Names in a node list; None if there is no list."""
     return None if text is None else named(text)
 
 
@@ -64,7 +63,7 @@ def instant(text: str, option: str) -> datetime:
 
 
 def shares(text: str, option: str) -> dict[str, float]:
-    """gpu=0.7,host=0.3"""
+    """Shares by name, from a text such as gpu=0.7,host=0.3."""
     pairs = [part.partition("=") for part in text.split(",")]
     try:
         return {word.strip(): float(share) for word, _, share in pairs}

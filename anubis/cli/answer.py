@@ -1,4 +1,4 @@
-"""What goes to stdout, which belongs to the answer, and the exit code beside it."""
+"""Write the answer to stdout, which has nothing else, and set the exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXIT_CODES = {"healthy": 0, "defective": 1, "unknown": 2, "not-applicable": 2}
 
 
 def leave(judgement: Judgement) -> NoReturn:
-    """0 only when every node is healthy, and what lies between them: never without data."""
+    """Exit with 0 only if every node and link is healthy; a missing judgement is never 0."""
     sys.exit(EXIT_CODES[judgement])
 
 
@@ -28,13 +28,13 @@ def write_lines(lines: Iterable[str]) -> None:
 
 
 def write_paragraph(text: str) -> None:
-    """Whole for a program to read; on a terminal, broken between words."""
+    """Write one line for a program to read; on a terminal, break it between words."""
     width = shutil.get_terminal_size().columns
     print(textwrap.fill(text, width, break_on_hyphens=False) if sys.stdout.isatty() else text)
 
 
 def write_brief(paragraphs: Iterable[str]) -> None:
-    """On a terminal no more than a glance takes in; `--why` has the rest."""
+    """Write at most a glance's lines on a terminal; `--why` has the rest."""
     if not sys.stdout.isatty():
         write_lines(paragraphs)
         return
@@ -54,7 +54,7 @@ def write_json(kind: str, fields: Mapping[str, object]) -> None:
 
 
 def screen() -> Console:
-    """For tables: numbers and names keep the colour that they are given."""
+    """Console for tables, in which numbers and names keep the colour that they are given."""
     from anubis.cli.screen import Screen
 
     return Screen()

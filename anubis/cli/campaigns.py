@@ -1,4 +1,4 @@
-"""A campaign requested on the command line: run, shown, and written as a page."""
+"""Run a campaign that the command line requests, show it, and write its page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def request(
     policy: str,
     benchmarks: list[Path] | None,
 ) -> CampaignRequest:
-    """What the options that all campaigns have ask for."""
+    """Request made of the options that all campaigns have."""
     return CampaignRequest(
         kind=CampaignKind(kind),
         nodes=amounts.nodes(nodes),
@@ -48,7 +48,7 @@ def carry_out(
     campaign: str | None,
     forms: AnswerForms,
 ) -> None:
-    """Exits with the verdict's code, unless nothing was to run."""
+    """Carry out the request and exit with the verdict's code, unless nothing was to run."""
     if dry_run and resume:
         raise UsageError("--dry-run shows the plan of a new campaign: leave out --resume")
     if dry_run:
@@ -75,14 +75,14 @@ class CampaignAnswerer(Answerer):
         try:
             if not self._forms.nagios:
                 showing.campaign(view, as_json=self._forms.json)
-        finally:  # whoever stopped reading must not cost the files
+        finally:  # the files are written even if nobody reads stdout any more
             showing.write_files(view, self._forms)
             if not self._forms.html:
                 _write_page(view)
         self.answered(showing.exit_code(view, self._forms))
 
     def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
-        """A page only where one was asked for: judging takes a while, and nobody waits for it."""
+        """Write a page if one was asked for: judging takes a while, and nobody waits for it."""
         if self._forms.html is None:
             return
         try:
@@ -99,7 +99,7 @@ def _show_plan(planned: PlannedCampaign, *, as_json: bool) -> None:
 
 
 def _write_page(view: CampaignView) -> None:
-    """A report in the default place must not cost the verdict its exit code."""
+    """Write the report in its default place; a failure must not change the exit code."""
     try:
         showing.write_html(view, places.home() / "reports" / f"{view.campaign.id}.html")
     except OutputError as error:

@@ -1,4 +1,4 @@
-"""A decision on stdout: at a glance, or with all its reasons."""
+"""Write a decision to stdout: at a glance, or with all its reasons."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def show(decision: Decision, *, as_json: bool, why: bool) -> None:
 
 
 def show_owing(owing: Mapping[str, str]) -> None:
-    """Nodes that no test of this suite and budget lets answer."""
+    """Write which nodes no test of this suite and budget can answer for."""
     node, why = next(iter(owing.items()))
     more = f"; also {called([*owing][1:])}" if len(owing) > 1 else ""
     answer.write_paragraph(f"unknown still: {node}: {why}{more}")
 
 
 def show_reasons(decision: Decision, view: CampaignView | None = None) -> None:
-    """And what the campaign measured that carried it out."""
+    """Write a decision's reasons, and what its campaign measured if there was one."""
     print()
     answer.write_paragraph(reports.paragraph(decision))
     if view:

@@ -1,4 +1,5 @@
-"""`anubis diagnose`: why a job hangs, failed or is slow, who, and the lightest cure."""
+"""`anubis diagnose`: why a job hangs, failed or is slow, which node did it, and the lightest
+cure."""
 
 from __future__ import annotations
 
@@ -213,7 +214,7 @@ def exit_code(diagnosis: Diagnosis) -> int:
 
 
 def _print_hook(folder: Path) -> None:
-    """For the shell that starts the job."""
+    """Print the variables for the shell that starts the job."""
     import shlex
 
     from anubis.readers.jobs.live import FOLDER_VARIABLE, hooked

@@ -59,7 +59,7 @@ def _examine_nodes(nodes: str | None, cluster: str, json: bool) -> NoReturn:
 
 
 def _show(rows: Iterable[tuple[str, str, str]]) -> None:
-    """State, name, and what was found."""
+    """Write rows of state, name, and what was found."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, show_header=False)

@@ -1,5 +1,5 @@
-"""What people type first: for each verb a few whole commands, for its help and for
-docs/reference/commands.md. A test reads each by the options that there are."""
+"""Example commands of each verb, for its help and for docs/reference/commands.md. A test parses
+each."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def of(path: str) -> list[str]:
 
 
 def below_help(commands: Iterable[typer.models.CommandInfo], group: str = "") -> None:
-    """Each verb's examples under its options."""
+    """Put each verb's examples below its options."""
     for command in commands:
         name = command.name or command.callback.__name__  # type: ignore[union-attr] # all have one
         lines = of(f"{group} {name}".strip())

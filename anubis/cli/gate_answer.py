@@ -53,7 +53,7 @@ def show(result: GateResult, *, as_json: bool, why: bool) -> None:
 
 
 def suites(result: GateResult) -> list[JUnitSuite]:
-    """What the tests found, behind what the gate makes of each node and of what lies between."""
+    """JUnit suites: the gate's answer for each node and link, then what the tests found."""
     from anubis.report import junit
 
     nodes = [
@@ -80,7 +80,8 @@ def _let_pass(judged: Judgement, *, passes: bool) -> Judgement:
 
 
 def tell_monitoring(result: GateResult) -> int:
-    """A go at more risk than is accepted, or with nodes that nobody vouches for, is a warning."""
+    """Write one line for monitoring. A go at more risk than is accepted, or with unproven nodes, is
+    a warning."""
     decision, nodes = result.decision, len(result.judged)
     figures = {
         "risk": f"{decision.remaining:.4g};{decision.p0:.4g};;0;1",

@@ -1,5 +1,5 @@
 """`anubis history`: what happened to nodes, what was decided, what each benchmark has found, and
-taking a wrong import back."""
+how to undo a wrong import."""
 
 from __future__ import annotations
 

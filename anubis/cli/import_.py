@@ -1,5 +1,5 @@
-"""`anubis import`: what other tools measured, as campaigns that can be learned from and judged;
-and what happened to nodes, told by whoever keeps count of it."""
+"""`anubis import`: measurements of other tools as campaigns, and records of what happened to
+nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ app = typer.Typer(
 
 
 def _mapped(keys: str, example: str) -> typer.models.OptionInfo:
-    """How a table's columns are named, for whatever it holds."""
+    """Option that maps the columns of a table to these keys."""
     option: typer.models.OptionInfo = typer.Option(
         "--map",
         "-m",
@@ -171,7 +171,7 @@ def superbench(
 
 
 def _name(imported: ImportedResults, *, as_json: bool) -> None:
-    """stdout has what a script needs to go on: the campaign's name."""
+    """Print the campaign's name, which is what a script needs to go on."""
     campaign = imported.campaign
     line = {
         "campaign": campaign.id,

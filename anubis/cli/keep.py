@@ -259,8 +259,8 @@ def keep(
 def _elsewhere(
     cluster: str | None, benchmarks: Sequence[Path], service: str
 ) -> Callable[..., bool]:
-    """Begins `anubis keep` with some more words in a process of its own, which nobody waits for. It
-    goes by the policy that this turn has kept."""
+    """Make a function that starts `anubis keep` with more words in a process of its own and does
+    not wait. That process uses the policy that this turn has kept."""
     from anubis.operations.processes import begin, keep_words
 
     words = keep_words(cluster, None, benchmarks, service)
@@ -273,7 +273,7 @@ def _elsewhere(
 
 
 def _left_alone(*_: int) -> bool:
-    """The next turn sees to the other tests, and to periodic work."""
+    """Do nothing: the next turn does the other tests and the periodic work."""
     return False
 
 
@@ -431,7 +431,7 @@ def _maintenance(
     if not nodes:
         raise UsageError("maintenance: of which nodes? name them after the event")
     end = amounts.instant(_needed(until, "--until", "maintenance"), "--until").timestamp()
-    # wall clock: whoever types it means their own
+    # wall clock: the person who types the time means their own
     begin = amounts.instant(begins, "--from").timestamp() if begins else time.time()
     try:
         return MaintenancePlanned(nodes=nodes, begin=begin, end=end, source=source, reason=reason)

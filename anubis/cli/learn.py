@@ -81,7 +81,7 @@ def learn(
 
 
 def _refusals(criteria: CriteriaSet) -> dict[str, list[str]]:
-    """The metrics grouped by remark: a fleet that is too small has one reason for all."""
+    """Metrics by their refusal: if a fleet is too small, all have one reason."""
     refusals: dict[str, list[str]] = {}
     for criterion in criteria.criteria:
         if criterion.refusal:

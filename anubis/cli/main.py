@@ -95,10 +95,10 @@ def root(
         raise typer.Exit
 
 
-# After so many new objects Python looks for garbage; its default is 700. A gate makes 220,000 that
-# live to its end; to look through them twice took a tenth of its time.
+# Python collects garbage after this many new objects; its default is 700. A gate makes 220,000 that
+# live to its end; to scan them twice took a tenth of its time.
 UNCOLLECTED = 1_000_000
-PRIVATE = 0o077  # history, criteria and pages tell of a site: others may not read what is new
+PRIVATE = 0o077  # history, criteria and pages describe a site: no new file is readable by others
 INTERRUPTED = 130  # what typer makes of a KeyboardInterrupt
 
 
@@ -109,17 +109,18 @@ def main() -> None:
     try:
         sys.exit(run())
     finally:
-        gc.freeze()  # no last look for garbage: it took a fifth of a gate
+        gc.freeze()  # no last garbage collection: it took a fifth of a gate
 
 
 @cache
 def command() -> Any:
-    """Of all verbs, built once for those who call several in one process."""
+    """The command of all verbs, built once for callers that run several in one process."""
     return get_command(app)
 
 
 def run() -> int:
-    """Every error a user can act on is one line; a traceback is our bug, and not a verdict."""
+    """Run the command line: one line for every error that a user can act on; a traceback is our
+    bug, and no verdict."""
     try:
         try:
             code = command()(prog_name="anubis", standalone_mode=False)
@@ -127,7 +128,7 @@ def run() -> int:
             check_answer()
     except AnubisError as error:
         return fail(str(error), error.exit_code)
-    except PermissionError as error:  # of a file or a folder that some verb only looks for
+    except PermissionError as error:  # on a file or a folder that some verb only looks for
         reason = "this user may not look there; name another place, or ask its owner"
         return fail(f'"{error.filename}": {str(error.strerror).lower()}: {reason}', 2)
     except Exception as error:
@@ -149,7 +150,7 @@ def fail(reason: str, code: int) -> int:
 
 
 def misused(error: Any) -> str:
-    """Typer's error in our words; none where it has just printed the help."""
+    """Typer's error in our words; empty if Typer has just printed the help."""
     message = error.format_message().strip()
     if not message:
         return ""

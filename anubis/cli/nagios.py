@@ -1,6 +1,7 @@
-"""An answer as a monitoring plugin gives it: one line, its figures behind a bar, and 0, 1, 2 or 3.
+"""Write an answer as a monitoring plugin does: one line, its figures behind a bar, and 0, 1, 2 or
+3.
 
-An error says UNKNOWN there, too: the 2 that it exits with elsewhere would mean CRITICAL.
+An error is UNKNOWN here as well: the 2 that it exits with elsewhere would mean CRITICAL.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def tell(
     *,
     warns: bool = False,
 ) -> int:
-    """The exit code. `warns`: healthy, and yet somebody should look."""
+    """Write the line and return the exit code. `warns`: healthy, but somebody should look."""
     code = CODES.get(judgement, UNKNOWN)
     return _tell(service, code or int(warns), text, figures)
 
@@ -32,7 +33,7 @@ def fail(reason: str) -> int:
 
 
 def counts(assessment: Assessment) -> dict[str, str]:
-    """Nodes by their verdict; each is a number, its warning and critical range, least and most."""
+    """Number of nodes by verdict, each with its warning and critical range, least and most."""
     nodes = len(assessment.nodes)
     critical = {Judgement.DEFECTIVE: "0"}
     figures = {
@@ -45,7 +46,7 @@ def counts(assessment: Assessment) -> dict[str, str]:
 
 
 def _tell(service: str, code: int, text: str, figures: Mapping[str, str]) -> int:
-    """A bar ends the text, so the text itself has none."""
+    """Write the line. A bar ends the text, so the text itself has none."""
     line = f"{service.upper()} {WORDS[code]}: {' '.join(text.split()).replace('|', '/')}"
     behind = " ".join(f"{name}={figure}" for name, figure in figures.items())
     print(f"{line} | {behind}" if behind else line)

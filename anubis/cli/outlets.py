@@ -1,5 +1,4 @@
-"""The doors to the terminal. What passes is shown; trouble with it costs neither a
-campaign nor its page.
+"""Guard stdout and stderr: write out control characters, and survive a closed or full stream.
 
 typer and rich make exit code 1 of a closed pipe, and 1 means "defective" here.
 """
@@ -16,7 +15,7 @@ from typing import TextIO, cast
 from anubis.core.errors import OutputError
 from anubis.core.text import escape
 
-# what stands for a sign that a terminal lacks; `?` alone is taken: it means unknown
+# substitutes for signs that a terminal lacks; `?` alone is taken: it means unknown
 IN_ASCII = {
     "✓": "+",
     "✗": "x",
@@ -36,18 +35,18 @@ HELP = {"--help", "-h"}
 
 
 class Outlet(io.TextIOWrapper):
-    """The door to the terminal: whatever would steer it is written out, `\\u001b`."""
+    """A stream to the terminal that writes out control characters, as `\\u001b`."""
 
     def write(self, text: str) -> int:
         return self.write_styled(escape(text))
 
     def write_styled(self, text: str) -> int:
-        """What steers the terminal on purpose, and was shown before."""
+        """Write text that steers the terminal on purpose and was made harmless before."""
         return super().write(text)
 
 
 class StandardOutput(Outlet):
-    trouble: OutputError | None = None  # the answer is not whole
+    trouble: OutputError | None = None  # set if the answer is incomplete
 
     def write_styled(self, text: str) -> int:
         try:
@@ -63,21 +62,21 @@ class StandardOutput(Outlet):
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Whatever else is written goes nowhere, and the work goes on."""
+        """Discard all further output, so that the work goes on."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
         if error.errno != errno.EPIPE:  # `anubis ... | head`: the reader has seen enough
             self.trouble = OutputError(f"cannot write the answer to stdout: {error.strerror}")
 
 
 def check_answer() -> None:
-    """At the end: an answer that is not whole is no verdict."""
+    """Raise an error at the end if the answer is incomplete, for then there is no verdict."""
     sys.stdout.flush()
     if isinstance(sys.stdout, StandardOutput) and sys.stdout.trouble:
         raise sys.stdout.trouble
 
 
 class Styled:
-    """An outlet, for whoever writes to it what was shown before."""
+    """An outlet for writers whose text was made harmless before."""
 
     def __init__(self, outlet: Outlet) -> None:
         self._outlet = outlet
@@ -92,7 +91,7 @@ def styled(stream: TextIO) -> TextIO:
 
 
 def open_outlets() -> None:
-    """A terminal shows what it can; what it cannot has the nearest letter."""
+    """Replace stdout and stderr; a sign that a terminal lacks becomes the nearest letter."""
     codecs.register_error("nearest", _nearest)
     sys.stdout.flush()
     sys.stderr = Outlet(

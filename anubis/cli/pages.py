@@ -1,4 +1,4 @@
-"""The page, or another file, that a verb writes beside its answer."""
+"""Write the page, or another file, that a verb makes in addition to its answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_page(path: Path | None, option: str = "--html") -> None:
-    """Refuses, before minutes of work, a file that could not be written afterwards."""
+    """Refuse a file that could not be written afterwards, before minutes of work."""
     if path is None:
         return
     if path.is_dir():

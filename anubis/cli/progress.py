@@ -18,7 +18,7 @@ from anubis.core.records import Campaign
 from anubis.text.wording import lasting
 
 LINE_EVERY_S = 15.0
-LONG_GAP_S = 30.0  # shorter ones are allowed for without a word: a busy machine has many
+LONG_GAP_S = 30.0  # shorter gaps are not mentioned: a busy machine has many
 FEW_TROUBLES = 20  # after that many lines of trouble the report has the rest
 
 
@@ -107,7 +107,7 @@ class Progress:
             )
 
     def _left_s(self, machine: CampaignMachine) -> float:
-        """By the pace of this phase so far; before there is one, by typical durations."""
+        """Seconds left by the pace of this phase; at its beginning, by typical durations."""
         share = machine.done / machine.planned if machine.planned else 1.0
         spent_s = time.monotonic() - self._phase_began
         expected_s = spent_s / share if share > 0.1 else self._expected_s[self._phase]

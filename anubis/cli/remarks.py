@@ -15,6 +15,6 @@ def say(sentence: str) -> None:
 
 
 def passing(sentence: str) -> None:
-    """On a terminal, each message overwrites the one before."""
+    """Write a message that on a terminal overwrites the one before."""
     if sys.stderr.isatty():
         print(f"\r\033[K{escape(sentence)}", end="", file=styled(sys.stderr), flush=True)

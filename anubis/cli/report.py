@@ -1,4 +1,4 @@
-"""`anubis report`: a past campaign as it was judged, on the terminal or in a file of some kind."""
+"""`anubis report`: a past campaign with its judgement, on the terminal or in a file."""
 
 from __future__ import annotations
 

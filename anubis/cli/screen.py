@@ -1,4 +1,4 @@
-"""Tables and bars on a terminal: their text is shown, and only their own styles steer it."""
+"""A console for tables and bars: escape sequences in their text are shown, not obeyed."""
 
 from __future__ import annotations
 

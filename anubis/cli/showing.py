@@ -1,4 +1,4 @@
-"""What a verb puts on stdout, as tables or JSON Lines, and the HTML report."""
+"""Write a verb's answer to stdout, as tables or JSON Lines, and its HTML report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from anubis.report.documents import CoverageLine, PhaseLine
 
-MOST_LINKS = 8  # that are named
+MOST_LINKS = 8  # named in a list
 MEETINGS = {
     "pairs": ", pairs",
     "batches": ", groups side by side",
@@ -55,8 +55,8 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerForms:
-    """How a campaign is wanted: on stdout as a table, JSON Lines or a line for monitoring, and
-    in which files."""
+    """Forms in which a campaign is wanted: a table, JSON Lines or a line for monitoring on stdout,
+    and files."""
 
     json: bool = False
     nagios: bool = False
@@ -64,7 +64,7 @@ class AnswerForms:
     junit: Path | None = None
 
     def check(self) -> None:
-        """Before minutes of work."""
+        """Refuse forms that exclude each other and unwritable files, before minutes of work."""
         if self.json and self.nagios:
             raise UsageError("--json and --nagios exclude each other: give one of them")
         check_page(self.html)
@@ -72,11 +72,11 @@ class AnswerForms:
 
 
 def answer_with(view: CampaignView, forms: AnswerForms) -> NoReturn:
-    """A past campaign is the whole answer, and its judgement the exit code."""
+    """Write a past campaign as the whole answer, and exit with its judgement."""
     try:
         if not forms.nagios:
             campaign(view, as_json=forms.json)
-    finally:  # whoever stopped reading must not cost the files
+    finally:  # the files are written even if nobody reads stdout any more
         write_files(view, forms)
     sys.exit(exit_code(view, forms))
 
@@ -91,7 +91,7 @@ def write_files(view: CampaignView, forms: AnswerForms) -> None:
 
 
 def exit_code(view: CampaignView, forms: AnswerForms) -> int:
-    """Monitoring is told what it stands for."""
+    """Exit code of a campaign; for monitoring also write its line."""
     assessment = view.assessment
     if forms.nagios:
         bad = assessment.named(Judgement.DEFECTIVE)
@@ -107,7 +107,7 @@ def write_html(view: CampaignView, path: Path) -> None:
 
 
 def plan(campaign: PlannedCampaign, *, as_json: bool) -> None:
-    """What would run, with its time and node-hours, phase by phase."""
+    """Write what would run, with its time and node-hours, phase by phase."""
     planned, costs = campaign.plan, campaign.costs
     if as_json:
         for phase, cost in zip(planned.phases, costs, strict=True):
@@ -170,7 +170,7 @@ REASONS = {
 
 
 def crossed(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> None:
-    """Which parts of the fabric the planned pairs cross, and which stay untested."""
+    """Write which parts of the fabric the planned pairs cross, and which stay untested."""
     fabric, links = coverage.fabric, len(coverage.fabric.links)
     why_untested = planned.why_untested.items()
     sure = links - len(coverage.untested_links) - len(coverage.unsure_links)
@@ -223,7 +223,7 @@ def crossed(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> N
 
 
 def _turns(fabric: Fabric, cost: Estimate) -> str:
-    """In how many turns pairs run at once, and what asks for so many."""
+    """Number of turns in which pairs run, and the bottleneck that needs so many."""
     strait = cost.strait
     if strait is None:
         return f"{cost.turns:,}, as pairs that may take the same cable wait for each other"
@@ -236,7 +236,7 @@ def _turns(fabric: Fabric, cost: Estimate) -> str:
 
 
 def _chosen(planned: Plan, entry: PlannedEntry) -> str:
-    """The parameters that are not the program's own defaults."""
+    """Parameters that differ from the program's own defaults."""
     defaults = {
         parameter.name: parameter.default for parameter in planned.spec(entry.workload).parameters
     }
@@ -245,7 +245,7 @@ def _chosen(planned: Plan, entry: PlannedEntry) -> str:
 
 
 def _notes(view: CampaignView) -> list[str]:
-    """What a reader must know to read the table rightly."""
+    """Notes that a reader needs to read the table rightly."""
     notes = [f"left out: {sentence}" for sentence in view.campaign.plan.left_out]
     if view.campaign.kind.learns and len(view.campaign.plan.nodes) == 1:
         notes.append(

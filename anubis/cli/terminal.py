@@ -26,7 +26,8 @@ STANDS = "the answer stands; what followed it failed"
 
 
 class Terminal(Caller):
-    """Remarks and progress go to stderr; of the answer, JSON Lines go to stdout as they come.
+    """Writes remarks and progress to stderr, and the answer's JSON Lines to stdout as they are
+    made.
 
     A person stops anything with Ctrl-C.
     """
@@ -40,7 +41,7 @@ class Terminal(Caller):
         say(sentence)
 
     def doing(self, sentence: str) -> None:
-        """In a pipe or a log a line now and then, so that nobody takes the work for dead."""
+        """Show progress; in a pipe or a log one line now and then, so that the work seems alive."""
         if sys.stderr.isatty():
             passing(sentence)
         elif time.monotonic() >= self._line_due:
@@ -62,8 +63,8 @@ class Terminal(Caller):
 
 
 class Answerer(Terminal):
-    """Gives the answer, its files and its exit code as soon as they are known, before the nodes
-    are let go: what then hangs or fails changes none of them."""
+    """Gives the answer, its files and its exit code as soon as they are known, before the nodes are
+    released: a later hang or failure changes none of them."""
 
     exit_code: int | None = None
 
@@ -73,8 +74,8 @@ class Answerer(Terminal):
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
-        """Around an operation: exits with the answer's code. Of what can go wrong when nodes are
-        let go, a sentence tells; a bug is shown whole, and does not take the answer back."""
+        """Run an operation and exit with the answer's code. If the release of nodes fails, write a
+        sentence; a bug is shown whole, and does not take the answer back."""
         try:
             yield
         except (AnubisError, OSError, KeyboardInterrupt) as error:
@@ -92,8 +93,8 @@ class Answerer(Terminal):
 
 
 def turn_termination_into_interrupt() -> None:
-    """SIGTERM from a scheduler, or a terminal that closes, ends a campaign as Ctrl-C does: nothing
-    is left running, and it can be resumed. Under nohup, a terminal that closes changes nothing."""
+    """Let SIGTERM from a scheduler, or a closing terminal, end a campaign as Ctrl-C does: nothing
+    keeps running, and it can be resumed. Under nohup, a closing terminal changes nothing."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`anubis topology`: the fabric as Anubis understands it, before anything is scheduled on it."""
+"""`anubis topology`: show the fabric that Anubis reads, before anything is scheduled on it."""
 
 from __future__ import annotations
 

@@ -204,6 +204,6 @@ def _write_files(views: Sequence[LookView], html: Path | None, record: Path | No
 
 
 def _exit_code(views: Sequence[LookView]) -> int:
-    """Whoever is named goes before what cannot be said."""
+    """Exit code of several looks; a named node outweighs an unknown answer."""
     answers = {view.conclusion.answer.value for view in views}
     return 1 if "named" in answers else 2 if "unknown" in answers or not answers else 0

@@ -1,4 +1,5 @@
-"""`anubis watch-model`: what running jobs are compared by: learned from healthy ones, and shown."""
+"""`anubis watch-model`: learn from healthy jobs what running jobs are compared with, and show
+it."""
 
 from __future__ import annotations
 

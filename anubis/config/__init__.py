@@ -1,1 +1,1 @@
-"""What the user writes for Anubis: clusters, suites, policies, programs, criteria."""
+"""Read what the user writes for Anubis: clusters, suites, policies, programs, criteria."""

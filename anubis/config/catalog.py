@@ -1,7 +1,7 @@
-"""The benchmark programs of a folder, as they describe themselves, and the documents they write.
+"""The benchmark programs of a folder: their descriptions, and the results they print.
 
 A benchmark is any `*.py` or executable file in the folder that does not begin with an underscore.
-`anubis` never imports one: it asks `--describe`, and a JSON document is the only bond.
+`anubis` never imports one: it calls `--describe`, and a JSON document is the only link.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ DESCRIBE_SCHEMA = "anubis.describe/1"
 RESULT_SCHEMA = "anubis.result/1"
 DESCRIBE_LIMIT_S = 30
 MOST_SERIES = 10_000
-MOST_FACTS = 40_000  # in an environment: of eight GPUs, their state during each of 100 metrics
+MOST_FACTS = 40_000  # in an environment: the states of eight GPUs during each of 100 metrics
 DEEPEST_FACT = 8
 LONGEST_TEXT = 1000
-LONGEST_FACT = 16_384  # characters of a text in an environment, of which nothing is judged
+LONGEST_FACT = 16_384  # characters of a text in an environment, which is never judged
 MOST_TEXT = 4 << 20  # characters of all of them
 MOST_SAMPLES = 1_000_000  # of all series
 MOST_BITS = 64
@@ -75,10 +75,9 @@ class Catalog:
 
 
 def load(folders: Iterable[Path], required: Collection[str] | None = None) -> Catalog:
-    """Ask every program to describe itself; a broken one is an error that names it.
+    """Ask every program to describe itself; a broken one raises an error that names it.
 
-    If a file is there for each required benchmark, only those are asked: a program has the name of
-    its file.
+    If each required benchmark has a file, only those are asked: a program has the name of its file.
     """
     catalog, broken = load_what_works(folders, required)
     if broken:
@@ -89,7 +88,7 @@ def load(folders: Iterable[Path], required: Collection[str] | None = None) -> Ca
 def load_what_works(
     folders: Iterable[Path], required: Collection[str] | None = None
 ) -> tuple[Catalog, list[CatalogError]]:
-    """The same, and what is wrong with each program that is left out."""
+    """Load as `load` does; return the catalog, and the error of each program left out."""
     folders = tuple(folder.absolute() for folder in folders)
     files = [file for folder in folders for file in programs_in(folder)]
     if required is not None and set(required) <= {file.stem for file in files}:
@@ -120,7 +119,7 @@ def _shipped() -> Path:
 
 
 def folders(more: Iterable[Path] = ()) -> tuple[Path, ...]:
-    """The shipped benchmarks, and the user's."""
+    """Folders of the shipped benchmarks and of the user's."""
     return (places.shipped("benchmarks"), *more)
 
 
@@ -144,10 +143,11 @@ def programs_in(folder: Path) -> list[Path]:
 
 
 def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
-    """The shipped programs answer from one process, in a tenth of the time, and are not asked again
-    until one of their files changes.
+    """Describe each file. The shipped programs answer from one process, in a tenth of the time, and
+    are not asked again until one of their files changes.
 
-    Any other program, and one that does not answer there, runs alone, so that errors stay its own.
+    Any other program, and one that does not answer there, runs alone, so that its errors stay its
+    own.
     """
     shipped = _shipped()
     texts = _described([f for f in files if f.parent == shipped and f.suffix == ".py"], shipped)
@@ -158,7 +158,7 @@ def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
         except CatalogError as error:
             return error
 
-    if len(texts) == len(files):  # nobody is asked
+    if len(texts) == len(files):  # no other program has to run
         return list(map(spec, files))
     from concurrent.futures import ThreadPoolExecutor
 
@@ -167,8 +167,9 @@ def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
 
 
 def _described(files: Sequence[Path], folder: Path) -> dict[Path, str]:
-    """What is known of these programs of the folder, or what they print when they are asked."""
-    digest = descriptions.digest_of(folder)  # before they are asked: they may change meanwhile
+    """Cached descriptions of these programs of the folder, or what they print if none are
+    cached."""
+    digest = descriptions.digest_of(folder)  # before they run: their files may change meanwhile
     texts = descriptions.kept(digest)
     unknown = [file for file in files if file.name not in texts]
     if len(unknown) > 1:
@@ -179,7 +180,7 @@ def _described(files: Sequence[Path], folder: Path) -> dict[Path, str]:
 
 
 def _describe_together(files: Sequence[Path]) -> list[str]:
-    """What programs of one folder print, run one after the other by one interpreter."""
+    """Descriptions that programs of one folder print, run in turn by one interpreter."""
     command = [sys.executable, "-c", DESCRIBE_EACH, *map(str, files)]
     try:
         process = subprocess.run(
@@ -241,8 +242,8 @@ def parse_description(text: str, file: Path) -> BenchmarkSpec:
 def parse_result(
     text: str, spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None = None
 ) -> Result:
-    """The document of one execution; an error names what breaks the contract. `ordered`: the
-    parameters that the program was given, where they are known: the others have their defaults."""
+    """Parse the document of one execution; an error names what breaks the contract. `ordered`: the
+    parameters that the program was given, if they are known; all others have their defaults."""
     try:
         document = json.loads(
             text, parse_constant=_refuse_constant, object_pairs_hook=_table_of_unique_keys
@@ -256,7 +257,7 @@ def parse_result(
 
 
 def _table_of_unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Of a key written twice one reader takes the first value, and another the last."""
+    """Make a table; refuse repeated keys, of which readers keep different values."""
     table = dict(pairs)
     if len(table) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
@@ -300,7 +301,7 @@ def _result(
 def _check_parameters(
     stated: object, spec: BenchmarkSpec, ordered: Mapping[str, ParameterValue] | None
 ) -> None:
-    """They decide by which criteria its numbers are judged."""
+    """Check the parameters, which decide the criteria by which the numbers are judged."""
     if not isinstance(stated, dict):
         raise ContractError('"parameters" is not a table')
     defaults = {parameter.name: parameter.default for parameter in spec.parameters}
@@ -314,12 +315,12 @@ def _check_parameters(
 
 
 def _spelled(value: object) -> str:
-    """As JSON, which tells a number from its digits."""
+    """The value as JSON, which distinguishes a number from a text of digits."""
     return escape_line(json.dumps(value, ensure_ascii=False, default=str))[:QUOTED]
 
 
 def _is_same(stated: object, ordered: ParameterValue) -> bool:
-    """An order of 1 is 1.0 for a program that takes a float, and no truth value."""
+    """True if a program's value is the one ordered: 1 equals 1.0, but never a truth value."""
     is_truth = isinstance(stated, bool), isinstance(ordered, bool)
     return is_truth[0] == is_truth[1] and stated == ordered
 
@@ -361,7 +362,7 @@ def _environment(document: dict[str, object]) -> dict[str, object]:
 
 
 def _letters_in(value: object) -> int:
-    """Of a text, of a table's keys, or of a whole number."""
+    """Count the characters of a text or of a table's keys; refuse numbers that are too large."""
     texts = value if isinstance(value, dict) else [value] if isinstance(value, str) else []
     if isinstance(value, int) and value.bit_length() > MOST_BITS:
         raise ContractError(f'"environment" has a number of more than {MOST_BITS} bits')
@@ -375,7 +376,7 @@ def _letters_in(value: object) -> int:
 
 
 def _check_reasons(reasons: object, name: str) -> None:
-    """Of devices, in text that may go where reasons go."""
+    """Check the reasons of devices: text that may later be part of a drain reason."""
     if not isinstance(reasons, dict) or not reasons:
         raise ContractError(f'"{name}" must be a table of devices, each with its reason')
     for device, reason in reasons.items():
@@ -384,7 +385,7 @@ def _check_reasons(reasons: object, name: str) -> None:
 
 
 def _check_settings(settings: object, spec: BenchmarkSpec) -> None:
-    """Facts as text, by their declared names and by device."""
+    """Check that settings are declared by name and are printable text for each device."""
     if not isinstance(settings, dict):
         raise ContractError('"settings" must be a table of names, each with a table of devices')
     declared = {setting.name for setting in spec.settings}
@@ -434,7 +435,7 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
 
 
 def _text(document: dict[str, object], key: str) -> str:
-    """Printable, because it goes into tables, databases and the reasons of a scheduler."""
+    """Printable text, because it goes into tables, databases and the reasons of a scheduler."""
     value = document.get(key, "")
     if not isinstance(value, str) or not value.isprintable() or len(value) > LONGEST_TEXT:
         raise ContractError(
@@ -450,7 +451,7 @@ def _expect(document: dict[str, object], key: str, value: str) -> None:
 
 
 def _quoted(value: object) -> str:
-    """What was found, as much of it as a sentence bears."""
+    """The value that was found, cut to what a sentence can hold."""
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     text = f'"{value}"' if isinstance(value, str | int | float) else json.dumps(value)

@@ -1,7 +1,7 @@
-"""configs/*.yaml into records: clusters, orchestrators, suites, policies, mappings, simulations.
+"""Read configs/*.yaml into records: clusters, orchestrators, suites, policies, mappings and more.
 
-A name stands for the file of that name under configs/ (first the user's, then the shipped ones);
-anything with a slash or a suffix is a path. An unknown key is an error.
+A name means the file of that name under configs/: the user's first, then the shipped one. A value
+with a slash or a suffix is a path. An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if TYPE_CHECKING:  # what a gate need not load
     from anubis.readers.incidents.mapping import IncidentMapping
     from anubis.readers.telemetry.config import TelemetrySettings
 
-SHOWN = 60  # letters of what was found
-PORTS_AT_LEAST = 50  # of a range that Ray shares with programs, on the driver's machine twice
+SHOWN = 60  # characters of a wrong value that an error quotes
+PORTS_AT_LEAST = 50  # in a range that Ray shares with programs; the driver's machine uses it twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class RayCluster(_Nodes):
 
     @property
     def way(self) -> RayStart | None:
-        """How Ray is brought up there; None where it runs already."""
+        """Settings for starting Ray on the nodes; None if Ray runs already."""
         if self.start is None:
             return None
         return RayStart(
@@ -364,7 +364,7 @@ class _PolicyFile:
 
 
 def cluster(name: str) -> Cluster:
-    """Files of nodes that it names are read here: what is kept of a campaign names the nodes."""
+    """Read a cluster, with the node files that it names: a campaign keeps the nodes by name."""
     path = find("clusters", name)
     document = load_yaml(path, ConfigError)
     for table in (document, document.get("fleet"), document.get("orchestrator")):
@@ -372,7 +372,7 @@ def cluster(name: str) -> Cluster:
     written = document.get("keeping")
     if isinstance(written, str) and is_path(written):
         document["keeping"] = str(path.parent / written)
-    is_real = document.get("executor") != "simulated"  # which nobody else owns
+    is_real = document.get("executor") != "simulated"  # simulated nodes have no other owner
     owner = document.pop("orchestrator", None) if is_real else None
     described = _by_kind(document, f'"{path}"', "executor", CLUSTERS)
     if owner is None or isinstance(described, SimulatedCluster):
@@ -388,7 +388,7 @@ def orchestrator(name: str) -> OrchestratorSettings:
 
 
 def _read_nodes_beside(table: object, path: Path) -> None:
-    """What `nodes: @file` names, beside the file in which that stands."""
+    """Replace `nodes: @file` by the nodes in that file, which is beside the given one."""
     if isinstance(table, dict) and str(table.get("nodes")).startswith("@"):
         try:
             table["nodes"] = hostlist.compress(hostlist.read(str(table["nodes"]), path.parent))
@@ -397,7 +397,7 @@ def _read_nodes_beside(table: object, path: Path) -> None:
 
 
 def _orchestrator_in(written: object, where: str) -> OrchestratorSettings:
-    """Of a cluster's file: the name of a file, or a table."""
+    """Read the orchestrator in a cluster's file: the name of a file, or a table."""
     match written:
         case str():
             return orchestrator(written)
@@ -479,14 +479,14 @@ def incident_mapping(name: str) -> IncidentMapping:
 
 
 def telemetry(name: str) -> TelemetrySettings:
-    """What running jobs are watched by, and where it comes from."""
+    """Read which telemetry watches running jobs, and its source."""
     from anubis.readers.telemetry.config import telemetry_settings
 
     return telemetry_settings(find("telemetry", name))
 
 
 def diagnosis(name: str) -> DiagnosisPolicy:
-    """How jobs are diagnosed."""
+    """Read the policy by which jobs are diagnosed."""
     from anubis.core.diagnose.policy import DiagnosisPolicy
 
     path = find("diagnosis", name)
@@ -494,7 +494,7 @@ def diagnosis(name: str) -> DiagnosisPolicy:
 
 
 def watching(name: str) -> WatchPolicy:
-    """How running jobs are watched."""
+    """Read the policy by which running jobs are watched."""
     from anubis.core.watch.policy import WatchPolicy
 
     path = find("watching", name)
@@ -502,7 +502,8 @@ def watching(name: str) -> WatchPolicy:
 
 
 def error_classes(name: str = "default") -> ErrorClasses:
-    """What lines of logs mean: a table under configs/classes/, over the shipped one it changes."""
+    """Read the meaning of log lines: a table under configs/classes/, laid over the shipped table
+    that it names."""
     from anubis.core.diagnose.classes import ErrorClasses
 
     path = find("classes", name)
@@ -522,7 +523,7 @@ def error_classes(name: str = "default") -> ErrorClasses:
 def _by_kind(
     document: Mapping[str, object], where: str, key: str, kinds: Mapping[str, type[Shape]]
 ) -> Shape:
-    """A file in which one key decides which other keys are allowed."""
+    """Read a file in which one key decides which other keys are allowed."""
     kind = document.get(key)
     if isinstance(kind, str) and kind in kinds:
         return read(document, kinds[kind], where, ConfigError)
@@ -553,7 +554,7 @@ def find(kind: str, name: str) -> Path:
 
 
 def files_of(kind: str) -> dict[str, Path]:
-    """By the names that mean them; a site's own go before the shipped ones."""
+    """Files by the names that mean them; a site's own precede the shipped ones."""
     folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
     return {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
 

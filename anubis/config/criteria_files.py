@@ -1,6 +1,6 @@
 """Criteria as files, byte-stable, to be committed and reviewed like a lock file.
 
-In a folder of criteria each suite has a folder of its own, and in it each SKU a file.
+A folder of criteria has a folder for each suite, which has a file for each SKU.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _File:
 
 
 def place(criteria: CriteriaSet) -> Path:
-    """Its file in a folder of criteria: `quick/h100-sxm-8x.json`."""
+    """Path of the file in a folder of criteria: `quick/h100-sxm-8x.json`."""
     return Path(criteria.provenance.suite) / file_name(criteria)
 
 
@@ -98,7 +98,7 @@ def file_name(criteria: CriteriaSet) -> str:
 
 
 def write_learned(learned: Sequence[CriteriaSet], folder: Path) -> list[Path]:
-    """Each into its file; what was learned of these nodes as other kinds than now is removed."""
+    """Write each to its file; remove what was learned of these nodes under other kinds than now."""
     paths = [folder / place(criteria) for criteria in learned]
     for criteria, path in zip(learned, paths, strict=True):
         write(criteria, path)
@@ -110,7 +110,7 @@ def write_learned(learned: Sequence[CriteriaSet], folder: Path) -> list[Path]:
 
 
 def _is_parted_otherwise(path: Path, learned: CriteriaSet) -> bool:
-    with suppress(CriteriaError):  # whatever it is, it is nobody's criteria
+    with suppress(CriteriaError):  # an unreadable file has no criteria
         old = _load(path)
         return old.nodes_sku == learned.nodes_sku and bool(old.node_kind or learned.node_kind)
     return False
@@ -122,7 +122,8 @@ def write(criteria: CriteriaSet, path: Path) -> None:
 
 
 def dump(criteria: CriteriaSet) -> str:
-    """One criterion after the other, each with its samples on one line, so that diffs read well."""
+    """Criteria as text: one after the other, each with its samples on one line, for readable
+    diffs."""
     head = {"schema": SCHEMA, "sku": criteria.sku, **_chosen(criteria.provenance, OF_PROVENANCE)}
     if criteria.node_kind:
         head["node_kind"] = asdict(criteria.node_kind)
@@ -147,7 +148,7 @@ def _dump_entry(criterion: Criterion) -> str:
 
 
 def load(path: Path, suite: str = "") -> tuple[CriteriaSet, ...]:
-    """The criteria in a file, or in a folder: of one suite, or of many: of `suite`, or all."""
+    """Load the criteria in a file or a folder: those of one suite, of `suite`, or of all."""
     if not path.is_dir():
         return _load_suite(path, [path])
     by_suite = suites(path)
@@ -165,7 +166,7 @@ def load(path: Path, suite: str = "") -> tuple[CriteriaSet, ...]:
 
 
 def suites(path: Path) -> tuple[str, ...]:
-    """The suites that a folder has criteria for, each in a folder of its own."""
+    """Suites with criteria in a folder, each in a folder of its own."""
     return tuple(sorted({file.parent.name for file in path.glob("*/*.json")} - {WATCH_MODELS}))
 
 

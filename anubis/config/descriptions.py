@@ -1,7 +1,7 @@
-"""What the programs of a folder said of themselves, kept until any file of that folder changes.
+"""Cache the descriptions of a folder's programs until any file of that folder changes.
 
-A program of a folder may import its neighbours, so they all count. Only programs that read nothing
-else when they describe themselves belong here: the shipped ones.
+A program of a folder may import its neighbours, so all of them count. Only programs that read
+nothing else when they describe themselves belong here: the shipped ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anubis.text import places
 
 
 def kept(digest: str) -> dict[str, str]:
-    """By the name of the file. Whatever cannot be read, or is about other files, is nothing."""
+    """Cached descriptions by file name; empty if unreadable or made of other files."""
     try:
         document = json.loads(places.descriptions().read_text(encoding="utf-8"))
         return dict(document["texts"]) if document["by"] == digest else {}
@@ -27,7 +27,7 @@ def kept(digest: str) -> dict[str, str]:
 
 
 def keep(digest: str, texts: Mapping[str, str]) -> None:
-    """The whole file or nothing. A home that cannot be written costs time, and no answer."""
+    """Write the whole cache or nothing. If the home cannot be written, only time is lost."""
     place = places.descriptions()
     beside = place.with_name(f".{place.name}.{os.getpid()}")
     with suppress(OSError):

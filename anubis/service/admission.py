@@ -1,7 +1,7 @@
-"""Who may come in, with what and how often; and that every request gets an answer in time.
+"""Admit requests: who asks, with which scopes and how often; and end every answer in time.
 
-Around the application: a request is let through with its token's name and scopes, whole and no
-larger than is allowed, or is refused with a problem document before anything reads it.
+A layer around the application. It lets a request through, whole and within the size limit, with its
+token's name and scopes, or refuses it with a problem document before anything reads it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 CountRequest = Callable[[str, str, int, float], None]  # method, route, status, seconds
 
-TOKENS_KEPT_S = 2.0  # in memory: so long a token lives on that was taken back
+TOKENS_KEPT_S = 2.0  # in memory: a token that is taken back is valid this much longer
 MOST_HEADERS, MOST_HEADER_BYTES = 64, 16_000
 FAILURES_PER_S, FAILURES_AT_ONCE = 5.0, 30.0  # of one address, with no valid token
 WITHOUT_TOKEN: tuple[TokenScope, ...] = ("read",)
 OPEN = {"/healthz", "/readyz"}
 REPORTS = {"/v1/incidents", "/v1/alerts"}
-TELLS = {"/v1/events"}  # which scope an event needs is known once it is read
+TELLS = {"/v1/events"}  # the scope that an event needs is known once it is read
 READS = {"/v1/gate"}
-STREAMS = "/stream"  # how the path of an answer ends that goes on
+STREAMS = "/stream"  # the end of a path whose answer goes on
 SAFE = {"GET", "HEAD"}
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'self' {scripts}; "
@@ -82,7 +82,7 @@ class Incoming:
 
     @property
     def needs(self) -> tuple[TokenScope, ...]:
-        """One of these scopes; none: it is open to all."""
+        """Scopes of which the asker needs one; empty if the path is open to all."""
         if self.path in OPEN:
             return ()
         if self.method in SAFE or self.path in READS:
@@ -93,7 +93,7 @@ class Incoming:
 
     @property
     def secret(self) -> str:
-        """Of the token: as a bearer's, or as the password of a browser that was asked for one."""
+        """The token's secret: a bearer's, or the password that a browser asked its reader for."""
         kind, _, value = self.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return value.strip()
@@ -156,7 +156,7 @@ class Door:
             client = scope.get("client")
             self._audit.add(
                 AuditEntry(
-                    at=time.time(),  # wall clock: the audit says what it showed
+                    at=time.time(),  # wall clock: the audit has what the clock showed
                     who=asker.token,
                     address=client[0] if client else "",
                     method=scope["method"][:20],
@@ -174,7 +174,7 @@ class Door:
         if token and not token.has_ended(time.time()):  # wall clock: tokens are of no cluster
             self._know(incoming.address)
             return Asker(self._history, token.name, token.scopes)
-        # a token that has ended closes the service still: nobody took it back
+        # an ended token still closes the service: nobody took it back
         open_to_all = not kept and self._settings.is_loopback and not incoming.secret
         if incoming.needs and not open_to_all:
             if not self._failures.allows(incoming.address, now):
@@ -195,7 +195,8 @@ class Door:
             asker.require(*incoming.needs)
 
     def _check_names(self, incoming: Incoming) -> None:
-        """A page elsewhere must not have a reader's browser ask in his name."""
+        """Refuse requests that a page elsewhere makes a reader's browser send in the reader's
+        name."""
         host = incoming.headers["host"]
         name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host
         name = name if name.startswith("[") else name.partition(":")[0]
@@ -212,7 +213,7 @@ class Door:
             raise Refused(403, "a page of another origin may not ask this service for anything")
 
     async def _kept_tokens(self) -> list[Token]:
-        """Those that nobody took back."""
+        """Tokens that were not taken back."""
         now = time.monotonic()
         if now - self._read_at > TOKENS_KEPT_S:
             limit_s = self._settings.answer_s
@@ -248,7 +249,7 @@ class Door:
     async def _let_through(
         self, scope: Message, body: bytes, receive: Receive, answer: Reply
     ) -> None:
-        """An answer that takes too long is given up; what works on it is left to its end."""
+        """Give up an answer that takes too long; the work on it goes on to its end."""
         task = asyncio.ensure_future(self._app(scope, _replaying(body, receive), answer))
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
@@ -282,7 +283,7 @@ def _has_ended(token: Token) -> str:
 
 
 def _challenge(incoming: Incoming) -> str:
-    """A browser asks its reader for a password only if it is told to."""
+    """The challenge that makes a browser ask its reader for a password."""
     kind = "Bearer" if incoming.path.startswith("/v1/") else "Basic"
     return f'{kind} realm="Anubis"'
 
@@ -318,7 +319,7 @@ def _log_trouble(task: asyncio.Task[Any]) -> None:
 
 
 class Reply:
-    """What is sent back: with the headers that every answer has, and nothing after its end."""
+    """Sends the answer with the headers that every answer has, and nothing after its end."""
 
     def __init__(self, send: Send, page_policy: str) -> None:
         self._send = send

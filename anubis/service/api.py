@@ -1,4 +1,4 @@
-"""What programs ask, under /v1: the documents that `--json` prints, in lists."""
+"""Routes for programs, under /v1: the documents that `--json` prints, in lists."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ MEANINGS = {
     201: "Kept: it was not known before",
     202: "The answer as of now; the tests that are missing were started",
 }
-REFUSALS = (400, 401, 403, 408, 413, 421, 422, 429, 431, 500, 503)  # whatever is asked
+REFUSALS = (400, 401, 403, 408, 413, 421, 422, 429, 431, 500, 503)  # possible on every route
 
 
 def router(house: House) -> APIRouter:
-    """Every route of /v1, bound to what it reads."""
+    """Make every route of /v1, bound to the state that it reads."""
     api = APIRouter(prefix="/v1")
 
     def get(path: str, handler: Any, summary: str, *kinds: str, listed: bool = True) -> None:
@@ -174,7 +174,7 @@ def router(house: House) -> APIRouter:
 
 
 def _event_schema() -> dict[str, Any]:
-    """An event of any kind, in its envelope."""
+    """Schema of an event of any kind, in its envelope."""
     envelope = request_schema(EventEnvelope)
     kinds = []
     for kind, record in KEPT.items():
@@ -186,7 +186,7 @@ def _event_schema() -> dict[str, Any]:
 
 
 def _named(bound: Any, handler: Any) -> Any:
-    """FastAPI reads a handler by its name and its parameters."""
+    """Give a bound handler the name and the parameters from which FastAPI makes a route."""
     import inspect
 
     parameters = list(inspect.signature(handler, eval_str=True).parameters.values())[1:]
@@ -198,7 +198,7 @@ def _named(bound: Any, handler: Any) -> Any:
 def _answers(
     kinds: Iterable[str], *, listed: bool, good: Iterable[int] = (200,), bad: Iterable[int] = ()
 ) -> dict[int | str, dict[str, Any]]:
-    """Every status that there may be, each with what comes with it."""
+    """Descriptions of every status that a route may return, with the document of each."""
     documents = [{k: v for k, v in SCHEMAS[kind].items() if k != "$schema"} for kind in kinds]
     document = documents[0] if len(documents) == 1 else {"oneOf": documents}
     schema = (
@@ -278,7 +278,7 @@ async def show_life(
 
 
 async def actions_of(house: House, cluster: str, node: str, limit: int) -> list[LifeAction]:
-    """Of the keeper; what readers see together has only those that are open."""
+    """Actions of the keeper on a node; the shared snapshot has only those that are open."""
     part = house.history.of(cluster)
     return await house.in_thread(part.keeping.actions_about, (node,), limit)
 

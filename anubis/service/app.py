@@ -1,4 +1,4 @@
-"""The application: its routes, and what each of them shares."""
+"""The application: its routes, and the state that they share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anubis.service.leader import Actor
 from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
 from anubis.service.shared import House
 
-THREADS = 10  # each may have a connection to the history, of which a pool has 15
+THREADS = 10  # each may have a connection to the history; a pool has 15
 
 
 def application(house: House) -> Door:
@@ -68,12 +68,12 @@ def application(house: House) -> Door:
 def _watch_over(app: FastAPI, house: House, actor: Actor) -> None:
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> Response:
-        """The process answers."""
+        """Answer that the process runs."""
         return Response("ok\n", media_type="text/plain")
 
     @app.get("/readyz", include_in_schema=False)
     def readyz() -> Response:
-        """The history answers, too."""
+        """Answer that the history can be read, too."""
         house.history.clusters.names()
         role = "acting" if actor.is_acting else "reading: another service acts"
         return Response(f"ready, {role}\n", media_type="text/plain")

@@ -1,5 +1,5 @@
-"""Who did what, kept in the history: in batches, as a commit for each request would cost more than
-the request."""
+"""Keep in the history who did what, in batches: a commit for each request would cost more than the
+request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anubis.service.requester import LOG
 from anubis.store.tokens import AuditEntry
 
 EVERY_S = 0.5
-MOST_WAITING = 10_000  # entries: under attack the newest are dropped, never the memory filled
+MOST_WAITING = 10_000  # entries: under attack new ones are dropped, so that memory suffices
 
 
 class AuditTrail:

@@ -1,4 +1,4 @@
-"""The processes that a service began, and no more of them at once than its machine can carry."""
+"""The processes that a service started; never more at once than its machine can carry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_AT_ONCE = 8
 
 
 class StartedTests:
-    """The processes that this service began and that have not ended."""
+    """The processes that this service started and that have not ended."""
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []

@@ -1,9 +1,9 @@
-"""Who has a connection, and which one goes when there are as many as may be.
+"""Count connections, and choose which one closes if there are too many.
 
-Connections cost whoever opens them nothing, so nobody may close the service to others by having
-many: each address has a share, strangers together leave room for addresses that are trusted or
-presented a token lately, and connections that ask for nothing go first. Nothing here knows sockets
-or HTTP.
+Opening connections costs nothing, so no address may close the service to others by having many.
+Each address has a share. All strangers together leave room for addresses that are trusted or
+presented a token lately. Connections that ask for nothing close first. This module knows neither
+sockets nor HTTP.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ C = TypeVar("C")  # a connection
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLimits:
-    """How many connections there may be at once, and of whom."""
+    """Limits on simultaneous connections, by kind of address."""
 
     most: int = 500
     of_strangers: int = 400  # of all of them together
     of_stranger: int = 50  # of one address
     of_known: int = 250  # of one that presented a token lately
-    of_trusted: int = 450  # a proxy on this machine asks for everybody
+    of_trusted: int = 450  # a proxy on this machine forwards everybody's requests
     trusted: tuple[str, ...] = LOCAL  # networks
     first_head_s: float = 5.0  # for the head of the first request to arrive
     idle_s: float = 10.0  # for the head of the next one
@@ -48,7 +48,7 @@ class _Owner(Generic[C]):
     limit: int
     busy: dict[C, None] = field(default_factory=dict)
     answered: dict[C, None] = field(default_factory=dict)  # kept open, the oldest first
-    silent: dict[C, None] = field(default_factory=dict)  # that sent no whole head so far
+    silent: dict[C, None] = field(default_factory=dict)  # sent no complete head so far
 
     @property
     def held(self) -> int:
@@ -60,7 +60,7 @@ class _Owner(Generic[C]):
 
     @property
     def idle(self) -> C | None:
-        """The one to go first."""
+        """The connection to close first."""
         return next(iter(self.answered or self.silent), None)
 
 
@@ -76,15 +76,15 @@ class Connections(Generic[C]):
         self._owners: dict[str, _Owner[C]] = {}
         self._owner_of: dict[C, str] = {}
         self._known: dict[str, float] = {}  # when an address last presented a token
-        self.strangers = 0  # connections of theirs
+        self.strangers = 0  # their connections
         self.turned_away = 0
-        self.given_up = 0  # so that others could come
+        self.given_up = 0  # closed to make room for others
 
     def __len__(self) -> int:
         return len(self._owner_of)
 
     def come(self, connection: C, address: str) -> tuple[bool, C | None]:
-        """Whether it is let in, and which other one has to go for it."""
+        """Return whether the connection is let in, and which other one must close for it."""
         name = owner_of(address)
         owner = self._owners.get(name) or self._new(name)
         goes, is_full = None, True
@@ -109,13 +109,13 @@ class Connections(Generic[C]):
         return True, goes
 
     def begin(self, connection: C) -> None:
-        """It sent the head of a request."""
+        """Note that the connection sent the head of a request."""
         if owner := self._of(connection):
             owner.drop(connection)
             owner.busy[connection] = None
 
     def rest(self, connection: C) -> None:
-        """It was answered, and may ask again."""
+        """Note that the connection was answered and may ask again."""
         if owner := self._of(connection):
             owner.drop(connection)
             owner.answered[connection] = None
@@ -130,7 +130,7 @@ class Connections(Generic[C]):
             del self._owners[name]
 
     def know(self, address: str) -> None:
-        """It presented a token that is valid."""
+        """Note that the address presented a valid token."""
         name = owner_of(address)
         self._known.pop(name, None)
         self._known[name] = self._clock()  # at the end
@@ -142,7 +142,7 @@ class Connections(Generic[C]):
             owner.is_stranger, owner.limit = False, self.limits.of_known
 
     def _of(self, connection: C) -> _Owner[C] | None:
-        """None: it is not here any more, or never was."""
+        """Owner of the connection; None if the connection was closed or refused."""
         name = self._owner_of.get(connection)
         return None if name is None else self._owners[name]
 
@@ -162,8 +162,9 @@ class Connections(Generic[C]):
         )
 
     def _first_to_go(self, *, only_strangers: bool) -> C | None:
-        """Of strangers before others, of whoever has most, and of two alike one that was answered
-        before one that asked for nothing so far."""
+        """The connection to close first: a stranger's before others, then one of the address with
+        most connections, then one that was answered before one that has asked for nothing so
+        far."""
         owners = [
             owner
             for owner in self._owners.values()
@@ -176,7 +177,7 @@ class Connections(Generic[C]):
 
 
 def owner_of(address: str) -> str:
-    """What one owner may have at will counts as one: of IPv6 a whole /64."""
+    """The network that counts as one owner, because one owner can use all of it: of IPv6 a /64."""
     network = _network(address)
     return str(network) if network else address
 

@@ -1,4 +1,4 @@
-"""Events that wait together are kept together: a commit takes longer than an event."""
+"""Keep waiting events together: a commit takes longer than an event."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Letterbox:
         self._waiting: list[Letter] = []
 
     async def tell(self, telling: Telling, asker: Asker) -> Receipt:
-        """Whoever has the writer's turn first tells for all that wait."""
+        """Keep an event and return its receipt; the first to get the writer keeps all that wait."""
         letter = Letter(telling, asker)
         self._waiting.append(letter)
         async with self._writer:

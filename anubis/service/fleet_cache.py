@@ -1,5 +1,5 @@
-"""What readers see: all nodes, the latest campaigns and decisions, read together and kept for some
-seconds, so that fifty readers cost no more than one. It says of when it is."""
+"""The snapshot that readers see: all nodes, the latest campaigns and decisions. It is read at once
+and kept for some seconds, so that fifty readers cost no more than one, and has its time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from anubis.report.fleet import CampaignGlance, NodeGlance, node_line
 from anubis.service.requester import LOG
 from anubis.store.tokens import Token
 
-RENEWED_S = 2.0  # after the last time, and not before nine times what that took
+RENEWED_S = 2.0  # after the last renewal, and at least nine times as long as that took
 SPARED = 9.0
 CAMPAIGNS_SHOWN = 200
 DECISIONS_SHOWN = 100
@@ -32,14 +32,14 @@ class Snapshot:
     clusters: Mapping[str, ClusterGlance]
     campaigns: tuple[CampaignGlance, ...]  # the newest first
     decisions: tuple[Decision, ...]
-    tokens: tuple[Token, ...] = ()  # that nobody took back
+    tokens: tuple[Token, ...] = ()  # except those taken back
     upkeep: Mapping[str, Upkeep] = field(default_factory=dict)  # by cluster
-    lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, as they are asked
-    pages: dict[str, str] = field(default_factory=dict)  # the same
+    lines: dict[tuple[str, str], str] = field(default_factory=dict)  # of nodes, made on demand
+    pages: dict[str, str] = field(default_factory=dict)  # made on demand
 
     @property
     def nodes(self) -> Iterator[NodeGlance]:
-        """Of all clusters."""
+        """Nodes of all clusters."""
         return chain.from_iterable(glance.nodes for glance in self.clusters.values())
 
     def node(self, cluster: str, name: str) -> NodeGlance | None:
@@ -66,7 +66,7 @@ class Board:
         self._thread = threading.Thread(target=self._keep, name="board", daemon=True)
 
     def start(self) -> None:
-        """Whoever reads first does not wait until ten thousand nodes are read."""
+        """Begin to read, so that the first reader need not wait for ten thousand nodes."""
         self._asked_for.set()
         self._thread.start()
 
@@ -80,23 +80,23 @@ class Board:
         if snapshot is None:
             with self._first:
                 return self._snapshot or self._renew()
-        # wall clock: a jump has the board renewed, and no more
+        # wall clock: a jump only renews the board
         if abs(time.time() - snapshot.at) > RENEWED_S:
             self._asked_for.set()
         return snapshot
 
     @property
     def latest(self) -> Snapshot | None:
-        """None before anybody has read one."""
+        """The latest snapshot; None before the first reader."""
         return self.read() if self._snapshot else None
 
     def forget(self) -> None:
-        """Something was told just now: whoever reads next wants to see it."""
+        """Renew the snapshot soon, because an event was just reported."""
         self._asked_for.set()
 
     def _renew(self) -> Snapshot:
-        """Only what has changed since the last snapshot is looked at again; readers see that one
-        until this one is whole."""
+        """Read only what has changed since the last snapshot. Readers see that one until this one
+        is complete."""
         caller, before = self._caller, self._snapshot
         earlier = before.clusters if before else {}
         with caller.history() as history:
@@ -127,7 +127,7 @@ class Board:
                 return
             began = time.monotonic()
             try:
-                with self._first:  # a first reader waits for this one, and reads no other
+                with self._first:  # a first reader waits for this one instead of reading again
                     self._renew()
                 self.trouble = ""
             except AnubisError as error:

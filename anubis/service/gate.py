@@ -1,5 +1,5 @@
-"""Gates, in a process of their own: with ten thousand nodes in the history one computes for a
-second, and nobody else shall wait for it."""
+"""Answer gates in a separate process: with ten thousand nodes in the history one gate computes for
+a second, and nobody else must wait for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from anubis.service.problems import Refused
 from anubis.service.requester import Asker, OpenHistory
 from anubis.text.wording import json_line
 
-PATIENCE_S = 25.0  # of whoever asks; the service gives every answer up after 30 s
+PATIENCE_S = 25.0  # of the asker; the service gives up every answer after 30 s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class GateQuestion:
 class GateReply:
     line: str  # the document
     answer: str
-    decision: Decision  # nobody has kept it so far
+    decision: Decision  # not kept so far
     needs_tests: bool
 
 
 def reply(question: GateQuestion) -> GateReply:
-    """From the history alone. Nothing is written: the service has one writer, and another one would
-    wait long for a moment at which that one is idle."""
+    """Answer from the history alone. Nothing is written: the service has one writer, and a second
+    one would wait long until the first is idle."""
     result = gate(
         question.nodes,
         question.duration_s,
@@ -68,12 +68,13 @@ def opened(url: str) -> OpenHistory:
 
 
 def beside() -> Executor:
-    """Begun anew, not forked: threads of the service would leave their locks behind."""
+    """Make a pool of one process, spawned and not forked: a fork would copy the locks of the
+    service's threads."""
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_service)
 
 
 def _end_with_service() -> None:
-    """However that ends; Ctrl-C at its terminal is not for this process."""
+    """End this process when the service ends, in any way; ignore Ctrl-C at its terminal."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_wait_for_its_end, daemon=True).start()
 
@@ -93,7 +94,7 @@ class Gates:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, question: GateQuestion) -> GateReply:
-        """A gate that nobody waits for any more is not computed: it would keep others waiting."""
+        """Compute a gate. One whose asker has stopped waiting is dropped: it would delay others."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._patience_s):

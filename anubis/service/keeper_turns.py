@@ -1,5 +1,5 @@
-"""The keeper's turns, each in a process of its own: of every cluster that is served, now and then
-and soon after something was told. Only the service that acts has any taken."""
+"""Start the keeper's turns, each in its own process: for every cluster served, at intervals and
+soon after an event. Only the service that acts starts turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anubis.service.requester import LOG
 
 LOOKS_EVERY_S = 1.0
 LONGEST_TURN_S = 600.0  # seconds, with ten thousand nodes: tests have processes of their own
-SOON_S = 5.0  # after something was told: more may follow
+SOON_S = 5.0  # after an event: more may follow
 
 
 class Turns:
@@ -23,7 +23,7 @@ class Turns:
         every_s: float,
         start: Callable[[str], subprocess.Popen[bytes]],
     ) -> None:
-        """`every_s`: 0: none are taken. `start`: the turn of a cluster."""
+        """`every_s`: 0 means no turns. `start`: starts the turn of a cluster."""
         self._every_s = every_s
         self._start = start
         self._due = dict.fromkeys(clusters if every_s else (), 0.0)
@@ -37,7 +37,7 @@ class Turns:
         self._thread.start()
 
     def stop(self) -> None:
-        """A turn that was begun goes on without the service."""
+        """Stop starting turns; a turn that runs goes on without the service."""
         self._ends.set()
         self._thread.join(timeout=5)
 
@@ -67,7 +67,8 @@ class Turns:
             LOG.warning("the turn of %s could not begin: %s", cluster, error)
 
     def _end_late(self, cluster: str, running: subprocess.Popen[bytes], now: float) -> None:
-        """A turn is kept whole or not at all: the next one does what this one did not."""
+        """Kill a turn that takes too long. A turn is kept whole or not at all, so the next one does
+        what this one did not."""
         if now - self._began[cluster] >= LONGEST_TURN_S:
             LOG.warning("the turn of %s had not ended after %g s: killed", cluster, LONGEST_TURN_S)
             running.kill()

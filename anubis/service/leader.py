@@ -1,6 +1,6 @@
-"""Of several services on one history one acts: does the periodic work. It has a lock that ends with
-it, however it ends, and on a server also when it stands still; the others try again every few
-seconds."""
+"""Let one of several services on a history act, which means do the periodic work. It has a lock
+that ends with it, however it ends, and on a database server also if it is suspended. The others try
+again every few seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anubis.store.claims import FORGOTTEN_AFTER_S
 from anubis.store.history import History
 
 TRIES_EVERY_S = 2.0
-SURE_FOR_S = 0.75 * FORGOTTEN_AFTER_S  # after it was last seen to have the lock
+SURE_FOR_S = 0.75 * FORGOTTEN_AFTER_S  # after the lock was last seen to be its own
 
 
 class Actor:
@@ -34,7 +34,7 @@ class Actor:
 
     @property
     def is_acting(self) -> bool:
-        """Not what was so before this process stood still: another may act by now."""
+        """True while the lock is sure. If this process was suspended, another may act by now."""
         return self._clock() - self._had_lock_at < SURE_FOR_S
 
     def start(self) -> None:

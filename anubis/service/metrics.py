@@ -1,4 +1,4 @@
-"""What Prometheus reads: names and units after its conventions. docs/service.md lists them."""
+"""Metrics for Prometheus, with names and units by its conventions. docs/service.md lists them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Gauges:
     def __init__(
         self, read: Callable[[], Snapshot], turns_every_s: Mapping[str, float] | None = None
     ) -> None:
-        """`turns_every_s`: how often the service has the keeper of a cluster take its turn."""
+        """`turns_every_s`: the interval of the keeper's turns, by cluster."""
         disable_created_metrics()  # type: ignore[no-untyped-call] # it has no types
         registry = self._registry = CollectorRegistry()
         build = Gauge("anubis_build_info", "The version", ["version"], registry=registry)
@@ -64,7 +64,7 @@ class Gauges:
         registry.register(_OfHistory(read, turns_every_s or {}))
 
     def watch(self, connections: Connections[Any]) -> None:
-        """What they are when somebody asks."""
+        """Export the state of the connections at each scrape."""
         self._registry.register(_OfConnections(connections))
 
     def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
@@ -102,7 +102,7 @@ class _OfConnections(Collector):
 
 
 class _OfHistory(Collector):
-    """What the history says, when it is asked for."""
+    """Figures of the history, made at each scrape."""
 
     def __init__(self, read: Callable[[], Snapshot], turns_every_s: Mapping[str, float]) -> None:
         self._read = read
@@ -110,11 +110,11 @@ class _OfHistory(Collector):
         self._counted: tuple[Snapshot | None, tuple[GaugeMetricFamily, ...]] = (None, ())
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Nothing is read before somebody asks."""
+        """Describe nothing, so that registration does not read the history."""
         yield from ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Each snapshot is counted once, however many ask."""
+        """Figures of the snapshot, counted once for each snapshot."""
         snapshot = self._read()
         if self._counted[0] is not snapshot:
             turns = _turns(snapshot, self._turns_every_s)
@@ -207,7 +207,8 @@ def _actions(snapshot: Snapshot) -> GaugeMetricFamily:
 
 
 def _turns(snapshot: Snapshot, every_s: Mapping[str, float]) -> Iterator[GaugeMetricFamily]:
-    """A cluster that is to be kept, and never was, was kept last in 1970."""
+    """Families of the keeper's turns. A cluster that should be kept and never was has 1970 as its
+    last turn."""
     interval = GaugeMetricFamily(
         "anubis_keeper_turn_interval_seconds",
         "How often this service has the keeper of a cluster take its turn",
@@ -365,7 +366,7 @@ def _chores(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
 
 
 def _looks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
-    """At running jobs."""
+    """Families of the looks at running jobs."""
     jobs = GaugeMetricFamily("anubis_watched_jobs", "Running jobs that were looked at", labels=BY)
     failed = GaugeMetricFamily(
         "anubis_watch_failures", "Of these, those whose last look saw nothing", labels=BY

@@ -1,4 +1,4 @@
-"""What people see: the pages of reports, over what readers see."""
+"""Pages for people, made from the snapshot that readers see."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def router(house: House) -> APIRouter:
 
     @pages.get("/")
     def fleet() -> Response:
-        """Written once for all who read it; ten thousand tiles take a while, and so a thread."""
+        """Write the page once for all readers, in a thread: ten thousand tiles take a while."""
         snapshot = house.board.read()
         if "fleet" not in snapshot.pages:
             snapshot.pages["fleet"] = written.fleet(clusters_on_page(snapshot), snapshot.at)
@@ -117,7 +117,7 @@ def router(house: House) -> APIRouter:
 
     @pages.get("/looks/{cluster}/{job:path}")
     def look(cluster: str, job: str, request: Request) -> Response:
-        """As anubis watch --html writes it."""
+        """Return the page that anubis watch --html writes."""
         return _page(find_look(cluster, job, request).page)
 
     @pages.get("/diagnoses")
@@ -169,7 +169,7 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
 
 
 async def _messages(campaign: str, asker: Asker, streams: asyncio.Semaphore) -> AsyncIterator[str]:
-    """How far it has come, whenever that changes, until it is over."""
+    """Messages with a campaign's progress at each change, until it is over."""
     before, look = "", partial(campaign_at_a_glance, campaign, asker)
     async with streams:
         for _ in range(int(STREAMED_S / LOOKS_EVERY_S)):
@@ -186,7 +186,7 @@ async def _messages(campaign: str, asker: Asker, streams: asyncio.Semaphore) -> 
 
 
 async def _changes(house: House, streams: asyncio.Semaphore) -> AsyncIterator[str]:
-    """Of when it is what pages show, whenever that is something else than before."""
+    """Messages with the snapshot's time at each change of what pages show."""
     before = ""
     async with streams:
         for _ in range(int(STREAMED_S / LOOKS_EVERY_S)):
@@ -198,7 +198,7 @@ async def _changes(house: House, streams: asyncio.Semaphore) -> AsyncIterator[st
 
 
 def _digest_of(snapshot: Snapshot) -> str:
-    """Of what pages show, but for how far campaigns have come: their own pages follow that."""
+    """Digest of what pages show, without the progress of campaigns: their own pages follow that."""
     if "digest" not in snapshot.pages:
         facts = [*map(_shown_of_node, snapshot.nodes)]
         facts += [(row.campaign, row.finished_at) for row in snapshot.campaigns]

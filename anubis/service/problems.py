@@ -1,4 +1,4 @@
-"""What goes wrong, as one form of document (RFC 9457): never a traceback."""
+"""Turn errors into one form of document (RFC 9457), never a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ A_BUG = "a bug in Anubis: the log of the service has more"
 
 
 class Refused(Exception):
-    """A request that is not answered, with the sentence for whoever made it."""
+    """A request that is refused, with the sentence for its sender."""
 
     def __init__(self, status: int, detail: str, **headers: str) -> None:
         super().__init__(detail)
@@ -33,7 +33,7 @@ def problem(status: int, detail: str) -> bytes:
 
 
 def status_of(error: AnubisError) -> int:
-    """What a user can mend is the request's fault, unless the history cannot be reached."""
+    """HTTP status of an error: 400, or 503 if the history cannot be reached."""
     return 503 if isinstance(error, StoreUnreachableError) else 400
 
 

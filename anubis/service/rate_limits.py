@@ -1,10 +1,10 @@
-"""How often somebody may ask: a bucket that fills steadily and may be emptied at once."""
+"""Limit how often a name may ask: its bucket fills steadily and may be emptied at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_BUCKETS = 10_000  # of addresses: beyond that all begin anew
+MOST_BUCKETS = 10_000  # of addresses; beyond that all start full again
 
 
 @dataclass

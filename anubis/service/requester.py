@@ -1,4 +1,4 @@
-"""Who asks, for operations: a token by its name, and the one history that the service has open."""
+"""The asker as the caller of operations: a token by its name, and the service's open history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = logging.getLogger("anubis.service")
 
 
 class OpenHistory(History):
-    """It stays open when an operation is through with it, and remembers what was read of clusters:
+    """A history that stays open after an operation and remembers what was read of clusters, so that
     the next operation reads only what has changed."""
 
     def __init__(self, database: Database) -> None:
@@ -38,7 +38,7 @@ class OpenHistory(History):
 class Asker(Caller):
     def __init__(self, history: OpenHistory, token: str, scopes: tuple[str, ...]) -> None:
         self._history = history
-        self.token = token  # by its name; empty: nobody knows
+        self.token = token  # by its name; empty if there is none
         self._scopes = scopes
 
     clock = staticmethod(time.time)
@@ -53,7 +53,7 @@ class Asker(Caller):
         LOG.info("%s: %s", self.name(), escape_line(sentence))
 
     def require(self, *scopes: TokenScope) -> None:
-        """One of these."""
+        """Refuse unless the asker has one of these scopes."""
         if not set(scopes) & {*self._scopes}:
             raise Refused(403, lacks(self.token, scopes[0]))
 

@@ -1,4 +1,4 @@
-"""What may be asked, as records: read strictly, with one sentence for what is wrong."""
+"""Records of what may be asked: read strictly, with one sentence for what is wrong."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def check_name(name: str | None, kind: str = "cluster") -> None:
 
 
 def text_of(body: bytes, media_type: str) -> str:
-    """JSON only: a form of another page cannot send it."""
+    """Text of a JSON body. No other type is accepted: a form of another page could send it."""
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "expected Content-Type: application/json")
     try:

@@ -1,4 +1,4 @@
-"""The service, listening until it is told to end."""
+"""Run the service: listen until a signal ends it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from anubis.text.places import history_url
 
 ENDS_WITHIN_S = 5
 BACKLOG = 500  # connections that wait to be accepted
-OPEN_FILES = 4096  # connections that come at once are open before it is known which may stay
+OPEN_FILES = 4096  # simultaneous connections are open before it is decided which may stay
 TURNED_AWAY = problem(503, "too many connections, of this address or of all: ask again later")
-LOOKS_FOR_GARBAGE = (10_000, 20, 50)  # after so many new objects: a long look keeps all waiting
-SWITCHES_EVERY_S = 0.001  # between threads: who reads must not wait long for who computes
+LOOKS_FOR_GARBAGE = (10_000, 20, 50)  # new objects between collections: long ones delay all
+SWITCHES_EVERY_S = 0.001  # between threads: readers must not wait long for computations
 
 
 class ImpatientProtocol(H11Protocol):
-    """Nobody is waited for who sends the head of a request letter by letter, or does not take the
-    answer; and a connection that asks for nothing makes room for others."""
+    """HTTP with deadlines. A peer that sends its request letter by letter, or does not take the
+    answer, is cut off; a connection that asks for nothing makes room for others."""
 
     held: Connections[ImpatientProtocol]
     _deadline: asyncio.TimerHandle | None = None
@@ -79,7 +79,7 @@ class ImpatientProtocol(H11Protocol):
         if self.cycle is answered:
             self.held.rest(self)
             self._wait(self.held.limits.idle_s)
-        else:  # the next request had come with it
+        else:  # the next request came with it
             self._wait(self._longest_s)
 
     @property
@@ -93,7 +93,7 @@ class ImpatientProtocol(H11Protocol):
         self._deadline = self.loop.call_later(limit_s, self.end)
 
     def end(self) -> None:
-        """At once: an answer that nobody takes is not waited for."""
+        """Close at once: an answer that the peer does not take is not waited for."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -112,12 +112,12 @@ def _refusal(document: bytes) -> bytes:
 
 
 def protocol_in(held: Connections[ImpatientProtocol]) -> type[ImpatientProtocol]:
-    """Whose connections are counted among these."""
+    """Make a protocol that counts its connections among these."""
     return type("CountedProtocol", (ImpatientProtocol,), {"held": held})
 
 
 def serve(settings: ServiceSettings, caller: Caller) -> None:
-    """Returns when the process is told to end, after the last answer."""
+    """Serve until the process is told to end; return after the last answer."""
     url = caller.history_url or history_url()
     history = OpenHistory.open(url)
     try:
@@ -147,7 +147,8 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
 
 
 def turn_words(settings: ServiceSettings, cluster: str) -> list[str]:
-    """In the name by which the lock of the acting service knows this process."""
+    """Words of a keeper's turn, with the name by which the acting service's lock knows this
+    process."""
     file = settings.clusters[cluster]
     words = keep_words(file, settings.keeping, settings.benchmarks, own_name())
     return [*words, "--apart"]
@@ -194,7 +195,7 @@ def _bound(settings: ServiceSettings) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((settings.host, settings.port))
-        listening.listen(BACKLOG)  # whoever reads where may ask at once
+        listening.listen(BACKLOG)  # a reader of the printed address may ask at once
     except (OSError, OverflowError) as error:
         listening.close()
         raise UsageError(

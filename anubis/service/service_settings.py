@@ -1,4 +1,4 @@
-"""How the service is asked to run, checked before anything listens."""
+"""Settings of the service, checked before it listens."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from anubis.service.connections import LOCAL, ConnectionLimits
 class ServiceSettings:
     host: str = "127.0.0.1"
     port: int = 8750
-    names: tuple[str, ...] = ()  # by which others reach it, beside this host's own
-    clusters: Mapping[str, str] = field(default_factory=dict)  # by name, the files to run tests by
+    names: tuple[str, ...] = ()  # by which others reach it, in addition to this host's own
+    clusters: Mapping[str, str] = field(default_factory=dict)  # files for running tests, by name
     suite: str = "quick"
     policy: str = "default"
     benchmarks: tuple[Path, ...] = ()  # folders with programs beside the shipped ones
     keeping: str | None = None  # the policy of the keeper; None: as each cluster says
     turn_every_s: float = 60.0  # 0: no turns are taken
-    alerts: str = "alertmanager"  # the mapping of what Alertmanager sends
+    alerts: str = "alertmanager"  # the mapping for what Alertmanager sends
     rate_per_s: float = 500.0  # requests of one token
     most_bytes: int = 1_000_000  # of a body
     body_s: float = 10.0  # for all of a request to arrive
@@ -42,7 +42,7 @@ class ServiceSettings:
 
     @property
     def turns_every_s(self) -> Mapping[str, float]:
-        """Of each cluster that is kept."""
+        """Interval of the keeper's turns, for each cluster that is kept."""
         return dict.fromkeys(self.clusters, self.turn_every_s) if self.turn_every_s else {}
 
     @property
@@ -57,7 +57,7 @@ class ServiceSettings:
             return self.host == "localhost"
 
     def refuse_open(self, has_tokens: bool) -> None:
-        """Nobody beyond this machine is served whom it cannot tell apart."""
+        """Refuse to serve other machines without a token: their users could not be told apart."""
         if not (self.is_loopback or has_tokens):
             raise UsageError(
                 f"--host {self.host} can be reached from other machines, and there is no token: "
@@ -65,8 +65,8 @@ class ServiceSettings:
             )
 
     def is_own(self, name: str) -> bool:
-        """Whether a request for this host may be meant for us. A page elsewhere that has its own
-        name point here sends that name; an address needs no name."""
+        """True if a request for this host may be meant for this service. A hostile page whose own
+        name points here sends that name; an address needs no name."""
         own = {"localhost", socket.gethostname(), socket.getfqdn(), *self.names}
         if name.lower() in {known_name.lower() for known_name in own}:
             return True

@@ -1,4 +1,5 @@
-"""What all routes share: the open history, what readers see of it, and who keeps count."""
+"""State that all routes share: the open history, the readers' snapshot, the audit and the
+limits."""
 
 from __future__ import annotations
 
@@ -50,28 +51,28 @@ class House:
         return Letterbox(self.writer)
 
     async def read(self) -> Snapshot:
-        """What there is needs no thread, and so waits for none."""
+        """The snapshot; no thread is needed unless it is the first."""
         if latest := self.board.latest:
             return latest
         return await self.in_thread(self.board.read)
 
     async def writing(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """One after the other, by a thread that no reader waits for: SQLite has one writer, and
-        whoever finds it busy sleeps longer than it is."""
+        """Run calls one after the other in one thread that no reader waits for: SQLite has one
+        writer, and a caller that finds it busy sleeps longer than needed."""
         return await to_thread.run_sync(lambda: call(*args, **kwargs), limiter=self.writer)
 
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What reads and writes the history keeps nobody else waiting."""
+        """Run a call that reads or writes the history without keeping others waiting."""
         return await to_thread.run_sync(lambda: call(*args, **kwargs))
 
     async def meant(self, cluster: str | None, *, may_begin: bool = False) -> str | None:
-        """As the history calls it. Where nobody names one, it is the one that is served, or the
-        only one; None: the history knows none. `may_begin`: a name that nobody knows is fine."""
+        """Name of the cluster in the history. If none is given: the one that is served, or the only
+        one; None if the history has none. `may_begin`: an unknown name is accepted."""
         served = self.settings.clusters
         name = next(iter(served)) if cluster is None and len(served) == 1 else cluster
         latest = self.board.latest
         if name is not None and latest and name in latest.clusters:
-            return name  # without a look into the history, for there may be thousands of events
+            return name  # without reading the history, for there may be thousands of events
         return await self.in_thread(self._find, name, may_begin)
 
     def _find(self, name: str | None, may_begin: bool) -> str | None:
@@ -91,12 +92,12 @@ class House:
         return name
 
     async def refuse_unknown_cluster(self, cluster: str | None) -> None:
-        """For those who only read: they need not name one, and enter none."""
+        """Refuse an unknown cluster to readers, which need not name one and enter none."""
         if cluster is not None and cluster not in self.settings.clusters:
             await self.meant(cluster)
 
     def audit_now(self, asker: Asker, deed: str) -> None:
-        """On disk before it is done."""
+        """Write a deed to the audit before it is done."""
         entry = AuditEntry(
             at=asker.clock(), who=asker.token, address="", method="act", path=deed[:200], status=0
         )

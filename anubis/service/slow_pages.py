@@ -1,5 +1,5 @@
-"""What takes long to find out, for the few pages that show it: computed when somebody asks, in a
-process of its own, and kept for a while. It says of when it is."""
+"""Overviews that take long to compute, for the few pages that show them. They are computed on
+demand in a separate process, kept for a while, and have their time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from anubis.service.problems import Refused
 from anubis.service.requester import Asker
 from anubis.service.service_settings import ServiceSettings
 
-KEPT_S = 5.0  # and not less than nine times what it took
+KEPT_S = 5.0  # and at least nine times as long as it took
 SPARED = 9.0
-PATIENCE_S = 20.0  # then what is there is shown, however old
+PATIENCE_S = 20.0  # then the last one is shown, however old
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Overview:
     documents: Mapping[str, Sequence[ClusterLine]]  # by their type
 
     def of(self, kind: str, cluster: str | None) -> list[str]:
-        """Of one cluster, or of all."""
+        """Lines of one cluster, or of all."""
         return [line for name, line in self.documents[kind] if cluster in (None, name)]
 
 
@@ -129,7 +129,7 @@ def of_diagnoses(question: Question) -> Overview:
 
 
 def _do_nothing() -> None:
-    """What a process has to do so that it has begun."""
+    """Do nothing: a first task makes the pool start its process."""
 
 
 Inquiry = Callable[[Question], Overview]
@@ -142,7 +142,7 @@ class _Kept:
 
 
 class Overviews:
-    """Who asks for the same at once waits for the same answer."""
+    """Overviews by inquiry. Simultaneous readers of one wait for the same answer."""
 
     def __init__(self, question: Question, *, in_process: bool = False) -> None:
         self._question = question
@@ -152,7 +152,7 @@ class Overviews:
         self._running: dict[Inquiry, asyncio.Task[Overview]] = {}
 
     def start(self) -> None:
-        """To begin a process takes longer than most answers: it is there when somebody asks."""
+        """Start the process early: that takes longer than most answers."""
         self._begun().submit(_do_nothing)
 
     def _begun(self) -> Executor:

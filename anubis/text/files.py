@@ -1,6 +1,6 @@
-"""The door for files from outside: read, unpacked, decoded and parsed, all within limits.
+"""Read, unpack, decode and parse files from outside, all within limits.
 
-A limit that is passed is a sentence. What a document means is its reader's business.
+A limit that is passed raises an error of one sentence. What a document means is its reader's task.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from anubis.core.errors import AnubisError
 MOST_BYTES = 256 << 20  # of a file, unpacked
 MOST_YAML = 8 << 20  # characters; it takes seconds and a hundred times its size to read
 UNPACKED_FREELY = 16 << 20
-MOST_RATIO = 150  # of what is unpacked to what was packed; text reaches 20, and zeros 1,000
+MOST_RATIO = 150  # of unpacked to packed size; text reaches 20, and zeros 1,000
 LONGEST_LINE = 16 << 20
 DEEPEST = 100
 MOST_DIGITS = 40
-MOST_WHOLE = 1000  # digits in JSON, where one number too many is its node's trouble alone
+MOST_WHOLE = 1000  # digits of a number in JSON; a longer one spoils only its own node's result
 MOST_VALUES = 2_000_000  # of a YAML document, with its aliases written out
 EXPLAINED_BYTES = 1 << 20  # Python's YAML parser explains better, and takes a minute for 16 MiB
 GZIPPED = b"\x1f\x8b"
@@ -34,7 +34,7 @@ _NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]++')
 
 
 def read_bytes(path: Path, error: ErrorType, named: str = "", limit: int = MOST_BYTES) -> bytes:
-    """The file, unpacked if it is gzipped. `named` is what an error calls it."""
+    """Contents of the file, unpacked if it is gzipped. Errors call the file `named`."""
     where = named or f'"{path}"'
     try:
         with path.open("rb") as file:
@@ -71,7 +71,7 @@ def unpacked(data: bytes, where: str, error: ErrorType, limit: int = MOST_BYTES)
 
 
 class Bounded(io.RawIOBase):
-    """A stream that refuses lines without an end, and to unpack what is packed too well."""
+    """A stream that refuses endless lines and suspicious compression ratios."""
 
     def __init__(self, source: Any, packed: IO[bytes], where: str, error: ErrorType) -> None:
         self._source, self._packed = source, packed
@@ -100,7 +100,7 @@ class Bounded(io.RawIOBase):
 
 
 def read_text(path: Path, error: ErrorType, named: str = "", limit: int = MOST_BYTES) -> str:
-    """UTF-8, with or without a mark at its beginning."""
+    """Contents of a UTF-8 file, with or without a byte order mark."""
     where = named or f'"{path}"'
     try:
         return read_bytes(path, error, where, limit).decode("utf-8-sig")
@@ -109,8 +109,8 @@ def read_text(path: Path, error: ErrorType, named: str = "", limit: int = MOST_B
 
 
 def write_whole(path: Path, data: bytes, error: ErrorType, named: str) -> None:
-    """The whole file or nothing: a full disk must not cut off the one that is there. In a folder
-    that others may write to, what lies there beside it is never followed."""
+    """Write the whole file or nothing: a full disk must not cut off the existing one. In a folder
+    that others may write to, a planted file or link with the temporary name is never followed."""
     beside = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def write_whole(path: Path, data: bytes, error: ErrorType, named: str) -> None:
 
 
 def json_value(text: str, pairs: FromPairs | None = None) -> Any:
-    """Like `json.loads`; a ValueError where a number or the depth passes its limit."""
+    """Parse as `json.loads` does; raise ValueError if a number or the depth passes its limit."""
     try:
         value = json.loads(text, parse_int=_whole, object_pairs_hook=pairs)
     except RecursionError:
@@ -147,7 +147,7 @@ TOO_DEEP = f"lists or tables nest too deep, expected at most {DEEPEST} levels"
 
 
 def _depth(text: str) -> int:
-    """Of a valid document; no further than the limit."""
+    """Nesting depth of a valid document, counted no further than the limit."""
     brackets, depth = _NO_BRACKETS.sub("", text), 0
     while brackets and depth <= DEEPEST:
         brackets, depth = brackets.replace("[]", "").replace("{}", ""), depth + 1
@@ -164,7 +164,7 @@ def _whole(digits: str) -> int:
 
 
 def parse_yaml(text: str, where: str, error: ErrorType) -> object:
-    """What a YAML text holds; nothing in it is ever executed."""
+    """Parse a YAML text; nothing in it is ever executed."""
     import yaml
 
     if len(text) > MOST_YAML:
@@ -187,7 +187,7 @@ def parse_yaml(text: str, where: str, error: ErrorType) -> object:
 
 
 def _composed(text: str, loader_name: str) -> object:
-    """Measured before anything is made of it: aliases can make gigabytes of a few lines."""
+    """Parse after measuring: a few lines with aliases can expand to gigabytes."""
     import yaml
 
     loader = _unique_key_loader(getattr(yaml, loader_name, yaml.SafeLoader))(text)
@@ -203,7 +203,7 @@ def _composed(text: str, loader_name: str) -> object:
 
 
 def _measure(node: Any, values_of: dict[int, int], above: set[int], depth: int) -> int:
-    """How many values a node stands for, with its aliases written out."""
+    """Count the values that a node expands to, with its aliases written out."""
     import yaml
 
     if isinstance(node, yaml.ScalarNode):
@@ -235,7 +235,7 @@ def _refused(node: Any, reason: str) -> Exception:
 
 
 def _unique_key_loader(safe: Any) -> type[Any]:
-    """A safe loader that refuses a key written twice, which YAML silently takes the last of."""
+    """Make a safe loader that refuses a repeated key; YAML itself silently keeps the last value."""
 
     class Loader(safe):  # type: ignore[misc] # one of two classes
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -251,7 +251,7 @@ def _unique_key_loader(safe: Any) -> type[Any]:
 
 
 def _where_and_what(cause: Any) -> str:
-    """yaml's finding without the lines of source it adds."""
+    """The line and the problem that yaml found, without the source lines that yaml adds."""
     mark = getattr(cause, "problem_mark", None)
     if mark is None:
         return " ".join(str(cause).split())

@@ -24,7 +24,7 @@ _LAST_NUMBER = re.compile(r"(.*?)(\d{1,40})(\D*)")
 
 
 def expand(text: str) -> list[str]:
-    """All names of a node list, in the order written; a name listed twice is an error."""
+    """All names of a node list, in the order written; a repeated name is an error."""
     names = list(_expand(text))
     if not names:
         raise HostlistError(f'node list "{_cut(text)}" names no node: give names like node[01-16]')
@@ -48,12 +48,12 @@ def labels(lists: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_name(text: str) -> bool:
-    """What begins with a dash would be an option to ssh, or to whatever else gets a name."""
+    """True if the text is a node name; a leading dash would make it an option to ssh and others."""
     return bool(_NAME.fullmatch(text)) and not text.startswith("-")
 
 
 def read(argument: str, folder: Path = HERE) -> list[str]:
-    """Like `expand`, where `@file` stands for the lists in a file, one per line, # comments."""
+    """Expand a node list; `@file` names a file of lists, one per line, # begins a comment."""
     if not argument.startswith("@"):
         return expand(argument)
     path = folder / argument[1:]
@@ -66,12 +66,12 @@ def read(argument: str, folder: Path = HERE) -> list[str]:
 
 
 def compress(names: Sequence[str]) -> str:
-    """The short form, for scontrol and for people, with ranges for consecutive numbers."""
+    """A short node list, for scontrol and for people, with ranges for consecutive numbers."""
     return ",".join(_written(run) for run in _runs(names))
 
 
 def shortened(names: Sequence[str]) -> str:
-    """A node list that fits into a sentence, however many there are."""
+    """A node list that fits into a sentence, however many nodes there are."""
     return _cut(compress(names))
 
 
@@ -165,7 +165,7 @@ def _pieces(word: str, text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Choices:
-    """What may stand in one place of a name: written out only when all together are few enough."""
+    """The texts possible at one place of a name, expanded only if all names are few enough."""
 
     word: str = ""
     ranges: tuple[tuple[range, int], ...] = ()  # numbers, and how many digits they have

@@ -1,4 +1,4 @@
-"""Where things lie: what Anubis ships, and where it keeps its state."""
+"""Paths of files: those that Anubis ships, and those that keep its state."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def shipped(folder: str) -> Path:
-    """benchmarks/, criteria/ or configs/: inside the wheel, or beside the package in a checkout."""
+    """Path of benchmarks/, criteria/ or configs/: in the wheel, or beside the package in a
+    checkout."""
     inside = _PACKAGE / "_shipped" / folder
     return inside if inside.is_dir() else _PACKAGE.parent / folder
 
 
 def home() -> Path:
-    """$ANUBIS_HOME, or a folder of its own in the user's data directory."""
+    """$ANUBIS_HOME, or Anubis' own folder in the user's data directory."""
     chosen = os.environ.get("ANUBIS_HOME")
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     place = Path(chosen) if chosen else Path(data) / "anubis"
@@ -28,7 +29,7 @@ def home() -> Path:
 
 
 def criteria() -> Path:
-    """What accept learned here."""
+    """Folder of the criteria that `anubis accept` learned here."""
     return home() / "criteria"
 
 
@@ -38,26 +39,26 @@ def history_url() -> str:
 
 
 def events() -> Path | None:
-    """$ANUBIS_EVENTS: the folder in which campaigns record what happens; none by default."""
+    """$ANUBIS_EVENTS: the folder to which campaigns write their events; none by default."""
     chosen = os.environ.get("ANUBIS_EVENTS")
     return Path(chosen) if chosen else None
 
 
 def descriptions() -> Path:
-    """What the shipped programs said of themselves when they were asked last."""
+    """File of the descriptions that the shipped programs last printed."""
     return home() / "cache" / "descriptions.json"
 
 
 def standing_file(cluster: str) -> Path:
-    """Where the nodes of this cluster stood when the keeper looked last."""
+    """File of the standings that the keeper last found for the nodes of this cluster."""
     return home() / "cache" / f"standing-{cluster}.json"
 
 
 def risk_file(cluster: str) -> Path:
-    """The risk model that was trained last for this cluster, unless somebody names another."""
+    """File of the risk model last trained for this cluster, used unless another is named."""
     return home() / "risk" / f"{cluster}.npz"
 
 
 def proposals(cluster: str) -> Path:
-    """What the keeper of this cluster learned, and a person has not agreed to yet."""
+    """Folder of what this cluster's keeper learned and no person has agreed to yet."""
     return home() / "proposals" / cluster

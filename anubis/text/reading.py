@@ -1,4 +1,4 @@
-"""Documents from outside (YAML, JSON) into the frozen records of core: strict, and helpful."""
+"""Read documents from outside (YAML, JSON) strictly into the frozen records of core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST = 800  # of a sentence
 
 
 def read(document: object, record: type[Shape], where: str, error: type[AnubisError]) -> Shape:
-    """A document as `record`; the first thing that is wrong with it as one `error`."""
+    """A document as `record`; raises `error` about the first thing that is wrong."""
     from pydantic import ValidationError
 
     try:
@@ -32,13 +32,13 @@ def read(document: object, record: type[Shape], where: str, error: type[AnubisEr
     except ValidationError as cause:
         sentence = escape_line(_sentence(cause.errors(include_url=False)[0], record))
         raise error(f"{where}: {sentence[:LONGEST]}") from None
-    # pydantic's is a subclass, which is equal to no record that was made without it
+    # pydantic makes a subclass, which never equals a record that was made without pydantic
     fields = [field.name for field in dataclasses.fields(record)]  # type: ignore[arg-type]
     return record(**{name: getattr(validated, name) for name in fields})
 
 
 def _refuse(value: object) -> None:
-    """YAML takes some words for a date: `2026-11-20`."""
+    """Refuse values that JSON lacks, such as the date that YAML makes of `2026-11-20`."""
     raise TypeError(f'found the {type(value).__name__} "{value}" (a text needs quotes)')
 
 
@@ -61,7 +61,7 @@ def _adapter(record: Any) -> Any:
 
 
 def _sentence(problem: Any, record: type[Any]) -> str:
-    """One of pydantic's findings in the house's words."""
+    """Say one of pydantic's findings in the words that Anubis uses."""
     *path, last = problem["loc"] or ("",)
     if last in SCALARS:  # which of a parameter's possible types pydantic tried first
         return f"{_place(path)}: expected a number, a text or true or false, found " + kind_of(
@@ -95,7 +95,7 @@ EXPECTED = {
 
 
 def _place(path: Sequence[int | str]) -> str:
-    """`"benchmarks", entry 1, "repeats"`: people count from one."""
+    """Place in a document, as `"benchmarks", entry 1, "repeats"`: people count from one."""
     return ", ".join(f"entry {p + 1}" if isinstance(p, int) else f'"{p}"' for p in path)
 
 
@@ -115,7 +115,7 @@ def kind_of(value: object) -> str:
 
 
 def _keys(record: type[Any], path: list[int | str]) -> list[str]:
-    """Those a record has at a place: follow field names and list positions down."""
+    """Keys that a record allows at a place; follows field names and list positions down."""
     kind: Any = record
     for part in path:
         if isinstance(part, int):

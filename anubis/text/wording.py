@@ -1,4 +1,4 @@
-"""How numbers, times, lists of names and JSON are written, the same in every report."""
+"""Write numbers, times, lists of names and JSON the same way in every report."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from anubis.text import hostlist
 
 WIDTH = 48  # characters that a list of names may take
-# of documents that have changed so that readers must know; else 1
+# of documents whose changes a reader must know about; of all others 1
 VERSIONS: dict[str, int] = {"fact": 3, "diagnosis": 3, "diagnosed": 2, "history": 2}
 
 
 def figure(value: float | None) -> str:
-    """Four significant digits: what a measurement deserves and a column can hold."""
+    """A number with four significant digits: enough for a measurement, and a column can hold it."""
     if value is None or not math.isfinite(value):
         return "-"
     if value == 0:
@@ -55,14 +55,14 @@ def lasting(seconds: float) -> str:
 
 
 def names(listed: Sequence[str], limit: int = 8) -> str:
-    """The first few by name and the rest as a number, so that a line stays a line."""
+    """The first few names, then the number of others, so that a line stays a line."""
     if len(listed) <= limit:
         return ", ".join(listed)
     return f"{', '.join(listed[:limit])} and {len(listed) - limit:,} more"
 
 
 def called(listed: Sequence[str]) -> str:
-    """As a node list while that is short, else the first few by name."""
+    """Nodes as a node list if it is short, else the first few by name."""
     short = hostlist.compress(listed)
     if len(short) <= WIDTH or len(listed) == 1:
         return short
@@ -75,7 +75,7 @@ def counted(number: int, singular: str, several: str = "") -> str:
 
 
 def left_out(damaged: int) -> str:
-    """Before the answer of who does without them."""
+    """Words that precede an answer which leaves out damaged executions."""
     return f"{counted(damaged, 'damaged execution')} left out"
 
 
@@ -84,13 +84,13 @@ def schema_name(kind: str) -> str:
 
 
 def json_line(kind: str, fields: Mapping[str, object]) -> str:
-    """A line of JSON Lines: what it is, and by which schema; its fields are in documents.py."""
+    """A line of JSON Lines with its type and schema; documents.py declares the fields."""
     document = finite({"type": kind, "schema": schema_name(kind), **fields})
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def finite(value: Any) -> Any:
-    """What is infinite or not a number, as `null`: JSON has no number for it."""
+    """The value with `null` for infinite and not-a-number, which JSON cannot write."""
     match value:
         case float():
             return value if math.isfinite(value) else None
