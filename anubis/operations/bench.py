@@ -1,5 +1,5 @@
-"""A program run alone on this machine: whether it keeps the contract, and what it finds outside the
-limits of a policy."""
+"""Run a program alone on this machine: does it keep the contract, and what is outside the limits of
+a policy?"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ProgramCheck:
 def check_program(
     file: Path, arguments: Sequence[str] = SMOKE, *, limit_s: float = LIMIT_S
 ) -> ProgramCheck:
-    """Raises with a sentence that names the field, or whatever else breaks the contract."""
+    """Check that a program keeps the contract; an error names the field, or what else breaks it."""
     file = file.absolute()
     program = Program(file=file, spec=catalog.describe(file), library=places.shipped("benchmarks"))
     result = _measured(program, arguments, limit_s)
@@ -54,8 +54,8 @@ def outside_limits(
     benchmarks: Sequence[Path] = (),
     limit_s: float = LIMIT_S,
 ) -> tuple[str, ...]:
-    """Run a benchmark here, alone. A sentence for each device that is outside a limit of the
-    policy, or gave no answer. Nothing is kept, and nobody is condemned by it."""
+    """Run a benchmark here, alone, and return a sentence for each device that is outside a limit of
+    the policy or gave no answer. Nothing is kept, and no verdict is changed."""
     limits = configs.policy(policy).limits
     programs = catalog.load(catalog.folders(benchmarks), required={name})
     program = catalog.find(name, programs)

@@ -1,6 +1,6 @@
-"""Leaves nodes alone where somebody works: under their orchestrator, which is asked before anything
-is started, or by the jobs that were told where there is none. What Ray and NVML know of others is
-seen on the way to the nodes."""
+"""Leave nodes alone on which others work. An orchestrator is asked before anything is started;
+without one, the reported jobs count. Foreign processes that Ray and NVML show are found later, on
+the way to the nodes."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from anubis.text.wording import counted, moment
 
 @dataclass(frozen=True, kw_only=True)
 class OthersWork:
-    """What an orchestrator shows of nodes, and where there is none, what was told; jobs of our own
-    are nobody else's."""
+    """Work of others on nodes, as the orchestrator shows it or, without one, as it was reported.
+    Our own jobs do not count."""
 
-    seen: FleetSeen | None = None  # None: nobody but Anubis has these nodes
+    seen: FleetSeen | None = None  # None: only Anubis uses these nodes
     own_job: str = ""
-    owner: str = ""  # who shows them: slurm
+    owner: str = ""  # the orchestrator's name, such as slurm
     told_jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)  # by node
     maintained: Mapping[str, str] = field(default_factory=dict)  # by node: until when, and why
 
     def on(self, node: str) -> str:
-        """Why a node is to be left alone; empty: nobody works there."""
+        """Reason to leave a node alone; empty if nobody works there."""
         maintenance = self.maintained.get(node) or self.maintained.get(node.partition(".")[0], "")
         if self.seen is None:
             foreign_jobs = (job for job in self.told_jobs.get(node, ()) if job.id != self.own_job)
@@ -55,7 +55,8 @@ class OthersWork:
         return f"it is {maintenance}" if maintenance and not is_ours else ""
 
     def away(self, node: str) -> str:
-        """Why a node that nobody named is not taken, though nobody works there; empty: it is."""
+        """Reason not to take a node that was not named, although nobody works there; empty to take
+        it."""
         shown = self.seen.nodes.get(node) if self.seen else None
         if shown is None:
             return ""
@@ -80,8 +81,9 @@ def others_work(
     jobs: Iterable[Job] = (),
     own_job: str = "",
 ) -> OthersWork:
-    """`windows`: of maintenance; `jobs`: whose end nobody told, both as the history knows them.
-    `own_job`: for which the nodes are; empty: the one of Slurm in which this runs."""
+    """Read whose work is on the nodes. `windows`: of maintenance; `jobs`: those without a reported
+    end, both from the history. `own_job`: the job that the nodes are for; empty: the Slurm job in
+    which this process runs."""
     own_job = own_job or os.environ.get("SLURM_JOB_ID", "")
     of_history = {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
     orchestrator = orchestrator_of(cluster) if cluster else None
@@ -104,8 +106,8 @@ def others_work(
 
 
 def spared(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
-    """The same request without nodes where others work. One that was named is not left out
-    silently: then nothing is started."""
+    """The same request without nodes on which others work. A named node is never left out silently:
+    then nothing is started."""
     request, cluster = brief.request, brief.setting.cluster
     if request.nodes is None:
         of_file = cluster.nodes if isinstance(cluster, configs.RayCluster) else ""
@@ -127,13 +129,13 @@ def spared(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
 
 
 def is_brought_up(cluster: configs.Cluster) -> bool:
-    """Whether Ray is brought up on the nodes that are named, so that somebody has to name them."""
+    """True if Ray is brought up on named nodes, so that they have to be named."""
     return isinstance(cluster, configs.RayCluster) and cluster.way is not None
 
 
 def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
-    """All that their orchestrator has, where nobody named any; of those that are not to be reached
-    or used the caller hears why."""
+    """Usable nodes of the orchestrator, if none were named; the caller is told why the others are
+    left out."""
     names = list(work.seen.nodes) if work.seen else []
     away = {name: why for name in names if (why := work.away(name))}
     for why, left_out in _by_reason(away).items():
@@ -151,7 +153,7 @@ def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
 def spared_nodes(
     brief: Brief, nodes: Sequence[Node], work: OthersWork, caller: Caller
 ) -> Sequence[Node]:
-    """Of those that the way to the nodes has, where none were named."""
+    """Free nodes among those of the executor, if none were named."""
     if brief.request.nodes is not None:
         return nodes
     free = frozenset(without([node.name for node in nodes], work, caller))
@@ -167,7 +169,7 @@ def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
 
 
 def without(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]:
-    """Those where nobody else works; of the others the caller hears why."""
+    """Nodes on which nobody else works; the caller is told why the others are left out."""
     busy = work.among(nodes)
     for why, left_out in _by_reason(busy).items():
         caller.remark(f"{shortened(left_out)} left out: {why}")

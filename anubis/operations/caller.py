@@ -1,7 +1,7 @@
 """The caller of an operation: receives remarks and progress, and may stop it.
 
-An operation prints nothing and exits nothing. The command line, a service and a notebook each hand
-in a caller of their own; `NOBODY` hears nothing and never stops anything.
+An operation prints nothing and exits nothing. The command line, a service and a notebook each pass
+a caller of their own. `NOBODY` ignores everything and never stops an operation.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from anubis.store.history import History
 
 
-Uptime = Callable[[], tuple[str, float]]  # which start of which machine, and the seconds since
+Uptime = Callable[[], tuple[str, float]]  # id of the machine's boot, and the seconds since
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def uptime() -> tuple[str, float]:
-    """Of this machine, suspends included: nobody can set it."""
+    """This machine's boot and the seconds since then, suspends included: nobody can set it."""
     return _boot(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -46,7 +46,7 @@ def _boot() -> str:
 
 
 def no_uptime() -> tuple[str, float]:
-    """Of a machine of which it is not known."""
+    """An empty uptime, for a machine whose boot is unknown."""
     return "", 0.0
 
 
@@ -65,16 +65,16 @@ class Caller:
         """A subclass with an `__init__` of its own need not call this one."""
         self.history_url = history_url
         self.clock = clock
-        if uptime or clock is not time.time:  # what counts here says nothing of another clock
+        if uptime or clock is not time.time:  # this uptime says nothing about another clock
             self.uptime = uptime or no_uptime
 
     def reading(self) -> ClockReading:
-        """Of the clock, and of what nobody can set beside it."""
+        """The clock's time and the uptime, which nobody can set."""
         boot, steady_s = self.uptime()
         return ClockReading(at=self.clock(), boot=boot, steady_s=steady_s)
 
     def name(self) -> str:
-        """Who asks, for the record: here whoever runs this process."""
+        """Name of the asker for the record: by default the user of this process."""
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # a container may give its user no name
@@ -87,36 +87,38 @@ class Caller:
         return History.open(self.history_url or places.history_url())
 
     def remark(self, sentence: str) -> None:
-        """Something worth knowing that is not part of the answer."""
+        """Receive a sentence worth knowing that is not part of the answer."""
 
     def doing(self, sentence: str) -> None:
-        """What is being done now; the next one takes its place."""
+        """Receive what is being done now, until the next call."""
 
     def decided(self, decision: Decision) -> None:
-        """What was decided, before it is carried out."""
+        """Receive a decision before it is carried out."""
 
     def concluded(self, view: CampaignView) -> None:
-        """A campaign is over, and its nodes not let go yet. Others may follow, or fail."""
+        """Receive a campaign's result before its nodes are released. More campaigns may follow, or
+        fail."""
 
     def handed_back(self, nodes: Sequence[str]) -> None:
-        """These nodes of a campaign are well and let go, while it goes on with others."""
+        """Receive healthy nodes that a campaign releases while it goes on with others."""
 
     def gated(self, result: GateResult) -> None:
-        """The answer of a gate; nodes that it tested are not let go yet."""
+        """Receive the answer of a gate before the nodes that it tested are released."""
 
     def swept(self, result: SweepResult) -> None:
-        """The answer of a sweep; nodes that it tested are not let go yet."""
+        """Receive the answer of a sweep before the nodes that it tested are released."""
 
     def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
-        """A campaign could not go on. What is known so far is judged only if it is asked for."""
+        """Receive a function that judges what an interrupted campaign measured so far."""
 
     @contextmanager
     def following(self, campaign: Campaign, parallel_nodes: int | None) -> Iterator[Observe]:
-        """Around a campaign: the yielded function sees the machine and its events as they come."""
+        """Follow a campaign: the yielded function gets the machine and its events as they
+        happen."""
         yield lambda machine, events: None
 
     def wants_stop(self) -> bool:
-        """Checked between events: a stopped campaign keeps what was measured."""
+        """True to stop; asked between events. A stopped campaign keeps what was measured."""
         return False
 
 

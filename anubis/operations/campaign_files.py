@@ -1,6 +1,8 @@
-"""The files that a request for a campaign names: read, and refused, before anything is started.
+"""Read the files that a request for a campaign names, and refuse bad ones before anything is
+started.
 
-From a request to what a campaign is made of. Nothing runs here, and no node is asked anything.
+A request becomes everything that a campaign is made of. Nothing runs here, and no node is
+contacted.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from anubis.text.hostlist import shortened
 from anubis.text.reading import read
 from anubis.text.wording import counted
 
-# remarks on a topology that are about cables and names, and how many of them are told
+# remarks on a topology that are about cables and names, and how many of them are shown
 OF_CABLES = frozenset(
     {
         "one-sided",
@@ -64,7 +66,7 @@ MET_AT_LEAST = 2  # nodes, before anything crosses the network
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignRequest:
-    """What is to be measured, where, and by what it is judged."""
+    """What is measured, where, and by which criteria it is judged."""
 
     kind: CampaignKind
     name: str = ""  # of the campaign; empty: by its kind and the time
@@ -76,13 +78,13 @@ class CampaignRequest:
     criteria: Path | None = None
     # by benchmark of the suite, the nodes that it tests; None: all benchmarks test all nodes
     tests: Mapping[str, Collection[str]] | None = None
-    partners: Sequence[str] = ()  # proven nodes among `nodes`, for those that are tested to meet
-    job: str = ""  # for which the nodes are, by its id: its own work on them is in nobody's way
+    partners: Sequence[str] = ()  # proven nodes among `nodes`, as partners of those under test
+    job: str = ""  # id of the job that the nodes are for: its own work there is no obstacle
     # how the nodes are cabled
     topology: str | None = None
     hcas: Path | None = None
     with_fabric: bool = True  # of an acceptance with a topology: whether it measures the fabric
-    # where the fabric is measured: what its ports count
+    # if the fabric is measured: the error counters of its ports
     counters: Sequence[Path] = ()
     over_s: float | None = None
     groups: Arrangement = "quick"  # of a scan: which pairs are to be measured
@@ -112,7 +114,7 @@ class CampaignRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Where a campaign runs; kept with it, so that it can be resumed without repeating it."""
+    """Where a campaign runs; kept with it, so that it can be resumed without naming it again."""
 
     cluster: configs.Cluster
     folders: tuple[str, ...]
@@ -146,19 +148,20 @@ class Brief:
         return {entry.benchmark for entry in (*self.suite.benchmarks, *further)}
 
     def chosen(self, nodes: Sequence[Node]) -> list[Node]:
-        """Those that were asked for."""
+        """Nodes that were requested."""
         named = None if self.request.nodes is None else frozenset(self.request.nodes)
         return [node for node in nodes if named is None or node.name in named]
 
     def fabric(self, nodes: Sequence[Node]) -> Fabric | None:
-        """What pairs of these nodes cross, with the nodes under the names they have here."""
+        """Fabric that pairs of these nodes cross, with the nodes under the names they have here."""
         if not self.request.crosses_fabric:
             return None
         names = [node.name for node in nodes]
         return _place(self.survey, names).fabric if self.survey else single_switch(names)
 
     def miscabled(self, plan: Plan) -> tuple[PartVerdict, ...]:
-        """What is odd in how its nodes are cabled; a fabric itself says whom the topology lacks."""
+        """Verdicts on oddities of the nodes' cabling; a plan's fabric already names the nodes that
+        the topology lacks."""
         if self.survey is None:
             return ()
         names = [node.name for node in plan.nodes]
@@ -168,7 +171,7 @@ class Brief:
         return (*wiring.verdicts_about(odd, frozenset(names)), *map(_not_placed, unplaced))
 
     def simulated_fabric(self) -> Fabric | None:
-        """The network of a simulated fleet; real ones have their own."""
+        """Network of a simulated fleet; real ones have their own."""
         cluster = self.setting.cluster
         if not isinstance(cluster, configs.SimulatedCluster) or not self.request.crosses_fabric:
             return None
@@ -207,7 +210,7 @@ def read_setting(text: str) -> Setting:
 
 
 def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
-    """For the requested nodes."""
+    """Plan for the requested nodes, checked against the policy and the criteria."""
     chosen = brief.chosen(nodes)
     fabric, then, reason = brief.fabric(chosen), brief.then, _why_no_fabric(brief, chosen)
     if reason:
@@ -239,7 +242,7 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
 
 
 def _survey(request: CampaignRequest, caller: Caller) -> Survey | None:
-    """What the topology says; None where none was given, and the fabric does not answer."""
+    """Read the topology; None if none was named and the fabric does not answer."""
     try:
         surveyed = survey(request.topology, request.hcas)
     except TopologyError as error:
@@ -282,7 +285,7 @@ def _not_placed(node: str) -> PartVerdict:
 
 
 def _counters(request: CampaignRequest, caller: Caller) -> Counters:
-    """What the ports of the fabric counted before the scan."""
+    """Errors that the ports of the fabric counted before the scan."""
     counted, remarks = count_errors(request.topology, request.counters, request.over_s, caller)
     for remark in remarks:
         caller.remark(str(remark))
@@ -290,7 +293,8 @@ def _counters(request: CampaignRequest, caller: Caller) -> Counters:
 
 
 def _why_no_fabric(brief: Brief, nodes: Sequence[Node]) -> str:
-    """Why an acceptance of several nodes says nothing of the network between them."""
+    """Reason why an acceptance of several nodes measures no network between them; empty if it
+    does."""
     request = brief.request
     if not request.kind.is_signed or len(nodes) < MET_AT_LEAST:
         return ""
@@ -369,8 +373,8 @@ def _criteria(request: CampaignRequest, suite: str) -> tuple[CriteriaSet, ...]:
 
 
 def criteria_in_use(suite: str) -> tuple[CriteriaSet, ...]:
-    """Unless others are named: of each sku the first that are found here, in the working folder, or
-    among those that come with Anubis."""
+    """Criteria used unless others are named: for each sku the first found among those learned here,
+    those in the working folder, and those shipped."""
     of_sku: dict[str, CriteriaSet] = {}
     for folder in (places.criteria(), Path("criteria"), places.shipped("criteria")):
         if suite in criteria_files.suites(folder):
@@ -387,7 +391,7 @@ def _nothing_learned(subject: str, suite: str) -> str:
 
 
 def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
-    """Better no run than one whose every verdict is unknown."""
+    """Refuse a run in which every verdict would be unknown."""
     if not criteria:
         return
     skus = sorted({node.sku for node in plan.nodes})
@@ -417,8 +421,9 @@ def _refuse_useless(criteria: tuple[CriteriaSet, ...], plan: Plan) -> None:
 
 
 def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Sequence[str]) -> None:
-    """What a machine taught about itself alone is soon taught again, and better than a run that
-    cannot end healthy. What a fleet taught is kept, whatever it lacks."""
+    """Refuse criteria that one machine learned from itself and that cannot be trusted: learning
+    again is better than a run that cannot end healthy. Criteria learned from a fleet stay, whatever
+    they lack."""
     planned = plan.workloads
     refused = [
         criterion
@@ -439,14 +444,14 @@ def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Seque
 
 
 def _concerns(criteria: CriteriaSet, skus: Sequence[str]) -> bool:
-    """Whether it is of one of these kinds of nodes, or of pairs or groups of them."""
+    """True if the criteria are of one of these kinds of nodes, or of pairs or groups of them."""
     group = strip_distance(criteria.sku)
     kinds = {group, criteria.nodes_sku, *group.split("+")}
     return any(sku in kinds for sku in skus)
 
 
 def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
-    """A limit for a metric that nothing measures would silently have no effect."""
+    """Refuse a limit for a metric that no program measures: it would silently have no effect."""
     for limit in policy.limits:
         spec = programs.specs.get(limit.benchmark)
         if spec and spec.metric(limit.metric) is None:
@@ -459,7 +464,7 @@ def _refuse_unknown_limits(policy: Policy, programs: catalog.Catalog) -> None:
 
 
 def _refuse_unknown_settings(policy: Policy, programs: catalog.Catalog) -> None:
-    """Likewise an expectation of a setting that no program tells."""
+    """Refuse an expectation of a setting that no program reports."""
     names = [setting.name for spec in programs.specs.values() for setting in spec.settings]
     for rule in policy.expectations if names else ():
         if not any(fnmatchcase(name, rule.setting) for name in names):
@@ -470,7 +475,7 @@ def _refuse_unknown_settings(policy: Policy, programs: catalog.Catalog) -> None:
 
 
 def _refuse_unknown_alphas(policy: Policy, programs: catalog.Catalog) -> None:
-    """Likewise an alpha that fits no metric."""
+    """Refuse an alpha that fits no metric."""
     metrics = [
         (spec.name, metric.name) for spec in programs.specs.values() for metric in spec.metrics
     ]

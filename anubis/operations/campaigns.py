@@ -1,4 +1,4 @@
-"""Campaigns: planned, run, and resumed after they were interrupted."""
+"""Plan campaigns, run them, and resume them after an interruption."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ from anubis.text import places
 from anubis.text.hostlist import shortened
 from anubis.text.wording import counted, lasting
 
-LOOKED_AT = 100  # campaigns, for the latest that was cut short
+LOOKED_AT = 100  # campaigns that are searched for the latest interrupted one
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCampaign:
-    """What would run, and on how many nodes at once."""
+    """A campaign that would run, and the limit on simultaneous nodes."""
 
     plan: Plan
     parallel_nodes: int | None
 
     @cached_property
     def costs(self) -> tuple[Estimate, ...]:
-        """Of each phase."""
+        """Estimates of the phases."""
         phases = range(len(self.plan.phases))
         return tuple(
             planning.estimate(self.plan, phase, self.parallel_nodes, self._schedule)
@@ -83,7 +83,7 @@ class PlannedCampaign:
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """Which parts of the fabric its pairs cross."""
+        """Parts of the fabric that the planned pairs cross."""
         fabric = self.plan.fabric
         if fabric is None:
             return None
@@ -97,13 +97,13 @@ class PlannedCampaign:
 
     @cached_property
     def why_untested(self) -> Mapping[Why, tuple[Link, ...]]:
-        """The links that no pair crosses."""
+        """Links that no pair crosses, by reason."""
         placed = planning.placed_nodes(self.plan, self.plan.fabric) if self.plan.fabric else []
         return untested_by_reason(self.coverage, placed) if self.coverage else {}
 
 
 def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedCampaign:
-    """Nodes are looked up, nothing runs on them."""
+    """Plan a campaign: nodes are looked up, but nothing runs on them."""
     brief = campaign_files.read_request(request, caller)
     if request.nodes is None and is_brought_up(brief.setting.cluster):
         # wall clock: only a plan, before the history is read
@@ -127,7 +127,7 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
 
 
 def _what_may_follow(plan: Plan) -> str:
-    """How many rounds a search may take, and how long."""
+    """A sentence with the number of rounds that a search may take, and their time."""
     everybody = divide([node.name for node in plan.nodes], plan.fabric)
     entries = [entry for phase in plan.phases for entry in phase.entries]
     round_s = sum(entry.duration_s for entry in entries if entry.workload in plan.reproducing)
@@ -158,7 +158,7 @@ def _what_may_follow(plan: Plan) -> str:
 
 
 def run_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> CampaignResult:
-    """Every result is kept as it comes; what was learned is written."""
+    """Run a campaign. Every result is kept as soon as it arrives; learned criteria are written."""
     with carried_out(request, caller) as result:
         return result
 
@@ -169,9 +169,9 @@ def carried_out(
     caller: Caller,
     beside: Callable[[History], None] = lambda history: None,
 ) -> Iterator[CampaignResult]:
-    """A campaign that is over. Its nodes are let go after the block, which may take long or fail:
-    whoever makes more of the result gives their own answer in it. `beside`: writes what belongs to
-    it; a campaign that is refused leaves no trace of either."""
+    """Run a campaign and yield its result. Its nodes are released after the block, which may take
+    long or fail, so a caller that makes more of the result gives its own answer inside the block.
+    `beside`: writes what belongs to the campaign; a refused campaign leaves no trace of either."""
     brief = campaign_files.read_request(request, caller)
     programs = brief.setting.programs()
     with caller.history() as history, ExitStack() as until_all_has_ended:
@@ -212,7 +212,8 @@ def _others_work(
 def resume_campaign(
     kind: CampaignKind, name: str | None = None, caller: Caller = NOBODY
 ) -> CampaignResult:
-    """Resumes the named campaign, or the latest interrupted one of this kind: only what is left."""
+    """Resume the named campaign, or the latest interrupted one of this kind; run only what is
+    left."""
     with caller.history() as history, ExitStack() as until_all_has_ended:
         campaign = _unfinished(history, kind, name)
         with _saying_how_to_go_on(campaign):  # before anything is asked or started
@@ -252,7 +253,7 @@ def _new_campaign(
         criteria=brief.criteria,
         created_at=executor.now(),
     )
-    if campaign.is_in_memory:  # what it shows was not so before it was ordered
+    if campaign.is_in_memory:  # its results are no older than its request
         return dataclasses.replace(campaign, created_at=time_in(part, caller).now)
     return campaign
 
@@ -277,7 +278,7 @@ def _resumable(campaign: Campaign, kind: CampaignKind) -> Campaign:
 
 
 def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
-    """A campaign is finished with the programs it was begun with, or not at all."""
+    """Refuse to finish a campaign with programs other than those it began with."""
     for spec in plan.specs:
         if programs.specs.get(spec.name) != spec:
             raise UsageError(
@@ -287,7 +288,8 @@ def _refuse_changed(plan: Plan, programs: catalog.Catalog) -> None:
 
 
 def _still_needed(campaign: Campaign, executions: Sequence[Execution]) -> list[str]:
-    """Its nodes without those that it handed back before it was cut short: others may have them."""
+    """Nodes of a campaign, without those that it handed back before it was interrupted: others may
+    use them."""
     nodes = [node.name for node in campaign.plan.nodes]
     if not campaign.kind.narrows or not executions:
         return nodes
@@ -304,7 +306,7 @@ def _hold(
     beginning: Callable[[], None] = lambda: None,
     nodes: Sequence[str] | None = None,
 ) -> AbstractContextManager[HeldNodes]:
-    """Nobody else measures its nodes meanwhile; a fleet in memory is each campaign's own."""
+    """Hold the nodes, so that nobody else measures them; a fleet in memory needs no hold."""
     if nodes is None:
         nodes = [node.name for node in campaign.plan.nodes]
     nodes = [] if campaign.is_in_memory else nodes
@@ -314,7 +316,8 @@ def _hold(
 
 
 def _steady_clock(part: ClusterHistory, caller: Caller) -> Callable[[], float]:
-    """By which a hold is renewed: others must not see it end because somebody set a clock."""
+    """Clock by which a hold is renewed: the hold must not seem to end because somebody set a
+    clock."""
     counts, (boot, began_s) = caller.uptime, caller.uptime()
     if not boot:
         return caller.clock
@@ -398,7 +401,7 @@ def _conclude(
 
 
 def _remark_spared(view: CampaignView, caller: Caller) -> None:
-    """What a policy that stops early costs."""
+    """Remark what a policy that stops early costs."""
     ran = {
         (node, run.step.workload.benchmark)
         for run in view.executions
@@ -416,7 +419,7 @@ def _remark_spared(view: CampaignView, caller: Caller) -> None:
 
 
 def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
-    """What it cost to measure suspects again, and who is cleared by it."""
+    """Remark what it cost to measure suspects again, and how many are cleared by it."""
     again = [run for run in view.executions if run.step.turn and len(run.step.participants) == 1]
     if not again:
         return
@@ -432,9 +435,9 @@ def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
 
 
 def _behind_s(campaign: Campaign, executor: Executor, history: History, caller: Caller) -> float:
-    """How far the executor's clock is behind: one in memory is a clock of its own, and any may have
-    begun while this machine's clock was wrong. The campaign is over now: a gate finds it recent,
-    and what happens to a node next comes after it."""
+    """Seconds by which the executor's clock is behind. A fleet in memory has a clock of its own,
+    and any campaign may have begun while this machine's clock was wrong. The campaign is over now:
+    a gate must find it recent, and later events of a node must come after it."""
     now = time_in(history.of(campaign.cluster), caller, is_kept=True).now
     behind_s = now - executor.now()
     return behind_s if campaign.is_in_memory or abs(behind_s) > TOLERANCE_S else 0.0
@@ -448,7 +451,7 @@ def _showing_what_is_known(
     caller: Caller,
     before: Sequence[NodeSettings],
 ) -> Iterator[None]:
-    """To a caller who wants to see a campaign that was cut short; nothing of it is concluded."""
+    """Offer the caller an interrupted campaign's results so far; nothing is concluded from them."""
 
     def so_far(why: str) -> CampaignView:
         assessment, criteria = judge(campaign, measured, {}, executor.now(), before=before)
@@ -468,7 +471,7 @@ def _showing_what_is_known(
 
 @contextmanager
 def _saying_how_to_go_on(campaign: Campaign, held: HeldNodes | None = None) -> Iterator[None]:
-    """Whatever stops the driver early, measurements are kept."""
+    """Add to every error how to go on: measurements are kept, whatever stops the driver early."""
     try:
         yield
     except (KeyboardInterrupt, Stopped):
@@ -482,7 +485,8 @@ def _saying_how_to_go_on(campaign: Campaign, held: HeldNodes | None = None) -> I
 
 
 def _write_criteria(view: CampaignView, caller: Caller) -> tuple[Path, ...]:
-    """The campaign is over and kept: files that cannot be written cost no verdict and no page."""
+    """Write the learned criteria. The campaign is over and kept, so a failure is only a remark: the
+    verdict and the page stay."""
     try:
         of_suite = sets_taught_by(view.criteria, view.campaign.plan)
         files = tuple(criteria_files.write_learned(of_suite, places.criteria()))

@@ -1,5 +1,5 @@
-"""Criteria, learned again from what was measured lately: proposed beside those in use, which change
-only when a person agrees, and only if they are still those that were compared."""
+"""Learn criteria again from recent measurements, and propose them. Those in use change only if a
+person agrees, and only if they are still the ones that were compared."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The model of risk, trained again on the history: put in use, or proposed, only if it is better
-than the one in use."""
+"""Train the risk model again on the history; use it, or propose it, only if it is better than the
+one in use."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def renew_risk(task: ChoreTask) -> ChoreRecord:
 
 
 def _in_use(task: ChoreTask) -> tuple[RiskModel, float] | None:
-    """And up to when what it learned from goes."""
+    """The model in use, and the time up to which it learned; None if there is no model."""
     file = places.risk_file(task.part.cluster)
     if not file.is_file():
         return None

@@ -21,11 +21,12 @@ from anubis.store.holds import holder_of
 from anubis.text.hostlist import shortened
 from anubis.text.wording import counted
 
-MAY_BE_TESTED = (State.IN_SERVICE, State.SPARE)  # the keeper sees to the others
+MAY_BE_TESTED = (State.IN_SERVICE, State.SPARE)  # the keeper tests the others
 
 
 def sweep_idle_nodes(task: ChoreTask) -> ChoreRecord | None:
-    """None: the driver of its campaign died, and what ran there may run still."""
+    """Sweep, or go on with an interrupted sweep. None: the driver of its campaign died, and its
+    programs may still run."""
     schedule = task.policy.sweep
     if schedule is None:
         raise ConfigError("the policy of keeping states no sweep any more")

@@ -1,4 +1,5 @@
-"""One piece of periodic work, with all that it takes. What does it returns its record, ended."""
+"""One periodic task with all that it needs. The function that carries it out returns its record,
+ended."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class ChoreTask:
         return self.keeping.policy
 
     def noting(self, **changes: Any) -> ChoreRecord:
-        """What whoever takes it up has to know, on disk."""
+        """Write to the history what a successor would need to take the task over."""
         record = replace(self.record, **changes)
         self.part.chores.write(record)
         return record

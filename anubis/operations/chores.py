@@ -1,7 +1,7 @@
-"""Periodic work of the keeper: what is due is done once, by one process, and kept.
+"""Periodic tasks of the keeper: what is due is done once, by one process, and kept.
 
-Whoever dies at it is succeeded by the next who looks. What touches the fleet, or what it is judged
-by, is proposed unless the policy says otherwise, and done when a person agrees.
+If a process dies at a task, the next one that looks takes it over. Changes to the fleet, or to what
+it is judged by, are proposed unless the policy says otherwise, and done when a person agrees.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ WORK: Mapping[Chore, Callable[[ChoreTask], ChoreRecord | None]] = {
 def do_chores(
     keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
 ) -> list[ChoreStanding]:
-    """Do what is due now, and what a person agreed to, unless another process is at it.
+    """Do what is due now, and what a person agreed to, unless another process is doing it.
 
-    `drive` has it done elsewhere, by this function without it. Returns what became of all periodic
-    work, and when it is due next."""
+    `drive` starts this function elsewhere, without `drive`. Return the state of each periodic task
+    and when it is due next.
+    """
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         with part.chores.alone() as is_alone:
@@ -64,7 +65,7 @@ def _is_waiting(policy: KeepingPolicy, part: ClusterHistory, now: float) -> bool
 
 
 def _standings(policy: KeepingPolicy, part: ClusterHistory, now: float) -> list[ChoreStanding]:
-    """Of work that the policy states times for, or that was done before."""
+    """States of the tasks that the policy schedules, or that were done before."""
     succeeded = part.chores.successes()
     standings = (
         ChoreStanding(
@@ -82,8 +83,8 @@ def _standings(policy: KeepingPolicy, part: ClusterHistory, now: float) -> list[
 def _next(
     chore: Chore, policy: KeepingPolicy, part: ClusterHistory, now: float
 ) -> ChoreRecord | None:
-    """What is to be done: first what somebody began and did not end, then what a person agreed to,
-    then what is due."""
+    """The next run of a task: one that began and did not end, else one that a person agreed to,
+    else one that is due."""
     last = part.chores.last(chore)
     if last and last.ended is None:
         return replace(last, began=now, tries=last.tries + 1)
@@ -93,7 +94,7 @@ def _next(
         again = before.tries + 1 if before.ended is None else 1
         return replace(before, began=now, ended=None, end=None, tries=again)
     rhythm = policy.rhythms.get(chore)
-    last = part.chores.last(chore, now)  # a wrong clock may have done what is not due yet
+    last = part.chores.last(chore, now)  # under a wrong clock it may have run too early
     due_at = due_now(rhythm, last, now) if rhythm else None
     return None if due_at is None else ChoreRecord(chore=chore, due=due_at, began=now)
 
@@ -127,7 +128,8 @@ def _do(
 
 
 def _carried_out(task: ChoreTask) -> ChoreRecord | None:
-    """None: it goes on later. An error that may pass, or an interruption, ends nothing."""
+    """Carry out a task. None: it goes on later. An error that may pass, or an interruption, ends
+    nothing."""
     if task.record.tries > MOST_TRIES:
         return task.failed(f"given up: its process ended {MOST_TRIES} times before it was done")
     before = task.part.chores.at(task.record.chore, task.record.due)

@@ -1,4 +1,4 @@
-"""Which cluster a request means, and what the history knows of it."""
+"""Find the cluster that a request means, and what the history knows of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THIS_MACHINE = "local"  # its file
 
 
 def identify(name: str, cluster: configs.Cluster) -> ClusterIdentity:
-    """`name`: of the cluster's file."""
+    """Identity of a cluster; `name` is that of its file."""
     address = ""
     if isinstance(cluster, configs.RayCluster):
         from anubis.reach.executors.ray_link import HERE
@@ -36,14 +36,14 @@ def identify(name: str, cluster: configs.Cluster) -> ClusterIdentity:
 
 
 def called(name: str, cluster: configs.Cluster) -> str:
-    """What the history calls it, however it is reached."""
+    """Name of the cluster in the history, however its nodes are reached."""
     here = isinstance(cluster, configs.LocalCluster)
     own = socket.gethostname() if here else configs.find("clusters", name).stem
     return cluster.name or own
 
 
 def named(name: str) -> ClusterIdentity:
-    """A cluster that somebody calls so."""
+    """Identity of a cluster with the given name."""
     try:
         return ClusterIdentity(name=name, is_chosen=True)
     except ValueError as error:
@@ -53,9 +53,9 @@ def named(name: str) -> ClusterIdentity:
 def time_in(
     part: ClusterHistory, caller: Caller, *, is_turn: bool = False, is_kept: bool = False
 ) -> Time:
-    """By which ages in a cluster are told: its turns know whether the clock can be right.
-    `is_kept`: something is dated by it, as all is in a turn; what was dated otherwise before is
-    dated anew first."""
+    """Time by which ages in a cluster are computed; its turns know if the clock can be right.
+    `is_kept`: something is dated by this time, as everything is in a turn; so what was dated
+    otherwise before is corrected first."""
     reading = caller.reading()
     time = part.keeping.time(reading, is_turn=is_turn)
     if time.correction and (is_turn or is_kept):
@@ -69,8 +69,8 @@ def time_in(
 def enter(
     history: History, cluster: ClusterIdentity, caller: Caller, nodes: Collection[str] = ()
 ) -> ClusterHistory:
-    """What is known of a cluster, which from now on the history knows."""
-    # wall clock: says since when it is known, decides nothing
+    """Enter a cluster into the history, and return what is known of it."""
+    # wall clock: only the time since which it is known, decides nothing
     if sentence := history.clusters.enter(cluster, caller.clock(), nodes):
         caller.remark(sentence)
     return history.of(cluster.name)
@@ -84,10 +84,10 @@ def find(
     *,
     may_begin: bool = False,
 ) -> tuple[ClusterHistory, ClusterIdentity | None]:
-    """What is known of the cluster that was named, by its file or as the history calls it; else of
-    the only one that the history knows, or of this machine. And who it is, for the history to know
-    once the request is not refused any more; None: nothing new can be said of it.
-    `may_begin`: a name that neither has begins a cluster. Else it is refused."""
+    """Find a cluster by its file or by its name in the history; without a name, the only one that
+    the history knows, or this machine. Return what is known of it, and its identity for the history
+    to enter once the request is accepted; None if there is nothing to enter. `may_begin`: an
+    unknown name begins a cluster; otherwise it is refused."""
     names = history.clusters.names()
     if name is None and names:
         return history.only(), None
@@ -100,7 +100,7 @@ def find(
         if refusal is error or not may_begin:
             raise refusal from None
         cluster = named(str(name))
-    if UNNAMED in names:  # what it held without a cluster may be of this one
+    if UNNAMED in names:  # records without a cluster may belong to this one
         return enter(history, cluster, caller, nodes), None
     return history.of(cluster.name), cluster
 
@@ -110,8 +110,8 @@ def _of_file(name: str) -> ClusterIdentity:
 
 
 def refusal_of(name: str, names: Collection[str], error: ConfigError) -> AnubisError:
-    """Of a cluster that is not among these, and whose file cannot be read: neither has it, unless
-    something else is wrong with the file, or its place was named."""
+    """Error for a cluster that is neither among these nor in a readable file. If the file exists
+    but is wrong, or was named by a path, its own error is returned."""
     if not isinstance(error, UnknownNameError) or configs.is_path(name):
         return error
     return UsageError(unknown(name, names, configs.files_of("clusters")))
@@ -120,13 +120,13 @@ def refusal_of(name: str, names: Collection[str], error: ConfigError) -> AnubisE
 def resolve(
     history: History, name: str | None, caller: Caller, nodes: Collection[str] = ()
 ) -> ClusterHistory:
-    """The same, and the history knows it from now on."""
+    """Find a cluster as `find` does, and enter it into the history."""
     part, cluster = find(history, name, caller, nodes)
     return enter(history, cluster, caller, nodes) if cluster else part
 
 
 def look_up(history: History, name: str | None) -> ClusterHistory:
-    """The same for those who only look back: nothing is entered."""
+    """Find a cluster for reading only: nothing is entered."""
     names = history.clusters.names()
     if name is None:
         return history.only()
@@ -141,23 +141,23 @@ def look_up(history: History, name: str | None) -> ClusterHistory:
 def of_import(
     history: History, name: str | None, caller: Caller
 ) -> tuple[ClusterHistory, ClusterIdentity | None]:
-    """As `find` has it, for what is told of nodes that nobody reaches: without a name and with
-    nothing known, it waits without a cluster for the first that it belongs to."""
+    """Find a cluster for reports on nodes that nobody contacts. Without a name, and with nothing
+    known, they wait without a cluster for the first one that they belong to."""
     if name is None or name in history.clusters.names():
         return history.only() if name is None else history.of(name), None
     return find(history, name, caller)
 
 
 def now_in(name: str | None, caller: Caller) -> float:
-    """By the clock of the turns of a cluster, as far as the history knows it; nothing is entered.
-    A cluster that it does not know has no turns, so the wall clock is believed."""
+    """Time by the clock of a cluster's turns; nothing is entered. A cluster that the history does
+    not know has no turns, so the wall clock is used."""
     with caller.history() as history, suppress(UsageError):
         return time_in(look_up(history, name), caller).now
     return caller.clock()  # wall clock: there is no other
 
 
 def refuse_unreachable(cluster: str, name: str | None) -> None:
-    """Tests on a cluster that was not named run on this machine, or not at all."""
+    """Refuse tests on a cluster that was not named, unless it is this machine."""
     if name is None and cluster != identify(THIS_MACHINE, configs.cluster(THIS_MACHINE)).name:
         raise UsageError(
             f'tests have to run on cluster "{cluster}": say with --cluster how its nodes are'
@@ -166,5 +166,5 @@ def refuse_unreachable(cluster: str, name: str | None) -> None:
 
 
 def files_by_name(files: Collection[str]) -> dict[str, str]:
-    """The files of clusters, by what the history calls these."""
+    """Files of clusters by the clusters' names in the history."""
     return {identify(file, configs.cluster(file)).name: file for file in files}

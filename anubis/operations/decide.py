@@ -1,4 +1,4 @@
-"""Which tests an event is worth: decided by the history, and kept in it."""
+"""Decide by the history which tests an event is worth, and keep the decision."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ from anubis.text import places
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Which tests may be chosen, what all may cost, and how they are run."""
+    """Which tests may be chosen, their budget, and how they are run."""
 
     suite: str = "quick"
     policy: str = "default"
     benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     budget: Budget = Budget()
-    together: bool = False  # all nodes run the same tests, and meet each other
-    partners: Sequence[str] = ()  # idle nodes beside those asked about, to be met if proven
+    together: bool = False  # all nodes run the same tests, as partners of each other
+    partners: Sequence[str] = ()  # other idle nodes, used as partners if proven
     cluster: str | None = None  # None: the only one that the history knows, or this machine
     criteria: Path | None = None
-    job: str = ""  # for which the nodes are, by its id: its own work on them is in nobody's way
+    job: str = ""  # id of the job that the nodes are for: its own work there is no obstacle
 
 
 USUAL: Terms = Terms()
@@ -65,14 +65,14 @@ USUAL: Terms = Terms()
 
 @dataclass(frozen=True, kw_only=True)
 class Repertoire:
-    """A suite, the programs that it names, and by what policy they are chosen."""
+    """A suite, the programs that it names, and the policy by which they are chosen."""
 
     suite: Suite
     specs: Mapping[str, BenchmarkSpec]
     policy: SelectionPolicy
 
     def plan(self, nodes: Collection[str]) -> Plan:
-        """For so many nodes, whatever they are."""
+        """Plan of the suite for these nodes, regardless of their hardware."""
         return planning.plan(self.suite, [Node(name=name, sku="") for name in nodes], self.specs)
 
     @property
@@ -85,8 +85,9 @@ class Repertoire:
 
 
 def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> Decision:
-    """Nothing runs, and no node is contacted. That nodes were added or upgraded or had an incident
-    is kept: whoever asks about them next presumes a defect until they pass."""
+    """Decide which tests an event is worth. Nothing runs, and no node is contacted. If nodes were
+    added or upgraded or had an incident, that is kept: later decisions presume a defect on them
+    until they pass."""
     repertoire = read_repertoire(terms)
     with caller.history() as history:
         part, cluster = find(history, terms.cluster, caller, event.nodes)
@@ -105,8 +106,8 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> 
 
 
 def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_test: bool) -> None:
-    """Nodes and partners that the cluster does not have, unless they are added right now, and nodes
-    that are to be their own partners."""
+    """Refuse nodes and partners that the cluster does not have, unless they are being added, and
+    nodes that are their own partners."""
     added = event.nodes if isinstance(event, NodeAdded) else ()
     nodes = [node for node in (*event.nodes, *terms.partners) if node not in added]
     refuse_partners_of_themselves(event.nodes, terms.partners)
@@ -128,8 +129,8 @@ def past_of(
     nodes: AbstractSet[str] | None = None,
     standing: Standing | None = None,
 ) -> Past:
-    """With the risk model that was trained for this cluster, if there is one. `nodes`: of which
-    alone it is asked. `standing`: as `read_past` takes it."""
+    """Read the past with this cluster's trained risk model, if there is one. `nodes`: those in
+    question. `standing`: as in `read_past`."""
     file, offered = places.risk_file(history.cluster), repertoire.demands
     if not file.is_file():
         return read_past(history, at, None, offered, nodes, standing)
@@ -141,7 +142,7 @@ def past_of(
 def owed_after(
     campaign: CampaignResult, decision: Decision, repertoire: Repertoire, caller: Caller
 ) -> Debts:
-    """What nodes owe still once the tests have answered."""
+    """Debts of nodes that remain after the tests."""
     with caller.history() as history:
         part = history.of(decision.cluster)
         now = max(time_in(part, caller).now, campaign.view.campaign.finished_at or 0.0)
@@ -156,14 +157,15 @@ def decide(
     history: ClusterHistory,
     at: float,
 ) -> Decision:
-    """The decision is in the history when it is returned."""
+    """Decide, and write the decision to the history."""
     return history.decisions.add(weigh(event, terms, repertoire, past, history, at))
 
 
 def keep(
     decision: Decision, cluster: ClusterIdentity | None, history: History, caller: Caller
 ) -> None:
-    """With the cluster that it is about, if the history does not know it yet."""
+    """Write a decision to the history, and enter its cluster if the history does not know it
+    yet."""
     with history.together():
         if cluster:
             enter(history, cluster, caller, decision.nodes)
@@ -182,7 +184,7 @@ def weigh(
     history: ClusterHistory,
     at: float,
 ) -> Decision:
-    """What would be decided."""
+    """Decide, without writing the decision to the history."""
     selector = Selector(past, repertoire.policy)
     partners = _partners(event, terms, past, history, at)
     nodes = {*event.nodes, *partners}
@@ -204,8 +206,8 @@ def weigh(
 def _partners(
     event: FleetEvent, terms: Terms, past: Past, history: ClusterHistory, at: float
 ) -> tuple[str, ...]:
-    """Nodes that are proven: of a job or of idle nodes their own, otherwise any that are idle; and
-    those named."""
+    """Proven nodes as partners: those of the job or of the idle nodes themselves, for other events
+    any that are idle; and those named."""
     match event:
         case JobAllocated() | Tick():
             own = list(event.nodes)

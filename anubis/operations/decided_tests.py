@@ -1,4 +1,4 @@
-"""The tests of a decision, carried out."""
+"""Carry out the tests of a decision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anubis.operations.decide import Terms
 from anubis.operations.results import CampaignResult
 from anubis.store.history import History
 
-FEWEST_PARTNERS = 4  # if one of them turns out to be bad, others are there
+FEWEST_PARTNERS = 4  # if one of them turns out to be bad, others remain
 
 
 @contextmanager
@@ -31,9 +31,9 @@ def carried_out_tests(
     *,
     beside: Callable[[History], None] = lambda history: None,
 ) -> Iterator[CampaignResult | None]:
-    """One campaign, in which each node runs its own tests; None where nothing is to run.
-    Where nothing was learned of such nodes yet, they teach in it what is normal.
-    Its nodes are let go after the block. `beside`: writes what belongs to the campaign."""
+    """Run the tests in one campaign, in which each node runs its own; yield None if there are none.
+    If nothing was learned about such nodes yet, the campaign learns criteria from them. Its nodes
+    are released after the block. `beside`: writes what belongs to the campaign."""
     if not decision.tests:
         yield None
         return
@@ -68,7 +68,8 @@ def carried_out_tests(
 def _acceptance(
     request: CampaignRequest, nodes: Collection[str], caller: Caller
 ) -> CampaignRequest:
-    """Who asks first has no criteria yet: nobody has to know that these come first."""
+    """The request as an acceptance: at first there are no criteria, and the user need not know
+    that."""
     caller.remark(
         f"nothing was learned of such nodes yet: they run the whole suite {request.suite} now, and "
         "teach what is normal for them"
@@ -78,7 +79,7 @@ def _acceptance(
 
 
 def _met(decision: Decision) -> list[str]:
-    """As many partners as the tested nodes need; first those that have nothing else to do."""
+    """Partners, as many as the tested nodes need; first those that have nothing else to do."""
     meeting = {node for test in decision.tests if test.busy > 1 for node in test.nodes}
     idle_first = sorted(decision.partners, key=meeting.__contains__)
     return idle_first[: max(FEWEST_PARTNERS, MET * len(meeting))]

@@ -1,7 +1,7 @@
-"""Why a job hangs, failed or is slow: what it left behind is read, and reasoned about.
+"""Diagnose why a job hangs, failed or is slow, from the traces that it left.
 
-Whatever cannot be read is one sentence of the answer. Nothing is done: whom a diagnosis suspects is
-told to the keeper, which has the node tested, where somebody asks for that.
+Each trace that cannot be read is one sentence of the answer. Nothing is done to nodes. On request,
+suspects are reported to the keeper, which tests them.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from anubis.store.history import ClusterHistory
 if TYPE_CHECKING:
     from anubis.readers.jobs.live import LiveLook, LiveRank
 
-LIVE_S = 20.0  # for so long running processes are looked at
-KEPT_S = 10.0  # and where others look at the same time
-UNTOLD_S = LONGEST_STILL_S + 5.0  # and for so long, if they seem to stand still
+LIVE_S = 20.0  # how long running processes are observed
+KEPT_S = 10.0  # the same if other machines observe at the same time
+UNTOLD_S = LONGEST_STILL_S + 5.0  # the same if they seem to stand still
 SOURCE = "diagnosis"  # of its suspicions
 HOW_TO_NAME = (
     "nothing says where the job left its traces: give --logs, --kernel, --dumps, --ras, "
@@ -61,14 +61,14 @@ class DiagnosisRequest:
     job: str = ""
     nodes: Sequence[str] = ()  # in the order of their ranks
     ranks_per_node: int | None = None  # None: as the site's policy says
-    ranks: Path | None = None  # a table that says which rank ran where, instead
+    ranks: Path | None = None  # instead, a table of ranks and their nodes
     cluster: str | None = None
     topology: str | None = None  # of the fabric between them
     places: Mapping[str, Path] = field(default_factory=dict)  # of its traces, by the policy's words
     policy: str = "default"  # under configs/diagnosis/
     at: float | None = None  # of the failure; None: now
-    stall: Stall | None = None  # somebody says that it stands still
-    since: float | None = None  # what was advised for this job since then was for the same trouble
+    stall: Stall | None = None  # a report that it stands still
+    since: float | None = None  # advice for this job since then was about the same trouble
 
 
 def diagnose_job(
@@ -79,9 +79,9 @@ def diagnose_job(
     votes: Sequence[NodeSettings] = (),
     around: JobEvidence | None = None,
 ) -> DiagnosisView:
-    """`around`: what is known of what lies between its nodes, where no topology is named. `past`:
-    what was advised before; what did not help is not advised again. `votes`: how the nodes of the
-    cluster are set up, as they told last."""
+    """Diagnose a job. `past`: advice given before; what did not help is not advised again. `votes`:
+    the settings that the cluster's nodes last reported. `around`: what is known of the network
+    between the job's nodes, if no topology is named."""
     from anubis.readers.jobs.node_settings import settings_evidence
 
     policy = configs.diagnosis(request.policy)
@@ -92,7 +92,7 @@ def diagnose_job(
     policy = replace(policy, codes={**classes.levels, **policy.codes})
     ranks = _ranks(request, policy)
     topology, zone = request.topology or policy.topology, _zone(policy.zone)
-    pieces = list(_collected(places, topology, ranks, classes, zone, caller))  # it takes a while
+    pieces = list(_collected(places, topology, ranks, classes, zone, caller))  # takes a while
     evidence = join_evidence(
         JobEvidence(
             job=request.job,
@@ -114,8 +114,8 @@ def diagnose_job(
 def diagnose_and_tell(
     request: DiagnosisRequest, caller: Caller = NOBODY
 ) -> tuple[DiagnosisView, tuple[str, ...]]:
-    """With what was advised before, which is kept; and the suspects of whom the keeper is told: not
-    of those that it knows of already."""
+    """Diagnose with the advice of earlier diagnoses, keep the diagnosis, and report new suspects to
+    the keeper. Return the diagnosis and those suspects."""
     with caller.history() as history:
         part = resolve(history, request.cluster, caller)
         now = time_in(part, caller).now if request.at is None else request.at
@@ -148,7 +148,7 @@ def kept_of(view: DiagnosisView) -> PastDiagnosis:
 
 
 def details_of(view: DiagnosisView) -> DiagnosisDetails | None:
-    """None: there is nothing to be shown."""
+    """Details of a diagnosis; None if there is nothing to show."""
     diagnosis = view.diagnosis
     if diagnosis.trouble in (JobTrouble.NOTHING, JobTrouble.UNKNOWN):
         return None
@@ -163,7 +163,7 @@ def details_of(view: DiagnosisView) -> DiagnosisDetails | None:
 def _suspicions(
     view: DiagnosisView, part: ClusterHistory, categories: Mapping[str, str]
 ) -> list[Notice]:
-    """A node that is suspected already is not suspected anew."""
+    """Suspicions that are new: a node that is suspected already is left out."""
     diagnosis = view.diagnosis
     fault = fault_of(diagnosis.cause)
     kept = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
@@ -184,7 +184,7 @@ def _suspicions(
 
 
 def rules() -> tuple[InferenceRule, ...]:
-    """All that are known; each is asked where its needs are met."""
+    """All inference rules; each is applied if its needs are met."""
     from anubis.core.diagnose import (
         bystanders,
         critical,
@@ -212,7 +212,8 @@ def rules() -> tuple[InferenceRule, ...]:
 
 
 def _places(request: DiagnosisRequest, policy: DiagnosisPolicy) -> dict[str, Path]:
-    """Where the site says that its traces are, and where the request says something else."""
+    """Paths of the traces: those that the site's policy states, replaced by those of the
+    request."""
     if unknown := sorted(request.places.keys() - set(PLACES)):
         raise UsageError(f'no trace is called "{unknown[0]}"; {did_you_mean(unknown[0], PLACES)}')
     stated = {name: policy.place_of(name, request.job) for name in PLACES}
@@ -251,11 +252,11 @@ def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy) -> RankMap:
 
 @dataclass(frozen=True, kw_only=True)
 class _Trail:
-    """Something that a job leaves behind."""
+    """One kind of trace that a job leaves."""
 
     place: str  # the policy's word for where that is, and the option of the command line
     words: str
-    collectors: tuple[Collector, ...]  # that have no say without it
+    collectors: tuple[Collector, ...]  # which need it
     read: Callable[[Path, RankMap, ErrorClasses], JobEvidence] = field(compare=False)
 
 
@@ -276,7 +277,7 @@ def _collected(
             except EvidenceError as error:
                 yield _gap(trail, str(error))
     absent = [trail for trail in trails if trail.place not in places]
-    for trail in absent:  # what was named, and could not be read, was told before
+    for trail in absent:  # a named one that could not be read was reported above
         instead = [rival.place for rival in absent if {*rival.collectors} & {*trail.collectors}]
         yield _gap(trail, f"no {trail.words} ({' or '.join(f'--{place}' for place in instead)})")
     if topology:
@@ -297,8 +298,8 @@ def _fabric(topology: str) -> JobEvidence:
 
 
 def _trails(zone: tzinfo) -> tuple[_Trail, ...]:
-    """What runs is asked first: while it is looked at, it may end, and its logs say why. `zone`: of
-    times in logs that name none."""
+    """Kinds of traces. Running processes come first: a process may end while it is observed, and
+    then its logs say why. `zone`: of times in logs that name none."""
     return (
         _Trail(
             place="live",
@@ -372,7 +373,7 @@ def _kernel(
 
 
 def _live(path: Path, *_: object) -> JobEvidence:
-    """With why some ranks let nobody ask them."""
+    """Evidence of running processes, with the reason why some ranks cannot be asked."""
     from anubis.readers.jobs.live import refusals
 
     refused = refusals(path) if path.is_dir() else ""
@@ -387,7 +388,7 @@ def _live(path: Path, *_: object) -> JobEvidence:
 
 
 def _looked_at(path: Path) -> JobEvidence:
-    """Of those that work nobody is absent, only late."""
+    """Evidence of the ranks. If the job works, no rank counts as absent, only as late."""
     from anubis.readers.jobs.live import evidence_of_looks, hang_together, stall_of
     from anubis.readers.jobs.live_files import look_files, read_looks
 
@@ -401,12 +402,12 @@ def _looked_at(path: Path) -> JobEvidence:
 
 
 def _watched(place: Path, seconds: float) -> LiveLook:
-    """Until the ranks stand still, or have shown that they do not; if neither is told by then, for
-    as long as a pause may be."""
+    """Watch ranks until they stand still or are shown to work; if neither is clear in time, for as
+    long as a pause may last."""
     from anubis.readers.jobs.live import ask_ranks, watch_ranks
 
     present = _who_is_there(place)
-    look = ask_ranks(present())  # it says why, where nobody can be asked
+    look = ask_ranks(present())  # raises an error that says why if no rank can be asked
     began = time.monotonic()
     for look in watch_ranks(present):
         spent_s = time.monotonic() - began
@@ -416,7 +417,8 @@ def _watched(place: Path, seconds: float) -> LiveLook:
 
 
 def _who_is_there(place: Path) -> Callable[[], list[LiveRank]]:
-    """`place`: in which ranks announce themselves, or /proc/PID of a process that started them."""
+    """Make a function that finds the ranks. `place`: the folder in which ranks announce themselves,
+    or /proc/PID of a process that started them."""
     from anubis.readers.jobs.live import ranks_in
     from anubis.readers.jobs.processes import PROC, live_folder, ranks_of_process
 
@@ -430,7 +432,7 @@ def _who_is_there(place: Path) -> Callable[[], list[LiveRank]]:
 
 
 def keep_look(place: Path, kept_in: Path, caller: Caller = NOBODY) -> Path:
-    """What the ranks of this machine tell, for a diagnosis of all machines of their job."""
+    """Write what this machine's ranks report, for a diagnosis of all machines of their job."""
     from anubis.readers.jobs.live_files import write_look
 
     caller.doing("looking at the ranks of this machine")

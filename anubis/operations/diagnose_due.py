@@ -1,7 +1,7 @@
-"""Jobs are diagnosed by themselves: those that ended lately, and those that stand still. Each once.
+"""Diagnose jobs automatically, each once: those that ended lately, and those that stand still.
 
-Nobody tells whether a job failed: its traces do. That a running job stands still is told, by a
-person or by whoever watches it; where its logs lie, that they say nothing any more tells it, too.
+No report says that a job failed: its traces show it. A person or the watch reports that a running
+job stands still; logs that stay silent, if their place is known, show it too.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
 from anubis.store.history import ClusterHistory
 from anubis.text.wording import lasting, moment
 
-LATELY_S = 3600.0  # what ended before is history
-SETTLED_S = 30.0  # by then its logs are written
+LATELY_S = 3600.0  # a job that ended earlier is not diagnosed
+SETTLED_S = 30.0  # after the end, until the logs are written
 MOST_SHOWN = 200
 
 
@@ -48,8 +48,8 @@ class _Patient:
 def diagnose_due(
     keeping: Keeping, caller: Caller = NOBODY, drive: Callable[[], object] | None = None
 ) -> tuple[DiagnosedJob, ...]:
-    """Jobs that ended lately or stand still, unless another process is at it; then all diagnoses of
-    the last day. `drive` has it done elsewhere, by this function without it."""
+    """Diagnose jobs that ended lately or stand still, unless another process is doing it; return
+    all diagnoses of the last day. `drive` starts this function elsewhere, without `drive`."""
     name = keeping.policy.diagnose
     if not name:
         return ()
@@ -68,7 +68,7 @@ def diagnose_due(
 
 
 def undiagnosed_since(part: ClusterHistory, now: float) -> tuple[float, ...]:
-    """When the jobs that nobody has diagnosed so far ended, or since when they stand still."""
+    """Times since which undiagnosed jobs have ended or stand still."""
     return tuple(patient.at for patient in _patients(part, now))
 
 
@@ -98,7 +98,7 @@ def _ended(jobs: Iterable[Job], times: Mapping[str, list[float]], now: float) ->
 def _stalled(
     stalls: Iterable[ToldStall], jobs: Mapping[str, Job], now: float
 ) -> Iterable[_Patient]:
-    """Of a job that ended, the end is what is diagnosed."""
+    """Jobs that stand still; if a job has ended, its end is diagnosed instead."""
     for stall in stalls:
         job = jobs.get(stall.job)
         runs = job.end is None if job else now - stall.at <= LATELY_S
@@ -117,8 +117,9 @@ def _sentence(stall: ToldStall) -> str:
 
 
 def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Caller) -> None:
-    """What nothing tells of is kept as well: it is not asked again. What was advised for a stall
-    was not in vain where the job ended with it."""
+    """Diagnose a job and keep the result, even without any finding, so that it is not diagnosed
+    again. If a job ends with its stall, the advice for the stall does not count as useless: it was
+    about the same trouble."""
     request = DiagnosisRequest(
         job=patient.job,
         nodes=patient.nodes,
@@ -147,7 +148,7 @@ def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Call
 
 
 def last_diagnoses(caller: Caller = NOBODY) -> list[DiagnosedCluster]:
-    """Of each cluster, for as long as what spoke for them is kept."""
+    """Diagnoses of each cluster, as far back as their details are kept."""
     with caller.history() as history:
         return [_last_diagnoses(part, time_in(part, caller).now) for part in history.every()]
 
@@ -167,7 +168,7 @@ def _last_diagnoses(part: ClusterHistory, now: float) -> DiagnosedCluster:
 def kept_diagnosis(
     cluster: str, job: str, at: float, caller: Caller = NOBODY
 ) -> tuple[DiagnosedJob, DiagnosisDetails] | None:
-    """With what its suspects came to; None: it is not kept."""
+    """A kept diagnosis with the outcomes for its suspects; None if it is not kept."""
     with caller.history() as history:
         if cluster not in history.clusters.names():
             return None
@@ -203,7 +204,7 @@ def _with_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[
 def _silent(
     jobs: Iterable[Job], policy: DiagnosisPolicy, part: ClusterHistory, now: float
 ) -> Iterable[Notice]:
-    """Running jobs that write nothing to logs of their own any more."""
+    """Stalls of running jobs that no longer write to their own logs."""
     from anubis.readers.jobs.log_lines import last_written
 
     if not policy.silent_s or "{job}" not in policy.places.get("logs", ""):

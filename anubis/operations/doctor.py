@@ -1,4 +1,4 @@
-"""What this node can run. Each check says what it found and, where it matters, what to do."""
+"""Check what this node can run. Each check has what it found and, if it matters, what to do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Check:
 
 
 def examine(benchmarks: Sequence[Path] = ()) -> tuple[Check, ...]:
-    """This node, for the shipped programs and those in more folders."""
+    """Check this node for the shipped programs and those in more folders."""
     return tuple(_checks(catalog.load(catalog.folders(benchmarks))))
 
 
@@ -80,7 +80,7 @@ def _gpus() -> tuple[Check, int]:
 
 
 def _cuda() -> Check:
-    """In a process of its own: a broken driver can hang its caller."""
+    """Check torch and CUDA in a separate process: a broken driver can hang its caller."""
     question = (
         "import torch; of = torch.version; count = torch.cuda.device_count(); "
         "print(count, f'ROCm {of.hip}' if of.hip else f'CUDA {of.cuda}', sep=', ')"
@@ -106,7 +106,7 @@ def _package(package: str, purpose: str) -> Check:
 
 
 def _way_to(package: str) -> str:
-    """In the versions that this Anubis was made for."""
+    """Command that installs a package in the version that this Anubis requires."""
     try:
         requirements = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:  # a checkout that is run in place

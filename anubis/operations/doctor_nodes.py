@@ -1,4 +1,4 @@
-"""What nodes lack before Ray is brought up on them: asked there, and judged here."""
+"""Check what nodes lack before Ray is started on them: asked there, and judged here."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NOFILE_CURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Lack:
-    """Something that stands in the way on a node, and how to mend it."""
+    """A defect or missing thing on a node that prevents tests, and its remedy."""
 
     what: str
     found: str
@@ -62,7 +62,7 @@ class Lack:
 @dataclass(frozen=True, kw_only=True)
 class NodeCheck:
     node: str
-    found: str  # what there is; "" where nothing answered
+    found: str  # what there is; "" if nothing answered
     lacks: tuple[Lack, ...]
 
     @property
@@ -72,7 +72,7 @@ class NodeCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFacts:
-    """What `ray_node` says of the machine that it runs on."""
+    """Facts that `ray_node` reports about its machine."""
 
     python: str
     executable: str
@@ -92,7 +92,7 @@ class NodeFacts:
 def examine_nodes(
     cluster: str, nodes: Sequence[str] | None = None, caller: Caller = NOBODY
 ) -> tuple[NodeCheck, ...]:
-    """Each of them, by the way on which Ray would be brought up."""
+    """Check each node, reached in the way in which Ray would be started on it."""
     file = configs.cluster(cluster)
     way = file.way if isinstance(file, configs.RayCluster) else None
     if way is None or not isinstance(file, configs.RayCluster):
@@ -119,7 +119,7 @@ def examine_nodes(
 
 
 def _shown(file: configs.RayCluster, caller: Caller) -> list[str]:
-    """All that their orchestrator has; whoever works there is not disturbed by a look."""
+    """Nodes of the orchestrator; a check does not disturb the jobs there."""
     # wall clock: only a look, before the history is read
     work = others_work(file, {}, caller.clock())
     if work.seen is None:
@@ -132,7 +132,8 @@ def _shown(file: configs.RayCluster, caller: Caller) -> list[str]:
 def _visit(
     ways: Mapping[str, RayStart], order: Mapping[str, Any], folder: Path, sender: Sender
 ) -> Iterator[tuple[str, NodeCheck]]:
-    """As they answer; a way that is silent for too long is no answer."""
+    """Checks of the nodes in the order of their answers; a node that is silent for too long lacks
+    an answer."""
     queue = [*ways][::-1]
     away: dict[str, tuple[Errand, float]] = {}
     try:
@@ -183,7 +184,7 @@ def facts_of(name: str, errand: Errand) -> NodeFacts | None:
 
 
 def trial(way: RayStart, name: str) -> list[str]:
-    """What a person would type to see why."""
+    """Command that a person would type to see the trouble."""
     command = [*way.prefix, way.python, "--version"]
     if way.by == "ssh":
         return ["ssh", *way.options, name, *command]
@@ -194,7 +195,8 @@ def trial(way: RayStart, name: str) -> list[str]:
 
 
 def lacks(facts: NodeFacts, way: RayStart, between: tuple[float, float]) -> Iterator[Lack]:
-    """`between`: by the driver's clock, when the node looked at its own."""
+    """Everything that the node lacks. `between`: the driver's times before and after the node read
+    its own clock."""
     yield from _versions(facts)
     yield from _ways(facts, way)
     yield from _room(facts, way)

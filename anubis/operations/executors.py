@@ -1,4 +1,4 @@
-"""The way to the nodes of a cluster, open for as long as a block runs; nothing runs on after it."""
+"""Open the executor of a cluster for the length of a block; nothing runs on after it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def executor_of(
     missing_is_fine: bool = False,
     fabric: Fabric | None = None,
 ) -> Iterator[Executor]:
-    """`used`: the benchmarks that will run. `fabric`: what a fleet in memory is wired with."""
+    """Executor of a cluster. `used`: the benchmarks that will run. `fabric`: the wiring of a fleet
+    in memory."""
     requested = nodes or ()
     with ExitStack() as until_all_has_ended:
         opened = _open(
@@ -85,7 +86,7 @@ def _open(
         case configs.SimulatedCluster():
             from anubis.reach.executors.simulated import SimulatedExecutor
 
-            # trouble is planted where the campaign looks
+            # trouble is planted only in programs that the campaign runs
             specs = {name: spec for name, spec in programs.specs.items() if name in used}
             return SimulatedExecutor(cluster.fleet, specs, fabric, requested)
 

@@ -1,5 +1,5 @@
-"""The fleet at a glance: of every node that the history knows, whether it is fit, who has it, what
-was concluded about it last and which of its passes still count."""
+"""The fleet at a glance: for every node that the history knows, its fitness, its holder, its last
+verdict, and its passes that still count."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ R = TypeVar("R", Incident, Repair, Validation)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OfNodes:
-    """What happened, by node."""
+    """Records of what happened, by node."""
 
     incidents: Mapping[str, Sequence[Incident]]
     repairs: Mapping[str, Sequence[Repair]]
@@ -76,7 +76,8 @@ class ClusterGlance:
         return tuple(self.by_name.values())
 
     def life(self, node: str, last: int, actions: Iterable[LifeAction] = ()) -> list[Happening]:
-        """What happened to a node, the latest at the end. `actions`: of the keeper, about it."""
+        """Happenings of a node, the latest at the end. `actions`: those of the keeper on this
+        node."""
         happened = chain(
             map(told.of_incident, self.of_node.incidents.get(node, ())),
             map(told.of_repair, self.of_node.repairs.get(node, ())),
@@ -91,7 +92,7 @@ class ClusterGlance:
 def standings(
     names: Collection[str] | None = None, *, cluster: str | None = None, caller: Caller = NOBODY
 ) -> list[NodeGlance]:
-    """These, or all; of one cluster, or of all."""
+    """Glances at these nodes, or at all; in one cluster, or in all."""
     with caller.history() as history:
         parts = history.every() if cluster is None else [look_up(history, cluster)]
         glances = [
@@ -103,8 +104,8 @@ def standings(
 def glance_at(
     history: ClusterHistory, time: Time, before: ClusterGlance | None = None
 ) -> ClusterGlance:
-    """`before`: an earlier one of this cluster. Only nodes of which something else is to be said
-    are looked at again. While the clock is in doubt, no pass counts."""
+    """Glance at all nodes of a cluster. `before`: an earlier glance; only nodes that may have
+    changed since are computed again. While the clock is in doubt, no pass counts."""
     now = time.now
     if before and (now < before.at or time.doubt != before.kept.doubt):
         before = None
@@ -160,7 +161,7 @@ def _stale(
     objections: Objections,
     now: float,
 ) -> set[str]:
-    """Nodes of which something else is to be said now."""
+    """Nodes whose glance may have changed."""
     then, results = before.at, happened.validations
     of_old = results[
         index_from(results, then - LOOKED_BACK_S) : index_from(results, now - LOOKED_BACK_S)
@@ -185,7 +186,7 @@ def _stale(
 
 
 def _names(memory: Memory, happened: Happened, of_node: OfNodes) -> set[str]:
-    """Of all nodes of which anything was told."""
+    """Names of all nodes in any record."""
     named = memory.recall(_named, happened.watches, happened.traits)
     by_node = (of_node.incidents, of_node.repairs, of_node.validations, of_node.notices)
     return {*named}.union(*by_node)
@@ -230,7 +231,7 @@ def _by_node(records: Iterable[R]) -> dict[str, list[R]]:
 def _notices_by_node(
     notices: Sequence[Notice], before: ClusterGlance | None
 ) -> Mapping[str, Sequence[Notice]]:
-    """What an earlier glance has stays as it is: readers may look at it now."""
+    """Notices by node. Those of an earlier glance are not changed: readers may be using it."""
     earlier = before.of_node.notices if before else {}
     more = defaultdict[str, list[Notice]](list)
     for notice in new_notices(before.happened.notices if before else (), notices):
@@ -246,8 +247,8 @@ def campaigns_at_a_glance(
     before: Sequence[CampaignGlance] = (),
     caller: Caller = NOBODY,
 ) -> list[CampaignGlance]:
-    """The latest, the newest first; of one cluster, or of all. `before`: earlier ones, of which
-    those that were over by then are not counted again."""
+    """The latest campaigns, the newest first; of one cluster, or of all. `before`: earlier glances,
+    of which those of finished campaigns are used again."""
     with caller.history() as history:
         rows = history.campaigns.newest(limit=MOST_CAMPAIGNS if cluster else last)
         if cluster is not None:
@@ -271,7 +272,8 @@ def campaign_at_a_glance(campaign: str, caller: Caller = NOBODY) -> CampaignGlan
 
 
 def steps_planned(campaign: str, caller: Caller = NOBODY) -> int:
-    """About how many executions its plan has: what follows from results is not in it."""
+    """Approximate number of executions in the plan; those that follow from results are not
+    counted."""
     with caller.history() as history:
         plan = history.campaigns.get(campaign).plan
     phases = range(len(plan.phases))

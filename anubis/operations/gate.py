@@ -1,4 +1,4 @@
-"""Decides whether nodes are good for a job: by history, or by the tests worth their time."""
+"""Decide if nodes are good for a job: by history, or by the tests worth their time."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def gate(
     is_kept: bool = True,
     caller: Caller = NOBODY,
 ) -> GateResult:
-    """Nothing runs on nodes that are unfit according to the history or under maintenance at any
-    time of the job, nor unless it `may_test`.
-    `unknown_passes`: a node may pass that a test could not judge. `is_kept`: the decision is in the
-    history before anything runs, with the campaign that carries it out; else whoever asks keeps it.
-    A gate that is refused leaves no trace. Nodes that the cluster does not have are refused, unless
-    another one stops the job anyway: who takes a refusal for "unknown" must not lose a no-go."""
+    """Decide if nodes are good for a job. Nothing runs without `may_test`, nor on nodes that the
+    history calls unfit or that are under maintenance at any time of the job. `unknown_passes`: a
+    node may pass if no test could judge it. `is_kept`: the decision is in the history before
+    anything runs, together with its campaign; otherwise the caller keeps it. A refused gate leaves
+    no trace. Nodes that the cluster does not have are refused, unless the job is stopped by another
+    node anyway: a caller that reads a refusal as "unknown" must not lose a no-go."""
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
     repertoire = read_repertoire(terms)
     with caller.history() as history:
@@ -66,7 +66,7 @@ def gate(
         }
         unfit = {node: why for node in nodes if (why := standing.unfit.get(node))} | maintained
         links = past.links_among(nodes)
-        if not unfit and not links:  # a no-go stands, whoever else was named
+        if not unfit and not links:  # a no-go counts, whatever other nodes were named
             refuse_nodes(part, job, terms, may_test=may_test)
         asks = not unfit and not links and (unknown_passes or not _unpaid(decision, standing))
         runs = asks and (may_test or not decision.tests)
@@ -113,7 +113,7 @@ def _tests(
 ) -> AbstractContextManager[CampaignResult | None]:
     if not decision.tests:
         return nullcontext()
-    from anubis.operations.decided_tests import carried_out_tests  # half of what a gate loads
+    from anubis.operations.decided_tests import carried_out_tests  # half of a gate's imports
 
     return carried_out_tests(decision, terms, caller, beside=partial(add, decision))
 
@@ -127,7 +127,7 @@ def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
 
 
 def _unpaid(decision: Decision, standing: Standing) -> bool:
-    """Whether a node owes what none of these tests answers: then they cannot let it pass."""
+    """True if a node has a debt that none of these tests can pay: then they cannot let it pass."""
     chosen = defaultdict[str, set[str]](set)
     for test in decision.tests:
         for node in test.nodes:
@@ -138,7 +138,8 @@ def _unpaid(decision: Decision, standing: Standing) -> bool:
 
 
 def _unless_owing(node: str, judged: Judgement, owes: Debts) -> Judgement:
-    """A test that it passed may not have answered all that it owes."""
+    """The judgement, but unknown for a healthy node with debts left: one passed test may not pay
+    all."""
     return Judgement.UNKNOWN if judged is Judgement.HEALTHY and node in owes else judged
 
 
@@ -148,7 +149,7 @@ def _tested(campaign: CampaignResult | None) -> dict[str, Judgement]:
 
 
 def _tested_links(campaign: CampaignResult | None, nodes: Collection[str]) -> BadLinks:
-    """By the assessment's verdicts on the paths between these nodes."""
+    """Bad links between these nodes, by the assessment's verdicts on their paths."""
     return {
         part.nodes: part.reason.removeprefix(f"{part.subject}: ")
         for part in (campaign.view.assessment.parts if campaign else ())
@@ -157,7 +158,7 @@ def _tested_links(campaign: CampaignResult | None, nodes: Collection[str]) -> Ba
 
 
 def _doubted(judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
-    """Where too much stays untested, no node passes."""
+    """The judgements with unknown for healthy: too much stays untested to let a node pass."""
     return {
         node: Judgement.UNKNOWN if judgement is Judgement.HEALTHY else judgement
         for node, judgement in judged.items()

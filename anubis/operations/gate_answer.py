@@ -1,4 +1,4 @@
-"""The answer of a gate: in one sentence, and as the document that programs read."""
+"""Write the answer of a gate: in one sentence, and as the document for programs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from anubis.text.wording import called, chance, lasting, names
 if TYPE_CHECKING:
     from anubis.report.documents import GateLine
 
-OWING_NAMED = 1  # nodes that a sentence says what they owe of
-UNFIT_NAMED = 2  # nodes out of service that a sentence gives the reason of
+OWING_NAMED = 1  # nodes whose debts a sentence explains
+UNFIT_NAMED = 2  # nodes out of service whose reason a sentence gives
 LINKS_NAMED = 3  # bad links that a sentence names
 TESTS_NAMED = 3
 

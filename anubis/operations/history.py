@@ -1,6 +1,6 @@
-"""What the history knows: campaigns as they were judged, decisions, what happened to nodes.
+"""Read the history: campaigns with their verdicts, decisions, what happened to nodes.
 
-Only a campaign that ran to its end can be spoken of.
+Only a campaign that ran to its end can be reported.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from anubis.text import places
 from anubis.text.hostlist import shortened
 from anubis.text.wording import moment
 
-MOST_CAMPAIGNS = 1_000_000  # more than a fleet has in its life
+MOST_CAMPAIGNS = 1_000_000  # more than a fleet runs in its life
 MOST_ACTIONS = 10_000  # of the keeper, likewise
-MOST_DECISIONS = 10_000  # that a time line looks at: the latest
+MOST_DECISIONS = 10_000  # the latest, for a time line
 MOST_SEARCHED = 50  # campaigns, for a benchmark's latest criteria
 
 
 def finished(history: History, campaign: str | None) -> Campaign:
-    """The named campaign, or the latest one."""
+    """The named campaign, or the latest one, if it is finished."""
     name = campaign or history.campaigns.latest(finished=True)
     if name is None:
         raise UsageError("no campaign has finished yet: begin with anubis accept")
@@ -54,8 +54,8 @@ def finished(history: History, campaign: str | None) -> Campaign:
 
 
 def since_then(history: History, last: Campaign, since: datetime | None) -> list[Campaign]:
-    """The finished campaigns of the same cluster and suite that began from then on until the last
-    one, the oldest first; that one alone where no time is given."""
+    """Finished campaigns of the same cluster and suite from a time on until the last one, the
+    oldest first; only the last one if no time is given."""
     if since is None:
         return [last]
     if last.created_at < since.timestamp():
@@ -93,7 +93,7 @@ def how_to_go_on(campaign: Campaign) -> str:
 def recall(
     campaign: str | None = None, *, without_damaged: bool = False, caller: Caller = NOBODY
 ) -> CampaignView:
-    """A campaign as it was judged when it ended; what is damaged is refused, or is unknown."""
+    """A campaign with the verdict of its end; damaged records are refused, or are unknown."""
     with caller.history() as history:
         chosen = finished(history, campaign)
         assessment = history.assessments.of(chosen.id)
@@ -104,19 +104,19 @@ def recall(
 
 
 def campaigns(last: int = 50, caller: Caller = NOBODY) -> list[CampaignRow]:
-    """The latest, the newest first."""
+    """The latest campaigns, the newest first."""
     with caller.history() as history:
         return history.campaigns.newest(limit=last)
 
 
 def clusters(caller: Caller = NOBODY) -> list[str]:
-    """Those that the history knows, in the order in which they became known."""
+    """Clusters that the history knows, in the order in which they were entered."""
     with caller.history() as history:
         return history.clusters.names()
 
 
 def rename_cluster(old: str, new: str, caller: Caller = NOBODY) -> None:
-    """In the history, with all that is known of its nodes, and its risk model."""
+    """Rename a cluster in the history, with all that is known of its nodes, and its risk model."""
     try:
         ClusterIdentity(name=new)
     except ValueError as error:
@@ -130,7 +130,7 @@ def rename_cluster(old: str, new: str, caller: Caller = NOBODY) -> None:
 def forget_cluster(
     name: str, *, with_campaigns: bool = False, caller: Caller = NOBODY
 ) -> ForgottenCluster:
-    """One that was made by mistake, with what was told of its nodes and its risk model."""
+    """Remove a cluster made by mistake, with the reports on its nodes and its risk model."""
     with caller.history() as history:
         part = history.of(name)
         if name in history.clusters.names():
@@ -150,7 +150,7 @@ def forget_cluster(
 def decisions(
     last: int = 5, *, cluster: str | None = None, caller: Caller = NOBODY
 ) -> list[Decision]:
-    """Of gate, sweep and select, the newest first; of one cluster, or of all."""
+    """Decisions of gate, sweep and select, the newest first; of one cluster, or of all."""
     with caller.history() as history:
         made = [made for part in _parts(history, cluster) for made in part.decisions.newest(last)]
     return sorted(made, key=attrgetter("at"), reverse=True)[:last]
@@ -191,7 +191,7 @@ def _happenings(
 
 
 def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> list[TrackRecord]:
-    """What each benchmark has found, of all defects that the Selector knows, and how well it
+    """Records of benchmarks: the share that each found of all known defects, and how well it
     repeats; in one cluster, or in all."""
     with caller.history() as history:
         parts = _parts(history, cluster)
@@ -206,7 +206,7 @@ def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> lis
 
 
 def check_history(caller: Caller = NOBODY) -> Soundness:
-    """Whether the history is still what was written into it."""
+    """Check that the history is still what was written into it."""
     with caller.history() as history:
         return history.examine(caller.doing)
 
@@ -218,6 +218,6 @@ def imports(caller: Caller = NOBODY) -> list[Import]:
 
 
 def forget_import(number: int, caller: Caller = NOBODY) -> Forgotten:
-    """Removes what this import was the first to report, or the campaign that it became."""
+    """Remove what this import was the first to report, or the campaign that it became."""
     with caller.history() as history:
         return history.imports.forget(number)

@@ -1,4 +1,4 @@
-"""Imports what another tool measured, or what happened to nodes, into the history."""
+"""Import into the history what another tool measured, or what happened to nodes."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from anubis.text.wording import names
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedResults:
-    campaign: Campaign  # finished as it comes in, and in the history; once, however often imported
+    campaign: Campaign  # finished, and in the history only once, however often it is imported
     kept: Import
     values: int
-    by_rules: Assessment | None = None  # where rules were given
+    by_rules: Assessment | None = None  # if rules were given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ImportedBaseline:
 class ImportedIncidents:
     intake: Intake
     kept: Import
-    strangers: tuple[str, ...]  # nodes that were not known before; of a monitor's none is kept
+    strangers: tuple[str, ...]  # nodes not known before; a monitor's are ignored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,8 @@ def import_csv(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedResults:
-    """A table of measurements as a finished campaign, judged by what it teaches itself.
+    """Import a table of measurements as a finished campaign, judged by criteria learned from
+    itself.
 
     With one wrong line nothing is imported, unless wrong lines are to be skipped: their nodes are
     then unknown.
@@ -115,7 +116,8 @@ def import_superbench(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedResults:
-    """A results-summary.jsonl as a finished campaign, judged by what it teaches itself."""
+    """Import a results-summary.jsonl as a finished campaign, judged by criteria learned from
+    itself."""
     if not sku.strip():
         raise UsageError("--sku is empty: name the kind of these nodes, such as a100-sxm-8x")
     if baseline and not rules:
@@ -132,7 +134,7 @@ def import_superbench(
 def import_superbench_baseline(
     file: Path, *, sku: str, units: int, policy: str = "default", caller: Caller = NOBODY
 ) -> ImportedBaseline:
-    """A baseline.json as criteria: means of so many units, without their spread."""
+    """Read a baseline.json as criteria: means of so many units, without their spread."""
     if not sku.strip():
         raise UsageError("--sku is empty: name the kind of nodes that the means are from")
     criteria, left_out = means.criteria(
@@ -155,7 +157,7 @@ def import_incidents(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedIncidents:
-    """A table or a list of events; `nodes` are all that were watched."""
+    """Import a table or a list of events; `nodes` are all that were watched."""
     chosen = configs.incident_mapping(mapping)
     table, now = records.read(file), now_in(cluster, caller)
     taken = intake.take_in(table, chosen, f'"{file}"', now, nodes)
@@ -181,8 +183,9 @@ def report_incidents(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedIncidents:
-    """What a monitor tells while it happens: records in JSON, as in a file. It says nothing of how
-    long nodes were watched, and of nodes that the cluster does not have nothing is kept."""
+    """Keep incidents that a monitor reports as they happen: records in JSON, as in a file. They do
+    not say how long nodes were watched. Reports on nodes that the cluster does not have are
+    ignored."""
     chosen, now = configs.incident_mapping(mapping), now_in(cluster, caller)
     latest = max(now, caller.clock())  # wall clock: alerts are dated by it, and dated anew with it
     taken = intake.take_in(records.parse(text, source), chosen, source, latest)
@@ -213,7 +216,7 @@ def import_nodes(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedNodes:
-    """Where nodes stand and what they are: rack, cage, sku, when they were installed."""
+    """Import where nodes are and what they are: rack, cage, sku, time of installation."""
     table, now = records.read(file), now_in(cluster, caller)
     taken = take_in_nodes(table, mapping or NodeMapping(), f'"{file}"', now)
     _tell(taken, caller)
@@ -228,7 +231,7 @@ def import_nodes(
 
 
 def _entered(history: History, cluster: str | None, caller: Caller) -> ClusterHistory:
-    """From now on the history knows it."""
+    """Find a cluster and enter it into the history."""
     part, new = of_import(history, cluster, caller)
     return enter(history, new, caller) if new else part
 
@@ -236,6 +239,7 @@ def _entered(history: History, cluster: str | None, caller: Caller) -> ClusterHi
 def _by_rules(
     rows: tuple[NodeResults, ...], rules: Path, baseline: Path | None, caller: Caller
 ) -> Assessment:
+    """Assess results by a SuperBench rule file."""
     compared_with = read_baseline(baseline) if baseline else {}
     assessment, idle = apply_rules(read_rules(rules), rows, compared_with)
     for name in idle:
@@ -252,8 +256,8 @@ def _keep(
     caller: Caller,
     span: tuple[float, float] | None = None,
 ) -> tuple[Campaign, Import]:
-    """From when until when it was measured: now, if nobody says. What is in the history already,
-    under whatever name the file had, is not kept again."""
+    """Keep an imported campaign. `span`: when it was measured, by default now. Results that are in
+    the history already, under any file name, are not kept again."""
     now = now_in(cluster, caller)
     since, until = span or (now, now)
     campaign = Campaign(
@@ -283,7 +287,7 @@ def _keep(
 
 
 def _digest(plan: Plan, executions: Sequence[Execution]) -> str:
-    """Of what was measured, on what, and what it means."""
+    """Digest of what was measured, on which nodes, and its meaning."""
     sha = hashlib.sha256(dump(plan).encode())
     for execution in executions:
         series = execution.result.series

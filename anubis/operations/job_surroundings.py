@@ -1,6 +1,5 @@
-"""What the history knows of the nodes of a job and of what lies between them: who answers nobody,
-the fabric that was measured last, in which racks they are, and which pairs a scan has met since the
-job failed."""
+"""Collect what the history knows around a job: nodes that do not answer, the fabric measured last,
+the nodes' racks, and the pairs that a scan has measured since the job failed."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ from anubis.store.history import ClusterHistory, History
 from anubis.text.wording import moment
 
 SHORT = FaultPrior().limit
-MOST_OF_JOB = 0.5  # of its nodes in one rack: that all errors touch it says nothing
-SCANNED_BYTES = 1 << 20  # with messages of so many bytes and more pairs are measured
+MOST_OF_JOB = 0.5  # of its nodes in one rack: if more, all errors touch it by chance
+SCANNED_BYTES = 1 << 20  # the smallest message with which pairs are measured
 
 
 def surroundings(
     history: History, part: ClusterHistory, nodes: Sequence[str], at: float, caller: Caller
 ) -> JobEvidence:
-    """`nodes`: of the job; none: nobody told. `at`: when it failed. What was measured before then
-    does not vouch for any pair."""
+    """Evidence around a job. `nodes`: those of the job, if reported. `at`: the time of its failure.
+    Earlier measurements do not prove any pair healthy."""
     between = _between(history, part, nodes, at, caller)
     turn = part.keeping.last_turn()
     seen_at = turn.seen_at if turn else None
@@ -56,7 +55,7 @@ def _between(
 
 
 def groups_of(traits: Sequence[NodeTraits], nodes: Sequence[str]) -> dict[str, dict[str, str]]:
-    """By rack and by cage, where those tell the nodes of a job apart."""
+    """Racks and cages of a job's nodes, if they distinguish the nodes."""
     of_job = [about for about in traits if about.node in set(nodes)]
     by_kind = {
         "rack": {about.node: about.rack for about in of_job if about.rack},
@@ -71,7 +70,7 @@ def _tells_apart(of_node: Mapping[str, str], nodes: Sequence[str]) -> bool:
 
 
 def working_pairs(network: NetworkView) -> Iterator[WorkingPair]:
-    """Those that met, and were not short of what is normal for them."""
+    """Pairs that were measured and are not short of what is normal for them."""
     for source, target in network.measured:
         if network.shortfall.get((source, target), 0.0) <= SHORT and source.rail == target.rail:
             yield WorkingPair(

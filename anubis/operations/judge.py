@@ -1,5 +1,4 @@
-"""Past campaigns judged again, alone or as one, by any criteria; and what changes from one set of
-them to another.
+"""Judge past campaigns again, alone or as one, by any criteria; and compare two sets of criteria.
 
 Nothing runs.
 """
@@ -38,10 +37,10 @@ def judge(
     without_damaged: bool = False,
     caller: Caller = NOBODY,
 ) -> CampaignView:
-    """By a file or a folder of criteria; else by those that it was judged by before.
+    """Judge a campaign again by a file or a folder of criteria, by default those used before.
 
     With `since`, all finished campaigns of the same suite that began from then on until this one
-    are judged as one. What is damaged is refused, or is unknown.
+    are judged as one. Damaged records are refused, or are unknown.
     """
     with caller.history() as history:
         pooled = since_then(history, finished(history, campaign), since)
@@ -55,7 +54,7 @@ def judge(
     if criteria:
         named = criteria_files.load(criteria.expanduser(), chosen.plan.suite)
         chosen = dataclasses.replace(chosen, criteria=(*named, *_of_fabric(chosen)))
-    elif chosen.kind.learns:  # it teaches itself, again
+    elif chosen.kind.learns:  # learn again from its own results
         chosen = dataclasses.replace(chosen, criteria=())
     for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
         caller.remark(sentence)
@@ -66,7 +65,8 @@ def judge(
 
 
 def _of_fabric(campaign: Campaign) -> tuple[CriteriaSet, ...]:
-    """By which only its own fabric is judged, whatever its suite is judged by."""
+    """Criteria by which only the campaign's own fabric is judged, whatever its suite is judged
+    by."""
     of_suite = sets_taught_by(campaign.criteria, campaign.plan)
     return tuple(of_sku for of_sku in campaign.criteria if of_sku not in of_suite)
 
@@ -87,8 +87,10 @@ RECENT = 1000  # campaigns among which the latest of a suite is sought
 
 @dataclass(frozen=True, kw_only=True)
 class CriteriaComparison:
+    """What changes between two sets of criteria."""
+
     criteria: tuple[comparison.CriterionChange, ...]
-    campaign: Campaign | None = None  # that was judged by both; none where none was carried out
+    campaign: Campaign | None = None  # judged by both; None if none was ever run
     nodes: tuple[comparison.NodeChange, ...] = ()
     verdicts: tuple[comparison.VerdictChange, ...] = ()
 
@@ -96,7 +98,7 @@ class CriteriaComparison:
 def compare_criteria(
     before: Path, after: Path, *, campaign: str | None = None, caller: Caller = NOBODY
 ) -> CriteriaComparison:
-    """Files or folders of criteria; the verdicts are those of the campaign, or of the latest."""
+    """Compare files or folders of criteria, with the verdicts of the campaign, or of the latest."""
     before, after = before.expanduser(), after.expanduser()
     by_suite = [criteria_files.suites(path) for path in (before, after)]
     changes = tuple(
@@ -121,8 +123,8 @@ def compare_sets(
     campaign: str | None = None,
     caller: Caller = NOBODY,
 ) -> CriteriaComparison:
-    """Criteria that are no files yet; the verdicts are those of the campaign, or of the latest of
-    their suites."""
+    """Compare criteria that are not in files yet, with the verdicts of the campaign, or of the
+    latest of their suites."""
     changes = comparison.criterion_changes(before, after)
     suites = {of_sku.provenance.suite for of_sku in before}
     with caller.history() as history:
@@ -160,7 +162,7 @@ def _compared(
 
 
 def _load(path: Path, suite: str) -> tuple[CriteriaSet, ...]:
-    """Where each suite has a folder, of this one only: there may be none."""
+    """Load criteria; if each suite has a folder, only those of this suite, which may be none."""
     by_suite = criteria_files.suites(path)
     if suite and by_suite and suite not in by_suite:
         return ()

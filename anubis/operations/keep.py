@@ -1,5 +1,5 @@
-"""The keeper of a fleet takes its turns: it hears what is new, looks at who owns the nodes, and has
-done what its policy lets it do; the rest it proposes."""
+"""Take the turns of a fleet's keeper: read what is new, ask who owns the nodes, do what the policy
+allows, and propose the rest."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ from anubis.store.holds import holder_of
 from anubis.store.keeping import Conclusion, KeptBy, LastTurn, News, Turn
 from anubis.text.hostlist import shortened
 
-MOST_TURNS = 4  # one after what was done showed its effect, and never without end
+MOST_TURNS = 4  # enough to see the effect of what was done, and never an endless loop
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptFleet:
-    """Where each node stands after a turn, and what is to be done or was."""
+    """State of each node after a turn, and the actions that are open or were done."""
 
     cluster: str
     at: float
@@ -95,15 +95,15 @@ class KeptFleet:
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """Of which cluster, by what policy, and who owns its nodes."""
+    """Which cluster is kept, by what policy, and who owns its nodes."""
 
     policy: KeepingPolicy
     name: str = "without a name"  # of the policy
-    is_stated: bool = True  # the policy: by whoever asks or by the cluster's file
+    is_stated: bool = True  # the policy: by the request or by the cluster's file
     cluster: str | None = None
     benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
     orchestrator: Orchestrator | None = None
-    service: str = ""  # that has the turns taken; once another one acts, none is
+    service: str = ""  # which starts the turns; once another one acts, no turn is taken
     acting: str = ""  # another process, which acts by this policy
 
     def __post_init__(self) -> None:
@@ -119,8 +119,9 @@ def keep(
 ) -> KeptFleet:
     """Take turns until nothing more is to be sent.
 
-    `drive` has the test of an action carried out elsewhere, by `carry_out_test`, and says whether
-    it is over. Without it tests run here, one after another, and the turn waits for them."""
+    `drive` carries out the test of an action elsewhere, by `carry_out_test`, and returns whether it
+    is over. Without it tests run here, one after another, and the turn waits for them.
+    """
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         began = time_in(part, caller, is_turn=True)
@@ -135,15 +136,15 @@ def keep(
 
 
 def carry_out_test(keeping: Keeping, id: int, caller: Caller = NOBODY) -> bool:
-    """Carry out the test of this action, or go on with it where its driver died. False: nothing is
-    to be done, or another process does it."""
+    """Carry out the test of this action, or go on with it if its driver died. Return False if
+    nothing is to be done, or another process does it."""
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         return _Hand(keeping, history, part, caller).test(id)
 
 
 def look(part: ClusterHistory, since: float, time: Time) -> KeptFleet:
-    """As the last turn left it."""
+    """The fleet as the last turn left it."""
     recent = [action for action in part.keeping.newest_actions() if action.changed_at >= since]
     actions = {action.id: action for action in [*part.keeping.open_actions(), *recent]}
     return KeptFleet(
@@ -163,7 +164,7 @@ def approve(
     caller: Caller = NOBODY,
     drive: Callable[[int], bool] | None = None,
 ) -> KeptFleet:
-    """Have done what was proposed: all of it, or nothing. `drive`: as `keep` takes it."""
+    """Approve proposals: all of them, or none. `drive`: as in `keep`."""
     with caller.history() as history, history.together():
         part = resolve(history, keeping.cluster, caller)
         time = time_in(part, caller, is_turn=True)
@@ -187,7 +188,7 @@ def approve(
 
 
 def close_breakers(keeping: Keeping, scopes: Collection[str], caller: Caller = NOBODY) -> None:
-    """All of these, or none: what a person orders, for the next turn to follow."""
+    """Order all of these breakers closed, or none; the next turn carries it out."""
     with caller.history() as history:
         part = resolve(history, keeping.cluster, caller)
         breakers = part.keeping.breakers()
@@ -228,8 +229,8 @@ def keeping_of(
     service: str = "",
     caller: Caller = NOBODY,
 ) -> Keeping:
-    """By the names of the files that say it. Without a policy the cluster is kept by its own: that
-    of its file, or else the one by which it was kept last."""
+    """Read a cluster's keeping from the named files. Without a policy the cluster is kept by its
+    own: that of its file, or else the last one."""
     described = file_of(cluster)
     chosen, acting = policy_of(cluster, policy, (own_name(), service), caller)
     return Keeping(
@@ -238,7 +239,7 @@ def keeping_of(
         is_stated=chosen.is_stated,
         cluster=cluster,
         benchmarks=benchmarks,
-        # a cluster that is named by the history alone has nobody to be asked
+        # a cluster that only the history names has no orchestrator to ask
         orchestrator=orchestrator_of(described) if described else None,
         service=service,
         acting=acting,
@@ -252,7 +253,7 @@ def actions(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> list[LifeAction]:
-    """The newest first; those that are open, or all."""
+    """Actions, the newest first; those that are open, or all."""
     with caller.history() as history:
         part = look_up(history, cluster)
         if only_open:
@@ -261,7 +262,7 @@ def actions(
 
 
 class _Hand:
-    """Takes the keeper's turns, and carries out what it wants."""
+    """Takes the keeper's turns, and carries out its commands."""
 
     def __init__(
         self, keeping: Keeping, history: History, part: ClusterHistory, caller: Caller
@@ -278,7 +279,7 @@ class _Hand:
         self._part = part
         self._caller = caller
 
-    # --- hearing ---------------------------------------------------------------------------
+    # --- reading what is new -----------------------------------------------------------------
 
     def take_turn(self) -> None:
         seen = self._observe()
@@ -316,7 +317,8 @@ class _Hand:
         return self._service or self._caller.name()
 
     def _refuse_superseded(self) -> None:
-        """By a service that stood still or has ended: whoever acts now may have other orders."""
+        """Stop if another service acts now: a service that was suspended or has ended must not act
+        on old orders."""
         if not self._service:
             return
         acting = self._history.acting_lock().holder()
@@ -326,7 +328,8 @@ class _Hand:
             )
 
     def abide(self, turn: Turn, at: float) -> None:
-        """A cluster is kept by one policy, and whoever acts says which."""
+        """Refuse a policy other than the cluster's, and keep the policy that the acting process
+        states."""
         kept = turn.kept_by(or_none=self._chosen.is_stated)
         own_names = {own_name(), self._service} - {""}
         acting = acting_process(self._history, self._part, kept, own_names)
@@ -341,7 +344,7 @@ class _Hand:
             turn.keep_by(KeptBy(name=name, policy=policy, said_by=said_by, since=at))
 
     def _observe(self) -> FleetSeen | None:
-        """Jobs that began or ended since are facts of the history."""
+        """Ask the orchestrator, and write to the history which jobs began or ended since."""
         if self._orchestrator is None:
             self._end_overdue_jobs()
             return None
@@ -364,7 +367,8 @@ class _Hand:
         return seen
 
     def _end_overdue_jobs(self) -> None:
-        """Nobody told their end, and nobody shows whether they run."""
+        """End jobs whose time is over: nobody reported their end, and no orchestrator shows if they
+        run."""
         time = self._time()
         unended = [] if time.doubt else self._part.jobs.unended()
         over = [job for job in unended if job.start <= time.now and not job.is_running(time.now)]
@@ -378,7 +382,8 @@ class _Hand:
         time: Time,
         risk: Callable[[Sequence[str]], Mapping[str, float]],
     ) -> Waited:
-        """While the clock is in doubt, no pass is too old or not yet valid."""
+        """Changes that come with time alone. While the clock is in doubt, no pass counts as too old
+        or as not yet valid."""
         at = time.now
         watched = self._part.watches.watched(at)
         held = {hold.node for hold in self._part.holds.current(at)}
@@ -405,7 +410,8 @@ class _Hand:
         past: Callable[[], Past],
         at: float,
     ) -> list[VerdictReached]:
-        """Of campaigns that the keeper has not heard of. `past`: all of it, if it is asked for."""
+        """Verdicts of campaigns that are new to the keeper. `past`: reads the whole past on
+        demand."""
         if not conclusions:
             return []
         tests = {
@@ -441,7 +447,7 @@ class _Hand:
     def _proven(
         self, nodes: tuple[str, ...], repertoire: Repertoire, past: Past, at: float
     ) -> set[str]:
-        """Of these nodes, those that passed all that would be chosen for new ones."""
+        """Those of the nodes that passed everything that would be chosen for new ones."""
         terms, counted = self._terms(Proof.FULL), past.standing.counted
         decision = weigh(NodeAdded(nodes=nodes), terms, repertoire, past, self._part, at)
         missing = {
@@ -452,11 +458,11 @@ class _Hand:
         }
         return {*nodes} - missing
 
-    # --- having it done --------------------------------------------------------------------
+    # --- carrying it out ---------------------------------------------------------------------
 
     def carry_out(self, drive: Callable[[int], bool]) -> bool:
-        """Whether anything was sent, so that its effect may be seen. Orders come first: nobody
-        waits for a test until a bad node is out."""
+        """Send orders, then start tests; return True if anything was sent, so that its effect may
+        be seen. Orders come first: a bad node must be out before tests take time."""
         self._refuse_superseded()
         to_do = self._part.keeping.open_actions()
         sent = [
@@ -477,7 +483,7 @@ class _Hand:
         return not self._part.keeping.is_driven(action.id)
 
     def test(self, id: int) -> bool:
-        """Whether anything was tried."""
+        """Carry out or resume the test of an action; return True if anything was tried."""
         self._refuse_superseded()
         with self._part.keeping.driving(id) as action:
             if action is None or not isinstance(action.command, Prove):
@@ -503,7 +509,7 @@ class _Hand:
 
         time = self._time()
         at = time.now
-        is_taken_up = action.stage is Stage.SENT  # whoever stood still begins no second campaign
+        is_taken_up = action.stage is Stage.SENT  # a suspended driver begins no second campaign
         name = action.campaign if is_taken_up else new_name("validate", at)
         if not self._part.keeping.take(action, at, campaign=name):
             return False
@@ -523,12 +529,12 @@ class _Hand:
         except AnubisError as error:
             if self._history.campaigns.find(name) is None:
                 self._refuse(action, test, str(error))
-            else:  # it is resumed later, here or by whoever has it
+            else:  # it is resumed later, here or by its driver
                 self._caller.remark(f"action {action.id}: {error}")
         return True
 
     def _resume(self, action: LifeAction, test: Prove) -> bool:
-        """A test whose driver died: its campaign goes on, or begins if it never did."""
+        """Resume a test whose driver died: its campaign goes on, or begins if it never did."""
         from anubis.operations.campaigns import resume_campaign
 
         campaign = self._history.campaigns.find(action.campaign)
@@ -548,13 +554,14 @@ class _Hand:
         return True
 
     def _is_held(self, campaign: str) -> bool:
-        """By a driver, or by one that died and whose programs may still run."""
+        """True if nodes are held by the campaign's driver, or by one that died and whose programs
+        may still run."""
         holder = holder_of(campaign)
         return any(hold.holder == holder for hold in self._part.holds.current(self._time().now))
 
     def _answer_untested(self, action: LifeAction, test: Prove, past: Past, at: float) -> None:
-        """No test is worth its time. That proves nothing of nodes that need all of a suite, nor of
-        those that had an incident."""
+        """Answer a test for which no benchmark is worth its time. That proves nothing about nodes
+        that need a whole suite, or that had an incident."""
         has_debt = any(o.debt is Debt.INCIDENT for owed in test.owed.values() for o in owed)
         if has_debt or test.proof in (Proof.FULL, Proof.CHECK):
             suite = self._terms(test.proof).suite
@@ -601,7 +608,7 @@ class _Hand:
 
 
 class _WhenAsked(Mapping[str, float]):
-    """By node. Most turns choose no spare, and ask for nobody's risk."""
+    """Risks by node, computed on demand: most turns choose no spare and need none."""
 
     def __init__(self, ask: Callable[[], Mapping[str, float]]) -> None:
         self._answer = cache(ask)
@@ -621,7 +628,7 @@ def _end_of(job: Job, at: float) -> Notice:
 
 
 def _name_of(id: str, job: SeenJob, before: Job | None) -> str:
-    """A job that was put back and begins again under its id is another one."""
+    """Name of a job; one that is requeued and begins again under its id gets a new name."""
     if before is None or before.end is None:
         return id
     is_another = job.started_at is not None and job.started_at > before.start
@@ -629,7 +636,7 @@ def _name_of(id: str, job: SeenJob, before: Job | None) -> str:
 
 
 def _event(test: Prove) -> FleetEvent:
-    """What the Selector is asked, so that it chooses what is proof."""
+    """Event for which the Selector chooses the tests that are proof."""
     nodes = tuple(test.owed)
     match test.proof:
         case Proof.FULL | Proof.CHECK:
@@ -642,7 +649,8 @@ def _event(test: Prove) -> FleetEvent:
 def _concluded(
     verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, is_full: bool
 ) -> Concluded:
-    """What was chosen as proof is proof; otherwise all that a new node has to pass."""
+    """Conclusion for a node. Tests chosen as proof are proof; other tests only if they are all that
+    a new node has to pass."""
     asked_for = test if test and verdict.node in test.owed else None
     return Concluded(
         judgement=verdict.judgement,
@@ -656,19 +664,20 @@ def _concluded(
 
 
 def _is_news(verdict: VerdictReached, news: News) -> bool:
-    """Nobody else took a turn meanwhile."""
+    """True if no other turn has handled this verdict meanwhile."""
     return verdict.campaign in {conclusion.campaign for conclusion in news.conclusions}
 
 
 def _heard(news: News, verdicts: Iterable[VerdictReached]) -> News:
-    """What was concluded since the past was read is left to the next turn."""
+    """The news without conclusions that arrived after the past was read: the next turn handles
+    those."""
     campaigns = {verdict.campaign for verdict in verdicts}
     conclusions = [c for c in news.conclusions if c.campaign in campaigns]
     return replace(news, conclusions=conclusions)
 
 
 def _obeyed(sent: Iterable[LifeAction], seen: FleetSeen | None) -> Iterator[Cordon]:
-    """What the owner of the nodes took; also what it did without being able to say so."""
+    """Cordons that the owner of the nodes carried out, even if it could not confirm them."""
     for action in sent:
         order = action.command
         if isinstance(order, Cordon):
@@ -679,7 +688,8 @@ def _obeyed(sent: Iterable[LifeAction], seen: FleetSeen | None) -> Iterator[Cord
 
 
 def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:
-    """What shows its effect is done, and a proposal without anything to do is withdrawn."""
+    """Mark actions as done whose effect is visible, and withdraw proposals that have nothing left
+    to do."""
     running = {life.trial.id for life in keeper.lives.values() if life.trial}
     for action in turn.open_actions():
         command = action.command
@@ -689,4 +699,4 @@ def _confirm(turn: Turn, keeper: Keeper, at: float) -> None:
         elif (
             isinstance(command, Cordon | Release) and has_shown(command, keeper.lives[command.node])
         ) or (isinstance(command, Prove) and command.id not in running):
-            turn.follow(replace(action, note=""), Stage.DONE, at)  # what failed before is over
+            turn.follow(replace(action, note=""), Stage.DONE, at)  # drop the note of a failure

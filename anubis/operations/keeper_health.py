@@ -1,5 +1,5 @@
-"""What the keeper of a cluster has left undone, for those who watch over it: orders that failed,
-periodic work that is late, jobs that wait for a diagnosis, spares that are not there."""
+"""Find what a cluster's keeper has left undone, for its monitoring: failed orders, late periodic
+tasks, jobs that wait for a diagnosis, missing spares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anubis.core.keep.chores import Chore, next_due
 from anubis.operations.diagnose_due import undiagnosed_since
 from anubis.store.history import ClusterHistory
 
-FAILED_LATELY_S = 3600.0  # what the keeper still wants is tried again much sooner
+FAILED_LATELY_S = 3600.0  # the keeper retries what it still wants much sooner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Upkeep:
 
 
 def upkeep_of(part: ClusterHistory, now: float) -> Upkeep:
-    """By the policy by which the cluster is kept, if the history says one."""
+    """Upkeep of a cluster by the policy in the history, if there is one."""
     failed = tuple(part.keeping.failed_actions(now - FAILED_LATELY_S))
     kept = part.keeping.kept_by(or_none=True)
     if kept is None:

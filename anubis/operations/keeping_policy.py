@@ -1,8 +1,8 @@
-"""By which policy a cluster is kept: one for all who take a turn, whoever they are.
+"""Choose the policy by which a cluster is kept: one for every process that takes a turn.
 
-What is stated counts (`--keeping`, else `keeping:` in the cluster's file), then what the history
-says that the cluster was kept by last, then `default`. As long as somebody acts, which is a service
-or an `anubis keep --every`, nobody else changes it.
+A stated policy comes first (`--keeping`, else `keeping:` in the cluster's file), then the last one
+in the history, then `default`. While a process acts, which is a service or an `anubis keep
+--every`, no other process changes the policy.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ DEFAULT = "default"  # the policy that only proposes
 class ChosenPolicy:
     name: str
     policy: KeepingPolicy
-    is_stated: bool = True  # by whoever asks or by the cluster's file, and not by the history
+    is_stated: bool = True  # by the request or by the cluster's file, and not by the history
 
 
 def stated_policy(
     stated: str | None, file: configs.Cluster | None, called: str
 ) -> ChosenPolicy | None:
-    """`stated`: with the request; `file`: what describes the cluster, which is called so."""
+    """The policy stated by the request (`stated`) or by the cluster's `file`; None if neither
+    states one. `called` is the cluster's name."""
     of_file = file.keeping if file else ""
     chosen = _read(stated) if stated else None
     if not of_file:
@@ -55,8 +56,8 @@ def _read(name: str) -> ChosenPolicy:
 def choose_policy(
     stated: ChosenPolicy | None, kept: KeptBy | None, acting: str, *, by_file: bool, cluster: str
 ) -> tuple[ChosenPolicy, str]:
-    """And what the caller should hear, if anything. `acting`: which other process acts; empty: none
-    does. `by_file`: it was stated by the cluster's file alone."""
+    """Choose the policy; return it with a remark for the caller, or "". `acting`: the other process
+    that acts, if any. `by_file`: only the cluster's file states the policy."""
     if kept is None:
         return stated or _default(), ""
     of_history = ChosenPolicy(name=kept.name, policy=kept.policy, is_stated=False)
@@ -76,7 +77,7 @@ def choose_policy(
 
 
 def refuse_another(policy: ChosenPolicy, kept: KeptBy | None, acting: str, *, cluster: str) -> None:
-    """Where the cluster is kept by another policy than the one that was chosen a moment ago."""
+    """Refuse if the cluster is kept by another policy than the one that was chosen a moment ago."""
     if kept and kept.policy != policy.policy and (acting or not policy.is_stated):
         raise UsageError(_refused(cluster, policy.name, kept, acting))
 
@@ -92,7 +93,8 @@ def _refused(cluster: str, name: str, kept: KeptBy, acting: str) -> str:
 def acting_process(
     history: History, part: ClusterHistory, kept: KeptBy | None, own_names: Collection[str] = ()
 ) -> str:
-    """Which process acts on the cluster, but for those of these names; empty: none does."""
+    """Name of the process that acts on the cluster, except for the given names; empty if none
+    does."""
     holders = [part.keeping.lasting_lock().holder(), history.acting_lock().holder()]
     if kept is None or kept.said_by != holders[1]:  # a service that keeps other clusters
         del holders[1]
@@ -100,28 +102,28 @@ def acting_process(
 
 
 def keeper_of(cluster: str | None = None, caller: Caller = NOBODY) -> str:
-    """Which process takes the turns of a cluster by itself: a service, or `anubis keep --every`.
-    Empty: none does."""
+    """Name of the process that takes a cluster's turns by itself: a service, or `anubis keep
+    --every`; empty if none does."""
     with caller.history() as history:
         part = look_up(history, cluster)
         return acting_process(history, part, part.keeping.kept_by(or_none=True), (own_name(),))
 
 
 def kept_policy(part: ClusterHistory) -> KeepingPolicy:
-    """By which the cluster was kept last, for whoever shows what came of it."""
+    """Policy by which the cluster was kept last, for showing the results."""
     kept = part.keeping.kept_by(or_none=True)
     return kept.policy if kept else configs.keeping(DEFAULT)
 
 
 def going_on(cluster: str | None, caller: Caller = NOBODY) -> Callable[[], None]:
-    """To be called before each turn by a process that goes on taking them: as long as it lives,
-    others know by it who keeps the cluster. Of several the first is known."""
+    """Make a function that a process calls before each of its turns. As long as the process lives,
+    others know by its lock who keeps the cluster; of several processes the first is known."""
     history = caller.history()
     part = resolve(history, cluster, caller)
     lock = part.keeping.lasting_lock()
 
     def claim() -> None:
-        with suppress(StoreError):  # the turn itself says what is wrong
+        with suppress(StoreError):  # the turn itself reports what is wrong
             lock.has()
 
     return claim
@@ -130,7 +132,7 @@ def going_on(cluster: str | None, caller: Caller = NOBODY) -> Callable[[], None]
 def policy_of(
     cluster: str | None, stated: str | None, own_names: Collection[str], caller: Caller
 ) -> tuple[ChosenPolicy, str]:
-    """By which policy to keep it, and which other process acts by that one."""
+    """Policy by which to keep the cluster, and the other process that acts by it."""
     called = cluster or THIS_MACHINE
     named = stated_policy(stated, file_of(cluster), called)
     with caller.history() as history:
@@ -148,7 +150,7 @@ def policy_of(
 
 
 def file_of(cluster: str | None) -> configs.Cluster | None:
-    """What describes it. None: it is known by the history alone."""
+    """The cluster's file; None if only the history knows the cluster."""
     try:
         file = configs.find("clusters", cluster or THIS_MACHINE)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Learning criteria from what campaigns measured before."""
+"""Learn criteria from what campaigns measured before."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def learn(
     without_damaged: bool = False,
     caller: Caller = NOBODY,
 ) -> tuple[CriteriaSet, ...]:
-    """A set for each sku. With `since`, all finished campaigns of the same cluster and suite that
-    began from then on until this one are pooled; of these workloads, or of those that it ran
-    itself. What is damaged is refused, or left out."""
+    """Learn a set of criteria for each sku. With `since`, pool all finished campaigns of the same
+    cluster and suite that began from then on until this one. `workloads`: by default those that the
+    campaign ran. Damaged records are refused, or left out."""
     excluded = frozenset(exclude)
     with caller.history() as history:
         last = finished(history, campaign)
@@ -61,7 +61,7 @@ def learn(
 
 
 def learned_here() -> tuple[CriteriaSet, ...]:
-    """Of every suite that was accepted: one folder each."""
+    """Criteria of every suite that was accepted here: one folder each."""
     folder = places.criteria()
     if not criteria_files.suites(folder):
         raise CriteriaError(
@@ -71,7 +71,7 @@ def learned_here() -> tuple[CriteriaSet, ...]:
 
 
 def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> None:
-    """A misspelt name would let the excluded node into the criteria."""
+    """Refuse misspelt names, which would let the excluded node into the criteria."""
     present = {node.name: None for campaign in pooled for node in campaign.plan.nodes}
     strangers = sorted(excluded - present.keys())
     if strangers:
@@ -88,7 +88,7 @@ def _measured(
     excluded: frozenset[str],
     caller: Caller,
 ) -> tuple[list[Units], Mapping[str, Versions]]:
-    """The units of all campaigns, and the versions that the last one found."""
+    """Units of all campaigns, and the versions that the last one found."""
     parts = [
         CampaignEvidence(campaign=source, executions=latest_executions(intact.of(source)))
         for source in pooled
@@ -101,7 +101,8 @@ def _measured(
 
 
 def _learned_at(campaign: Campaign) -> float:
-    """Criteria that accept has already learned keep their date: the files stay identical."""
+    """Time of the criteria. Those that accept has already learned keep theirs, so that the files
+    stay identical."""
     if campaign.kind.learns and campaign.criteria:
         return datetime.fromisoformat(campaign.criteria[0].provenance.created_at).timestamp()
     return campaign.finished_at or campaign.created_at

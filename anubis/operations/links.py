@@ -1,5 +1,5 @@
-"""What lies between the nodes of each cluster: which links and pairs were measured last, and when;
-which parts and paths are suspected to this day."""
+"""What is between the nodes of each cluster: the last measurements of links and pairs, and the
+parts and paths that are suspected to this day."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from anubis.report.view import CampaignView, NetworkView
 from anubis.store.campaigns import CampaignRow
 from anubis.store.history import ClusterHistory, History
 
-LOOKED_AT = 20  # campaigns of a cluster, the newest
-MERGED = 3  # of those that crossed a fabric
+LOOKED_AT = 20  # the newest campaigns of a cluster
+MERGED = 3  # the newest of those that crossed a fabric
 SHORT = FaultPrior().limit
 
 
 def between_nodes(caller: Caller = NOBODY) -> list[BetweenNodes]:
-    """Of each cluster."""
+    """Links, pairs and suspected parts of each cluster."""
     with caller.history() as history:
         rows = [row for row in history.campaigns.newest(MOST_CAMPAIGNS) if row.finished_at]
         return [
@@ -63,7 +63,7 @@ def measured_across(
     history: History, part: ClusterHistory, nodes: Sequence[str]
 ) -> Iterator[tuple[Campaign, NetworkView]]:
     """Campaigns of this cluster that measured a fabric with any of these nodes, the newest first;
-    no nodes: with any."""
+    without nodes, all such campaigns."""
     rows = [
         row
         for row in history.campaigns.newest(MOST_CAMPAIGNS)
@@ -78,7 +78,7 @@ def measured_across(
 
 
 def _readable(history: History, rows: Iterable[CampaignRow]) -> Iterator[Campaign]:
-    """What is damaged or of another version is left out: its own page says so."""
+    """Campaigns that can be read; the page of a damaged or newer one says why it cannot."""
     for row in rows:
         with suppress(StoreError):
             yield history.campaigns.get(row.id)
@@ -87,7 +87,7 @@ def _readable(history: History, rows: Iterable[CampaignRow]) -> Iterator[Campaig
 def _networks(
     history: History, campaigns: Iterable[Campaign]
 ) -> Iterator[tuple[Campaign, NetworkView]]:
-    """Of those that measured anything across their fabric."""
+    """Campaigns that measured anything across their fabric, with its network."""
     for campaign in campaigns:
         with suppress(StoreError):
             assessment = history.assessments.of(campaign.id)
@@ -124,7 +124,7 @@ def _suspect(verdict: PartVerdict, crossing: Crossing) -> SuspectedPart:
 def _together(
     campaigns: Iterable[Campaign], validations: Sequence[Validation]
 ) -> Iterator[TogetherMeasured]:
-    """Programs that need several nodes, on how many they ran, and when last."""
+    """Programs that need several nodes, with the number of nodes they ran on and the last time."""
     specs = {spec.name: spec for campaign in campaigns for spec in campaign.plan.specs}
     for name in sorted(name for name, spec in specs.items() if spec.scope != "node"):
         runs = [run for run in validations if name in run.benchmarks]

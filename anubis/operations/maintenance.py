@@ -1,4 +1,4 @@
-"""Which nodes are under maintenance: as it was told, and as their orchestrators show it."""
+"""Find nodes under maintenance: as reported, and as their orchestrators show it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SHOWN = "orchestrator"  # the source of windows that an orchestrator shows
 
 
 def windows_known(part: ClusterHistory) -> Windows:
-    """By the history."""
+    """Windows of maintenance in the history, by node."""
     return windows_told(part.notices.apart_from_jobs())
 
 
 def under_maintenance(part: ClusterHistory, at: float) -> dict[str, str]:
-    """By node, until when and why."""
+    """End and reason of the open maintenance, by node."""
     windows = open_windows(windows_known(part), at)
     return {node: sentence(window, at) for node, window in windows.items()}
 
 
 def windows_seen(seen: FleetSeen) -> Windows:
-    """As an orchestrator shows them."""
+    """Windows that an orchestrator shows, by node."""
     windows: defaultdict[str, list[Window]] = defaultdict(list)
     for name, shown in seen.windows.items():
         window = Window(
@@ -37,8 +37,8 @@ def windows_seen(seen: FleetSeen) -> Windows:
 
 
 def news_of_windows(seen: FleetSeen, windows: Windows) -> list[Notice]:
-    """What an orchestrator shows otherwise than the history has it: windows that are new or were
-    changed, and those that its owner took back."""
+    """Notices of windows that an orchestrator shows differently from the history: new or changed
+    ones, and those that their owner took back."""
     by_name: defaultdict[str, dict[str, Window]] = defaultdict(dict)  # by name, of nodes
     for node, of_node in windows.items():
         for window in of_node:
@@ -66,7 +66,8 @@ def news_of_windows(seen: FleetSeen, windows: Windows) -> list[Notice]:
 
 
 def _is_known(shown: SeenWindow, before: dict[str, Window], at: float) -> bool:
-    """A window whose beginning nobody knows begins anew with each look."""
+    """True if the history has the window. One whose beginning is unknown begins anew with each
+    look."""
     return before.keys() == set(shown.nodes) and all(
         window.end == shown.end
         and (window.begin == shown.begin or max(window.begin, shown.begin) <= at)

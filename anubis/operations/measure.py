@@ -1,4 +1,4 @@
-"""Campaigns as a notebook asks for them, each with no more arguments than it needs."""
+"""Campaigns for a notebook, each with no more arguments than it needs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ def accept(
     benchmarks: Sequence[Path] = (),
     caller: Caller = NOBODY,
 ) -> CampaignResult:
-    """Run a suite, learn criteria from this run, and judge by them. Without nodes, on all that the
-    cluster has; `benchmarks` are folders with programs beside the shipped ones. With a topology,
-    how the nodes are cabled is judged as well and, unless it is left out, the fabric: pairs cross
-    every link that they can."""
+    """Run a suite, learn criteria from this run, and judge by them; without nodes, on the whole
+    cluster. `benchmarks` are folders with more programs. With a topology, also judge the cabling
+    and, unless it is left out, the fabric: pairs cross every link that they can."""
     request = CampaignRequest(
         kind=CampaignKind.ACCEPT,
         nodes=nodes,
@@ -56,7 +55,7 @@ def validate(
     benchmarks: Sequence[Path] = (),
     caller: Caller = NOBODY,
 ) -> CampaignResult:
-    """As `accept`, but judge by these criteria, or by those that were accepted for the suite."""
+    """Run a suite and judge by these criteria, or by those that were accepted for the suite."""
     request = CampaignRequest(
         kind=CampaignKind.VALIDATE,
         nodes=nodes,
@@ -81,8 +80,8 @@ def locate(
     benchmarks: Sequence[Path] = (),
     caller: Caller = NOBODY,
 ) -> CampaignResult:
-    """As `accept`, but of nodes of a job that failed or was slow: divide them by pods, leaves and
-    halves until the part that still is so is left; `caller.handed_back` hears of the others."""
+    """Find the part at fault among the nodes of a job that failed or was slow: divide them by pods,
+    leaves and halves until that part is left. `caller.handed_back` receives the others."""
     request = CampaignRequest(
         kind=CampaignKind.LOCATE,
         nodes=nodes,
@@ -112,7 +111,7 @@ def scan(
     benchmarks: Sequence[Path] = (),
     caller: Caller = NOBODY,
 ) -> CampaignResult:
-    """As `accept`, but measure pairs of nodes across the fabric, and name the part at fault."""
+    """Measure pairs of nodes across the fabric, and name the part at fault."""
     request = CampaignRequest(
         kind=CampaignKind.SCAN,
         nodes=nodes,

@@ -1,5 +1,5 @@
-"""What campaigns measured, as far as it is as it was written: the rest is left out where somebody
-asked for that, and said."""
+"""Read measurements that are intact, as they were written. Damaged ones are refused or, on request,
+left out with a remark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anubis.text.wording import left_out
 
 @dataclass(frozen=True, kw_only=True)
 class IntactExecutions:
-    """By campaign, and what is damaged of all."""
+    """Intact executions by campaign, and all damaged ones."""
 
     executions: Mapping[str, Sequence[Execution]]
     damaged: Sequence[DamagedExecution]
@@ -28,7 +28,7 @@ class IntactExecutions:
         return self.executions[campaign.id]
 
     def judged(self, assessment: Assessment) -> Assessment:
-        """What can no longer be read is unknown."""
+        """The assessment with unknown for what can no longer be read."""
         return leave_out(assessment, [run.step for run in self.damaged])
 
     def shown(self, view: CampaignView) -> CampaignView:
@@ -38,7 +38,7 @@ class IntactExecutions:
 def read_intact(
     history: History, campaigns: Sequence[Campaign], caller: Caller, *, without_damaged: bool
 ) -> IntactExecutions:
-    """Damage is refused, unless whoever asks does without it."""
+    """Read executions; refuse damaged ones unless `without_damaged`."""
     executions: dict[str, Sequence[Execution]] = {}
     damaged: list[DamagedExecution] = []
     for campaign in campaigns:

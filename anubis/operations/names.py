@@ -1,4 +1,4 @@
-"""The names by which people know campaigns and events."""
+"""Make the names by which people know campaigns and events."""
 
 from __future__ import annotations
 

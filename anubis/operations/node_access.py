@@ -1,5 +1,5 @@
-"""How each node is reached where Ray is brought up: by what the cluster's file says, or past Slurm
-where Slurm starts no job."""
+"""How each node is reached to start Ray: by the cluster's file, or by ssh if Slurm starts no job
+there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from anubis.reach.orchestrators.slurm_states import read_state
 
 
 def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:
-    """A drained node without a job is nobody's, and stays so: there ssh disturbs nobody."""
+    """Settings for reaching each node. A drained node without a job is nobody's and stays so: ssh
+    disturbs nobody there."""
     if not way.drained_by:
         return dict.fromkeys(names, way)
     seen = SlurmOrchestrator(SlurmSettings(kind="slurm")).observe()
@@ -23,7 +24,7 @@ def ways_to(names: Sequence[str], way: RayStart) -> dict[str, RayStart]:
 
 
 def is_drained(node: SeenNode | None) -> bool:
-    """And nobody works there, as in a maintenance."""
+    """True if a node is drained, has no job, and is not in a maintenance."""
     if node is None or node.jobs or not node.is_up:
         return False
     shown = read_state(node.state)

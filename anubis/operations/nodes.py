@@ -66,7 +66,7 @@ def nodes(
 
 
 def _part(history: History, name: str | None) -> tuple[ClusterHistory, configs.Cluster | None]:
-    """What is known of the cluster, and its file, if it has one. Nothing is entered."""
+    """The cluster's history, and its file, if it has one. Nothing is entered."""
     names = history.clusters.names()
     name = name or (history.only().cluster if names else THIS_MACHINE)
     try:
@@ -79,7 +79,7 @@ def _part(history: History, name: str | None) -> tuple[ClusterHistory, configs.C
 
 
 def _maintenance(node: str, at: float, past: Past, seen: FleetSeen | None) -> str:
-    """As it was told, or as the orchestrator shows it."""
+    """Sentence on the node's open maintenance, as reported or as the orchestrator shows it."""
     shown = windows_seen(seen) if seen else {}
     windows = {node: (*past.windows.get(node, ()), *shown.get(node, ()))}
     window = open_windows(windows, at).get(node)

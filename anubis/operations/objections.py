@@ -1,4 +1,4 @@
-"""What the keeper of a cluster holds against its nodes, as far as it has heard all of them."""
+"""What a cluster's keeper holds against its nodes, as far as it knows of all verdicts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from anubis.store.history import ClusterHistory
 
 
 def objections_in(part: ClusterHistory, nodes: Collection[str] | None = None) -> Objections:
-    """Against these nodes, or all. What was concluded of a node since the last turn is left to
-    whoever asks: its keeper may not take turns any more."""
+    """Objections against these nodes, or all. For a node with a verdict since the last turn there
+    is none: the keeper may have stopped, so the asker judges by the verdict."""
     lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
     held = objections(lives)
     if not (held.out or held.unproven):

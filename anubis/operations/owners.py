@@ -1,4 +1,4 @@
-"""Who owns the nodes of a cluster, and whose work is on them."""
+"""Find who owns the nodes of a cluster, and whose work is on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from anubis.text import hostlist
 
 
 def owner_name(cluster: configs.Cluster) -> str:
-    """Of who owns its nodes, for a sentence; empty where nobody but Anubis does."""
+    """Name of the orchestrator that owns the nodes, for a sentence; empty if only Anubis uses
+    them."""
     if isinstance(cluster, configs.SimulatedCluster) or cluster.orchestrator is None:
         return ""
     kind = cluster.orchestrator.kind
@@ -24,7 +25,7 @@ def owner_name(cluster: configs.Cluster) -> str:
 
 
 def orchestrator_of(cluster: configs.Cluster) -> Orchestrator | None:
-    """None where nobody but Anubis has its nodes."""
+    """Orchestrator of a cluster; None if only Anubis uses its nodes."""
     if isinstance(cluster, configs.SimulatedCluster):
         return None
     by_node = hostlist.labels(cluster.skus) if isinstance(cluster, configs.RayCluster) else {}

@@ -1,4 +1,4 @@
-"""Limits that criteria propose, taken into a policy: as a change to its text that can be reviewed.
+"""Adopt limits that criteria propose into a policy, as a change to its text that can be reviewed.
 
 Nothing runs. Criteria that are learned with the policy from then on have these limits.
 """
@@ -23,7 +23,7 @@ from anubis.operations.policy_text import line_of, with_alphas
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    """What a policy would say, and what that changes."""
+    """The text that a policy would have, and what that changes."""
 
     source: Path  # the policy that it begins from
     before: str
@@ -46,7 +46,7 @@ def adopt_alphas(
     campaign: str | None = None,
     caller: Caller = NOBODY,
 ) -> Adoption:
-    """What the criteria propose for these metrics (`gemm tflops*`; none: all), put into the policy.
+    """Put what the criteria propose for these metrics (`gemm tflops*`; none: all) into the policy.
 
     The verdicts that change with it are those of the campaign, or of the latest of the suite.
     """
@@ -66,7 +66,7 @@ def adopt_alphas(
 
 
 def write_policy(adoption: Adoption, path: Path) -> None:
-    """Only if the text says what it should and nothing else."""
+    """Write the policy, but only if its new text reads as expected and nothing else changed."""
     if path.exists() and path.resolve() != adoption.source.resolve():
         raise UsageError(f'"{path}" exists; name another file, or give it as --policy to change it')
     expected = _with(configs.policy(str(adoption.source.absolute())), adoption.rules)
@@ -88,8 +88,8 @@ def write_policy(adoption: Adoption, path: Path) -> None:
 def _proposed(
     sets: Sequence[CriteriaSet], metrics: Sequence[str], policy: Policy
 ) -> list[MetricAlpha]:
-    """One for each metric, cut to three digits. Where several criteria propose one the loosest is
-    taken: it suits the healthy of all."""
+    """A rule for each metric, cut to three digits. If several criteria propose one, the loosest is
+    taken: it suits the healthy nodes of all."""
     proposals: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for criterion in (criterion for of_sku in sets for criterion in of_sku.criteria):
         name = f"{criterion.key.workload.benchmark} {criterion.key.metric}"

@@ -1,7 +1,7 @@
-"""A policy's YAML with other limits for some metrics, its comments and its layout kept.
+"""Change limits of some metrics in a policy's YAML; comments and layout stay.
 
-Works on lines, because a YAML writer would drop every comment. What it cannot place it leaves,
-so its caller reads the result back and compares.
+Works on lines, because a YAML writer would drop every comment. What it cannot place it leaves
+unchanged, so its caller reads the result back and compares.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ ITEM = re.compile(r"^\s*- ")
 
 
 def with_alphas(text: str, rules: Sequence[MetricAlpha]) -> str:
-    """`text` with these rules at the end of its list of alphas, where they count most; those
-    they replace are gone."""
+    """`text` with these rules at the end of its list of alphas, where they count most; the rules
+    that they replace are removed."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if HEADER.match(line)), None)
     if start is None:
@@ -38,7 +38,7 @@ def line_of(rule: MetricAlpha) -> str:
 
 
 def _subject(line: str) -> tuple[str, str] | None:
-    """What a rule on one line is about."""
+    """Benchmark and metric of a rule on one line."""
     written = {
         name: match[1].strip("\"' ")
         for name in ("benchmark", "metric")

@@ -1,5 +1,4 @@
-"""What other nodes told of their settings before a campaign, so that one node alone can be held
-against its sku."""
+"""Settings that other nodes reported before a campaign, with which one node alone is compared."""
 
 from __future__ import annotations
 
@@ -15,7 +14,8 @@ Programs = Mapping[str, frozenset[str]]  # and the settings that they tell
 
 
 def precedents(history: History, campaign: Campaign, at: float) -> list[NodeSettings]:
-    """Without those from before an upgrade: they are of other software."""
+    """Settings before a campaign, without those from before an upgrade: they are of other
+    software."""
     programs = telling(campaign.plan.specs)
     if not programs:
         return []
@@ -24,7 +24,7 @@ def precedents(history: History, campaign: Campaign, at: float) -> list[NodeSett
 
 
 def telling(specs: Iterable[BenchmarkSpec]) -> Programs:
-    """Those that tell settings."""
+    """Programs that report settings, with the names of these."""
     return {
         spec.name: frozenset(setting.name for setting in spec.settings)
         for spec in specs
@@ -33,7 +33,7 @@ def telling(specs: Iterable[BenchmarkSpec]) -> Programs:
 
 
 def told_last(part: ClusterHistory, at: float) -> list[NodeSettings]:
-    """By all nodes of a cluster, as far as it counts: of the programs that are shipped."""
+    """Settings that all nodes of a cluster last reported, by the shipped programs."""
     programs = telling(catalog.load(catalog.folders()).specs.values())
     return since_upgrades(part, part.settings.before(at, programs), at)
 

@@ -1,4 +1,4 @@
-"""Verbs in processes of their own: what happens to whoever began them costs none of them."""
+"""Start verbs in processes of their own: they survive the process that started them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anubis.text import places
 
 
 def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen[bytes]:
-    """`anubis` with these words. Its answer and its remarks go to files of this name."""
+    """Start `anubis` with these words. Its answer and its remarks go to files of this name."""
     folder = places.home() / "service"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / f"{name}.jsonl").open("wb") as out, (folder / f"{name}.log").open("wb") as log:
@@ -22,14 +22,14 @@ def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen
             stdout=out,
             stderr=log,
             env={**os.environ, "ANUBIS_HISTORY": history_url},
-            start_new_session=True,  # it goes on when whoever began it ends
+            start_new_session=True,  # it goes on when the starting process ends
         )
 
 
 def keep_words(
     cluster: str | None, keeping: str | None, benchmarks: Iterable[Path], service: str
 ) -> list[str]:
-    """Of `anubis keep`, for a process that keeps the same."""
+    """Words of an `anubis keep` that keeps the same cluster."""
     words = ["keep", "--json"]
     words += ["--keeping", keeping] if keeping else []
     words += ["--cluster", cluster] if cluster else []

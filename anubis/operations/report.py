@@ -1,4 +1,5 @@
-"""A campaign as reports show it; of a simulated fleet, with what was planted in it."""
+"""Make the view of a campaign that reports show; for a simulated fleet, with its planted
+defects."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def view_of(
 
 
 def _setting(campaign: Campaign) -> Setting | None:
-    """None where none is kept: of an import, or where an older version wrote it otherwise."""
+    """Setting of a campaign; None for an import, or if an older version wrote it in another
+    form."""
     if not (campaign.setting and campaign.kind.can_resume):
         return None
     try:

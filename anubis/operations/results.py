@@ -1,4 +1,4 @@
-"""What a campaign, a gate and a sweep come to: what their caller hears, and what they return."""
+"""Results of a campaign, a gate and a sweep, as callers receive them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class GateResult:
     judged: Mapping[str, Judgement]
     links: BadLinks
     unfit: Mapping[str, str]  # nodes that are out of service or under maintenance, and why
-    owing: Mapping[str, str]  # nodes that owe an answer still: what, and since when
+    owing: Mapping[str, str]  # nodes that still owe an answer: what, and since when
     campaign: CampaignResult | None  # that carried the decision out
-    is_tested: bool  # whatever the decision asked for was run; else the answer was known before
+    is_tested: bool  # the decided tests were run; else the answer was known before
     doubt: Doubt  # what lets no node pass while too much risk is left
     unknown_passes: bool
     clock: str = ""  # why nothing is known by its age; empty: the clock is trusted
@@ -56,7 +56,7 @@ class GateResult:
 
     @property
     def missing_tests(self) -> tuple[ChosenTest, ...]:
-        """That would have to run before anybody can say go."""
+        """Tests that would have to run before the answer can be go."""
         return self.decision.tests if self.doubt == "tests" else ()
 
     @property
@@ -71,13 +71,13 @@ class GateResult:
 
     @property
     def criteria(self) -> list[Criterion]:
-        """What nodes were compared with."""
+        """Criteria with which nodes were compared."""
         sets = self.campaign.view.criteria if self.campaign else ()
         return [criterion for criteria in sets for criterion in criteria.criteria]
 
     @property
     def is_by_itself(self) -> bool:
-        """Whether a node was compared with nothing but what it measured itself."""
+        """True if a node was compared only with its own measurements."""
         return any(criterion.from_repeats for criterion in self.criteria)
 
     @property
@@ -103,7 +103,7 @@ class GateResult:
 class SweepResult:
     decision: Decision
     campaign: CampaignResult | None  # that carried it out
-    owing: Mapping[str, str]  # idle nodes that owe an answer still: what, and since when
+    owing: Mapping[str, str]  # idle nodes that still owe an answer: what, and since when
 
     @property
     def judgement(self) -> Judgement:

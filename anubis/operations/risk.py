@@ -1,4 +1,4 @@
-"""How likely incidents are: learning a model from the history, comparing models, using one."""
+"""Forecast incidents: learn a model from the history, compare models, use one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def train_risk(
     seed: int = 0,
     caller: Caller = NOBODY,
 ) -> LearnedRisk:
-    """The model of that name, or the one that wins by node and by time; kept in the file."""
+    """Train the model of that name, or the one that wins by node and by time, and write its
+    file."""
     cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
     spells = learning.spells_of(logbook, at)
@@ -78,7 +79,7 @@ def evaluate_risk(
     ask: Collection[str] = (),
     caller: Caller = NOBODY,
 ) -> ComparedRisk:
-    """Compares the models; nodes in `ask` are kept out of training."""
+    """Compare the models; nodes in `ask` are kept out of training."""
     cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
     spells, tell = learning.spells_of(logbook, at), caller.doing
@@ -101,7 +102,7 @@ def foresee(
     file: Path | None = None,
     caller: Caller = NOBODY,
 ) -> NodeRisks:
-    """What the trained model says of these nodes as they are now."""
+    """Forecast of the trained model for these nodes as they are now."""
     cluster, logbook, at = _logbook(cluster, caller)
     model, provenance = files.load(_model_file(file, cluster))
     if strangers := sorted(set(nodes) - set(logbook.nodes)):
@@ -133,7 +134,7 @@ def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
 
 
 def _logbook(cluster: str | None, caller: Caller) -> tuple[str, Logbook, float]:
-    """Of the named cluster or the only one, with its name, and what time it is there."""
+    """Name, logbook and time of the named cluster or the only one."""
     with caller.history() as history:
         part = look_up(history, cluster)
         return part.cluster, part.experience.logbook(), time_in(part, caller).now

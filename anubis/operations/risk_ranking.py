@@ -1,5 +1,5 @@
-"""Which nodes are most likely to have an incident soon, what makes them so, and what the chances
-rest on: a model, or, where none can be used, the base rate of all nodes."""
+"""Rank nodes by their risk of an incident soon, with its causes and its basis: a model, or, if none
+can be used, the base rate of all nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def risk_at_a_glance(
     benchmarks: Sequence[Path] = (),
     caller: Caller = NOBODY,
 ) -> list[RiskGlance]:
-    """Of each cluster, within the horizon of the policy."""
+    """Risks of each cluster, within the horizon of the policy."""
     repertoire = read_repertoire(Terms(suite=suite, policy=policy, benchmarks=benchmarks))
     with caller.history() as history:
         return [_glance(part, repertoire, time_in(part, caller).now) for part in history.every()]
@@ -77,7 +77,7 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
 
 
 def _model(cluster: str) -> tuple[Trained | None, str]:
-    """Or why there is none that can be used."""
+    """The trained model, or the reason why it cannot be used."""
     file = places.risk_file(cluster)
     if not file.is_file():
         return None, ""
@@ -88,12 +88,12 @@ def _model(cluster: str) -> tuple[Trained | None, str]:
 
 
 def _watched(part: ClusterHistory, past: Past, now: float) -> list[str]:
-    """Nodes of the fleet, or all that are known where nobody told since when they belong to it."""
+    """Nodes of the fleet; all known nodes if no report says which belong to it."""
     watched = {w.node for w in part.watches.all() if w.until is None or w.until > now}
     return [node for node in past.logbook.nodes if node in watched] or list(past.logbook.nodes)
 
 
 def _half(chances: Times) -> int:
-    """How many nodes, the likeliest first, carry half of the incidents to expect."""
+    """Number of nodes, the likeliest first, that carry half of the expected incidents."""
     carried = np.cumsum(np.sort(chances)[::-1])
     return int(np.searchsorted(carried, carried[-1] / 2)) + 1 if carried.size else 0

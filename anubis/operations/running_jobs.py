@@ -1,4 +1,4 @@
-"""Which jobs run on a cluster, and on which nodes, as their orchestrator shows it."""
+"""Find the jobs that run on a cluster and their nodes, as its orchestrator shows them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from anubis.reach.orchestrators.orchestrator import Orchestrator
 class RunningJob:
     id: str
     nodes: tuple[str, ...]
-    owner: str = ""  # empty: somebody whom the orchestrator does not show
+    owner: str = ""  # empty: the orchestrator does not show it
     started_at: float | None = None
 
 
 def running_jobs(
     orchestrator: Orchestrator | None, *, least_nodes: int = 1
 ) -> tuple[RunningJob, ...]:
-    """None where nobody owns the nodes: jobs are then told by name (`--nodes`)."""
+    """Running jobs; none without an orchestrator: then nodes are named by `--nodes`."""
     if orchestrator is None:
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""The Selector: from the history and a model of risk to what core.decision decides by.
+"""The Selector: makes the input of core.decision from the history and a risk model.
 
 It reads and adds up; core decides which tests are worth their time.
 """
@@ -39,8 +39,8 @@ from anubis.text import hostlist
 HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 MOST_NAMED = 8  # nodes, in a sentence
-EXPECTED_H = 90 * 24.0  # between incidents of a node if nothing is known; counts as one incident
-FAR_MORE = 1.5  # times the incidents of all: a group that is worth a word
+EXPECTED_H = 90 * 24.0  # between a node's incidents if nothing is known; counts as one incident
+FAR_MORE = 1.5  # times the fleet's rate of incidents: then a group is mentioned
 LOOKED_BACK_S = 365 * DAY_S  # older findings of benchmarks say little about today's
 
 
@@ -52,7 +52,7 @@ class Risk(Protocol):
 
     @property
     def assumed(self) -> str:
-        """What a decision must tell of it; empty where it looks at each node."""
+        """Assumption that a decision must state; empty if the model considers each node."""
         ...
 
     def chances_within(self, statuses: Statuses, hours: float) -> Times:
@@ -62,7 +62,7 @@ class Risk(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRate:
-    """The same for every node: incidents of the fleet per hour that its nodes were in service."""
+    """One rate for every node: the fleet's incidents per hour in service."""
 
     per_h: float
     covariates: tuple[str, ...] = ()
@@ -80,14 +80,14 @@ class BaseRate:
 
 
 def base_rate(logbook: Logbook, now: float) -> BaseRate:
-    """From the logbook up to now, with one incident in 90 days added."""
+    """Base rate of the logbook up to now, with one incident in 90 days added."""
     spells = logbook.spells(logbook.returns(), now, ())
     hours = float(spells.duration_h.sum()) + EXPECTED_H
     return BaseRate(per_h=(float(np.count_nonzero(spells.observed)) + 1) / hours)
 
 
 def risks(past: Past, nodes: Sequence[str], at: float, hours: float) -> dict[str, float]:
-    """By node: how likely an incident is within so many hours; certain if it owes an answer."""
+    """Probability of an incident within so many hours, by node; 1 if the node owes an answer."""
     risk = past.risk or base_rate(past.logbook, at)
     statuses = past.logbook.statuses(Instants.now(nodes, at), risk.covariates)
     chances = dict(zip(nodes, risk.chances_within(statuses, hours).tolist(), strict=True))
@@ -100,16 +100,17 @@ class Offer:
 
     benchmark: str
     duration_s: float
-    alone: bool  # whether a single node can run it
-    by_all: bool = False  # only all nodes at once: what comes of it says nothing of one of them
+    alone: bool  # True if a single node can run it
+    by_all: bool = False  # only all nodes at once: its result says nothing about a single node
 
 
 def offers(
     plan: Plan, measured_s: Mapping[tuple[str, str], float], *, together: bool = False
 ) -> tuple[Offer, ...]:
-    """The benchmarks of the suite, with their measured durations or else their declared ones.
+    """Benchmarks of the suite, with their measured durations or else their declared ones.
 
-    `together`: all nodes of the plan meet, as the suite says; otherwise each meets partners.
+    `together`: all nodes of the plan are partners of each other, as the suite says; otherwise each
+    has other partners.
     """
     seconds: defaultdict[str, float] = defaultdict(float)
     met: Counter[str] = Counter()
@@ -129,7 +130,7 @@ def offers(
 
 
 def _rounds(entry: PlannedEntry, nodes: int) -> int:
-    """How often a node takes part in one repeat."""
+    """Number of times that a node takes part in one repeat."""
     if entry.scope == "node" or (entry.scope == "group" and entry.groups in IN_GROUPS):
         return 1
     meetings = max(1, nodes - 1)
@@ -137,7 +138,7 @@ def _rounds(entry: PlannedEntry, nodes: int) -> int:
 
 
 def _meetings(entry: PlannedEntry) -> int:
-    """The same for a node that meets partners."""
+    """The same for a node with partners of its own."""
     if entry.scope == "node":
         return 1
     return MET if all_meet(entry) else 0
@@ -145,28 +146,29 @@ def _meetings(entry: PlannedEntry) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """What the history says, read once for many decisions."""
+    """The history, read once for many decisions."""
 
     logbook: Logbook
     standing: Standing
-    payable: Mapping[str, frozenset[str]]  # by node that owes: what can be chosen now answers these
+    payable: Mapping[str, frozenset[str]]  # by node with debts: benchmarks that can pay them now
     risk: Risk | None  # None: no model is trained
-    heard_at: float | None  # when the last incident began that anybody told; None: nobody ever did
+    heard_at: float | None  # when the last reported incident began; None: none was ever reported
     defects: Sequence[Defect]
     incidents: IncidentColumns  # that were imported and have begun
-    categories: Mapping[str, Mapping[str, int]]  # by node: how many incidents of each category
+    categories: Mapping[str, Mapping[str, int]]  # number of incidents by node and category
     links: Mapping[tuple[str, ...], str]  # good nodes with something bad between them, and why
     measured_s: Mapping[tuple[str, str], float]
     windows: Windows  # of maintenance
     doubt: str = ""  # why no pass counts; empty: the clock is trusted
-    cleared: Mapping[str, float] = field(default_factory=dict)  # by a keeper, with its last verdict
+    cleared: Mapping[str, float] = field(default_factory=dict)  # time of a keeper's last verdict
 
     def doubting(self, doubt: str) -> Past:
-        """The same while nobody knows how old a pass is; without a doubt, as it is."""
+        """The past without passes, if there is a doubt about the clock; without a doubt, as it
+        is."""
         return replace(self, standing=self.standing.apply_doubt(doubt), doubt=doubt)
 
     def objected(self, objections: Objections) -> Past:
-        """The same for whoever goes by what a keeper holds against nodes, too."""
+        """The past with what a keeper holds against nodes."""
         standing = self.standing.apply_objections(objections.out, objections.unproven)
         return replace(self, standing=standing, cleared=objections.cleared)
 
@@ -182,9 +184,10 @@ def read_past(
     nodes: AbstractSet[str] | None = None,
     standing: Standing | None = None,
 ) -> Past:
-    """`risk`: a trained model; without one every node has the fleet's base rate. `offered`: what
-    can be chosen now; only a pass that asked for as much counts for it. `nodes`: of which standing
-    and links are asked; None: of all. `standing`: by the same terms, if it is known already."""
+    """Read the past. `risk`: a trained model; without one every node has the fleet's base rate.
+    `offered`: what can be chosen now; a pass counts only if it demanded as much. `nodes`: those
+    whose standing and links are needed; None: all. `standing`: one by the same terms, if it is
+    known already."""
     recall = history.memory.recall
     happened = history.experience.happened(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
@@ -223,7 +226,7 @@ def _payable(stand: Standing, node: str, strength: Strength) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Present:
-    """Where nodes stand now, which costs a third of all that the history says."""
+    """Present state of the nodes, which costs a third of reading the whole past."""
 
     standing: Standing
     incidents: IncidentColumns  # that were imported and have begun
@@ -236,7 +239,8 @@ def read_present(
     required: Iterable[Demand] = (),
     recall: Callable[[ReadStanding], Standing] = lambda read: read(None).standing,
 ) -> Present:
-    """As `read_past` has it. `recall`: may know the standing already, or that of most nodes."""
+    """Read the present as `read_past` does. `recall`: may know the standing already, or that of
+    most nodes."""
     happened = history.experience.told()
     return Present(
         standing=recall(partial(_read_standing, history, now, required)),
@@ -249,12 +253,12 @@ def read_present(
 class LastingStanding:
     standing: Standing
     until: float  # then time alone changes it
-    required: str  # of a pass, so that it counts, whatever node it is of
+    required: str  # demands on a pass, the same for all nodes
 
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierStanding:
-    """One that is so still, but for what bears on it since: some campaigns, and some notices."""
+    """A standing that still holds, except for the effects of some campaigns and notices since."""
 
     standing: LastingStanding
     campaigns: AbstractSet[str]
@@ -270,7 +274,7 @@ def _read_standing(
     required: Iterable[Demand],
     earlier: EarlierStanding | None,
 ) -> LastingStanding:
-    """With an earlier one only the nodes are looked at of which anything was told since."""
+    """Read the standing. With an earlier one only nodes with newer records are read again."""
     happened = history.experience.bearing_on_standing(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
     strength = _strength(history, findings, required)
@@ -285,15 +289,15 @@ def _read_standing(
 
 
 def _told_of(earlier: EarlierStanding, happened: Happened) -> set[str]:
-    """Nodes of which anything was concluded or told since then."""
+    """Nodes with conclusions or notices since then."""
     notices = (n.event.nodes for n in happened.notices if n.id in earlier.notices)
     concluded = (r.node for r in happened.validations if r.campaign in earlier.campaigns)
     return {*concluded}.union(*notices)
 
 
 def _next_change(happened: Happened, now: float) -> float:
-    """When a pass gets too old, or something is no longer dated in the future. What was left
-    unanswered in the future is owed since the instant at which it is looked at."""
+    """Time when a pass gets too old, or a record is no longer dated in the future. An unanswered
+    test dated in the future counts from the time of each reading."""
     recent = happened.validations[index_from(happened.validations, now - LOOKED_BACK_S) :]
     if any(result.owes for result in recent[index_after(recent, now) :]):
         return now
@@ -315,7 +319,7 @@ def standing_of(
     strength: Strength = ANY,
     nodes: AbstractSet[str] | None = None,
 ) -> Standing:
-    """By what was found lately; of these nodes, or of all."""
+    """Standing by what was found lately; of these nodes, or of all."""
     chosen = happened if nodes is None else happened.select_nodes(nodes)
     recent = chosen.validations[index_from(chosen.validations, now - LOOKED_BACK_S) :]
     happenings = (chosen.incidents, chosen.repairs, chosen.notices)
@@ -327,7 +331,7 @@ def _with_reported(imported: IncidentColumns, reports: Sequence[Notice]) -> Inci
 
 
 def _categories(incidents: IncidentColumns) -> dict[str, dict[str, int]]:
-    """By node: how many incidents of each category."""
+    """Number of incidents by node and category."""
     counts = Counter(zip(incidents.node, incidents.category, strict=True))
     categories = defaultdict[str, dict[str, int]](dict)
     for (node, category), count in counts.items():
@@ -340,7 +344,8 @@ def _strength(
     findings: Mapping[tuple[str, str], Collection[str]],
     offered: Iterable[Demand],
 ) -> Strength:
-    """Of a benchmark that cannot be chosen now, a pass has to ask for what found defects."""
+    """Demands on a pass. If a benchmark cannot be chosen now, its pass must demand as much as the
+    runs that found defects."""
     demands = history.experience.demands()
     by_name = defaultdict[str, list[Demand]](list)
     for demand in offered:
@@ -356,7 +361,7 @@ def _strength(
 
 
 class Selector:
-    """Answers events from what was read in the history."""
+    """Answers events from the past."""
 
     def __init__(self, past: Past, policy: SelectionPolicy) -> None:
         self.past, self.policy = past, policy
@@ -371,10 +376,10 @@ class Selector:
         partners: Sequence[str] = (),
         budget: Budget | None = None,
     ) -> Decision:
-        """What would be decided.
+        """Decide which tests an event is worth.
 
-        What is down is neither tested nor counted: the decision is about the other nodes.
-        `partners`: proven nodes, for the others to meet in tests that need several.
+        Nodes that are down are neither tested nor counted: the decision is about the other nodes.
+        `partners`: proven nodes, for tests that need several.
         """
         partners = () if together or len(partners) < MET else tuple(partners)
         offered = [
@@ -430,9 +435,9 @@ class Selector:
         )
 
     def _presumed_lately(self, nodes: Sequence[str], at: float) -> Flags:
-        """Of what happened longer ago than a half-life the risk model knows how it went on; and a
-        keeper that has heard a verdict since, and holds nothing against a node, has had its proof.
-        """
+        """True for each node on which an event presumes a defect. Events older than a half-life are
+        left to the risk model, which knows what followed. A later verdict known to the keeper, if
+        it holds nothing against the node, clears it."""
         since = at - self.policy.half_life_h * HOUR_S
         happened, cleared = self.past.standing.happened, self.past.cleared
         return np.array(
@@ -451,19 +456,19 @@ class Selector:
         return np.array(rows, dtype=bool).reshape(len(nodes), len(benchmarks))
 
     def _risk(self, instants: Iterable[float]) -> Risk:
-        """Without a model, the highest base rate that was known at one of these instants."""
+        """The model, or else the highest base rate that was known at one of these instants."""
         if self.past.risk:
             return self.past.risk
         rates = (base_rate(self.past.logbook, instant) for instant in instants)
         return max(rates, key=attrgetter("per_h"))
 
     def _vouched_until(self, at: float) -> float:
-        """Up to when silence was health. Whatever risk there was by then, is there still."""
+        """Time up to which silence counts as health. The risk known by then remains."""
         heard_at = self.past.heard_at
         return 0.0 if heard_at is None else min(at, heard_at + self.policy.silence_d * DAY_S)
 
     def _assumed(self, nodes: Sequence[str], risk: Risk, at: float) -> Iterable[str]:
-        """The assumptions that the decision must state."""
+        """Assumptions that the decision must state."""
         past, policy = self.past, self.policy
         if risk.assumed:
             yield risk.assumed
@@ -505,7 +510,8 @@ class Selector:
 
 
 def bad_groups(logbook: Logbook, statuses: Statuses) -> dict[str, str]:
-    """By node, which rack, cage or sku of it has far more incidents than all."""
+    """Sentences on the rack, cage or sku of a node with far more incidents than the fleet, by
+    node."""
     noted = defaultdict[str, list[str]](list)
     for place, grouping in enumerate(map(RATES.get, statuses.covariates)):
         if grouping:

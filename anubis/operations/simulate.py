@@ -1,4 +1,4 @@
-"""Validation policies compared on a simulated cluster."""
+"""Compare validation policies on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def simulate(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> Study:
-    """Runs every policy under every seed; arguments replace what the scenario says. `cluster`:
-    whose incidents are drawn or happen again."""
+    """Run every policy under every seed; arguments replace what the scenario says. `cluster`: the
+    one whose incidents are drawn or replayed."""
     setup = configs.simulation(scenario)
     if trace is not None:
         setup = replace(setup, jobs=replace(setup.jobs, trace=str(trace)))
@@ -61,7 +61,7 @@ def _incident_source(name: str, model: Path | None) -> IncidentSource:
 
 
 def _recorded(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
-    """The jobs of the scenario's trace; skipped lines are reported."""
+    """Jobs of the scenario's trace; skipped lines are reported."""
     if not jobs.trace:
         return ()
     trace = traces.read(Path(jobs.trace), jobs.devices_per_node, jobs.whole_nodes_only)
@@ -72,7 +72,7 @@ def _recorded(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
 
 
 def _source(setup: Scenario, model: Path | None, cluster: str | None, caller: Caller) -> Source:
-    """Where the incidents come from; its scenario has the nodes they happen on."""
+    """Source of the incidents; its scenario has the nodes they happen on."""
     match setup.incidents:
         case "rates":
             return DrawnIncidents(setup)
@@ -105,7 +105,7 @@ def _replayed(setup: Scenario, cluster: str | None, caller: Caller) -> Recorded:
 
 
 def _learned(source: Source, caller: Caller) -> RiskModel | None:
-    """The model that the Selector uses; none where it knows the true risk."""
+    """Model that the Selector uses; None if it knows the true risk."""
     name = source.scenario.risk
     if name == "truth":
         return None
@@ -119,7 +119,7 @@ def _learned(source: Source, caller: Caller) -> RiskModel | None:
 
 
 def _run(study: Study, caller: Caller) -> None:
-    """Every run once: the study keeps what it computed."""
+    """Run everything once: the study keeps its results."""
     trials = study.trials()
     for finished, trial in enumerate(trials):
         if caller.wants_stop():

@@ -1,4 +1,4 @@
-"""That a running job stands still, told by whoever watches it: of one stall once."""
+"""Keep reports that a running job stands still, once for each stall."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from anubis.store.history import ClusterHistory
 def note_stall(
     job: str, nodes: tuple[str, ...], since: float, reason: str, part: ClusterHistory
 ) -> None:
-    """By what its nodes reported."""
+    """Keep a stall found in what the job's nodes reported, if it is new."""
     if is_news(since, told_of(part).get(job, [])):
         note([stall_notice(job, nodes, since, WATCH, reason)], part)
 
 
 def told_of(part: ClusterHistory) -> dict[str, list[ToldStall]]:
-    """By job, in the order of time."""
+    """Reported stalls by job, in the order of time."""
     by_job: dict[str, list[ToldStall]] = {}
     for notice in part.notices.of(JobStalled):
         if isinstance(event := notice.event, JobStalled):

@@ -1,8 +1,7 @@
-"""Where the nodes of a cluster stood when the keeper looked last, kept until anything changes of
-what that is made of: most turns bring nothing new of it, and it is most of what a turn reads. What
-campaigns concluded is kept beside it: when one more is over, only that one is read, and only its
-nodes are looked at again.
-"""
+"""Cache the standings of a cluster's nodes as the keeper last found them, until the records they
+depend on change. Most turns bring no change, and computing standings is most of a turn's reading. A
+second file caches the conclusions of campaigns: after one more campaign only that one is read, and
+only its nodes are computed again."""
 
 from __future__ import annotations
 
@@ -32,16 +31,16 @@ from anubis.store.history import ClusterHistory
 from anubis.text import places
 from anubis.text.files import write_whole
 
-LONGEST_S = 3600.0  # then all of it is read again, whatever is the same
+LONGEST_S = 3600.0  # then everything is read again, even if nothing changed
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptStanding:
-    terms: str  # by which it was told: what is required of passes, and the rules
-    mark: StandingMark  # of all that it is made of
-    read_at: float  # when all of that was read
+    terms: str  # digest of the demands on passes and of the rules
+    mark: StandingMark  # of the records it depends on
+    read_at: float  # when all of these were read
     since: float
     standing: LastingStanding
 
@@ -49,13 +48,13 @@ class KeptStanding:
         return self.terms == terms and self.read_at <= at < self.read_at + LONGEST_S
 
     def is_current(self, at: float) -> bool:
-        """Time alone has changed nothing."""
+        """True if time alone has changed nothing."""
         return self.since <= at < self.standing.until
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConcludedCampaign:
-    """What a campaign concluded about its nodes: of most of them the same."""
+    """Conclusions of a campaign about its nodes, which are the same for most of them."""
 
     mark: ConcludedMark
     nodes: tuple[str, ...]
@@ -69,7 +68,7 @@ class Conclusions:
 
 
 def present_of(part: ClusterHistory, at: float, repertoire: Repertoire) -> Present:
-    """Where nodes stand now, with what is told of them."""
+    """Present state of the nodes, with the reports on them."""
 
     place = places.standing_file(part.cluster)
     beside = place.with_name(f"conclusions-{place.name}")
@@ -98,8 +97,8 @@ def present_of(part: ClusterHistory, at: float, repertoire: Repertoire) -> Prese
 
 
 def _earlier(kept: KeptStanding, mark: StandingMark, at: float) -> EarlierStanding | None:
-    """What it says still, if campaigns and notices only came since. None: nobody knows of which
-    nodes something else is to be said."""
+    """The part of a kept standing that still holds, if only campaigns and notices were added since.
+    None if the changed nodes are unknown."""
     before = kept.mark
     only_came = (
         before.counted == mark.counted
@@ -138,7 +137,7 @@ def _validations(kept: Conclusions) -> dict[ConcludedMark, tuple[Validation, ...
 
 
 def _kept(kind: type[T], place: Path) -> T | None:
-    """Whatever cannot be read is nothing."""
+    """A kept record; None if it cannot be read."""
     try:
         digest, _, text = place.read_text(encoding="utf-8").partition("\n")
         if sha256(text.encode()).hexdigest() == digest:
@@ -149,7 +148,7 @@ def _kept(kind: type[T], place: Path) -> T | None:
 
 
 def _keep(record: object, place: Path) -> None:
-    """A home that cannot be written costs time, and no answer."""
+    """Write a record. If the home cannot be written, only time is lost."""
     text = codec.dump(record)
     with suppress(OSError, StoreError):
         place.parent.mkdir(parents=True, exist_ok=True)

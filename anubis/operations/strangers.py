@@ -1,4 +1,4 @@
-"""Refuses nodes that a cluster does not have: neither its history nor its file names them."""
+"""Refuse nodes that a cluster does not have: neither its history nor its file names them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MOST_COMPARED = 20_000  # names, for the likeliest one
 def refuse_strangers(
     part: ClusterHistory, nodes: Collection[str], name: str | None, *, may_be_reached: bool = False
 ) -> None:
-    """`name`: of the cluster, as whoever asks calls it. `may_be_reached`: tests may follow, so that
-    where nodes need not be listed, the way to them tells which there are."""
+    """Refuse unknown nodes. `name`: the cluster's name in the request. `may_be_reached`: tests may
+    follow, so if the file lists no nodes, the executor finds out which there are."""
     rest = strangers_among(part, nodes, name)
     if not rest:
         return
@@ -44,7 +44,7 @@ def strangers_among(
 
 
 def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | None) -> str:
-    """Says so, with what the cluster has, the likely name and what to do."""
+    """A sentence that refuses them, with the cluster's nodes, the likely name and what to do."""
     listed, in_history = _listed(_described(part, name)), part.node_names.all()
     there = list(dict.fromkeys([*listed, *in_history]))
     if not in_history:
@@ -64,7 +64,7 @@ def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | Non
 def without_strangers(
     notices: Sequence[Notice], part: ClusterHistory, name: str | None, caller: Caller
 ) -> list[Notice]:
-    """What is to be told of nodes that the cluster has; of the others the caller hears."""
+    """Notices on nodes that the cluster has; a remark names the others."""
     nodes = list(dict.fromkeys(node for notice in notices for node in notice.event.nodes))
     strangers = strangers_among(part, nodes, name)
     if strangers:
@@ -80,7 +80,7 @@ def refuse_partners_of_themselves(nodes: Collection[str], partners: Collection[s
 
 
 def _described(part: ClusterHistory, name: str | None) -> configs.Cluster | None:
-    """By its file; None: there is none, or it cannot be read."""
+    """The cluster's file; None if there is none, or it cannot be read."""
     is_here = part.cluster == identify(THIS_MACHINE, configs.cluster(THIS_MACHINE)).name
     with suppress(ConfigError):
         return configs.cluster(name or (THIS_MACHINE if is_here else part.cluster))
@@ -88,7 +88,7 @@ def _described(part: ClusterHistory, name: str | None) -> configs.Cluster | None
 
 
 def _listed(cluster: configs.Cluster | None) -> Sequence[str]:
-    """By its file, as far as that says so."""
+    """Nodes that the cluster's file lists."""
     match cluster:
         case configs.LocalCluster():
             return [socket.gethostname()]

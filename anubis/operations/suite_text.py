@@ -1,7 +1,7 @@
-"""A suite's YAML with other parameters for one entry, its comments and its layout kept.
+"""Change parameters of one entry in a suite's YAML; comments and layout stay.
 
-Works on lines, because a YAML writer would drop every comment. What it cannot place it leaves,
-so its caller reads the result back and compares.
+Works on lines, because a YAML writer would drop every comment. What it cannot place it leaves
+unchanged, so its caller reads the result back and compares.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _pairs(parameters: Mapping[str, ParameterValue]) -> str:
 
 
 def _entry(lines: list[str], position: int) -> tuple[int, int, int]:
-    """Where the entry begins and ends, and how far its dash is indented."""
+    """First line of the entry, the line after it, and the indentation of its dash."""
     header = next((i for i, line in enumerate(lines) if line.startswith("benchmarks:")), len(lines))
     dashes = [
         (i, len(m[1])) for i, line in enumerate(lines) if i > header and (m := ITEM.match(line))
@@ -86,7 +86,7 @@ def _braces(match: re.Match[str], parameters: Mapping[str, ParameterValue]) -> s
 def _below(
     lines_below: list[str], depth: int, parameters: Mapping[str, ParameterValue]
 ) -> list[str]:
-    """`rest` follows the line "parameters:", which is indented by `depth`."""
+    """Change the lines below "parameters:", which is indented by `depth`."""
     changed, missing = list(lines_below), []
     inner = next(
         (len(m[1]) for line in lines_below if (m := re.match(r"^(\s*)[^\s#]", line))), depth + 2

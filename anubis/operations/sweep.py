@@ -1,4 +1,4 @@
-"""The idle nodes most at risk, tested within a budget."""
+"""Test the idle nodes most at risk, within a budget."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sweep(
     *,
     name: str = "",
 ) -> SweepResult:
-    """The idle nodes most at risk, tested within a budget: of these, or of all in the history.
+    """Test the idle nodes most at risk, within a budget: among these, or among all in the history.
     `name`: of the campaign."""
     repertoire = read_repertoire(terms)
     with caller.history() as history:
@@ -72,7 +72,8 @@ def sweep(
 
 
 def _described(cluster: str | None) -> configs.Cluster | None:
-    """Its file; None where it is only a name in the history, and nothing can be run there."""
+    """The cluster's file; None if it is only a name in the history, and nothing can be run
+    there."""
     try:
         return configs.cluster(cluster or THIS_MACHINE)
     except ConfigError:
@@ -80,8 +81,8 @@ def _described(cluster: str | None) -> configs.Cluster | None:
 
 
 def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: float) -> list[str]:
-    """Without the nodes that the history has at work, held, out of service or under maintenance,
-    and those that are away or that a person keeps from jobs."""
+    """Nodes without those that the history has at work, held, out of service or under maintenance,
+    and without those that are away or kept from jobs by a person."""
     candidates = past.logbook.nodes if nodes is None else nodes
     if not candidates:
         raise UsageError(

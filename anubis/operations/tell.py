@@ -1,5 +1,4 @@
-"""What happened to nodes, as whoever owns them tells it: kept, with what follows from it for jobs,
-repairs and watches."""
+"""Keep reports of what happened to nodes, with what follows for jobs, repairs and watches."""
 
 from __future__ import annotations
 
@@ -35,22 +34,22 @@ LONGEST_MAINTENANCE_S = 366 * 86_400.0
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What became of an event."""
+    """What became of a reported event."""
 
     id: str
     cluster: str
-    is_new: bool  # told twice, it is one
+    is_new: bool  # False if it was reported before
 
 
 @dataclass(frozen=True, kw_only=True)
 class Telling:
-    """An event, and what whoever tells it says of it."""
+    """An event with what its reporter says about it."""
 
     event: KeptEvent
     id: str = ""
     at: float | None = None
     cluster: str | None = None
-    by: str = ""  # who tells it; empty: the caller
+    by: str = ""  # the reporter; empty: the caller
 
 
 def tell(
@@ -61,8 +60,8 @@ def tell(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> Receipt:
-    """Keep an event. It changes what is known of its nodes for whoever asks next.
-    `id`: whoever may tell it twice gives it one. `at`: when it happened, if not now."""
+    """Keep an event. It changes what is known of its nodes. `id`: prevents double counting of an
+    event that may be reported twice. `at`: when it happened, if not now."""
     with caller.history() as history, history.together():
         (answer,) = tell_all([Telling(event=event, id=id, at=at, cluster=cluster)], history, caller)
         if isinstance(answer, AnubisError):
@@ -73,8 +72,8 @@ def tell(
 def tell_all(
     tellings: Sequence[Telling], history: History, caller: Caller
 ) -> list[Receipt | AnubisError]:
-    """All in one transaction, because a commit takes longer than an event: for each its receipt,
-    or why it was refused. Where the history fails, none of them is kept."""
+    """Keep all in one transaction, because a commit takes longer than an event. Return a receipt or
+    the reason of refusal for each. If the history fails, none is kept."""
     answers: dict[int, Receipt | AnubisError] = {}
     addressed: dict[str | None, _Addressed] = {}
     with history.together():
@@ -101,19 +100,19 @@ def tell_all(
 
 @dataclass
 class _Addressed:
-    """A cluster of which something is told, and what of it is to be kept."""
+    """A cluster with reports, and the notices to keep."""
 
-    name: str | None  # as whoever tells calls it
+    name: str | None  # as the reporter calls it
     part: ClusterHistory
-    identity: ClusterIdentity | None  # for the history to know; None: it does
+    identity: ClusterIdentity | None  # to enter; None if the history knows it
     notices: dict[int, Notice] = field(default_factory=dict)  # by their place in the batch
 
     def take(self, place: int, telling: Telling, caller: Caller) -> None:
         self.notices[place] = _notice(telling, time_in(self.part, caller, is_kept=True))
 
     def refuse_strangers(self) -> dict[int, AnubisError]:
-        """Notices of nodes that do not belong to it, unless others have added these before; looked
-        up together."""
+        """Errors for notices on nodes that do not belong to the cluster, unless an earlier one adds
+        these; all nodes are looked up together."""
         events = {place: notice.event for place, notice in self.notices.items()}
         nodes = {
             node
@@ -133,7 +132,7 @@ class _Addressed:
 
 
 def _address(telling: Telling, history: History, caller: Caller) -> _Addressed:
-    """Nodes that are added may begin a cluster."""
+    """Find the cluster of an event; added nodes may begin a new one."""
     event = telling.event
     is_added = isinstance(event, NodeAdded)
     part, identity = find(history, telling.cluster, caller, event.nodes, may_begin=is_added)
@@ -143,12 +142,12 @@ def _address(telling: Telling, history: History, caller: Caller) -> _Addressed:
 def _orders(
     tellings: Sequence[Telling], answers: Mapping[int, Receipt | AnubisError], caller: Caller
 ) -> Iterator[AuditEntry]:
-    """Who ordered what, of the orders that are kept now."""
+    """Audit entries for the orders among what is kept now."""
     for place, telling in enumerate(tellings):
         answer = answers[place]
         if isinstance(answer, Receipt) and answer.is_new and is_order(telling.event):
             by = telling.by or caller.name()
-            # wall clock: the audit says what it showed
+            # wall clock: the audit has what the clock showed
             yield order_entry(_in_words(telling.event), answer.cluster, by, caller.clock())
 
 
@@ -183,7 +182,8 @@ def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
 
 
 def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | UsageError]:
-    """First what follows from them, which may be written twice: a crash lets them be told again."""
+    """Keep notices, after what follows from them. That may be written twice: after a crash the
+    events are reported again."""
     events = [notice.event for notice in notices]
     follows = Consequences(
         part.jobs.about(jobs_in(events)), part.repairs.about(repaired_nodes(events))
@@ -202,7 +202,7 @@ def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | Usag
 
 
 def _as_trusted(notices: list[Notice], part: ClusterHistory) -> list[Notice]:
-    """Suspicions are as likely to be right as those of their source were before."""
+    """Give suspicions the confidence that their source has earned so far."""
     if not any(isinstance(notice.event, SuspicionRaised) for notice in notices):
         return notices
     rates = hit_rates(part.keeping.suspicions())

@@ -1,5 +1,5 @@
-"""What a kept cluster has out of service, what each of these nodes waits for, and which spares are
-ready instead: as the keeper's last turn left it."""
+"""List a kept cluster's nodes out of service, what each waits for, and the spares that are ready
+instead, as the keeper's last turn left them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from anubis.operations.selector import risks
 from anubis.report.tickets import OutOfWork, Spare, SpareBuffer, Ticket, awaited
 from anubis.store.history import ClusterHistory, History
 
-MOST_ACTIONS = 2000  # on tickets, that are looked at: the newest
+MOST_ACTIONS = 2000  # the newest on tickets that are read
 CLOSED = 50  # tickets that are shown
 NOBODY_SAYS = "no orchestrator shows which hardware its nodes have, so none of them becomes a spare"
-FIRST = 20  # of the nodes that come next as spares
+FIRST = 20  # of the next spares
 
 
 def out_of_work(policy: str = "default", caller: Caller = NOBODY) -> list[OutOfWork]:
-    """Of each cluster. `policy` says what to do about codes."""
+    """Tickets and spares of each cluster. `policy` has the remedies for codes."""
     judged_by = configs.policy(policy)
     with caller.history() as history:
         return [
@@ -63,7 +63,7 @@ Opened = Mapping[str, tuple[LifeAction, OpenTicket]]  # by ticket
 def _tickets(
     part: ClusterHistory, lives: Sequence[Life], policy: Policy
 ) -> tuple[list[Ticket], tuple[Ticket, ...]]:
-    """The open ones, the oldest first, and those that were closed, the newest first."""
+    """The open tickets, the oldest first, and the closed ones, the newest first."""
     actions = part.keeping.ticket_actions(MOST_ACTIONS)
     opened = {
         action.command.ticket: (action, action.command)
@@ -108,7 +108,7 @@ def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket
 
 
 def _since(life: Life) -> float | None:
-    """Of a repair that was told without a defect, or of an incident."""
+    """Begin of a repair that was reported without a defect, or of an incident."""
     if not life.is_broken:
         owed = [owed.at for owed in life.owed if owed.debt is Debt.INCIDENT]
         return min([*(incident.at for incident in life.incidents), *owed], default=None)
@@ -142,7 +142,7 @@ def _closed(
 
 
 def _with_devices(history: History, tickets: Iterable[Ticket]) -> Iterator[Ticket]:
-    """Each campaign is asked once."""
+    """Tickets with their defective devices; each campaign is read once."""
     found_by: dict[str, Mapping[str, Sequence[str]]] = {"": {}}
     for ticket in tickets:
         campaign = ticket.campaign
@@ -152,7 +152,8 @@ def _with_devices(history: History, tickets: Iterable[Ticket]) -> Iterator[Ticke
 
 
 def _devices(history: History, campaign: str) -> Mapping[str, Sequence[str]]:
-    """Nothing where the campaign was taken back, or is damaged: its own page says so."""
+    """Defective devices by node; empty if the campaign was taken back, or is damaged: its own page
+    says so."""
     try:
         return history.assessments.defective_devices(campaign)
     except StoreError:
@@ -165,7 +166,7 @@ def _devices(history: History, campaign: str) -> Mapping[str, Sequence[str]]:
 def _buffers(
     part: ClusterHistory, lives: Sequence[Life], keeping: KeepingPolicy, now: float
 ) -> Iterator[SpareBuffer]:
-    """Of each sku of which the policy wants spares here, or nodes are kept as such."""
+    """Spares of each sku for which the policy wants some, or has some."""
     here = {life.sku for life in lives}
     goals = wanted_here(keeping.spares, here) if lives else {}
     skus = goals.keys() | {life.sku for life in lives if life.is_reserve}
@@ -189,7 +190,7 @@ def _buffers(
 def _risk(
     part: ClusterHistory, keeping: KeepingPolicy, lives: Sequence[Life], now: float
 ) -> Mapping[str, float]:
-    """As the keeper weighs the nodes that may come next."""
+    """Risks by which the keeper ranks the next spares."""
     terms = Terms(suite=keeping.suite, policy=keeping.selection)
     repertoire = read_repertoire(terms)
     past = past_of(part, now, repertoire)

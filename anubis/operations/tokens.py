@@ -1,4 +1,4 @@
-"""Who may ask the service: tokens made, listed and taken back; and what was asked or ordered."""
+"""Make, list and revoke the tokens of the service; and read the audit of requests and orders."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from anubis.store.tokens import AuditEntry, Token
 TokenScope = Literal["read", "report", "operate", "act"]
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
 LONGEST_S = 3650 * 86_400.0
-# What a token of scope report may tell. What people order is for the scope act; all the rest, also
-# kinds of events that are added later, says what a site did to its nodes, and is for operate.
+# Events that a token of scope report may send. Orders of people need the scope act. All the rest,
+# with kinds of events that are added later, is what a site did to its nodes, and needs operate.
 REPORTED = (NodeAdded, JobAllocated, JobStalled, JobEnded, IncidentReported, SuspicionRaised)
 LONGEST_DEED = 200  # characters
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -40,8 +40,8 @@ def make_token(
     *,
     lasts_s: float | None = None,
 ) -> str:
-    """Returns the secret, which nobody can ask for again: 256 random bits. `lasts_s`: how long it
-    is valid; None: until it is taken back."""
+    """Make a token and return its secret, which nobody can read again: 256 random bits. `lasts_s`:
+    how long it is valid; None: until it is revoked."""
     if not NAME.fullmatch(name):
         raise UsageError(f'token "{name}": expected letters, digits, dots and dashes, at most 64')
     for scope in scopes:
@@ -66,37 +66,37 @@ def make_token(
 
 
 def scope_for(event: KeptEvent) -> TokenScope:
-    """That a token needs to tell it."""
+    """Scope that a token needs to report the event."""
     if isinstance(event, OperatorSaid):
         return "act"
     return "report" if isinstance(event, REPORTED) else "operate"
 
 
 def is_order(event: KeptEvent) -> bool:
-    """Whether it is kept who told it."""
+    """True if the audit records who reported the event."""
     return scope_for(event) in ("operate", "act")
 
 
 def order_entry(order: str, cluster: str, by: str, at: float) -> AuditEntry:
-    """For the audit: what a person or a program of the site ordered, in the words of a terminal."""
+    """Audit entry of an order by a person or a program of the site, in the words of a terminal."""
     deed = f"{order} of {cluster}"
     return AuditEntry(at=at, who=by, address="", method="order", path=deed[:LONGEST_DEED], status=0)
 
 
 def tokens(caller: Caller = NOBODY) -> list[Token]:
-    """By name, also those that were taken back."""
+    """Tokens by name, including those that were revoked."""
     with caller.history() as history:
         return history.tokens.all()
 
 
 def revoke_token(name: str, caller: Caller = NOBODY) -> None:
-    """A service that runs notices within seconds."""
+    """Revoke a token. A running service notices within seconds."""
     with caller.history() as history:
         history.tokens.revoke(name, caller.clock())  # wall clock: tokens are of no cluster
 
 
 def audit(last: int = 50, caller: Caller = NOBODY) -> list[AuditEntry]:
-    """What the service was asked to do, and whom it turned away; the newest first."""
+    """Requests to the service, including refused ones, and orders; the newest first."""
     with caller.history() as history:
         return history.audit.newest(last)
 
@@ -106,7 +106,7 @@ def digest_of_secret(secret: str) -> str:
 
 
 def matching(secret: str, valid: Iterable[Token]) -> Token | None:
-    """The token of a secret. Each is compared, in a time that tells nothing of it."""
+    """The token of a secret. Each token is compared, in a time that reveals nothing about it."""
     digest = digest_of_secret(secret)
     matches = [token for token in valid if hmac.compare_digest(token.digest, digest)]
     return matches[0] if matches else None

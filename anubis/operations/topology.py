@@ -1,4 +1,4 @@
-"""A fabric before anything is scheduled on it: its topology, and what its ports count."""
+"""Inspect a fabric before anything is scheduled on it: its topology, and its error counters."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from anubis.text.wording import counted, lasting, moment
 
 @dataclass(frozen=True, kw_only=True)
 class InspectedFabric:
-    """A fabric, what is odd in it, and where the requested nodes are attached."""
+    """A fabric, its oddities, and where the requested nodes are attached."""
 
     inspection: Inspection
     remarks: tuple[Remark, ...]  # on the source
     placement: Placement | None
-    routes: str  # which are known, in one sentence; "" where there is one way only
+    routes: str  # a sentence on those that are known; "" if there is only one way
 
     @property
     def judgement(self) -> Judgement:
@@ -42,7 +42,8 @@ def inspect_fabric(
     over_s: float | None = None,
     caller: Caller = NOBODY,
 ) -> InspectedFabric:
-    """Where `nodes` are named, the fabric uses their names, and missing ones are reported."""
+    """Inspect a fabric. If `nodes` are named, it uses their names, and missing ones are
+    reported."""
     surveyed = survey(topology, hcas)
     counted, remarks = count_errors(topology, counter_files, over_s, caller)
     placement = place(surveyed.fabric, list(nodes)) if nodes else None
@@ -56,7 +57,7 @@ def inspect_fabric(
 
 
 def routes_known(fabric: Fabric, now: float) -> str:
-    """Whose routes are gone by, and how old they are; or what it costs not to know them."""
+    """A sentence on the known routes, their source and age, or on the cost of not knowing them."""
     if not any(len(fabric.uplinks(leaf)) > 1 for leaf in fabric.leaves):
         return ""
     routes = fabric.routes
@@ -78,7 +79,7 @@ def routes_known(fabric: Fabric, now: float) -> str:
 
 
 def survey(topology: str | None, hcas: Path | None) -> Survey:
-    """The file, one of the shipped or the user's own examples, or else the fabric itself."""
+    """Read the named file, an example under configs/topologies/, or else the fabric itself."""
     if topology is None:
         return sources.live(hcas)
     path = Path(topology)
@@ -92,9 +93,9 @@ def count_errors(
     caller: Caller = NOBODY,
     wait: Callable[[float], None] = time.sleep,
 ) -> tuple[Counters, tuple[Remark, ...]]:
-    """What the ports count, from files or from the fabric itself; and what is odd in the answer.
+    """Errors that the ports count, from files or from the fabric itself; and remarks on them.
 
-    Where the fabric told its topology and will not tell its counters, that is a remark.
+    If the fabric reports its topology but not its counters, that is a remark.
     """
     if len(files) > 2 or (len(files) == 2 and over_s is None):
         raise UsageError(
@@ -117,7 +118,8 @@ def count_errors(
 
 
 def _judged(readings: Sequence[CounterReading], over_s: float | None) -> Counters:
-    """Only a rise over a known time can be compared with a limit."""
+    """Counters as they can be judged: only a rise over a known time can be compared with a
+    limit."""
     limits = configs.limits("node_health") + configs.limits("switch_ports")
     if over_s is None:
         latest = readings[-1]
@@ -134,7 +136,7 @@ def _judged(readings: Sequence[CounterReading], over_s: float | None) -> Counter
 def _ask_for_counters(
     over_s: float | None, caller: Caller, wait: Callable[[float], None]
 ) -> list[CounterReading]:
-    """Once; or twice, so long apart."""
+    """Read the counters of the fabric once; or twice, `over_s` apart."""
     first = counters.live()
     if over_s is None:
         return [first]

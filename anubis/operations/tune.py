@@ -1,4 +1,4 @@
-"""The fewest warm-up and measured steps that still repeat, and a suite that asks for them."""
+"""Find the fewest warm-up and measured steps that still repeat, and write a suite with them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import finished
 from anubis.operations.suite_text import retuned, snippet
 
-STEPS = ("steps", "samples")  # what programs call the number of them; the first that is declared
+STEPS = ("steps", "samples")  # names of the parameter in programs; the first declared one is used
 WARMUP = "warmup"
 
 
 @dataclass(frozen=True)
 class TuningRow:
-    """What was found for one workload on one sku, and how a suite would ask for it."""
+    """The result for one workload on one sku, and the parameters for a suite."""
 
     key: CriterionKey
     series: int
     tuned: Tuned
     settings: dict[str, ParameterValue]
-    unsettable: str  # why a suite cannot ask for it; "" when it can
+    unsettable: str  # why a suite cannot set it; "" if it can
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Tuning:
 
 
 def tune(benchmark: str, campaign: str | None = None, caller: Caller = NOBODY) -> Tuning:
-    """From the samples of a campaign, by default the latest, measured with many steps."""
+    """Tune from the samples of a campaign, by default the latest, measured with many steps."""
     with caller.history() as history:
         source = finished(history, campaign)
         measured = units(latest_executions(history.executions.of(source.id)), source.plan)
@@ -100,7 +100,7 @@ def _row(alike: Units, campaign: Campaign) -> TuningRow:
 
 
 def write_suite(tuning: Tuning, path: Path, suite: str | None = None) -> None:
-    """Only if it is certain which entry is meant and nothing else in the suite changes."""
+    """Write the suite, but only if the entry is certain and nothing else in the suite changes."""
     row, campaign = _settable(tuning), tuning.campaign
     source = _source(path, suite, campaign)
     before = configs.suite(str(source.absolute()))
@@ -140,7 +140,7 @@ def _settable(tuning: Tuning) -> TuningRow:
 
 
 def _source(path: Path, suite: str | None, campaign: Campaign) -> Path:
-    """The suite to begin from."""
+    """The suite to begin with."""
     if suite and path.exists() and path.resolve() != configs.find("suites", suite).resolve():
         raise UsageError(f'"{path}" exists; name another file, or leave out --suite to change it')
     own = str(path.absolute()) if path.exists() else campaign.plan.suite
@@ -155,7 +155,7 @@ def _reads_as(draft: Path, expected: Suite) -> bool:
 
 
 def _position(suite: Suite, row: TuningRow, source: str, campaign: Campaign) -> int:
-    """The entry that runs this workload, apart from the tuned parameters."""
+    """Position of the entry that runs this workload, apart from the tuned parameters."""
     spec = campaign.plan.spec(row.key.workload)
     defaults = {parameter.name: parameter.default for parameter in spec.parameters}
     expected = {**row.key.workload.arguments, **row.settings}

@@ -1,6 +1,6 @@
-"""The Validator: feeds what happens to core.campaign and carries out what it commands.
+"""The Validator: gives events to core.campaign and carries out its commands.
 
-Every decision is taken in core. Here is only the loop: wait, keep, launch, judge.
+Core makes every decision. This module has only the loop: wait, keep, launch, judge.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from anubis.core.records import (
 )
 from anubis.reach.executors.executor import Executor
 
-LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is heard
+LONGEST_WAIT_S = 1.0  # so that progress moves and an interrupt is noticed
 
 Keep = Callable[[Sequence[Execution]], None]
 Observe = Callable[[CampaignMachine, Sequence[CampaignEvent]], None]
@@ -77,10 +77,10 @@ def carry_out(
 ) -> CampaignOutcome:
     """Run a campaign to its end, or on from its history.
 
-    `keep` returns when its executions are safe; only then is anything else done. `witness` hears
-    all that the machine is told, before the machine does. `wants_stop` is asked at least every
-    second: what still runs is then left to the executor's end. Whoever resumes has looked why most
-    nodes are away. `release` hears of nodes that nothing is to be run on any more.
+    `keep` returns when its executions are safe; only then is anything else done. `witness` gets
+    every event before the machine does. `wants_stop` is asked at least every second: what still
+    runs is then left to the executor's end. `resumed`: most nodes may be away, because the person
+    who resumes has looked why. `release` gets nodes on which nothing more will run.
     """
     executions = list(history)
     present = {node.name for node in executor.nodes()}
@@ -179,13 +179,14 @@ def judge(
     *,
     before: Sequence[NodeSettings] = (),
 ) -> tuple[Assessment, tuple[CriteriaSet, ...]]:
-    """By the criteria the campaign was given or, in an acceptance, by those it teaches itself. What
-    only follows from results may never have been measured before, as pairs across the parts of a
-    job that fails: what no trusted criterion covers of it teaches itself in any case.
+    """Judge by the campaign's criteria or, in an acceptance, by those learned from itself.
+    Workloads that only follow from results, as pairs across the parts of a failing job, may never
+    have been measured before: if no trusted criterion covers them, their criteria are learned from
+    the campaign in any case.
 
-    What followed from its results teaches nothing, as it is about the suspects only; unless nothing
-    else measures it. `learned`: the criteria of an earlier judgement, which are kept. `before` is
-    what other nodes told of their settings last.
+    Results that followed from earlier results teach nothing, because they are about suspects only,
+    unless nothing else measures the same. `learned`: the criteria of an earlier judgement, which
+    are kept. `before`: the settings that other nodes last reported.
     """
     plan, criteria = campaign.plan, campaign.criteria
     settled = latest_executions(executions)
@@ -217,7 +218,8 @@ def _learn(
     learned: Sequence[CriteriaSet],
     workloads: Collection[Workload],
 ) -> tuple[CriteriaSet, ...]:
-    """Of the suite, then of what only its own fabric is judged by; by these workloads."""
+    """Learn criteria of these workloads: first of the suite, then of what judges only its own
+    fabric."""
     plan = campaign.plan
     planned = [
         execution

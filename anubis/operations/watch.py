@@ -1,5 +1,4 @@
-"""Looks at running jobs that somebody asks for: at which nodes, by which telemetry and which watch
-model."""
+"""Look at running jobs on request: at the named nodes, by the named telemetry and watch model."""
 
 from __future__ import annotations
 
@@ -46,28 +45,28 @@ HOW_TO_STATE = (
 @dataclass(frozen=True, kw_only=True)
 class LookRequest:
     job: str = ""
-    nodes: Sequence[str] = ()  # of the job, where no orchestrator says so; of a file, only these
+    nodes: Sequence[str] = ()  # of the job, if no orchestrator shows them; of a file, only these
     cluster: str | None = None
     file: Path | None = None  # recorded telemetry
-    prometheus: str = ""  # its address, instead of what the settings say
+    prometheus: str = ""  # its address, instead of that in the settings
     agents: bool = False
     watching: str = "default"  # how: a name under configs/watching/, or a file
     telemetry: str = ""  # the telemetry settings, instead of those that `watching` names
     model: str = ""  # the watch model, instead of the one that `watching` names
-    until: float | None = None  # what was reported up to then; by default all, or up to now
-    ended: bool = False  # the job has failed: what left its peers last minute counts
+    until: float | None = None  # look at reports up to then; by default all, or up to now
+    ended: bool = False  # the job has failed: a deviation in its last minute counts
 
 
 def take_looks(request: LookRequest, caller: Caller = NOBODY) -> list[LookView]:
-    """One look at a job, at a recording, or at each running job of a cluster."""
+    """Look once at a job, at a recording, or at each running job of a cluster."""
     return _look(request, _watching(request, caller), caller)
 
 
 def follow_jobs(
     request: LookRequest, *, every_s: float | None = None, caller: Caller = NOBODY
 ) -> Iterator[list[LookView]]:
-    """Looks, time and again, until the caller wants no more. Once there was one, a source that does
-    not answer costs a look, and no more."""
+    """Look time and again, until the caller wants no more. After the first look, a source that does
+    not answer costs only one look."""
     if request.file:
         raise UsageError("a recording has an end: --follow is for jobs that run")
     watching = _watching(request, caller)
@@ -90,7 +89,7 @@ def follow_jobs(
 def tell_suspicions(
     view: LookView, cluster: str | None = None, caller: Caller = NOBODY
 ) -> tuple[str, ...]:
-    """The suspects of whom the keeper is told; not of those that it knows of already."""
+    """Report suspects to the keeper; return those that it did not know of."""
     with caller.history() as history:
         part = resolve(history, cluster, caller)
         notices = suspicions_of(view.look, part, time_in(part, caller).now)
@@ -100,7 +99,7 @@ def tell_suspicions(
 
 
 def record_telemetry(view: LookView, path: Path) -> None:
-    """What the look looked at, to be looked at again."""
+    """Write the telemetry of a look to a file that can be looked at again."""
     write_recording(view.telemetry, path)
 
 
@@ -108,7 +107,7 @@ def record_telemetry(view: LookView, path: Path) -> None:
 
 
 def _watching(request: LookRequest, caller: Caller) -> Watching:
-    """What the command line says goes before what files say."""
+    """Settings of the watch; the request precedes the files."""
     policy = configs.watching(request.watching)
     model = files.load(files.place(request.model or policy.model))
     settings = configs.telemetry(request.telemetry or policy.telemetry)
@@ -155,7 +154,8 @@ class _Recording:
     metrics: Sequence[str]
 
     def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
-        """All of it up to then: what went before the last minutes tells roles from faults."""
+        """Telemetry of the whole recording up to then: what precedes the last minutes distinguishes
+        roles from faults."""
         pulled = read_recording(self.path, self.settings, self.metrics, nodes=nodes)
         telemetry = pulled.telemetry
         points = int(np.count_nonzero(telemetry.times <= until))
@@ -168,7 +168,7 @@ class _Recording:
 
 
 def _rates(cluster: str, caller: Caller) -> Mapping[tuple[str, str], HitRate]:
-    """What tests made of earlier suspicions, where the history knows the cluster."""
+    """Hit rates of earlier suspicions, if the history knows the cluster."""
     with caller.history() as history:
         if cluster not in history.clusters.names():
             return {}

@@ -1,4 +1,4 @@
-"""Watch models: learned from recordings or from made jobs, and read."""
+"""Train watch models on recordings or on simulated jobs, and read them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,8 @@ def train_watch_model(
     together: bool = False,
     caller: Caller = NOBODY,
 ) -> KeptWatchModel:
-    """Of `metrics`, or of those that jobs are watched by as shipped. What recordings do not say,
-    because no job has so many nodes, the shipped model does. `together`: one set of weights for
-    all metrics."""
+    """Train a model of `metrics`, by default the shipped list. For numbers of nodes that no
+    recorded job has, the shipped model is used. `together`: one set of weights for all metrics."""
     if bool(recordings) == synthetic:
         raise UsageError(
             "expected recordings of jobs in which nothing was wrong, or --synthetic, not both"
@@ -84,7 +83,7 @@ def _recorded(
 
 
 def _reported(lessons: RecordedLessons, metrics: Sequence[str], caller: Caller) -> tuple[str, ...]:
-    """A model of a metric that nobody reports cannot be learned."""
+    """Metrics that the recordings have: no model of the others can be learned."""
     reported = tuple(metric for metric in metrics if lessons.reports(metric))
     if not reported:
         raise WatchError(

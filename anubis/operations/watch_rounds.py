@@ -1,5 +1,5 @@
-"""Running jobs are watched: what their nodes reported is looked at, and whom it makes suspect is
-told to the keeper. A suspicion is no verdict: the keeper has it tested."""
+"""Watch running jobs: look at what their nodes report, and report suspects to the keeper. A
+suspicion is no verdict: the keeper tests the node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SOURCE = "watch"  # of its suspicions
 
 @dataclass(frozen=True, kw_only=True)
 class Watching:
-    """By what jobs are watched."""
+    """How jobs are watched."""
 
     source: TelemetrySource
     model: AnswersForMetrics
@@ -53,20 +53,20 @@ class Watching:
 
 @dataclass(frozen=True, kw_only=True)
 class JobLook:
-    """A look at a job, and what it looked at."""
+    """A look at a job, and its telemetry."""
 
     look: Look
     telemetry: Telemetry
     remarks: tuple[str, ...] = ()  # on the telemetry
-    still_since: float | None = None  # no node of the job works since then
+    still_since: float | None = None  # no node of the job has worked since then
 
 
 class JobMemory:
-    """What is kept of a job from one look to the next: its last minutes, so that only what is new
-    is asked for, and how long each node has stood apart from all others."""
+    """What is kept of a job from one look to the next: its last minutes, so that only new telemetry
+    is read, and how long each node has been apart from all others."""
 
     def __init__(self, watching: Watching, kept: bytes = b"") -> None:
-        """`kept`: what an earlier memory of this job had to keep."""
+        """`kept`: bytes that an earlier memory of this job returned from `to_keep`."""
         self.source = TelemetryRing(watching.source, watching.settings.known_s)
         self._stream: OutlierStream | None = None
         self._kept = kept
@@ -80,7 +80,7 @@ class JobMemory:
         return _named_by(self._stream)
 
     def to_keep(self) -> bytes:
-        """For another process to go on from; nothing where the rule can name nobody anyway."""
+        """State from which another process can go on; empty if the rule can name no node anyway."""
         return streams.pack(self._stream) if self._stream and self._stream.has_peers else b""
 
 
@@ -94,7 +94,7 @@ def look_at_job(
     until: float | None = None,
     memory: JobMemory | None = None,
 ) -> JobLook:
-    """One look, at what these nodes reported up to now or up to that time."""
+    """Look once, at what these nodes reported up to now or up to that time."""
     at = caller.clock() if until is None else until  # wall clock: telemetry is dated by such clocks
     source = memory.source if memory else watching.source
     pulled = source.pull(nodes, at, watching.settings.known_s)
@@ -116,8 +116,9 @@ def look_at(
     ended: bool = False,
     memory: JobMemory | None = None,
 ) -> Look:
-    """By both rules: who left its peers, and, where more than an hour is known, who stood apart
-    for ten minutes. Every suspicion has the mix of categories that its deviations speak for."""
+    """Look by both rules: nodes that left their peers and, if more than an hour is known, nodes
+    that were apart for ten minutes. Every suspicion has the mix of categories that its deviations
+    indicate."""
     outliers = memory.outliers if memory else _outliers
     seen = look(telemetry, watching.model, watching.settings, job=job, ended=ended)
     suspicions = {suspicion.node: suspicion for suspicion in seen.suspicions}
@@ -145,7 +146,8 @@ def _outliers(telemetry: Telemetry) -> Mapping[str, Sequence[Deviation]]:
 
 
 def _named_by(stream: OutlierStream) -> Mapping[str, Sequence[Deviation]]:
-    """Before an hour is heard, nobody knows what is usual for a node."""
+    """Deviations by node. In the first hour there are none: it is not known yet what is usual for a
+    node."""
     return {} if stream.heard_s < stream.rule.level_s or stream.unable() else stream.deviations()
 
 
@@ -154,7 +156,7 @@ def _mix(deviations: Sequence[Deviation], categories: Mapping[str, str]) -> Mapp
 
 
 def view_of(seen: JobLook, watching: Watching, *, cluster: str, ended: bool) -> LookView:
-    """As it is shown."""
+    """View of a look, for reports."""
     shorter = watching.settings.continuity_ended_s if ended else None
     return LookView(
         look=seen.look,
@@ -179,7 +181,7 @@ def likeliest(mix: Mapping[str, float]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchRound:
-    """What became of watching the jobs of a cluster: the last look at each."""
+    """The result of watching a cluster's jobs: the last look at each."""
 
     cluster: str
     at: float
@@ -188,7 +190,7 @@ class WatchRound:
 
 
 def watching_of(name: str) -> Watching:
-    """By the names of the files that say it."""
+    """Read from files how jobs are watched."""
     from anubis.models.watch import files
 
     policy = configs.watching(name)
@@ -223,11 +225,12 @@ def watch_jobs(
     drive: Callable[[], object] | None = None,
     watching: Watching | None = None,
 ) -> WatchRound | None:
-    """Look at all running jobs that are due, and tell the keeper whom they make suspect, unless
-    another process is at it. None: the policy says nothing of watching.
+    """Look at all running jobs that are due, and report suspects to the keeper, unless another
+    process is doing it. None: the policy does not watch.
 
-    `drive` has it done elsewhere, by this function without it. `watching`: instead of what the
-    policy names."""
+    `drive` starts this function elsewhere, without `drive`. `watching`: used instead of what the
+    policy names.
+    """
     if not keeping.policy.watch and watching is None:
         return None
     with caller.history() as history:
@@ -261,7 +264,7 @@ def watch_jobs(
 
 
 def last_looks(caller: Caller = NOBODY) -> list[WatchedCluster]:
-    """At each job of each cluster that was watched, whom they made suspect first."""
+    """Last look at each watched job of each cluster, those with suspects first."""
     with caller.history() as history:
         return [_last_looks(part, time_in(part, caller).now) for part in history.every()]
 
@@ -277,7 +280,7 @@ def _last_looks(part: ClusterHistory, now: float) -> WatchedCluster:
 
 
 def last_look(cluster: str, job: str, caller: Caller = NOBODY) -> LookDetails | None:
-    """What the last look at a job saw that saw anything."""
+    """Details of the last look at a job that saw anything."""
     with caller.history() as history:
         if cluster not in history.clusters.names():
             return None
@@ -290,7 +293,7 @@ def _rates(part: ClusterHistory) -> Mapping[str, HitRate]:
 
 
 def _jobs(part: ClusterHistory, settings: WatchSettings) -> list[WatchedJob]:
-    """Those with enough nodes for a majority to say what is normal."""
+    """Jobs with enough nodes for a majority to show what is normal."""
     return [
         WatchedJob(id=job.id, nodes=job.nodes, ended_at=job.end)
         for job in part.jobs.all()
@@ -301,7 +304,8 @@ def _jobs(part: ClusterHistory, settings: WatchSettings) -> list[WatchedJob]:
 def _look_at_all(
     due: Sequence[WatchedJob], watching: Watching, part: ClusterHistory, caller: Caller
 ) -> None:
-    """What fails at one job is told, and the others are looked at all the same."""
+    """Look at all due jobs. A failure at one job is kept with that job, and the others are looked
+    at all the same."""
     bugs: list[Exception] = []
     for job in due:
         if caller.wants_stop():
@@ -335,7 +339,8 @@ def _failed(job: WatchedJob, why: str, part: ClusterHistory, caller: Caller) -> 
 def _look_and_tell(
     job: WatchedJob, watching: Watching, part: ClusterHistory, caller: Caller
 ) -> None:
-    """And keep what it saw, and what the rule of ten minutes has to remember until the next."""
+    """Look at a job, report its suspects, and keep what the look saw and what the rule of ten
+    minutes needs for the next one."""
     began, has_ended = time_in(part, caller).now, job.ended_at is not None
     trusted = replace(watching, rates=hit_rates(part.keeping.suspicions()))
     earlier = part.looks.details(job.id)
@@ -379,8 +384,8 @@ def _why_unjudged(look: Look) -> str:
 
 
 def suspicions_of(look: Look, part: ClusterHistory, now: float) -> list[Notice]:
-    """What the keeper is to be told: of a node that this source suspects already, or of what was
-    seen before the last suspicion of it ended, nothing. So a look told twice is told once."""
+    """Notices for the keeper. A node that this source suspects already is left out, and so is what
+    was seen before the last suspicion of it ended; so a repeated look is reported once."""
     kept = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
     at = min(look.end, now)
     notices = []
