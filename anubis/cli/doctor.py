@@ -25,7 +25,7 @@ def doctor(
     benchmarks: options.Benchmarks = None,
     json: options.Json = False,
 ) -> None:
-    """What this node can run, what is missing and how to get it.
+    """Check what this node can run, what is missing and how to get it.
 
     With --cluster: what each node lacks before Ray is brought up there, and how to mend it.
     """

@@ -285,7 +285,7 @@ def actions(
     cluster: options.ClusterShown = None,
     json: options.Json = False,
 ) -> None:
-    """What the keeper proposes, has sent and has done."""
+    """List what the keeper proposes, has sent and has done."""
     from anubis.report import keep as keeping
 
     listed = anubis.actions(last, only_open=not all_, cluster=cluster)
