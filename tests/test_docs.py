@@ -129,7 +129,9 @@ def test_every_verb_has_examples_and_no_other():
 
 @pytest.mark.parametrize("path", VERBS)
 def test_an_example_is_of_its_verb(path):  # that the verb takes it, as every command of a page
-    assert all(f"{example} ".startswith(f"anubis {path} ") for example in examples.of(path))
+    assert all(
+        f"{example} ".startswith(f"anubis {path} ") for example in examples.commands_of(path)
+    )
 
 
 def test_the_help_of_a_verb_ends_with_its_examples():

@@ -18,16 +18,16 @@ Word = TypeVar("Word", bound=str)
 LONGEST_S = 3650 * SECONDS["d"]  # of a job; anything longer is a slip
 
 
-def named(nodes: str) -> tuple[str, ...]:
+def node_names(nodes: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hostlist.read(nodes)))
 
 
 def nodes(text: str | None) -> tuple[str, ...] | None:
     """Names in a node list; None if there is no list."""
-    return None if text is None else named(text)
+    return None if text is None else node_names(text)
 
 
-def one_of(option: str, value: str, words: Sequence[Word]) -> Word:
+def choose_word(option: str, value: str, words: Sequence[Word]) -> Word:
     for word in words:
         if word == value:
             return word

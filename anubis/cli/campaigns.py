@@ -79,7 +79,7 @@ class CampaignAnswerer(Answerer):
             showing.write_files(view, self._forms)
             if not self._forms.html:
                 _write_page(view)
-        self.answered(showing.exit_code(view, self._forms))
+        self.set_exit_code(showing.exit_code(view, self._forms))
 
     def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
         """Write a page if one was asked for: judging takes a while, and nobody waits for it."""
@@ -95,7 +95,7 @@ class CampaignAnswerer(Answerer):
 def _show_plan(planned: PlannedCampaign, *, as_json: bool) -> None:
     showing.plan(planned, as_json=as_json)
     if planned.coverage:
-        showing.crossed(planned, planned.coverage, as_json=as_json)
+        showing.show_coverage(planned, planned.coverage, as_json=as_json)
 
 
 def _write_page(view: CampaignView) -> None:

@@ -71,7 +71,7 @@ def gate(
         raise UsageError("--json and --nagios exclude each other: give one of them")
     check_page(junit, "--junit")
     seconds = amounts.duration_s(duration, "--duration")
-    passes = amounts.one_of("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
+    passes = amounts.choose_word("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
     terms = _terms(suite, policy, benchmarks, budget)
     terms = replace(
         terms,
@@ -85,7 +85,7 @@ def gate(
     answerer = gate_answer.GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)
     with answerer.leaving():
         anubis.gate(
-            amounts.named(nodes),
+            amounts.node_names(nodes),
             seconds,
             terms,
             unknown_passes=passes,
@@ -134,7 +134,7 @@ def select(
     """
     from anubis.cli import decision
 
-    happened = _event(event, amounts.named(nodes), duration, category, criteria)
+    happened = _event(event, amounts.node_names(nodes), duration, category, criteria)
     terms = replace(
         _terms(suite, policy, benchmarks, budget),
         together=together,
@@ -153,7 +153,7 @@ def _event(
         case "node-added":
             return events.NodeAdded(nodes=nodes)
         case "fleet-upgraded":
-            became = amounts.one_of("--criteria", criteria, CRITERIA)
+            became = amounts.choose_word("--criteria", criteria, CRITERIA)
             return events.FleetUpgraded(nodes=nodes, criteria=became)
         case "job-allocated":
             if duration is None:
@@ -202,7 +202,7 @@ class SweepAnswerer(Answerer):
 
     def swept(self, result: SweepResult) -> None:
         self._show(result)
-        self.answered(answer.EXIT_CODES[result.judgement])
+        self.set_exit_code(answer.EXIT_CODES[result.judgement])
 
     def _show(self, result: SweepResult) -> None:
         from anubis.cli import decision, showing

@@ -140,13 +140,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
-def of(path: str) -> list[str]:
+def commands_of(path: str) -> list[str]:
     return [f"anubis {example}" for example in EXAMPLES[path]]
 
 
-def below_help(commands: Iterable[typer.models.CommandInfo], group: str = "") -> None:
+def add_to_help(commands: Iterable[typer.models.CommandInfo], group: str = "") -> None:
     """Put each verb's examples below its options."""
     for command in commands:
         name = command.name or command.callback.__name__  # type: ignore[union-attr] # all have one
-        lines = of(f"{group} {name}".strip())
+        lines = commands_of(f"{group} {name}".strip())
         command.epilog = "\n\n".join(("Examples:", *lines))

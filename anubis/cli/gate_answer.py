@@ -30,10 +30,10 @@ class GateAnswerer(Answerer):
         if self._junit:
             write_junit("gate", suites(result), self._junit)
         if self._nagios:
-            self.answered(tell_monitoring(result))
+            self.set_exit_code(tell_monitoring(result))
         else:
             show(result, as_json=self.as_json, why=self._why)
-            self.answered(answer.EXIT_CODES[result.judgement])
+            self.set_exit_code(answer.EXIT_CODES[result.judgement])
 
 
 def show(result: GateResult, *, as_json: bool, why: bool) -> None:

@@ -199,11 +199,11 @@ def check(json: options.Json = False) -> None:
         counts = {**asdict(soundness), "damages": len(damages)}
         answer.write_json("history", {"sound": not damages, **counts})
     else:
-        answer.write_lines(_checked(soundness))
+        answer.write_lines(_soundness_lines(soundness))
     sys.exit(2 if damages else 0)
 
 
-def _checked(soundness: Soundness) -> Iterator[str]:
+def _soundness_lines(soundness: Soundness) -> Iterator[str]:
     from anubis.text.wording import counted
 
     campaigns, rows = counted(soundness.campaigns, "campaign"), f"{soundness.rows:,} rows"

@@ -27,7 +27,7 @@ app = typer.Typer(
 )
 
 
-def _mapped(keys: str, example: str) -> typer.models.OptionInfo:
+def _map_option(keys: str, example: str) -> typer.models.OptionInfo:
     """Option that maps the columns of a table to these keys."""
     option: typer.models.OptionInfo = typer.Option(
         "--map",
@@ -42,10 +42,10 @@ def _mapped(keys: str, example: str) -> typer.models.OptionInfo:
 TableFile = Annotated[Path, typer.Argument(metavar="FILE", help="A table with a heading.")]
 SampleColumns = Annotated[
     list[str] | None,
-    _mapped("node, device, metric, value, unit, direction, sku, time", "device='gpu:{slot}'"),
+    _map_option("node, device, metric, value, unit, direction, sku, time", "device='gpu:{slot}'"),
 ]
 TraitColumns = Annotated[
-    list[str] | None, _mapped("node, rack, cage, sku, installed", "cage='{rack}/{cage}'")
+    list[str] | None, _map_option("node, rack, cage, sku, installed", "cage='{rack}/{cage}'")
 ]
 Sku = Annotated[
     str,

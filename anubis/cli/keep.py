@@ -127,7 +127,7 @@ def tell(
         raise UsageError(f"{event} has no --from and no --until: only a maintenance has")
     else:
         happened = _event(event, named, job, duration, category, source, reason, failed)
-    happened = _as_likely(happened, mix, confidence)
+    happened = _add_likelihood(happened, mix, confidence)
     caller = Terminal(as_json=json)
     when = amounts.instant(at, "--at").timestamp() if at else None
     receipt = anubis.tell(happened, id=id, at=when, cluster=cluster, caller=caller)
@@ -221,7 +221,7 @@ def keep(
     if diagnose:
         _show_diagnoses(anubis.diagnose_due(request, caller), as_json=json)
         return
-    elsewhere = _elsewhere(cluster, benchmarks or (), service) if apart or every else None
+    elsewhere = _make_starter(cluster, benchmarks or (), service) if apart or every else None
     drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
     name = Path(cluster or "here").stem
     do_chores = (lambda: elsewhere(f"chores-{name}", "--chores")) if elsewhere else None
@@ -229,7 +229,7 @@ def keep(
     ended = (lambda: elsewhere(f"diagnose-{name}", "--diagnose")) if elsewhere else None
     if test is not None:
         anubis.carry_out_test(request, test, caller)
-        drive = do_chores = look = ended = _left_alone
+        drive = do_chores = look = ended = _do_nothing
     if close:
         anubis.close_breakers(request, close, caller)
     fleet = (
@@ -256,7 +256,7 @@ def keep(
     _leave(fleet)
 
 
-def _elsewhere(
+def _make_starter(
     cluster: str | None, benchmarks: Sequence[Path], service: str
 ) -> Callable[..., bool]:
     """Make a function that starts `anubis keep` with more words in a process of its own and does
@@ -272,7 +272,7 @@ def _elsewhere(
     return drive
 
 
-def _left_alone(*_: int) -> bool:
+def _do_nothing(*_: int) -> bool:
     """Do nothing: the next turn does the other tests and the periodic work."""
     return False
 
@@ -396,20 +396,20 @@ def _event(
         case "fleet-upgraded":
             return events.FleetUpgraded(nodes=nodes)
         case "job-allocated":
-            seconds = amounts.duration_s(_needed(duration, "--duration", kind), "--duration")
+            seconds = amounts.duration_s(_require(duration, "--duration", kind), "--duration")
             return events.JobAllocated(
-                nodes=nodes, duration_s=seconds, job=_needed(job, "--job", kind)
+                nodes=nodes, duration_s=seconds, job=_require(job, "--job", kind)
             )
         case "job-stalled":
-            id = _needed(job, "--job", kind)
+            id = _require(job, "--job", kind)
             return events.JobStalled(nodes=nodes, job=id, source=source, reason=reason)
         case "job-ended":
-            return events.JobEnded(nodes=nodes, job=_needed(job, "--job", kind), failed=failed)
+            return events.JobEnded(nodes=nodes, job=_require(job, "--job", kind), failed=failed)
         case "incident-reported":
-            word = _needed(category, "--category", kind)
+            word = _require(category, "--category", kind)
             return events.IncidentReported(nodes=nodes, category=word)
         case "suspicion-raised":
-            word = _needed(category, "--category", kind)
+            word = _require(category, "--category", kind)
             return events.SuspicionRaised(nodes=nodes, category=word, source=source, reason=reason)
         case "maintenance-ended":
             return events.MaintenanceEnded(nodes=nodes)
@@ -430,7 +430,7 @@ def _maintenance(
 
     if not nodes:
         raise UsageError("maintenance: of which nodes? name them after the event")
-    end = amounts.instant(_needed(until, "--until", "maintenance"), "--until").timestamp()
+    end = amounts.instant(_require(until, "--until", "maintenance"), "--until").timestamp()
     # wall clock: the person who types the time means their own
     begin = amounts.instant(begins, "--from").timestamp() if begins else time.time()
     try:
@@ -439,7 +439,7 @@ def _maintenance(
         raise UsageError(f"{error}: look at --from and --until") from None
 
 
-def _as_likely(event: KeptEvent, mix: str | None, confidence: float | None) -> KeptEvent:
+def _add_likelihood(event: KeptEvent, mix: str | None, confidence: float | None) -> KeptEvent:
     from anubis.core.history.events import SuspicionRaised
 
     if mix is None and confidence is None:
@@ -453,7 +453,7 @@ def _as_likely(event: KeptEvent, mix: str | None, confidence: float | None) -> K
         raise UsageError(str(error)) from None
 
 
-def _needed(value: str | None, option: str, kind: str) -> str:
+def _require(value: str | None, option: str, kind: str) -> str:
     if not value:
         raise UsageError(f"{kind} needs {option}")
     return value

@@ -79,9 +79,9 @@ VERBS = (
 )
 for verb in VERBS:
     app.command()(verb)
-examples.below_help(app.registered_commands)
+examples.add_to_help(app.registered_commands)
 for family in (import_, history, topology, criteria, risk, watch_model, bench, token):
-    examples.below_help(family.app.registered_commands, family.app.info.name or "")
+    examples.add_to_help(family.app.registered_commands, family.app.info.name or "")
     app.add_typer(family.app)
 
 
@@ -133,7 +133,7 @@ def run() -> int:
         return fail(f'"{error.filename}": {str(error.strerror).lower()}: {reason}', 2)
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's usage errors; it keeps their class private
-            return fail(misused(error), MISUSED)
+            return fail(usage_sentence(error), MISUSED)
         traceback.print_exc()
         return fail("this is a bug in Anubis, and no verdict; please report the lines above", 2)
     return fail("interrupted", 2) if code == INTERRUPTED else code or 0
@@ -149,7 +149,7 @@ def fail(reason: str, code: int) -> int:
     return code
 
 
-def misused(error: Any) -> str:
+def usage_sentence(error: Any) -> str:
     """Typer's error in our words; empty if Typer has just printed the help."""
     message = error.format_message().strip()
     if not message:

@@ -86,7 +86,7 @@ class Styled:
         return getattr(self._outlet, name)
 
 
-def styled(stream: TextIO) -> TextIO:
+def styled_stream(stream: TextIO) -> TextIO:
     return cast(TextIO, Styled(stream)) if isinstance(stream, Outlet) else stream
 
 

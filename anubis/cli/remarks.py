@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
-from anubis.cli.outlets import styled
+from anubis.cli.outlets import styled_stream
 from anubis.core.text import escape, escape_line
 
 
@@ -14,7 +14,7 @@ def say(sentence: str) -> None:
         print(escape_line(sentence), file=sys.stderr)
 
 
-def passing(sentence: str) -> None:
+def show_status(sentence: str) -> None:
     """Write a message that on a terminal overwrites the one before."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{escape(sentence)}", end="", file=styled(sys.stderr), flush=True)
+        print(f"\r\033[K{escape(sentence)}", end="", file=styled_stream(sys.stderr), flush=True)

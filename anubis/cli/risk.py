@@ -10,7 +10,7 @@ import typer
 import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.pages import check_page, write_page
-from anubis.cli.remarks import passing, say
+from anubis.cli.remarks import say, show_status
 from anubis.cli.terminal import Terminal
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ def train(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
 ) -> None:
     learned = anubis.train_risk(model, cluster=cluster, file=file, seed=seed, caller=Terminal())
-    passing("")
+    show_status("")
     origin = learned.provenance
     say(
         f"learned from {origin.spells:,} spells of cluster {learned.cluster}, of which"
@@ -75,7 +75,7 @@ def evaluate(
         cluster=cluster, seeds=seeds, ask=amounts.nodes(ask) or (), caller=Terminal()
     )
     compared, choice = comparison.evaluation, comparison.choice
-    passing("")
+    show_status("")
     say(f"compared on the history of cluster {comparison.cluster}")
     if html:
         write_page(risk_page.evaluation_page(compared, choice, comparison.cluster), html)
@@ -95,7 +95,9 @@ def show(
 ) -> None:
     from anubis.report import risk, risk_page
 
-    foresight = anubis.foresee(amounts.named(nodes), cluster=cluster, file=file, caller=Terminal())
+    foresight = anubis.foresee(
+        amounts.node_names(nodes), cluster=cluster, file=file, caller=Terminal()
+    )
     if html:
         page = risk_page.nodes_page(
             foresight.cluster,

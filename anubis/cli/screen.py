@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.segment import Segment
 
-from anubis.cli.outlets import styled
+from anubis.cli.outlets import styled_stream
 from anubis.core.text import escape
 
 
 class Screen(Console):
     def __init__(self, *, highlight: bool = False, stderr: bool = False) -> None:
-        stream = styled(sys.stderr if stderr else sys.stdout)
+        stream = styled_stream(sys.stderr if stderr else sys.stdout)
         super().__init__(file=stream, highlight=highlight, stderr=stderr)
 
     def render(self, *args: Any, **options: Any) -> Iterable[Segment]:

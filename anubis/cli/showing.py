@@ -150,7 +150,9 @@ def _phase_table(planned: Plan, costs: Sequence[Estimate]) -> Table:
         for entry in phase.entries:
             meeting = MEETINGS.get(entry.groups, "") if entry.scope != "node" else ""
             label = f"  {entry.workload}{meeting}"
-            table.add_row(label, _chosen(planned, entry).replace(",", ", "), str(entry.repeats))
+            table.add_row(
+                label, _chosen_parameters(planned, entry).replace(",", ", "), str(entry.repeats)
+            )
     return table
 
 
@@ -169,7 +171,7 @@ REASONS = {
 }
 
 
-def crossed(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> None:
+def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> None:
     """Write which parts of the fabric the planned pairs cross, and which stay untested."""
     fabric, links = coverage.fabric, len(coverage.fabric.links)
     why_untested = planned.why_untested.items()
@@ -235,7 +237,7 @@ def _turns(fabric: Fabric, cost: Estimate) -> str:
     )
 
 
-def _chosen(planned: Plan, entry: PlannedEntry) -> str:
+def _chosen_parameters(planned: Plan, entry: PlannedEntry) -> str:
     """Parameters that differ from the program's own defaults."""
     defaults = {
         parameter.name: parameter.default for parameter in planned.spec(entry.workload).parameters

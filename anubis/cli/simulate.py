@@ -10,7 +10,7 @@ import typer
 import anubis
 from anubis.cli import answer, options
 from anubis.cli.pages import check_page, write_page
-from anubis.cli.remarks import passing
+from anubis.cli.remarks import show_status
 from anubis.cli.terminal import Terminal
 
 
@@ -74,7 +74,7 @@ def simulate(
         cluster=cluster,
         caller=Terminal(),
     )
-    passing("")
+    show_status("")
     name = Path(scenario).stem
     answer.write_lines((simulation.json_lines if json else simulation.text)(name, study))
     if html:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from anubis.cli.remarks import passing, say
+from anubis.cli.remarks import say, show_status
 from anubis.core.errors import AnubisError
 from anubis.operations.caller import Caller
 
@@ -37,13 +37,13 @@ class Terminal(Caller):
         self._line_due = time.monotonic() + LINE_EVERY_S
 
     def remark(self, sentence: str) -> None:
-        passing("")
+        show_status("")
         say(sentence)
 
     def doing(self, sentence: str) -> None:
         """Show progress; in a pipe or a log one line now and then, so that the work seems alive."""
         if sys.stderr.isatty():
-            passing(sentence)
+            show_status(sentence)
         elif time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_EVERY_S
             say(sentence)
@@ -68,7 +68,7 @@ class Answerer(Terminal):
 
     exit_code: int | None = None
 
-    def answered(self, exit_code: int) -> None:
+    def set_exit_code(self, exit_code: int) -> None:
         sys.stdout.flush()
         self.exit_code = exit_code
 

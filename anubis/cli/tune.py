@@ -85,7 +85,7 @@ def _print_table(rows: Iterable[TuningRow]) -> None:
         key, tuned = row.key, row.tuned
         name = f"{key.workload} {key.metric}"
         if tuned.refusal:
-            now = _shown(tuned.fixed_repeatability)
+            now = _format(tuned.fixed_repeatability)
             table.add_row(name, str(tuned.fixed_steps), "-", "-", now, "-")
             notes.append(f"{name} on {key.sku}: {tuned.refusal}")
         else:
@@ -94,7 +94,7 @@ def _print_table(rows: Iterable[TuningRow]) -> None:
                 str(tuned.fixed_steps),
                 str(tuned.period) if tuned.period > 1 else "-",
                 f"{tuned.warmup} + {tuned.steps}",
-                f"{_shown(tuned.fixed_repeatability)} → {_shown(tuned.repeatability)}",
+                f"{_format(tuned.fixed_repeatability)} → {_format(tuned.repeatability)}",
                 f"{tuned.time_saved:.0%}",
             )
     console.print(table)
@@ -102,5 +102,5 @@ def _print_table(rows: Iterable[TuningRow]) -> None:
         console.print(f"\n{note}", markup=False)
 
 
-def _shown(repeatability: float | None) -> str:
+def _format(repeatability: float | None) -> str:
     return "-" if repeatability is None else f"{repeatability:.3f}"

@@ -10,7 +10,7 @@ import typer
 
 import anubis
 from anubis.cli import answer, options
-from anubis.cli.remarks import passing, say
+from anubis.cli.remarks import say, show_status
 from anubis.cli.terminal import Terminal
 
 app = typer.Typer(
@@ -71,7 +71,7 @@ def train(
         seed=seed,
         caller=Terminal(),
     )
-    passing("")
+    show_status("")
     watch_model.show(kept.model, answer.screen())
     say(watch_model.origin_of(kept.model))
     print(kept.file)

@@ -93,7 +93,7 @@ def load_what_works(
     files = [file for folder in folders for file in programs_in(folder)]
     if required is not None and set(required) <= {file.stem for file in files}:
         files = [file for file in files if file.stem in required]
-    shipped = _shipped()
+    shipped = _shipped_folder()
     specs: dict[str, BenchmarkSpec] = {}
     programs: dict[tuple[str, str], Program] = {}
     broken: list[CatalogError] = []
@@ -114,7 +114,7 @@ def load_what_works(
     return Catalog(specs, programs, folders), broken
 
 
-def _shipped() -> Path:
+def _shipped_folder() -> Path:
     return places.shipped("benchmarks").absolute()
 
 
@@ -149,8 +149,10 @@ def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
     Any other program, and one that does not answer there, runs alone, so that its errors stay its
     own.
     """
-    shipped = _shipped()
-    texts = _described([f for f in files if f.parent == shipped and f.suffix == ".py"], shipped)
+    shipped = _shipped_folder()
+    texts = _collect_descriptions(
+        [f for f in files if f.parent == shipped and f.suffix == ".py"], shipped
+    )
 
     def spec(file: Path) -> BenchmarkSpec | CatalogError:
         try:
@@ -166,11 +168,11 @@ def describe_all(files: Sequence[Path]) -> list[BenchmarkSpec | CatalogError]:
         return list(pool.map(spec, files))
 
 
-def _described(files: Sequence[Path], folder: Path) -> dict[Path, str]:
+def _collect_descriptions(files: Sequence[Path], folder: Path) -> dict[Path, str]:
     """Cached descriptions of these programs of the folder, or what they print if none are
     cached."""
     digest = descriptions.digest_of(folder)  # before they run: their files may change meanwhile
-    texts = descriptions.kept(digest)
+    texts = descriptions.load(digest)
     unknown = [file for file in files if file.name not in texts]
     if len(unknown) > 1:
         answers = zip(unknown, _describe_together(unknown), strict=False)
@@ -202,7 +204,7 @@ def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            env=with_library(os.environ, str(_shipped())),
+            env=with_library(os.environ, str(_shipped_folder())),
             start_new_session=True,  # so that what it starts can be ended with it
         )
     except OSError as error:
@@ -261,7 +263,7 @@ def _table_of_unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
     if len(table) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ContractError(f"the key {_quoted(twice)} is written twice in one table")
+        raise ContractError(f"the key {_quote(twice)} is written twice in one table")
     return table
 
 
@@ -307,14 +309,14 @@ def _check_parameters(
     defaults = {parameter.name: parameter.default for parameter in spec.parameters}
     for name, value in stated.items():
         if name not in defaults:
-            raise ContractError(f"parameter {_quoted(name)} is not one that {spec.name} declares")
+            raise ContractError(f"parameter {_quote(name)} is not one that {spec.name} declares")
         if ordered is not None and not _is_same(value, meant := {**defaults, **ordered}[name]):
             raise ContractError(
-                f"it was measured with {name} {_spelled(value)}, ordered was {_spelled(meant)}"
+                f"it was measured with {name} {_spell(value)}, ordered was {_spell(meant)}"
             )
 
 
-def _spelled(value: object) -> str:
+def _spell(value: object) -> str:
     """The value as JSON, which distinguishes a number from a text of digits."""
     return escape_line(json.dumps(value, ensure_ascii=False, default=str))[:QUOTED]
 
@@ -329,7 +331,7 @@ def _check_seconds(document: dict[str, object], key: str, highest: float) -> Non
     value = document.get(key, 0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= highest:
         raise ContractError(
-            f'"{key}" is {_quoted(value)}: expected seconds, at least 0 and at most {highest:g}'
+            f'"{key}" is {_quote(value)}: expected seconds, at least 0 and at most {highest:g}'
         )
 
 
@@ -397,7 +399,7 @@ def _check_settings(settings: object, spec: BenchmarkSpec) -> None:
         for device, text in of_devices.items():
             if not (isinstance(text, str) and text and text.isprintable() and device.isprintable()):
                 raise ContractError(
-                    f"setting {name} of {device!a:.40} is {_quoted(text)}: expected printable text"
+                    f"setting {name} of {device!a:.40} is {_quote(text)}: expected printable text"
                 )
             if len(text) > LONGEST_TEXT:
                 raise ContractError(
@@ -415,7 +417,7 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
     for key in ("unit", "direction"):
         if document.get(key, getattr(declared, key)) != getattr(declared, key):
             raise ContractError(
-                f'"{metric}" has the {key} {_quoted(document[key])}, {spec.name} declares'
+                f'"{metric}" has the {key} {_quote(document[key])}, {spec.name} declares'
                 f' "{getattr(declared, key)}"'
             )
     if spec.needs.gpu and device.partition(":")[0] == "cpu":
@@ -429,7 +431,7 @@ def _series(document: object, spec: BenchmarkSpec) -> Series:
         if not number or not (0 < value <= sys.float_info.max or (may_be_0 and value == 0)):
             expected = "a number of 0 or more" if may_be_0 else "a positive number"
             raise ContractError(
-                f'"{metric}" of {device} has the sample {_quoted(value)}: expected {expected}'
+                f'"{metric}" of {device} has the sample {_quote(value)}: expected {expected}'
             )
     return Series(metric=metric, device=device, samples=np.array(values, dtype=np.float64))
 
@@ -439,7 +441,7 @@ def _text(document: dict[str, object], key: str) -> str:
     value = document.get(key, "")
     if not isinstance(value, str) or not value.isprintable() or len(value) > LONGEST_TEXT:
         raise ContractError(
-            f'"{key}" is {_quoted(value)}: expected printable text of at most'
+            f'"{key}" is {_quote(value)}: expected printable text of at most'
             f" {LONGEST_TEXT:,} characters"
         )
     return value
@@ -447,10 +449,10 @@ def _text(document: dict[str, object], key: str) -> str:
 
 def _expect(document: dict[str, object], key: str, value: str) -> None:
     if document.get(key) != value:
-        raise ContractError(f'"{key}" is {_quoted(document.get(key))}, expected "{value}"')
+        raise ContractError(f'"{key}" is {_quote(document.get(key))}, expected "{value}"')
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     """The value that was found, cut to what a sentence can hold."""
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"

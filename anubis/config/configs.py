@@ -152,7 +152,7 @@ class RayCluster(_Nodes):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_name(self.name)
-        _at_least("parallel_nodes", self.parallel_nodes, 1)
+        _check_at_least("parallel_nodes", self.parallel_nodes, 1)
         if self.nodes:
             hostlist.expand(self.nodes)
         hostlist.labels(self.skus)
@@ -235,7 +235,7 @@ class SimulatedCluster:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        _at_least("parallel_nodes", self.parallel_nodes, 1)
+        _check_at_least("parallel_nodes", self.parallel_nodes, 1)
         hostlist.expand(self.fleet.nodes)
 
 
@@ -279,9 +279,9 @@ class _Bound:
     action: str = ""
 
     def __post_init__(self) -> None:
-        self.of("", "")
+        self.limit("", "")
 
-    def of(self, benchmark: str, table: str) -> Limit:
+    def limit(self, benchmark: str, table: str) -> Limit:
         return Limit(benchmark=benchmark, table=table, **vars(self))
 
 
@@ -295,7 +295,7 @@ class _LimitsFile:
     """The limits."""
 
     def __post_init__(self) -> None:
-        _each_once([bound.metric for bound in self.limits])
+        _check_each_once([bound.metric for bound in self.limits])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,7 +374,7 @@ def cluster(name: str) -> Cluster:
         document["keeping"] = str(path.parent / written)
     is_real = document.get("executor") != "simulated"  # simulated nodes have no other owner
     owner = document.pop("orchestrator", None) if is_real else None
-    described = _by_kind(document, f'"{path}"', "executor", CLUSTERS)
+    described = _read_by_kind(document, f'"{path}"', "executor", CLUSTERS)
     if owner is None or isinstance(described, SimulatedCluster):
         return described
     return replace(described, orchestrator=_orchestrator_in(owner, f'"{path}"'))
@@ -384,7 +384,7 @@ def orchestrator(name: str) -> OrchestratorSettings:
     path = find("orchestrators", name)
     document = load_yaml(path, ConfigError)
     _read_nodes_beside(document, path)
-    return _by_kind(document, f'"{path}"', "kind", ORCHESTRATORS)
+    return _read_by_kind(document, f'"{path}"', "kind", ORCHESTRATORS)
 
 
 def _read_nodes_beside(table: object, path: Path) -> None:
@@ -402,7 +402,7 @@ def _orchestrator_in(written: object, where: str) -> OrchestratorSettings:
         case str():
             return orchestrator(written)
         case dict():
-            return _by_kind(written, f'{where}, "orchestrator"', "kind", ORCHESTRATORS)
+            return _read_by_kind(written, f'{where}, "orchestrator"', "kind", ORCHESTRATORS)
     raise ConfigError(f'{where}: "orchestrator" is {kind_of(written)}, expected a name or a table')
 
 
@@ -419,7 +419,7 @@ def policy(name: str) -> Policy:
     tables = [limit for table in file.limits for limit in limits(table)]
     expected = [rule for table in file.expectations for rule in expectations(table)]
     actions = [remedy for table in file.remedies for remedy in remedies(table)]
-    bounds = _overridden(tables, file.overrides, f'"{path}"')
+    bounds = _override_limits(tables, file.overrides, f'"{path}"')
     return file.record(bounds, tuple(expected), tuple(actions))
 
 
@@ -439,7 +439,9 @@ def limits(name: str) -> tuple[Limit, ...]:
     """A table of limits, by its name under configs/policies/limits/."""
     path = find("policies/limits", name)
     file = read(load_yaml(path, ConfigError), _LimitsFile, f'"{path}"', ConfigError)
-    return tuple(bound.of(file.benchmark, f"{path.stem}@{file.version}") for bound in file.limits)
+    return tuple(
+        bound.limit(file.benchmark, f"{path.stem}@{file.version}") for bound in file.limits
+    )
 
 
 def expectations(name: str) -> tuple[Expectation, ...]:
@@ -455,7 +457,7 @@ def remedies(name: str) -> tuple[Remedy, ...]:
     return read(load_yaml(path, ConfigError), _RemediesFile, f'"{path}"', ConfigError).remedies
 
 
-def _overridden(
+def _override_limits(
     tables: Iterable[Limit], overrides: Iterable[Limit], where: str
 ) -> tuple[Limit, ...]:
     """The tables with single limits replaced; one that replaces nothing must be a typing error."""
@@ -475,7 +477,7 @@ def incident_mapping(name: str) -> IncidentMapping:
     from anubis.readers.incidents.mapping import KINDS
 
     path = find("incidents", name)
-    return _by_kind(load_yaml(path, ConfigError), f'"{path}"', "records", KINDS)
+    return _read_by_kind(load_yaml(path, ConfigError), f'"{path}"', "records", KINDS)
 
 
 def telemetry(name: str) -> TelemetrySettings:
@@ -520,7 +522,7 @@ def error_classes(name: str = "default") -> ErrorClasses:
     return table.merge_into(shipped_rows.classes)
 
 
-def _by_kind(
+def _read_by_kind(
     document: Mapping[str, object], where: str, key: str, kinds: Mapping[str, type[Shape]]
 ) -> Shape:
     """Read a file in which one key decides which other keys are allowed."""
@@ -568,12 +570,12 @@ def _check_name(name: str) -> None:
         ClusterIdentity(name=name)
 
 
-def _each_once(names: Iterable[str]) -> None:
+def _check_each_once(names: Iterable[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
             raise ValueError(f'"{name}" is listed {times} times, expected once')
 
 
-def _at_least(name: str, value: float | None, least: float) -> None:
+def _check_at_least(name: str, value: float | None, least: float) -> None:
     if value is not None and value < least:
         raise ValueError(f'"{name}" is {value:g}, expected at least {least:g}')

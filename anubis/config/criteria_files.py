@@ -124,7 +124,11 @@ def write(criteria: CriteriaSet, path: Path) -> None:
 def dump(criteria: CriteriaSet) -> str:
     """Criteria as text: one after the other, each with its samples on one line, for readable
     diffs."""
-    head = {"schema": SCHEMA, "sku": criteria.sku, **_chosen(criteria.provenance, OF_PROVENANCE)}
+    head = {
+        "schema": SCHEMA,
+        "sku": criteria.sku,
+        **_select_fields(criteria.provenance, OF_PROVENANCE),
+    }
     if criteria.node_kind:
         head["node_kind"] = asdict(criteria.node_kind)
     lines = [f' "{key}": {json.dumps(value)},' for key, value in head.items()]
@@ -140,7 +144,7 @@ def _dump_entry(criterion: Criterion) -> str:
         "parameters": workload.arguments,
         "metric": criterion.key.metric,
         "device_kind": criterion.key.device_kind,
-        **_chosen(criterion, AS_THEY_ARE),
+        **_select_fields(criterion, AS_THEY_ARE),
         "reference": [float(value) for value in criterion.reference],
     }
     lines = [f'   "{key}": {json.dumps(value, sort_keys=True)}' for key, value in values.items()]
@@ -200,7 +204,7 @@ def _load(path: Path) -> CriteriaSet:
     return CriteriaSet(
         sku=file.sku,
         criteria=tuple(_criterion(entry, file.sku, where) for entry in file.criteria),
-        provenance=Provenance(**_chosen(file, OF_PROVENANCE)),
+        provenance=Provenance(**_select_fields(file, OF_PROVENANCE)),
         node_kind=file.node_kind,
     )
 
@@ -228,9 +232,9 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
             device_kind=entry.device_kind,
         ),
         reference=reference,
-        **_chosen(entry, AS_THEY_ARE),
+        **_select_fields(entry, AS_THEY_ARE),
     )
 
 
-def _chosen(record: object, names: Iterable[str]) -> dict[str, Any]:
+def _select_fields(record: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names}

@@ -17,7 +17,7 @@ from pathlib import Path
 from anubis.text import places
 
 
-def kept(digest: str) -> dict[str, str]:
+def load(digest: str) -> dict[str, str]:
     """Cached descriptions by file name; empty if unreadable or made of other files."""
     try:
         document = json.loads(places.descriptions().read_text(encoding="utf-8"))

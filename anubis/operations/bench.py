@@ -40,7 +40,7 @@ def check_program(
     """Check that a program keeps the contract; an error names the field, or what else breaks it."""
     file = file.absolute()
     program = Program(file=file, spec=catalog.describe(file), library=places.shipped("benchmarks"))
-    result = _measured(program, arguments, limit_s)
+    result = _measure(program, arguments, limit_s)
     measured = {series.metric.partition(":")[0] for series in result.series}
     unmeasured = tuple(m.name for m in program.spec.metrics if m.name not in measured)
     return ProgramCheck(spec=program.spec, result=result, unmeasured=unmeasured)
@@ -59,12 +59,12 @@ def outside_limits(
     limits = configs.policy(policy).limits
     programs = catalog.load(catalog.folders(benchmarks), required={name})
     program = catalog.find(name, programs)
-    result = _measured(program, arguments, limit_s)
+    result = _measure(program, arguments, limit_s)
     silent = unanswered(result)
     return (*silent, *sentences_outside(result, program.spec, limits))
 
 
-def _measured(program: Program, arguments: Sequence[str], limit_s: float) -> Result:
+def _measure(program: Program, arguments: Sequence[str], limit_s: float) -> Result:
     command = f'"{program.file}" {" ".join(arguments)}'.strip()
     try:
         run = subprocess.run(

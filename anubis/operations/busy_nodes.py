@@ -38,7 +38,7 @@ class OthersWork:
     told_jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict)  # by node
     maintained: Mapping[str, str] = field(default_factory=dict)  # by node: until when, and why
 
-    def on(self, node: str) -> str:
+    def reason_to_spare(self, node: str) -> str:
         """Reason to leave a node alone; empty if nobody works there."""
         maintenance = self.maintained.get(node) or self.maintained.get(node.partition(".")[0], "")
         if self.seen is None:
@@ -54,7 +54,7 @@ class OthersWork:
         is_ours = self.own_job in shown.jobs
         return f"it is {maintenance}" if maintenance and not is_ours else ""
 
-    def away(self, node: str) -> str:
+    def reason_to_skip(self, node: str) -> str:
         """Reason not to take a node that was not named, although nobody works there; empty to take
         it."""
         shown = self.seen.nodes.get(node) if self.seen else None
@@ -70,8 +70,8 @@ class OthersWork:
             return f"somebody keeps it from jobs: {escape_line(shown.cordon)}"
         return "" if shown.is_free else f"it is {shown.meaning}"
 
-    def among(self, nodes: Iterable[str]) -> dict[str, str]:
-        return {node: why for node in nodes if (why := self.on(node))}
+    def reasons_to_spare(self, nodes: Iterable[str]) -> dict[str, str]:
+        return {node: why for node in nodes if (why := self.reason_to_spare(node))}
 
 
 def others_work(
@@ -105,23 +105,23 @@ def others_work(
     )
 
 
-def spared(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
+def spare_busy(brief: Brief, work: OthersWork, caller: Caller) -> Brief:
     """The same request without nodes on which others work. A named node is never left out silently:
     then nothing is started."""
     request, cluster = brief.request, brief.setting.cluster
     if request.nodes is None:
         of_file = cluster.nodes if isinstance(cluster, configs.RayCluster) else ""
         if not of_file and is_brought_up(cluster) and work.seen:
-            return _with(brief, nodes=without(shown_nodes(work, caller), work, caller))
+            return _change_request(brief, nodes=drop_busy(shown_nodes(work, caller), work, caller))
         listed = hostlist.expand(of_file) if of_file else []
-        free = without(listed, work, caller)
-        return brief if len(free) == len(listed) else _with(brief, nodes=free)
+        free = drop_busy(listed, work, caller)
+        return brief if len(free) == len(listed) else _change_request(brief, nodes=free)
     partners = [node for node in request.nodes if node in request.partners]
     refuse_named(work, [node for node in request.nodes if node not in request.partners])
-    lost = set(partners).difference(without(partners, work, caller))
+    lost = set(partners).difference(drop_busy(partners, work, caller))
     if not lost:
         return brief
-    return _with(
+    return _change_request(
         brief,
         nodes=[node for node in request.nodes if node not in lost],
         partners=[node for node in request.partners if node not in lost],
@@ -137,8 +137,8 @@ def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
     """Usable nodes of the orchestrator, if none were named; the caller is told why the others are
     left out."""
     names = list(work.seen.nodes) if work.seen else []
-    away = {name: why for name in names if (why := work.away(name))}
-    for why, left_out in _by_reason(away).items():
+    away = {name: why for name in names if (why := work.reason_to_skip(name))}
+    for why, left_out in _group_by_reason(away).items():
         caller.remark(f"{shortened(left_out)} left out: {why}")
     chosen = [name for name in names if name not in away]
     if not chosen:
@@ -150,28 +150,28 @@ def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
     return chosen
 
 
-def spared_nodes(
+def free_nodes(
     brief: Brief, nodes: Sequence[Node], work: OthersWork, caller: Caller
 ) -> Sequence[Node]:
     """Free nodes among those of the executor, if none were named."""
     if brief.request.nodes is not None:
         return nodes
-    free = frozenset(without([node.name for node in nodes], work, caller))
+    free = frozenset(drop_busy([node.name for node in nodes], work, caller))
     return [node for node in nodes if node.name in free]
 
 
 def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
-    for why, busy in _by_reason(work.among(nodes)).items():
+    for why, busy in _group_by_reason(work.reasons_to_spare(nodes)).items():
         raise OrchestratorError(
             f'node "{shortened(busy)}" is left alone: {why}; wait until that ends, or name other'
             " nodes"
         )
 
 
-def without(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]:
+def drop_busy(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]:
     """Nodes on which nobody else works; the caller is told why the others are left out."""
-    busy = work.among(nodes)
-    for why, left_out in _by_reason(busy).items():
+    busy = work.reasons_to_spare(nodes)
+    for why, left_out in _group_by_reason(busy).items():
         caller.remark(f"{shortened(left_out)} left out: {why}")
     free = [node for node in nodes if node not in busy]
     if busy and not free:
@@ -179,12 +179,12 @@ def without(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]
     return free
 
 
-def _with(brief: Brief, **changes: object) -> Brief:
+def _change_request(brief: Brief, **changes: object) -> Brief:
     request: CampaignRequest = replace(brief.request, **changes)  # type: ignore[arg-type] # its own
     return replace(brief, request=request)
 
 
-def _by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
+def _group_by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
     nodes = defaultdict[str, list[str]](list)
     for node, reason in why.items():
         nodes[reason].append(node)

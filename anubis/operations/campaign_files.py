@@ -147,7 +147,7 @@ class Brief:
         further = self.then.benchmarks if self.then else ()
         return {entry.benchmark for entry in (*self.suite.benchmarks, *further)}
 
-    def chosen(self, nodes: Sequence[Node]) -> list[Node]:
+    def chosen_nodes(self, nodes: Sequence[Node]) -> list[Node]:
         """Nodes that were requested."""
         named = None if self.request.nodes is None else frozenset(self.request.nodes)
         return [node for node in nodes if named is None or node.name in named]
@@ -159,7 +159,7 @@ class Brief:
         names = [node.name for node in nodes]
         return _place(self.survey, names).fabric if self.survey else single_switch(names)
 
-    def miscabled(self, plan: Plan) -> tuple[PartVerdict, ...]:
+    def cabling_verdicts(self, plan: Plan) -> tuple[PartVerdict, ...]:
         """Verdicts on oddities of the nodes' cabling; a plan's fabric already names the nodes that
         the topology lacks."""
         if self.survey is None:
@@ -168,7 +168,7 @@ class Brief:
         placement = _place(self.survey, names)
         unplaced = () if plan.fabric else placement.unplaced
         odd = wiring.audit(placement.fabric)
-        return (*wiring.verdicts_about(odd, frozenset(names)), *map(_not_placed, unplaced))
+        return (*wiring.verdicts_about(odd, frozenset(names)), *map(_unplaced_verdict, unplaced))
 
     def simulated_fabric(self) -> Fabric | None:
         """Network of a simulated fleet; real ones have their own."""
@@ -178,7 +178,7 @@ class Brief:
         from anubis.lab.simulation.fleet import members
 
         everybody = members(cluster.fleet)
-        return self.fabric(self.chosen(everybody) or everybody)  # strangers are refused later
+        return self.fabric(self.chosen_nodes(everybody) or everybody)  # strangers are refused later
 
 
 def read_request(request: CampaignRequest, caller: Caller) -> Brief:
@@ -197,7 +197,7 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         suite=suite,
         policy=configs.policy(request.policy),
         criteria=_criteria(request, suite.name),
-        then=_of_pairs(None, "covering", surveyed) if beside else None,
+        then=_pair_suite(None, "covering", surveyed) if beside else None,
         survey=surveyed,
         counters=(
             _counters(request, caller) if surveyed and request.crosses_fabric else Counters()
@@ -211,8 +211,8 @@ def read_setting(text: str) -> Setting:
 
 def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) -> Plan:
     """Plan for the requested nodes, checked against the policy and the criteria."""
-    chosen = brief.chosen(nodes)
-    fabric, then, reason = brief.fabric(chosen), brief.then, _why_no_fabric(brief, chosen)
+    chosen = brief.chosen_nodes(nodes)
+    fabric, then, reason = brief.fabric(chosen), brief.then, _no_fabric_reason(brief, chosen)
     if reason:
         fabric = then = None
     plan = planning.plan(
@@ -224,7 +224,7 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
     plan = replace(
         plan,
         counters=brief.counters,
-        wiring=brief.miscabled(plan),
+        wiring=brief.cabling_verdicts(plan),
         left_out=(*plan.left_out, *([reason] if reason else [])),
     )
     if request.kind.names_parts and fabric:
@@ -274,7 +274,7 @@ def _place(surveyed: Survey, names: Sequence[str]) -> Placement:
     return placement
 
 
-def _not_placed(node: str) -> PartVerdict:
+def _unplaced_verdict(node: str) -> PartVerdict:
     return PartVerdict(
         parts=(Part("node", node),),
         subject=f"cables of {node}",
@@ -292,7 +292,7 @@ def _counters(request: CampaignRequest, caller: Caller) -> Counters:
     return counted
 
 
-def _why_no_fabric(brief: Brief, nodes: Sequence[Node]) -> str:
+def _no_fabric_reason(brief: Brief, nodes: Sequence[Node]) -> str:
     """Reason why an acceptance of several nodes measures no network between them; empty if it
     does."""
     request = brief.request
@@ -336,7 +336,7 @@ def _refuse_no_groups(plan: Plan, suite: Suite) -> None:
 def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     """The named suite; for a scan, with the requested arrangement of pairs."""
     if request.kind.names_parts:
-        return _of_pairs(request.suite, request.groups, surveyed)
+        return _pair_suite(request.suite, request.groups, surveyed)
     usual = "locate" if request.kind.narrows else "quick"
     suite, chosen = configs.suite(request.suite or usual), request.tests
     if chosen is None:
@@ -345,7 +345,7 @@ def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     return replace(suite, benchmarks=kept)
 
 
-def _of_pairs(named: str | None, groups: Arrangement, surveyed: Survey | None) -> Suite:
+def _pair_suite(named: str | None, groups: Arrangement, surveyed: Survey | None) -> Suite:
     """The named suite, or the one that suits the network, with its pairs arranged so."""
     devices = [nic.device for nic in surveyed.fabric.nics] if surveyed else []
     rdma = any(device.startswith(("mlx", "HCA")) for device in devices)

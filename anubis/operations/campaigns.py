@@ -35,17 +35,17 @@ from anubis.core.records import (
 from anubis.operations import campaign_files
 from anubis.operations.busy_nodes import (
     OthersWork,
+    free_nodes,
     is_brought_up,
     others_work,
     refuse_named,
-    spared,
-    spared_nodes,
+    spare_busy,
 )
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaign_files import Brief, CampaignRequest, Setting
-from anubis.operations.clusters import called, enter, identify, time_in
+from anubis.operations.clusters import enter, identify, name_in_history, time_in
 from anubis.operations.executors import executor_of
-from anubis.operations.history import how_to_go_on
+from anubis.operations.history import resume_hint
 from anubis.operations.maintenance import windows_known
 from anubis.operations.names import new_name
 from anubis.operations.precedents import precedents
@@ -108,7 +108,7 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
     if request.nodes is None and is_brought_up(brief.setting.cluster):
         # wall clock: only a plan, before the history is read
         work = others_work(brief.setting.cluster, {}, caller.clock())
-        brief = spared(brief, work, caller)
+        brief = spare_busy(brief, work, caller)
     programs = brief.setting.programs()
     with executor_of(
         brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=brief.request.nodes
@@ -116,7 +116,7 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
         plan = campaign_files.make_plan(brief, executor.nodes(), programs)
     alone = [entry for phase in plan.phases for entry in phase.entries if entry.scope == "node"]
     if plan.reproducing:
-        caller.remark(_what_may_follow(plan))
+        caller.remark(_search_sentence(plan))
     if brief.policy.confirm and alone and not plan.reproducing:
         longest = lasting(sum(entry.repeats * entry.duration_s for entry in alone))
         caller.remark(
@@ -126,7 +126,7 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
     return PlannedCampaign(plan=plan, parallel_nodes=brief.setting.parallel_nodes)
 
 
-def _what_may_follow(plan: Plan) -> str:
+def _search_sentence(plan: Plan) -> str:
     """A sentence with the number of rounds that a search may take, and their time."""
     everybody = divide([node.name for node in plan.nodes], plan.fabric)
     entries = [entry for phase in plan.phases for entry in phase.entries]
@@ -175,9 +175,9 @@ def carried_out(
     brief = campaign_files.read_request(request, caller)
     programs = brief.setting.programs()
     with caller.history() as history, ExitStack() as until_all_has_ended:
-        part = history.of(called(request.cluster, brief.setting.cluster))
+        part = history.of(name_in_history(request.cluster, brief.setting.cluster))
         work = _others_work(part, brief.setting.cluster, caller, request.job)
-        brief = spared(brief, work, caller)
+        brief = spare_busy(brief, work, caller)
         with executor_of(
             brief.setting.cluster,
             programs,
@@ -186,7 +186,7 @@ def carried_out(
             nodes=brief.request.nodes,
             fabric=brief.simulated_fabric(),
         ) as executor:
-            nodes = spared_nodes(brief, executor.nodes(), work, caller)
+            nodes = free_nodes(brief, executor.nodes(), work, caller)
             plan = campaign_files.make_plan(brief, nodes, programs)
             cluster = identify(request.cluster, brief.setting.cluster)
             campaign = _new_campaign(brief, plan, caller, executor, part)
@@ -215,7 +215,7 @@ def resume_campaign(
     """Resume the named campaign, or the latest interrupted one of this kind; run only what is
     left."""
     with caller.history() as history, ExitStack() as until_all_has_ended:
-        campaign = _unfinished(history, kind, name)
+        campaign = _find_unfinished(history, kind, name)
         with _saying_how_to_go_on(campaign):  # before anything is asked or started
             until_all_has_ended.enter_context(history.campaigns.claim(campaign.id))
         setting = campaign_files.read_setting(campaign.setting)
@@ -258,7 +258,7 @@ def _new_campaign(
     return campaign
 
 
-def _unfinished(history: History, kind: CampaignKind, name: str | None) -> Campaign:
+def _find_unfinished(history: History, kind: CampaignKind, name: str | None) -> Campaign:
     if name:
         return _resumable(history.campaigns.get(name), kind)
     for latest in history.campaigns.newest(limit=LOOKED_AT):
@@ -269,7 +269,7 @@ def _unfinished(history: History, kind: CampaignKind, name: str | None) -> Campa
 
 def _resumable(campaign: Campaign, kind: CampaignKind) -> Campaign:
     if campaign.kind is not kind:
-        raise UsageError(f'campaign "{campaign.id}" is another verb\'s; {how_to_go_on(campaign)}')
+        raise UsageError(f'campaign "{campaign.id}" is another verb\'s; {resume_hint(campaign)}')
     if campaign.finished_at is not None:
         raise UsageError(
             f'campaign "{campaign.id}" is finished: anubis report --campaign {campaign.id} shows it'
@@ -453,7 +453,7 @@ def _showing_what_is_known(
 ) -> Iterator[None]:
     """Offer the caller an interrupted campaign's results so far; nothing is concluded from them."""
 
-    def so_far(why: str) -> CampaignView:
+    def view_so_far(why: str) -> CampaignView:
         assessment, criteria = judge(campaign, measured, {}, executor.now(), before=before)
         view = view_of(campaign, measured, mark_unfinished(assessment), criteria)
         return dataclasses.replace(view, cut_short=why)
@@ -464,7 +464,7 @@ def _showing_what_is_known(
         was_stopped = isinstance(error, (KeyboardInterrupt, Stopped))
         if measured:
             caller.cut_short(
-                partial(so_far, "the campaign was interrupted" if was_stopped else str(error))
+                partial(view_so_far, "the campaign was interrupted" if was_stopped else str(error))
             )
         raise
 
@@ -475,13 +475,13 @@ def _saying_how_to_go_on(campaign: Campaign, held: HeldNodes | None = None) -> I
     try:
         yield
     except (KeyboardInterrupt, Stopped):
-        raise Stopped(f"interrupted; what was measured is kept; {how_to_go_on(campaign)}") from None
+        raise Stopped(f"interrupted; what was measured is kept; {resume_hint(campaign)}") from None
     except StoreUnreachableError as error:
         at = held.resumable_at if held else None
         wait = f"its nodes are held until {utc(at)} at most, then " if at else ""
-        raise type(error)(f"{error}; {wait}{how_to_go_on(campaign)}") from error
+        raise type(error)(f"{error}; {wait}{resume_hint(campaign)}") from error
     except AnubisError as error:
-        raise type(error)(f"{error}; {how_to_go_on(campaign)}") from error
+        raise type(error)(f"{error}; {resume_hint(campaign)}") from error
 
 
 def _write_criteria(view: CampaignView, caller: Caller) -> tuple[Path, ...]:

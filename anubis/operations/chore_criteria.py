@@ -35,23 +35,24 @@ def renew_criteria(task: ChoreTask) -> ChoreRecord:
     since = task.record.began - seconds_of(schedule.look_back)
     latest = _latest_campaign(task, suite, since)
     if latest is None:
-        return task.unchanged(f"suite {suite} has measured nothing since {moment(since)}")
+        return task.end_unchanged(f"suite {suite} has measured nothing since {moment(since)}")
     in_use = criteria_in_use(suite)
     if not in_use:
-        return task.unchanged(
+        return task.end_unchanged(
             f"there are no criteria of suite {suite} to renew: learn them with anubis accept"
         )
-    renewed = renewal(in_use, _learned(task, latest, in_use, since))
+    renewed = renewal(in_use, _learn_again(task, latest, in_use, since))
     if not renewed.changes:
-        return task.unchanged(
-            f"none of {_checked(renewed)} of suite {suite} moved{_untold(renewed)}"
+        return task.end_unchanged(
+            f"none of {_criteria_count(renewed)} of suite {suite} moved{_unmeasured_note(renewed)}"
         )
     folder = places.proposals(task.part.cluster) / new_name("criteria", task.record.began)
     _write(renewed.before, folder / BEFORE)
     _write(renewed.after, folder / AFTER)
-    return task.proposed(
-        f"change {len(renewed.changes)} of {_checked(renewed)} of suite {suite}{_untold(renewed)};"
-        f" anubis criteria diff {folder / BEFORE} {folder / AFTER} shows how",
+    return task.end_proposed(
+        f"change {len(renewed.changes)} of {_criteria_count(renewed)} of suite {suite}"
+        f"{_unmeasured_note(renewed)}; anubis criteria diff {folder / BEFORE} {folder / AFTER}"
+        " shows how",
         proposal=str(folder),
     )
 
@@ -69,7 +70,7 @@ def _latest_campaign(task: ChoreTask, suite: str, since: float) -> str | None:
     return next(ended, None)
 
 
-def _learned(
+def _learn_again(
     task: ChoreTask, latest: str, in_use: tuple[CriteriaSet, ...], since: float
 ) -> tuple[CriteriaSet, ...]:
     policy = task.policy
@@ -84,11 +85,11 @@ def _learned(
     )
 
 
-def _checked(renewed: Renewal) -> str:
+def _criteria_count(renewed: Renewal) -> str:
     return counted(sum(len(of_sku.criteria) for of_sku in renewed.after), "criterion", "criteria")
 
 
-def _untold(renewed: Renewal) -> str:
+def _unmeasured_note(renewed: Renewal) -> str:
     if not renewed.untold:
         return ""
     return f"; of {renewed.untold} too little was measured lately"
@@ -114,7 +115,7 @@ def _take(task: ChoreTask, folder: Path) -> ChoreRecord:
             " next time compares with what is in use then"
         )
     files = criteria_files.write_learned(after, places.criteria())
-    return task.done(
+    return task.end_done(
         f"{counted(len(files), 'file')} of criteria changed; those of before are in"
         f" {folder / BEFORE}"
     )

@@ -35,7 +35,7 @@ def renew_risk(task: ChoreTask) -> ChoreRecord:
     def learn(spells: Spells) -> tuple[RiskModel, ModelProvenance]:
         return learning.train(spells, 0, tell=task.caller.doing)
 
-    in_use = _in_use(task)
+    in_use = _model_in_use(task)
     try:
         if in_use is None:
             why = "no model was in use"
@@ -43,23 +43,23 @@ def renew_risk(task: ChoreTask) -> ChoreRecord:
             used, trained_at = in_use
             verdict = judge_successor(view, used, trained_at, now, lambda past: learn(past)[0])
             if verdict.because:
-                return task.unchanged(f"{used.name} of {moment(trained_at)} stays: {verdict}")
+                return task.end_unchanged(f"{used.name} of {moment(trained_at)} stays: {verdict}")
             why = f"better than {used.name} of {moment(trained_at)}: {verdict}"
         model, origin = learn(view(None))
     except RiskError as error:
-        return task.unchanged(f"too little is known to train a model: {error}")
+        return task.end_unchanged(f"too little is known to train a model: {error}")
     if in_use is None and not model.looks:
-        return task.unchanged(f"no model is worth using: {origin.choice}")
+        return task.end_unchanged(f"no model is worth using: {origin.choice}")
     origin = replace(origin, trained_at=now)
     if schedule.mode is Mode.ACT:
         _put_in_use(task, model, origin)
-        return task.done(f"{model.name} is in use: {why}")
+        return task.end_done(f"{model.name} is in use: {why}")
     proposal = places.proposals(task.part.cluster) / f"{new_name('risk', now)}.npz"
     files.save(model, origin, proposal)
-    return task.proposed(f"use {model.name}: {why}", proposal=str(proposal))
+    return task.end_proposed(f"use {model.name}: {why}", proposal=str(proposal))
 
 
-def _in_use(task: ChoreTask) -> tuple[RiskModel, float] | None:
+def _model_in_use(task: ChoreTask) -> tuple[RiskModel, float] | None:
     """The model in use, and the time up to which it learned; None if there is no model."""
     file = places.risk_file(task.part.cluster)
     if not file.is_file():
@@ -78,11 +78,11 @@ def _take(task: ChoreTask, proposal: Path) -> ChoreRecord:
             f'there is no proposal "{proposal}" on this machine: agree to it where it was made'
         )
     model, origin = files.load(proposal)
-    in_use = _in_use(task)
+    in_use = _model_in_use(task)
     if in_use and in_use[1] > (origin.trained_at or 0.0):
         raise RiskError(
             f"the model in use, of {moment(in_use[1])}, is newer than the one that was proposed:"
             " nothing is changed"
         )
     _put_in_use(task, model, origin)
-    return task.done(f"{model.name} is in use: a person agreed")
+    return task.end_done(f"{model.name} is in use: a person agreed")

@@ -31,7 +31,7 @@ def sweep_idle_nodes(task: ChoreTask) -> ChoreRecord | None:
     if schedule is None:
         raise ConfigError("the policy of keeping states no sweep any more")
     if schedule.mode is Mode.PROPOSE and task.agreed is None:
-        return task.proposed(f"test the idle nodes most at risk, {_cost(schedule)}")
+        return task.end_proposed(f"test the idle nodes most at risk, {_cost(schedule)}")
     campaign = task.history.campaigns.find(task.record.campaign) if task.record.campaign else None
     if campaign is None:
         return _begin(task, schedule)
@@ -53,16 +53,18 @@ def _begin(task: ChoreTask, schedule: SweepChore) -> ChoreRecord:
     under_test = sum(life.trial is not None for life in lives)
     limit = allowed_count(task.policy.tested_at_once, len(lives)) - under_test
     if not free or limit <= 0:
-        return task.unchanged(f"none of {counted(len(lives), 'node')} is free to be tested")
+        return task.end_unchanged(f"none of {counted(len(lives), 'node')} is free to be tested")
     name = task.record.campaign or new_name("validate", time_in(task.part, task.caller).now)
-    task.noting(campaign=name)
+    task.note(campaign=name)
     result = sweep(free, _terms(task, schedule, limit), task.caller, name=name)
     if result.campaign is None:
         looked_at = f"{len(free)} of {counted(len(lives), 'node')}"
         owing = (
             f"; {counted(len(result.owing), 'node')} still owe an answer" if result.owing else ""
         )
-        return task.unchanged(f"no test is worth its time now, on {looked_at}{owing}", campaign="")
+        return task.end_unchanged(
+            f"no test is worth its time now, on {looked_at}{owing}", campaign=""
+        )
     return _swept(task, name)
 
 
@@ -94,7 +96,7 @@ def _swept(task: ChoreTask, campaign: str) -> ChoreRecord:
     verdicts = task.history.assessments.of_nodes(campaign)
     nodes = sum(life.is_there for life in task.part.keeping.lives())
     sentence = f"{len(verdicts)} of {counted(nodes, 'node')} tested: {_findings(verdicts)}"
-    return task.done(sentence, campaign=campaign)
+    return task.end_done(sentence, campaign=campaign)
 
 
 def _findings(verdicts: Sequence[NodeVerdict]) -> str:

@@ -28,24 +28,24 @@ class ChoreTask:
     def policy(self) -> KeepingPolicy:
         return self.keeping.policy
 
-    def noting(self, **changes: Any) -> ChoreRecord:
+    def note(self, **changes: Any) -> ChoreRecord:
         """Write to the history what a successor would need to take the task over."""
         record = replace(self.record, **changes)
         self.part.chores.write(record)
         return record
 
-    def done(self, sentence: str, **more: Any) -> ChoreRecord:
-        return self._ended(ChoreEnd.DONE, sentence, **more)
+    def end_done(self, sentence: str, **more: Any) -> ChoreRecord:
+        return self._end(ChoreEnd.DONE, sentence, **more)
 
-    def unchanged(self, sentence: str, **more: Any) -> ChoreRecord:
-        return self._ended(ChoreEnd.UNCHANGED, sentence, **more)
+    def end_unchanged(self, sentence: str, **more: Any) -> ChoreRecord:
+        return self._end(ChoreEnd.UNCHANGED, sentence, **more)
 
-    def proposed(self, sentence: str, **more: Any) -> ChoreRecord:
-        return self._ended(ChoreEnd.PROPOSED, sentence, **more)
+    def end_proposed(self, sentence: str, **more: Any) -> ChoreRecord:
+        return self._end(ChoreEnd.PROPOSED, sentence, **more)
 
-    def failed(self, sentence: str, **more: Any) -> ChoreRecord:
-        return self._ended(ChoreEnd.FAILED, sentence, **more)
+    def end_failed(self, sentence: str, **more: Any) -> ChoreRecord:
+        return self._end(ChoreEnd.FAILED, sentence, **more)
 
-    def _ended(self, end: ChoreEnd, sentence: str, **more: Any) -> ChoreRecord:
+    def _end(self, end: ChoreEnd, sentence: str, **more: Any) -> ChoreRecord:
         at = time_in(self.part, self.caller).now
         return replace(self.record, ended=at, end=end, sentence=sentence, **more)

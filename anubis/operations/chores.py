@@ -88,7 +88,7 @@ def _next(
     last = part.chores.last(chore)
     if last and last.ended is None:
         return replace(last, began=now, tries=last.tries + 1)
-    for action in _agreed(chore, part):
+    for action in _agreed_actions(chore, part):
         due = action.command.due if isinstance(action.command, DoChore) else now
         before = part.chores.at(chore, due) or ChoreRecord(chore=chore, due=due, began=now)
         again = before.tries + 1 if before.ended is None else 1
@@ -99,7 +99,7 @@ def _next(
     return None if due_at is None else ChoreRecord(chore=chore, due=due_at, began=now)
 
 
-def _agreed(chore: Chore, part: ClusterHistory) -> Iterator[LifeAction]:
+def _agreed_actions(chore: Chore, part: ClusterHistory) -> Iterator[LifeAction]:
     for action in part.keeping.open_actions():
         is_meant = isinstance(action.command, DoChore) and action.command.chore is chore
         if is_meant and action.stage is not Stage.PROPOSED:
@@ -112,7 +112,7 @@ def _do(
     record = _next(chore, keeping.policy, part, time_in(part, caller).now)
     if record is None:
         return
-    agreed = [action for action in _agreed(chore, part) if _is_about(action, record)]
+    agreed = [action for action in _agreed_actions(chore, part) if _is_about(action, record)]
     command = agreed[0].command if agreed else None
     task = ChoreTask(
         keeping=keeping,
@@ -122,26 +122,26 @@ def _do(
         record=record,
         agreed=command if isinstance(command, DoChore) else None,
     )
-    ended = _carried_out(task)
+    ended = _carry_out(task)
     if ended is not None:
         _end(ended, agreed, task)
 
 
-def _carried_out(task: ChoreTask) -> ChoreRecord | None:
+def _carry_out(task: ChoreTask) -> ChoreRecord | None:
     """Carry out a task. None: it goes on later. An error that may pass, or an interruption, ends
     nothing."""
     if task.record.tries > MOST_TRIES:
-        return task.failed(f"given up: its process ended {MOST_TRIES} times before it was done")
+        return task.end_failed(f"given up: its process ended {MOST_TRIES} times before it was done")
     before = task.part.chores.at(task.record.chore, task.record.due)
-    task.noting()
+    task.note()
     try:
         ended = WORK[task.record.chore](task)
     except (Stopped, StoreUnreachableError):
         raise
     except AnubisError as error:
-        return task.failed(str(error))
+        return task.end_failed(str(error))
     except Exception:
-        task.part.chores.write(task.failed("a bug in Anubis: see what this process printed"))
+        task.part.chores.write(task.end_failed("a bug in Anubis: see what this process printed"))
         raise
     if ended is None and before:
         task.part.chores.write(before)  # to have waited is no try

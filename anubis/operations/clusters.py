@@ -28,21 +28,21 @@ def identify(name: str, cluster: configs.Cluster) -> ClusterIdentity:
         address = f"nodes reached by {cluster.start}" if cluster.start else ray_address(cluster)
         address = socket.gethostname() if address == HERE else address
     return replace(
-        named(called(name, cluster)),
+        identity_of(name_in_history(name, cluster)),
         executor=cluster.executor,
         address=address,
         is_chosen=bool(cluster.name),
     )
 
 
-def called(name: str, cluster: configs.Cluster) -> str:
+def name_in_history(name: str, cluster: configs.Cluster) -> str:
     """Name of the cluster in the history, however its nodes are reached."""
     here = isinstance(cluster, configs.LocalCluster)
     own = socket.gethostname() if here else configs.find("clusters", name).stem
     return cluster.name or own
 
 
-def named(name: str) -> ClusterIdentity:
+def identity_of(name: str) -> ClusterIdentity:
     """Identity of a cluster with the given name."""
     try:
         return ClusterIdentity(name=name, is_chosen=True)
@@ -92,20 +92,20 @@ def find(
     if name is None and names:
         return history.only(), None
     try:
-        cluster = _of_file(name or THIS_MACHINE)
+        cluster = _identity_in_file(name or THIS_MACHINE)
     except ConfigError as error:
         if name in names:
             return history.of(str(name)), None
         refusal = refusal_of(name or THIS_MACHINE, names, error)
         if refusal is error or not may_begin:
             raise refusal from None
-        cluster = named(str(name))
+        cluster = identity_of(str(name))
     if UNNAMED in names:  # records without a cluster may belong to this one
         return enter(history, cluster, caller, nodes), None
     return history.of(cluster.name), cluster
 
 
-def _of_file(name: str) -> ClusterIdentity:
+def _identity_in_file(name: str) -> ClusterIdentity:
     return identify(name, configs.cluster(name))
 
 
@@ -132,13 +132,13 @@ def look_up(history: History, name: str | None) -> ClusterHistory:
         return history.only()
     if name not in names:
         with suppress(ConfigError):
-            name = _of_file(name).name
+            name = _identity_in_file(name).name
     if name not in names:
         raise UsageError(unknown(name, names))
     return history.of(name)
 
 
-def of_import(
+def find_for_import(
     history: History, name: str | None, caller: Caller
 ) -> tuple[ClusterHistory, ClusterIdentity | None]:
     """Find a cluster for reports on nodes that nobody contacts. Without a name, and with nothing

@@ -98,7 +98,7 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> 
             if isinstance(event, DefectPresumed):
                 note([Notice(id=new_name(event.kind, at), at=at, event=event)], part)
             past = past_of(part, at, repertoire).doubting(time.doubt)
-            past = past.objected(objections_in(part, event.nodes))
+            past = past.add_objections(objections_in(part, event.nodes))
             weighed = weigh(event, terms, repertoire, past, part, at)
             decision = replace(weighed, cluster=part.cluster)
             keep(decision, cluster, history, caller)

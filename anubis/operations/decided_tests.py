@@ -40,7 +40,7 @@ def carried_out_tests(
     refuse_unreachable(decision.cluster, terms.cluster)
     tests = {test.benchmark: frozenset(test.nodes) for test in decision.tests}
     tested = frozenset().union(*tests.values())
-    partners = _met(decision)
+    partners = _choose_partners(decision)
     request = CampaignRequest(
         kind=CampaignKind.VALIDATE,
         name=name,
@@ -78,7 +78,7 @@ def _acceptance(
     return replace(request, kind=CampaignKind.ACCEPT, nodes=tested, tests=None, partners=())
 
 
-def _met(decision: Decision) -> list[str]:
+def _choose_partners(decision: Decision) -> list[str]:
     """Partners, as many as the tested nodes need; first those that have nothing else to do."""
     meeting = {node for test in decision.tests if test.busy > 1 for node in test.nodes}
     idle_first = sorted(decision.partners, key=meeting.__contains__)

@@ -33,9 +33,9 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.job_surroundings import surroundings
 from anubis.operations.owners import orchestrator_of
-from anubis.operations.precedents import told_last
+from anubis.operations.precedents import last_settings
 from anubis.operations.running_jobs import nodes_of
-from anubis.operations.strangers import without_strangers
+from anubis.operations.strangers import drop_strangers
 from anubis.operations.tell import note
 from anubis.operations.watch import LookRequest, take_looks
 from anubis.report.diagnose import DiagnosisView, headline, lines
@@ -92,7 +92,7 @@ def diagnose_job(
     policy = replace(policy, codes={**classes.levels, **policy.codes})
     ranks = _ranks(request, policy)
     topology, zone = request.topology or policy.topology, _zone(policy.zone)
-    pieces = list(_collected(places, topology, ranks, classes, zone, caller))  # takes a while
+    pieces = list(_collect(places, topology, ranks, classes, zone, caller))  # takes a while
     evidence = join_evidence(
         JobEvidence(
             job=request.job,
@@ -122,9 +122,11 @@ def diagnose_and_tell(
         past = part.diagnoses.since(now - configs.diagnosis(request.policy).repeat_s)
         past = [entry for entry in past if not _is_of_same_trouble(entry, request)]
         around = surroundings(history, part, request.nodes, now, caller)
-        view = diagnose_job(request, caller, past=past, votes=told_last(part, now), around=around)
+        view = diagnose_job(
+            request, caller, past=past, votes=last_settings(part, now), around=around
+        )
         notices = _suspicions(view, part, configs.diagnosis(request.policy).categories)
-        notices = without_strangers(notices, part, request.cluster, caller)
+        notices = drop_strangers(notices, part, request.cluster, caller)
         note(notices, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
             part.diagnoses.write(kept_of(view), details_of(view))
@@ -260,7 +262,7 @@ class _Trail:
     read: Callable[[Path, RankMap, ErrorClasses], JobEvidence] = field(compare=False)
 
 
-def _collected(
+def _collect(
     places: Mapping[str, Path],
     topology: str | None,
     ranks: RankMap,
@@ -378,7 +380,7 @@ def _live(path: Path, *_: object) -> JobEvidence:
 
     refused = refusals(path) if path.is_dir() else ""
     try:
-        evidence = _looked_at(path)
+        evidence = _observe_ranks(path)
     except EvidenceError:
         if refused:
             raise EvidenceError(refused) from None
@@ -387,13 +389,13 @@ def _live(path: Path, *_: object) -> JobEvidence:
     return replace(evidence, gaps={**evidence.gaps, **gaps})
 
 
-def _looked_at(path: Path) -> JobEvidence:
+def _observe_ranks(path: Path) -> JobEvidence:
     """Evidence of the ranks. If the job works, no rank counts as absent, only as late."""
     from anubis.readers.jobs.live import evidence_of_looks, hang_together, stall_of
     from anubis.readers.jobs.live_files import look_files, read_looks
 
     files = look_files(path)
-    looks = read_looks(files) or [_watched(path, LIVE_S)]
+    looks = read_looks(files) or [_watch_ranks(path, LIVE_S)]
     evidence = evidence_of_looks(looks)
     if hang_together(looks):
         return replace(evidence, stall=stall_of(looks, evidence))
@@ -401,12 +403,12 @@ def _looked_at(path: Path) -> JobEvidence:
     return replace(evidence, collectors=evidence.collectors - at_work, advances=(), calls=())
 
 
-def _watched(place: Path, seconds: float) -> LiveLook:
+def _watch_ranks(place: Path, seconds: float) -> LiveLook:
     """Watch ranks until they stand still or are shown to work; if neither is clear in time, for as
     long as a pause may last."""
     from anubis.readers.jobs.live import ask_ranks, watch_ranks
 
-    present = _who_is_there(place)
+    present = _rank_finder(place)
     look = ask_ranks(present())  # raises an error that says why if no rank can be asked
     began = time.monotonic()
     for look in watch_ranks(present):
@@ -416,7 +418,7 @@ def _watched(place: Path, seconds: float) -> LiveLook:
     return look
 
 
-def _who_is_there(place: Path) -> Callable[[], list[LiveRank]]:
+def _rank_finder(place: Path) -> Callable[[], list[LiveRank]]:
     """Make a function that finds the ranks. `place`: the folder in which ranks announce themselves,
     or /proc/PID of a process that started them."""
     from anubis.readers.jobs.live import ranks_in
@@ -436,7 +438,7 @@ def keep_look(place: Path, kept_in: Path, caller: Caller = NOBODY) -> Path:
     from anubis.readers.jobs.live_files import write_look
 
     caller.doing("looking at the ranks of this machine")
-    return write_look(_watched(place, KEPT_S), kept_in)
+    return write_look(_watch_ranks(place, KEPT_S), kept_in)
 
 
 def _dumps(path: Path, *_: object) -> JobEvidence:

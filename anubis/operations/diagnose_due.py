@@ -23,7 +23,7 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.diagnose import SOURCE, DiagnosisRequest, diagnose_and_tell, kept_of
 from anubis.operations.keep import Keeping
-from anubis.operations.stalls import stall_notice, told_of
+from anubis.operations.stalls import stall_notice, stalls_by_job
 from anubis.operations.tell import note
 from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob
 from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
@@ -64,7 +64,7 @@ def diagnose_due(
                     _diagnose(patient, name, part, caller)
         if due and drive is not None:
             drive()
-        return tuple(_with_outcomes(part.diagnoses.since(now - policy.repeat_s), part))
+        return tuple(_add_outcomes(part.diagnoses.since(now - policy.repeat_s), part))
 
 
 def undiagnosed_since(part: ClusterHistory, now: float) -> tuple[float, ...]:
@@ -73,7 +73,7 @@ def undiagnosed_since(part: ClusterHistory, now: float) -> tuple[float, ...]:
 
 
 def _due(part: ClusterHistory, policy: DiagnosisPolicy, now: float) -> list[_Patient]:
-    note(list(_silent(part.jobs.since(now), policy, part, now)), part)
+    note(list(_silent_jobs(part.jobs.since(now), policy, part, now)), part)
     return _patients(part, now)
 
 
@@ -82,20 +82,22 @@ def _patients(part: ClusterHistory, now: float) -> list[_Patient]:
     times: dict[str, list[float]] = {}
     for diagnosis in part.diagnoses.since(0.0):
         times.setdefault(diagnosis.job, []).append(diagnosis.at)
-    stalls = [stall for of_job in told_of(part).values() for stall in of_job]
+    stalls = [stall for of_job in stalls_by_job(part).values() for stall in of_job]
     due = undiagnosed_stalls(stalls, times)
     jobs = {job.id: job for job in part.jobs.about(stall.job for stall in due)}
-    return [*_ended(lately.values(), times, now), *_stalled(due, jobs, now)]
+    return [*_ended_jobs(lately.values(), times, now), *_stalled_jobs(due, jobs, now)]
 
 
-def _ended(jobs: Iterable[Job], times: Mapping[str, list[float]], now: float) -> Iterable[_Patient]:
+def _ended_jobs(
+    jobs: Iterable[Job], times: Mapping[str, list[float]], now: float
+) -> Iterable[_Patient]:
     for job in jobs:
         is_recent = job.end is not None and now - LATELY_S <= job.end <= now - SETTLED_S
         if is_recent and job.end is not None and job.end not in times.get(job.id, ()):
             yield _Patient(job=job.id, nodes=job.nodes, at=job.end)
 
 
-def _stalled(
+def _stalled_jobs(
     stalls: Iterable[ToldStall], jobs: Mapping[str, Job], now: float
 ) -> Iterable[_Patient]:
     """Jobs that stand still; if a job has ended, its end is diagnosed instead."""
@@ -154,7 +156,7 @@ def last_diagnoses(caller: Caller = NOBODY) -> list[DiagnosedCluster]:
 
 
 def _last_diagnoses(part: ClusterHistory, now: float) -> DiagnosedCluster:
-    diagnosed = _with_outcomes(part.diagnoses.since(now - DETAILS_KEPT_S), part)
+    diagnosed = _add_outcomes(part.diagnoses.since(now - DETAILS_KEPT_S), part)
     telling = [job for job in reversed(diagnosed) if job.says_something]
     rates = hit_rates(part.keeping.suspicions())
     return DiagnosedCluster(
@@ -177,10 +179,10 @@ def kept_diagnosis(
         if details is None:
             return None
         of_job = [past for past in part.diagnoses.since(details.at) if past.job == job]
-        return _with_outcomes(of_job[:1], part)[0], details
+        return _add_outcomes(of_job[:1], part)[0], details
 
 
-def _with_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[DiagnosedJob]:
+def _add_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[DiagnosedJob]:
     suspicions = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
     detailed = part.diagnoses.detailed()
     return [
@@ -201,7 +203,7 @@ def _with_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[
 # --- who says that a job stands still -----------------------------------------------------------
 
 
-def _silent(
+def _silent_jobs(
     jobs: Iterable[Job], policy: DiagnosisPolicy, part: ClusterHistory, now: float
 ) -> Iterable[Notice]:
     """Stalls of running jobs that no longer write to their own logs."""
@@ -209,7 +211,7 @@ def _silent(
 
     if not policy.silent_s or "{job}" not in policy.places.get("logs", ""):
         return
-    stalls = told_of(part)
+    stalls = stalls_by_job(part)
     for job in jobs:
         if job.end is not None:
             continue

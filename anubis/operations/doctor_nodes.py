@@ -102,7 +102,7 @@ def examine_nodes(
         )
     names = nodes or (hostlist.expand(file.nodes) if file.nodes else ())
     if not names:
-        names = _shown(file, caller)
+        names = _orchestrator_nodes(file, caller)
     caller.doing(f"looking at {counted(len(names), 'node')}")
     address = address_for(way, names)
     password = secrets.token_hex(16)
@@ -118,7 +118,7 @@ def examine_nodes(
     return tuple(checks[name] for name in names)
 
 
-def _shown(file: configs.RayCluster, caller: Caller) -> list[str]:
+def _orchestrator_nodes(file: configs.RayCluster, caller: Caller) -> list[str]:
     """Nodes of the orchestrator; a check does not disturb the jobs there."""
     # wall clock: only a look, before the history is read
     work = others_work(file, {}, caller.clock())

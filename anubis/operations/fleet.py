@@ -114,7 +114,7 @@ def glance_at(
         before = None
     failed = history.experience.failed_tests()
     holds = {hold.node: hold for hold in history.holds.current(now)}
-    of_node = _of_nodes(history.memory, happened, before)
+    of_node = _records_of_nodes(history.memory, happened, before)
     names = _names(history.memory, happened, of_node) | holds.keys()
     objections = objections_in(history)
     stale = _stale(before, happened, holds, objections, now) if before else names
@@ -187,16 +187,16 @@ def _stale(
 
 def _names(memory: Memory, happened: Happened, of_node: OfNodes) -> set[str]:
     """Names of all nodes in any record."""
-    named = memory.recall(_named, happened.watches, happened.traits)
+    named = memory.recall(_named_nodes, happened.watches, happened.traits)
     by_node = (of_node.incidents, of_node.repairs, of_node.validations, of_node.notices)
     return {*named}.union(*by_node)
 
 
-def _named(watches: Sequence[Watch], traits: Sequence[NodeTraits]) -> set[str]:
+def _named_nodes(watches: Sequence[Watch], traits: Sequence[NodeTraits]) -> set[str]:
     return {watch.node for watch in watches} | {record.node for record in traits}
 
 
-def _of_nodes(memory: Memory, happened: Happened, before: ClusterGlance | None) -> OfNodes:
+def _records_of_nodes(memory: Memory, happened: Happened, before: ClusterGlance | None) -> OfNodes:
     return OfNodes(
         incidents=memory.recall(_incidents_by_node, happened.incidents),
         repairs=memory.recall(_repairs_by_node, happened.repairs),
@@ -210,18 +210,18 @@ def _traits_by_node(traits: Sequence[NodeTraits]) -> dict[str, NodeTraits]:
 
 
 def _incidents_by_node(incidents: IncidentColumns) -> dict[str, list[Incident]]:
-    return _by_node(incidents)
+    return _group_by_node(incidents)
 
 
 def _repairs_by_node(repairs: Sequence[Repair]) -> dict[str, list[Repair]]:
-    return _by_node(repairs)
+    return _group_by_node(repairs)
 
 
 def _validations_by_node(validations: Sequence[Validation]) -> dict[str, list[Validation]]:
-    return _by_node(validations)
+    return _group_by_node(validations)
 
 
-def _by_node(records: Iterable[R]) -> dict[str, list[R]]:
+def _group_by_node(records: Iterable[R]) -> dict[str, list[R]]:
     by_node = defaultdict[str, list[R]](list)
     for record in records:
         by_node[record.node].append(record)

@@ -55,7 +55,7 @@ def gate(
         time = time_in(part, caller)
         involved = {*nodes, *terms.partners}
         past = past_of(part, time.now, repertoire, involved).doubting(time.doubt)
-        past = past.objected(objections_in(part, involved))
+        past = past.add_objections(objections_in(part, involved))
         weighed = weigh(job, terms, repertoire, past, part, time.now)
         decision = replace(weighed, cluster=part.cluster)
         standing = past.standing
@@ -68,7 +68,9 @@ def gate(
         links = past.links_among(nodes)
         if not unfit and not links:  # a no-go counts, whatever other nodes were named
             refuse_nodes(part, job, terms, may_test=may_test)
-        asks = not unfit and not links and (unknown_passes or not _unpaid(decision, standing))
+        asks = (
+            not unfit and not links and (unknown_passes or not _has_unpaid_debt(decision, standing))
+        )
         runs = asks and (may_test or not decision.tests)
         if is_kept and not (runs and decision.tests):
             keep(decision, cluster, history, caller)
@@ -77,18 +79,18 @@ def gate(
         doubt = "owed"
     caller.decided(decision)
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
-        tested = _tested(campaign)
+        tested = _tested_nodes(campaign)
         owes = standing.owes
         if campaign and owes:
             owes = owed_after(campaign, decision, repertoire, caller)
         judged = {
-            node: _unless_owing(node, tested.get(node, standing.judgement(node)), owes)
+            node: _check_debts(node, tested.get(node, standing.judgement(node)), owes)
             for node in nodes
         }
         judged |= dict.fromkeys(maintained, Judgement.UNKNOWN)  # nothing is held against them
         result = GateResult(
             decision=decision,
-            judged=_doubted(judged) if doubt else judged,
+            judged=_withhold_passes(judged) if doubt else judged,
             links={**links, **_tested_links(campaign, nodes)},
             unfit=unfit,
             owing=tell_debts(nodes, owes),
@@ -126,7 +128,7 @@ def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
     return "" if policy.above_p0 == "go" else "policy"
 
 
-def _unpaid(decision: Decision, standing: Standing) -> bool:
+def _has_unpaid_debt(decision: Decision, standing: Standing) -> bool:
     """True if a node has a debt that none of these tests can pay: then they cannot let it pass."""
     chosen = defaultdict[str, set[str]](set)
     for test in decision.tests:
@@ -137,13 +139,13 @@ def _unpaid(decision: Decision, standing: Standing) -> bool:
     )
 
 
-def _unless_owing(node: str, judged: Judgement, owes: Debts) -> Judgement:
+def _check_debts(node: str, judged: Judgement, owes: Debts) -> Judgement:
     """The judgement, but unknown for a healthy node with debts left: one passed test may not pay
     all."""
     return Judgement.UNKNOWN if judged is Judgement.HEALTHY and node in owes else judged
 
 
-def _tested(campaign: CampaignResult | None) -> dict[str, Judgement]:
+def _tested_nodes(campaign: CampaignResult | None) -> dict[str, Judgement]:
     nodes = campaign.view.assessment.nodes if campaign else ()
     return {verdict.node: verdict.judgement for verdict in nodes}
 
@@ -157,7 +159,7 @@ def _tested_links(campaign: CampaignResult | None, nodes: Collection[str]) -> Ba
     }
 
 
-def _doubted(judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
+def _withhold_passes(judged: Mapping[str, Judgement]) -> dict[str, Judgement]:
     """The judgements with unknown for healthy: too much stays untested to let a node pass."""
     return {
         node: Judgement.UNKNOWN if judgement is Judgement.HEALTHY else judgement

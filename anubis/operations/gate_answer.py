@@ -43,10 +43,10 @@ def sentence(result: GateResult) -> str:
         word = "no-go, and nothing was run"
     if word == "go" and not result.decision.is_bearable:
         word = f"go, at {_risk_left(result)}"
-    return f"{word}: {'; '.join(_reasons(result)) or _who_may_go(result)}"
+    return f"{word}: {'; '.join(_reasons(result)) or _passing_nodes(result)}"
 
 
-def _who_may_go(result: GateResult) -> str:
+def _passing_nodes(result: GateResult) -> str:
     alone = ", compared with its own repeats only" if result.is_by_itself else ""
     return f"{compress(list(result.judged))} (cluster {result.decision.cluster}){alone}"
 
@@ -63,7 +63,7 @@ def _reasons(result: GateResult) -> Iterator[str]:
     if len(result.links) > LINKS_NAMED:
         yield f"bad between {len(result.links) - LINKS_NAMED:,} more groups"
     if result.unknown:
-        yield f"{_why_unknown(result)}: {compress(result.unknown)}"
+        yield f"{_unknown_reason(result)}: {compress(result.unknown)}"
         if result.clock:
             yield result.clock
         yield from (
@@ -75,7 +75,7 @@ def _reasons(result: GateResult) -> Iterator[str]:
             yield f"also owing an answer: {called(owing[OWING_NAMED:])}"
 
 
-def _why_unknown(result: GateResult) -> str:
+def _unknown_reason(result: GateResult) -> str:
     match result.doubt:
         case "budget":
             return "the budget leaves too much untested"

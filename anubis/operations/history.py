@@ -42,18 +42,18 @@ MOST_DECISIONS = 10_000  # the latest, for a time line
 MOST_SEARCHED = 50  # campaigns, for a benchmark's latest criteria
 
 
-def finished(history: History, campaign: str | None) -> Campaign:
+def finished_campaign(history: History, campaign: str | None) -> Campaign:
     """The named campaign, or the latest one, if it is finished."""
     name = campaign or history.campaigns.latest(finished=True)
     if name is None:
         raise UsageError("no campaign has finished yet: begin with anubis accept")
     past_campaign = history.campaigns.get(name)
     if past_campaign.finished_at is None:
-        raise UsageError(f'campaign "{name}" is not finished; {how_to_go_on(past_campaign)}')
+        raise UsageError(f'campaign "{name}" is not finished; {resume_hint(past_campaign)}')
     return past_campaign
 
 
-def since_then(history: History, last: Campaign, since: datetime | None) -> list[Campaign]:
+def campaigns_since(history: History, last: Campaign, since: datetime | None) -> list[Campaign]:
     """Finished campaigns of the same cluster and suite from a time on until the last one, the
     oldest first; only the last one if no time is given."""
     if since is None:
@@ -74,7 +74,7 @@ def since_then(history: History, last: Campaign, since: datetime | None) -> list
     ]
 
 
-def joined(parts: Sequence[CampaignEvidence], caller: Caller) -> CampaignEvidence:
+def join_evidence(parts: Sequence[CampaignEvidence], caller: Caller) -> CampaignEvidence:
     evidence = join(parts)
     if evidence.changed:
         caller.remark(
@@ -84,7 +84,7 @@ def joined(parts: Sequence[CampaignEvidence], caller: Caller) -> CampaignEvidenc
     return evidence
 
 
-def how_to_go_on(campaign: Campaign) -> str:
+def resume_hint(campaign: Campaign) -> str:
     if not campaign.kind.can_resume:
         return "import the file again"
     return f"go on with: anubis {campaign.kind} --resume --campaign {campaign.id}"
@@ -95,12 +95,14 @@ def recall(
 ) -> CampaignView:
     """A campaign with the verdict of its end; damaged records are refused, or are unknown."""
     with caller.history() as history:
-        chosen = finished(history, campaign)
+        chosen = finished_campaign(history, campaign)
         assessment = history.assessments.of(chosen.id)
         assert assessment is not None, "a finished campaign has one"
         intact = read_intact(history, [chosen], caller, without_damaged=without_damaged)
-    assessment = intact.judged(assessment)
-    return intact.shown(view_of(chosen, intact.of(chosen), assessment, chosen.criteria))
+    assessment = intact.mark_unknown(assessment)
+    return intact.mark_damage(
+        view_of(chosen, intact.executions_of(chosen), assessment, chosen.criteria)
+    )
 
 
 def campaigns(last: int = 50, caller: Caller = NOBODY) -> list[CampaignRow]:

@@ -22,7 +22,7 @@ from anubis.core.records import (
     Policy,
 )
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import enter, now_in, of_import
+from anubis.operations.clusters import enter, find_for_import, now_in
 from anubis.operations.names import new_name
 from anubis.operations.strangers import no_such_node, strangers_among
 from anubis.operations.validator import judge
@@ -124,7 +124,7 @@ def import_superbench(
         raise UsageError("--baseline is what --rules compare with: give --rules as well")
     chosen = configs.policy(policy)
     rows = read_results(file)
-    by_rules = _by_rules(rows, rules, baseline, caller) if rules else None
+    by_rules = _assess_by_rules(rows, rules, baseline, caller) if rules else None
     plan, executions = adopt(rows, sku.strip())
     campaign, kept = _keep(file, plan, executions, chosen, cluster, caller)
     values = sum(len(execution.result.series) for execution in executions)
@@ -165,7 +165,7 @@ def import_incidents(
     if not taken.incidents:
         raise UsageError(f'"{file}" has no usable incident: nothing was imported')
     with caller.history() as history:
-        part = _entered(history, cluster, caller)
+        part = _enter_cluster(history, cluster, caller)
         before = {watch.node for watch in part.watches.all()}
         kept = history.imports.add(
             str(file.absolute()), now, part.cluster, taken.incidents, taken.watches
@@ -194,7 +194,7 @@ def report_incidents(
         left_out = "; ".join(map(_sentence, taken.left_out))
         raise UsageError(f"no usable incident in {source}: {left_out or 'it has no record'}")
     with caller.history() as history:
-        part, new = of_import(history, cluster, caller)
+        part, new = find_for_import(history, cluster, caller)
         named = list(dict.fromkeys(incident.node for incident in taken.incidents))
         strangers = strangers_among(part, named, cluster)
         if len(strangers) == len(named):
@@ -223,20 +223,20 @@ def import_nodes(
     if not taken.traits:
         raise UsageError(f'"{file}" names no usable node: nothing was imported')
     with caller.history() as history:
-        part = _entered(history, cluster, caller)
+        part = _enter_cluster(history, cluster, caller)
         watched = {watch.node for watch in part.watches.all()}
         kept = history.imports.add_traits(str(file.absolute()), now, part.cluster, taken.traits)
     untold = tuple(sorted(watched - {traits.node for traits in taken.traits}))
     return ImportedNodes(intake=taken, kept=kept, untold=untold)
 
 
-def _entered(history: History, cluster: str | None, caller: Caller) -> ClusterHistory:
+def _enter_cluster(history: History, cluster: str | None, caller: Caller) -> ClusterHistory:
     """Find a cluster and enter it into the history."""
-    part, new = of_import(history, cluster, caller)
+    part, new = find_for_import(history, cluster, caller)
     return enter(history, new, caller) if new else part
 
 
-def _by_rules(
+def _assess_by_rules(
     rows: tuple[NodeResults, ...], rules: Path, baseline: Path | None, caller: Caller
 ) -> Assessment:
     """Assess results by a SuperBench rule file."""
@@ -270,7 +270,7 @@ def _keep(
         created_at=since,
     )
     with caller.history() as history:
-        part = _entered(history, cluster, caller)
+        part = _enter_cluster(history, cluster, caller)
         campaign = dataclasses.replace(campaign, cluster=part.cluster)
         before = history.campaigns.finished_in(campaign.setting, campaign.cluster)
         if before:

@@ -27,7 +27,7 @@ def surroundings(
 ) -> JobEvidence:
     """Evidence around a job. `nodes`: those of the job, if reported. `at`: the time of its failure.
     Earlier measurements do not prove any pair healthy."""
-    between = _between(history, part, nodes, at, caller)
+    between = _network_evidence(history, part, nodes, at, caller)
     turn = part.keeping.last_turn()
     seen_at = turn.seen_at if turn else None
     away = unreachable(part.keeping.lives(), seen_at, nodes, at, time_in(part, caller).now)
@@ -38,7 +38,7 @@ def surroundings(
     return join_evidence(between, [reach])
 
 
-def _between(
+def _network_evidence(
     history: History, part: ClusterHistory, nodes: Sequence[str], at: float, caller: Caller
 ) -> JobEvidence:
     last = next(measured_across(history, part, nodes), None)

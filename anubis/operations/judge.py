@@ -20,7 +20,7 @@ from anubis.core.judge.software import differences, versions
 from anubis.core.judge.units import latest_executions, units
 from anubis.core.records import Assessment, Campaign, CriteriaSet, Execution, sets_taught_by
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.history import finished, joined, since_then
+from anubis.operations.history import campaigns_since, finished_campaign, join_evidence
 from anubis.operations.measurements import read_intact
 from anubis.operations.precedents import precedents
 from anubis.operations.report import view_of
@@ -43,17 +43,17 @@ def judge(
     are judged as one. Damaged records are refused, or are unknown.
     """
     with caller.history() as history:
-        pooled = since_then(history, finished(history, campaign), since)
+        pooled = campaigns_since(history, finished_campaign(history, campaign), since)
         intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
-        parts = [_evidence(history, part, intact.of(part)) for part in pooled]
-        evidence = joined(parts, caller)
+        parts = [_evidence(history, part, intact.executions_of(part)) for part in pooled]
+        evidence = join_evidence(parts, caller)
         before = precedents(history, evidence.campaign, evidence.campaign.created_at)
     chosen, executions = evidence.campaign, evidence.executions
     if len(pooled) > 1:
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
     if criteria:
         named = criteria_files.load(criteria.expanduser(), chosen.plan.suite)
-        chosen = dataclasses.replace(chosen, criteria=(*named, *_of_fabric(chosen)))
+        chosen = dataclasses.replace(chosen, criteria=(*named, *_fabric_criteria(chosen)))
     elif chosen.kind.learns:  # learn again from its own results
         chosen = dataclasses.replace(chosen, criteria=())
     for sentence in differences(chosen.criteria, versions(executions, chosen.plan)):
@@ -61,10 +61,10 @@ def judge(
     assessment, used = judge_executions(
         chosen, executions, evidence.lost, chosen.created_at, before=before
     )
-    return intact.shown(view_of(chosen, executions, intact.judged(assessment), used))
+    return intact.mark_damage(view_of(chosen, executions, intact.mark_unknown(assessment), used))
 
 
-def _of_fabric(campaign: Campaign) -> tuple[CriteriaSet, ...]:
+def _fabric_criteria(campaign: Campaign) -> tuple[CriteriaSet, ...]:
     """Criteria by which only the campaign's own fabric is judged, whatever its suite is judged
     by."""
     of_suite = sets_taught_by(campaign.criteria, campaign.plan)
@@ -109,11 +109,11 @@ def compare_criteria(
     with caller.history() as history:
         if not campaign and not history.campaigns.latest(finished=True):
             return CriteriaComparison(criteria=changes)
-        judged = finished(history, campaign)
+        judged = finished_campaign(history, campaign)
         if not changes:
             return CriteriaComparison(criteria=(), campaign=judged)
         both = (_load(path, judged.plan.suite) for path in (before, after))
-        return _compared(changes, history, judged, *both)
+        return _compare(changes, history, judged, *both)
 
 
 def compare_sets(
@@ -136,16 +136,16 @@ def compare_sets(
         judged_id = campaign or next(newest, None)
         if not changes or not judged_id:
             return CriteriaComparison(criteria=changes)
-        judged = finished(history, judged_id)
-        both = (_of_suite(sets, judged.plan.suite) for sets in (before, after))
-        return _compared(changes, history, judged, *both)
+        judged = finished_campaign(history, judged_id)
+        both = (_suite_criteria(sets, judged.plan.suite) for sets in (before, after))
+        return _compare(changes, history, judged, *both)
 
 
-def _of_suite(sets: tuple[CriteriaSet, ...], suite: str) -> tuple[CriteriaSet, ...]:
+def _suite_criteria(sets: tuple[CriteriaSet, ...], suite: str) -> tuple[CriteriaSet, ...]:
     return tuple(of_sku for of_sku in sets if of_sku.provenance.suite == suite)
 
 
-def _compared(
+def _compare(
     changes: tuple[comparison.CriterionChange, ...],
     history: History,
     judged: Campaign,
@@ -182,7 +182,7 @@ def _judge_by_both(
             measured,
             settled,
             campaign.plan,
-            (*criteria, *_of_fabric(campaign)),
+            (*criteria, *_fabric_criteria(campaign)),
             evidence.lost,
             limits=limits,
             expectations=campaign.policy.expectations,

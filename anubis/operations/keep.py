@@ -292,28 +292,28 @@ class _Hand:
         present = present_of(self._part, at, repertoire)
         history = cache(partial(past_of, self._part, at, repertoire, standing=present.standing))
         verdicts = self._verdicts(conclusions, present.standing, repertoire, history, at)
-        with self._part.keeping.turn(self._by, time) as turn:
+        with self._part.keeping.turn(self._own_name, time) as turn:
             self._refuse_superseded()
             self.abide(turn, at)
             keeper, news = turn.keeper(self._policy), turn.news()
-            for cordon in _obeyed(turn.sent_cordons(), seen):
+            for cordon in _obeyed_cordons(turn.sent_cordons(), seen):
                 keeper.was_obeyed(cordon)
             events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
             events.sort(key=attrgetter("at"))
             open_before = {life.node for life in keeper.lives.values() if life.incidents}
             horizon_h = repertoire.policy.horizon_h
-            waited = self._waited(
+            waited = self._time_passed(
                 present, open_before, time, lambda nodes: risks(history(), nodes, at, horizon_h)
             )
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)
-            turn.end(keeper, _heard(news, verdicts), at)
+            turn.end(keeper, _drop_later_news(news, verdicts), at)
 
     def _time(self) -> Time:
         return time_in(self._part, self._caller, is_turn=True)
 
     @property
-    def _by(self) -> str:
+    def _own_name(self) -> str:
         return self._service or self._caller.name()
 
     def _refuse_superseded(self) -> None:
@@ -339,7 +339,7 @@ class _Hand:
         if kept and kept.policy == self._policy and actor in ("", kept.said_by):
             return
         if actor or self._chosen.is_stated:
-            said_by = actor or self._by
+            said_by = actor or self._own_name
             name, policy = self._chosen.name, self._policy
             turn.keep_by(KeptBy(name=name, policy=policy, said_by=said_by, since=at))
 
@@ -375,7 +375,7 @@ class _Hand:
         if over:
             note([_end_of(job, time.now) for job in over], self._part)
 
-    def _waited(
+    def _time_passed(
         self,
         past: Present,
         in_incidents: Collection[str],
@@ -429,7 +429,7 @@ class _Hand:
                 campaign=conclusion.campaign,
                 began=conclusion.began,
                 verdicts={
-                    verdict.node: _concluded(
+                    verdict.node: _conclusion_for(
                         verdict,
                         tests.get(conclusion.campaign),
                         is_fit=verdict.node not in standing.unfit,
@@ -588,7 +588,7 @@ class _Hand:
 
     def _hear(self, event: LifeEvent, action: LifeAction, stage: Stage, note: str) -> None:
         time = self._time()
-        with self._part.keeping.turn(self._by, time) as turn:
+        with self._part.keeping.turn(self._own_name, time) as turn:
             self.abide(turn, event.at)
             keeper = turn.keeper(self._policy)
             turn.keep(keeper.handle(event), event.at)
@@ -646,7 +646,7 @@ def _event(test: Prove) -> FleetEvent:
     return Tick(nodes=nodes)
 
 
-def _concluded(
+def _conclusion_for(
     verdict: NodeVerdict, test: Prove | None, *, is_fit: bool, owes: bool, is_full: bool
 ) -> Concluded:
     """Conclusion for a node. Tests chosen as proof are proof; other tests only if they are all that
@@ -668,7 +668,7 @@ def _is_news(verdict: VerdictReached, news: News) -> bool:
     return verdict.campaign in {conclusion.campaign for conclusion in news.conclusions}
 
 
-def _heard(news: News, verdicts: Iterable[VerdictReached]) -> News:
+def _drop_later_news(news: News, verdicts: Iterable[VerdictReached]) -> News:
     """The news without conclusions that arrived after the past was read: the next turn handles
     those."""
     campaigns = {verdict.campaign for verdict in verdicts}
@@ -676,7 +676,7 @@ def _heard(news: News, verdicts: Iterable[VerdictReached]) -> News:
     return replace(news, conclusions=conclusions)
 
 
-def _obeyed(sent: Iterable[LifeAction], seen: FleetSeen | None) -> Iterator[Cordon]:
+def _obeyed_cordons(sent: Iterable[LifeAction], seen: FleetSeen | None) -> Iterator[Cordon]:
     """Cordons that the owner of the nodes carried out, even if it could not confirm them."""
     for action in sent:
         order = action.command

@@ -64,7 +64,7 @@ def choose_policy(
     if stated is None or stated.policy == kept.policy:
         return stated or of_history, ""
     if acting and not by_file:
-        raise UsageError(_refused(cluster, stated.name, kept, acting))
+        raise UsageError(_refusal(cluster, stated.name, kept, acting))
     if acting:
         return of_history, (
             f'the file of cluster "{cluster}" says another policy ({stated.name}) than {acting}'
@@ -79,10 +79,10 @@ def choose_policy(
 def refuse_another(policy: ChosenPolicy, kept: KeptBy | None, acting: str, *, cluster: str) -> None:
     """Refuse if the cluster is kept by another policy than the one that was chosen a moment ago."""
     if kept and kept.policy != policy.policy and (acting or not policy.is_stated):
-        raise UsageError(_refused(cluster, policy.name, kept, acting))
+        raise UsageError(_refusal(cluster, policy.name, kept, acting))
 
 
-def _refused(cluster: str, name: str, kept: KeptBy, acting: str) -> str:
+def _refusal(cluster: str, name: str, kept: KeptBy, acting: str) -> str:
     because = f"{acting} acts by it" if acting else f"{kept.said_by} has just said so"
     return (
         f'cluster "{cluster}" is kept by policy {kept.name}, and {because}: no turn is taken by'

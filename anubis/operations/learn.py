@@ -15,7 +15,7 @@ from anubis.core.judge.software import Versions, versions
 from anubis.core.judge.units import Units, latest_executions, relevant_units, units
 from anubis.core.records import Campaign, CriteriaSet, Workload
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.history import finished, joined, since_then
+from anubis.operations.history import campaigns_since, finished_campaign, join_evidence
 from anubis.operations.measurements import IntactExecutions, read_intact
 from anubis.text import hostlist, places
 
@@ -36,11 +36,11 @@ def learn(
     campaign ran. Damaged records are refused, or left out."""
     excluded = frozenset(exclude)
     with caller.history() as history:
-        last = finished(history, campaign)
-        pooled = since_then(history, last, since)
+        last = finished_campaign(history, campaign)
+        pooled = campaigns_since(history, last, since)
         _refuse_strangers(excluded, pooled)
         intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
-    measured, present = _measured(intact, pooled, workloads, excluded, caller)
+    measured, present = _collect_units(intact, pooled, workloads, excluded, caller)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
     if len(pooled) > 1:
         caller.remark(f"learning from {len(pooled)} campaigns of suite {suite}: {names}")
@@ -81,7 +81,7 @@ def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> N
         )
 
 
-def _measured(
+def _collect_units(
     intact: IntactExecutions,
     pooled: Sequence[Campaign],
     workloads: Collection[Workload] | None,
@@ -90,11 +90,11 @@ def _measured(
 ) -> tuple[list[Units], Mapping[str, Versions]]:
     """Units of all campaigns, and the versions that the last one found."""
     parts = [
-        CampaignEvidence(campaign=source, executions=latest_executions(intact.of(source)))
+        CampaignEvidence(campaign=source, executions=latest_executions(intact.executions_of(source)))
         for source in pooled
     ]
     plan = pooled[-1].plan
-    evidence = joined(parts, caller)
+    evidence = join_evidence(parts, caller)
     measured = units(evidence.executions, evidence.campaign.plan)
     taught = plan.teaching if workloads is None else workloads
     return relevant_units(measured, taught, excluded), versions(parts[-1].executions, plan)

@@ -27,20 +27,21 @@ MERGED = 3  # the newest of those that crossed a fabric
 SHORT = FaultPrior().limit
 
 
-def between_nodes(caller: Caller = NOBODY) -> list[BetweenNodes]:
+def links_at_a_glance(caller: Caller = NOBODY) -> list[BetweenNodes]:
     """Links, pairs and suspected parts of each cluster."""
     with caller.history() as history:
         rows = [row for row in history.campaigns.newest(MOST_CAMPAIGNS) if row.finished_at]
         return [
-            _between(history, part, rows, time_in(part, caller).now) for part in history.every()
+            _cluster_links(history, part, rows, time_in(part, caller).now)
+            for part in history.every()
         ]
 
 
-def _between(
+def _cluster_links(
     history: History, part: ClusterHistory, rows: Sequence[CampaignRow], now: float
 ) -> BetweenNodes:
     own = [row for row in rows if row.cluster == part.cluster and row.kind.validates]
-    campaigns = list(_readable(history, own[:LOOKED_AT]))
+    campaigns = list(_readable_campaigns(history, own[:LOOKED_AT]))
     across = (campaign for campaign in campaigns if campaign.plan.fabric)
     networks = list(islice(_networks(history, across), MERGED))
     crossings = [_crossing(campaign, network) for campaign, network in networks]
@@ -55,7 +56,7 @@ def _between(
         pairs=pairs_by_hops(crossings) if crossings else {},
         suspects=tuple(_suspect(*suspected) for suspected in open_suspicions(crossings)),
         paths=bad_links(part.experience.faulty_paths(), validations),
-        together=tuple(_together(campaigns, validations)),
+        together=tuple(_joint_programs(campaigns, validations)),
     )
 
 
@@ -71,13 +72,13 @@ def measured_across(
     ]
     across = (
         campaign
-        for campaign in _readable(history, rows[:LOOKED_AT])
+        for campaign in _readable_campaigns(history, rows[:LOOKED_AT])
         if campaign.plan.fabric and (not nodes or {*nodes} & {*campaign.plan.fabric.nodes})
     )
     return _networks(history, across)
 
 
-def _readable(history: History, rows: Iterable[CampaignRow]) -> Iterator[Campaign]:
+def _readable_campaigns(history: History, rows: Iterable[CampaignRow]) -> Iterator[Campaign]:
     """Campaigns that can be read; the page of a damaged or newer one says why it cannot."""
     for row in rows:
         with suppress(StoreError):
@@ -121,7 +122,7 @@ def _suspect(verdict: PartVerdict, crossing: Crossing) -> SuspectedPart:
     )
 
 
-def _together(
+def _joint_programs(
     campaigns: Iterable[Campaign], validations: Sequence[Validation]
 ) -> Iterator[TogetherMeasured]:
     """Programs that need several nodes, with the number of nodes they ran on and the last time."""

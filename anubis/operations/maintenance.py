@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from anubis.core.history.events import MaintenanceEnded, MaintenancePlanned, Notice
-from anubis.core.history.maintenance import Window, Windows, open_windows, windows_told
+from anubis.core.history.maintenance import Window, Windows, windows_told
 from anubis.core.keep.events import FleetSeen, SeenWindow
-from anubis.report.maintenance import sentence
 from anubis.store.history import ClusterHistory
 
 SHOWN = "orchestrator"  # the source of windows that an orchestrator shows
@@ -16,12 +15,6 @@ SHOWN = "orchestrator"  # the source of windows that an orchestrator shows
 def windows_known(part: ClusterHistory) -> Windows:
     """Windows of maintenance in the history, by node."""
     return windows_told(part.notices.apart_from_jobs())
-
-
-def under_maintenance(part: ClusterHistory, at: float) -> dict[str, str]:
-    """End and reason of the open maintenance, by node."""
-    windows = open_windows(windows_known(part), at)
-    return {node: sentence(window, at) for node, window in windows.items()}
 
 
 def windows_seen(seen: FleetSeen) -> Windows:

@@ -14,7 +14,7 @@ from anubis.operations.caller import Caller
 from anubis.report.view import CampaignView
 from anubis.store.executions import DamagedExecution
 from anubis.store.history import History
-from anubis.text.wording import left_out
+from anubis.text.wording import damage_note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +24,14 @@ class IntactExecutions:
     executions: Mapping[str, Sequence[Execution]]
     damaged: Sequence[DamagedExecution]
 
-    def of(self, campaign: Campaign) -> Sequence[Execution]:
+    def executions_of(self, campaign: Campaign) -> Sequence[Execution]:
         return self.executions[campaign.id]
 
-    def judged(self, assessment: Assessment) -> Assessment:
+    def mark_unknown(self, assessment: Assessment) -> Assessment:
         """The assessment with unknown for what can no longer be read."""
         return leave_out(assessment, [run.step for run in self.damaged])
 
-    def shown(self, view: CampaignView) -> CampaignView:
+    def mark_damage(self, view: CampaignView) -> CampaignView:
         return replace(view, damaged=len(self.damaged))
 
 
@@ -49,7 +49,7 @@ def read_intact(
     if damaged:
         more = f", and {len(damaged) - 1:,} more" if damaged[1:] else ""
         caller.remark(
-            f"{left_out(len(damaged))}: {damaged[0].sentence}{more}; what is left is judged, and"
+            f"{damage_note(len(damaged))}: {damaged[0].sentence}{more}; what is left is judged, and"
             " anubis history check lists all that is damaged"
         )
     return IntactExecutions(executions=executions, damaged=damaged)

@@ -11,7 +11,7 @@ from anubis.core.history.status import jobs_on_nodes
 from anubis.core.keep.events import FleetSeen, SeenJob
 from anubis.core.records import Judgement
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, called, refusal_of, time_in
+from anubis.operations.clusters import THIS_MACHINE, name_in_history, refusal_of, time_in
 from anubis.operations.maintenance import windows_seen
 from anubis.operations.objections import objections_in
 from anubis.operations.owners import orchestrator_of
@@ -33,7 +33,7 @@ def nodes(
             caller.remark(time.doubt)
         orchestrator = orchestrator_of(described) if described else None
         seen = orchestrator.observe() if orchestrator else None
-        past = read_past(part, time.now).doubting(time.doubt).objected(objections_in(part))
+        past = read_past(part, time.now).doubting(time.doubt).add_objections(objections_in(part))
         last = {validation.node: validation for validation in part.experience.validations()}
         holds = {hold.node: hold for hold in part.holds.current(time.now)}
         jobs = jobs_on_nodes(part.jobs.unended(), time.now)
@@ -75,7 +75,7 @@ def _part(history: History, name: str | None) -> tuple[ClusterHistory, configs.C
         if name not in names:
             raise refusal_of(name, names, error) from None
         return history.of(name), None
-    return history.of(called(name, described)), described
+    return history.of(name_in_history(name, described)), described
 
 
 def _maintenance(node: str, at: float, past: Past, seen: FleetSeen | None) -> str:

@@ -18,7 +18,7 @@ from anubis.core.errors import ConfigError, OutputError, UsageError
 from anubis.core.records import CriteriaSet, Criterion, MetricAlpha, Policy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.judge import CriteriaComparison, compare_sets
-from anubis.operations.policy_text import line_of, with_alphas
+from anubis.operations.policy_text import add_alphas, line_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,10 @@ def adopt_alphas(
     """
     source = configs.find("policies", policy)
     sets = criteria_files.load(criteria.expanduser())
-    rules = tuple(_proposed(sets, metrics, configs.policy(policy)))
+    rules = tuple(_proposed_rules(sets, metrics, configs.policy(policy)))
     before = source.read_text(encoding="utf-8")
-    after = with_alphas(before, rules) if rules else before
-    adopted = tuple(_adopted(of_sku, rules) for of_sku in sets)
+    after = add_alphas(before, rules) if rules else before
+    adopted = tuple(_adopt(of_sku, rules) for of_sku in sets)
     return Adoption(
         source=source,
         before=before,
@@ -69,7 +69,7 @@ def write_policy(adoption: Adoption, path: Path) -> None:
     """Write the policy, but only if its new text reads as expected and nothing else changed."""
     if path.exists() and path.resolve() != adoption.source.resolve():
         raise UsageError(f'"{path}" exists; name another file, or give it as --policy to change it')
-    expected = _with(configs.policy(str(adoption.source.absolute())), adoption.rules)
+    expected = _add_rules(configs.policy(str(adoption.source.absolute())), adoption.rules)
     draft = path.with_name(f".{path.name}.{os.getpid()}.yaml")
     try:
         draft.write_text(adoption.after, encoding="utf-8")
@@ -85,7 +85,7 @@ def write_policy(adoption: Adoption, path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _proposed(
+def _proposed_rules(
     sets: Sequence[CriteriaSet], metrics: Sequence[str], policy: Policy
 ) -> list[MetricAlpha]:
     """A rule for each metric, cut to three digits. If several criteria propose one, the loosest is
@@ -105,17 +105,17 @@ def _proposed(
     return [rule for rule in rules if policy.alpha_of(rule.benchmark, rule.metric) != rule.alpha]
 
 
-def _adopted(of_sku: CriteriaSet, rules: Sequence[MetricAlpha]) -> CriteriaSet:
+def _adopt(of_sku: CriteriaSet, rules: Sequence[MetricAlpha]) -> CriteriaSet:
     alpha_of = {(rule.benchmark, rule.metric): rule.alpha for rule in rules}
 
-    def adopted(criterion: Criterion) -> Criterion:
+    def adopt(criterion: Criterion) -> Criterion:
         subject = criterion.key.workload.benchmark, criterion.key.metric
         return replace(criterion, alpha=alpha_of.get(subject, criterion.alpha))
 
-    return replace(of_sku, criteria=tuple(map(adopted, of_sku.criteria)))
+    return replace(of_sku, criteria=tuple(map(adopt, of_sku.criteria)))
 
 
-def _with(policy: Policy, rules: Sequence[MetricAlpha]) -> Policy:
+def _add_rules(policy: Policy, rules: Sequence[MetricAlpha]) -> Policy:
     replaced = {(rule.benchmark, rule.metric) for rule in rules}
     kept = [rule for rule in policy.alphas if (rule.benchmark, rule.metric) not in replaced]
     return replace(policy, alphas=(*kept, *rules))

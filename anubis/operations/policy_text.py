@@ -15,7 +15,7 @@ HEADER = re.compile(r"^alphas:(?:\s*\[\s*\])?(\s*|\s+#.*)$")
 ITEM = re.compile(r"^\s*- ")
 
 
-def with_alphas(text: str, rules: Sequence[MetricAlpha]) -> str:
+def add_alphas(text: str, rules: Sequence[MetricAlpha]) -> str:
     """`text` with these rules at the end of its list of alphas, where they count most; the rules
     that they replace are removed."""
     lines = text.splitlines()

@@ -16,14 +16,14 @@ Programs = Mapping[str, frozenset[str]]  # and the settings that they tell
 def precedents(history: History, campaign: Campaign, at: float) -> list[NodeSettings]:
     """Settings before a campaign, without those from before an upgrade: they are of other
     software."""
-    programs = telling(campaign.plan.specs)
+    programs = reporting_programs(campaign.plan.specs)
     if not programs:
         return []
     part = history.of(campaign.cluster)
-    return since_upgrades(part, part.settings.before(at, programs), at)
+    return drop_outdated(part, part.settings.before(at, programs), at)
 
 
-def telling(specs: Iterable[BenchmarkSpec]) -> Programs:
+def reporting_programs(specs: Iterable[BenchmarkSpec]) -> Programs:
     """Programs that report settings, with the names of these."""
     return {
         spec.name: frozenset(setting.name for setting in spec.settings)
@@ -32,15 +32,13 @@ def telling(specs: Iterable[BenchmarkSpec]) -> Programs:
     }
 
 
-def told_last(part: ClusterHistory, at: float) -> list[NodeSettings]:
+def last_settings(part: ClusterHistory, at: float) -> list[NodeSettings]:
     """Settings that all nodes of a cluster last reported, by the shipped programs."""
-    programs = telling(catalog.load(catalog.folders()).specs.values())
-    return since_upgrades(part, part.settings.before(at, programs), at)
+    programs = reporting_programs(catalog.load(catalog.folders()).specs.values())
+    return drop_outdated(part, part.settings.before(at, programs), at)
 
 
-def since_upgrades(
-    part: ClusterHistory, votes: list[NodeSettings], at: float
-) -> list[NodeSettings]:
+def drop_outdated(part: ClusterHistory, votes: list[NodeSettings], at: float) -> list[NodeSettings]:
     if not votes:
         return []
     upgraded: dict[str, float] = {}

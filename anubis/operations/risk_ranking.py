@@ -41,7 +41,7 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
     model, trouble = _model(part.cluster)
     past = read_past(part, now, model, repertoire.demands)
     horizon_h = repertoire.policy.horizon_h
-    nodes = _watched(part, past, now)
+    nodes = _fleet_nodes(part, past, now)
     risk = model or base_rate(past.logbook, now)
     statuses = past.logbook.statuses(Instants.now(nodes, now), risk.covariates)
     owing = np.array([node in past.standing.owes for node in nodes], dtype=bool)
@@ -87,7 +87,7 @@ def _model(cluster: str) -> tuple[Trained | None, str]:
         return None, str(error)
 
 
-def _watched(part: ClusterHistory, past: Past, now: float) -> list[str]:
+def _fleet_nodes(part: ClusterHistory, past: Past, now: float) -> list[str]:
     """Nodes of the fleet; all known nodes if no report says which belong to it."""
     watched = {w.node for w in part.watches.all() if w.until is None or w.until > now}
     return [node for node in past.logbook.nodes if node in watched] or list(past.logbook.nodes)

@@ -167,7 +167,7 @@ class Past:
         is."""
         return replace(self, standing=self.standing.apply_doubt(doubt), doubt=doubt)
 
-    def objected(self, objections: Objections) -> Past:
+    def add_objections(self, objections: Objections) -> Past:
         """The past with what a keeper holds against nodes."""
         standing = self.standing.apply_objections(objections.out, objections.unproven)
         return replace(self, standing=standing, cleared=objections.cleared)
@@ -195,7 +195,7 @@ def read_past(
     by_now = recent[: index_after(recent, now)]
     imported = happened.incidents.select_begun(now)
     told_by_now = happened.notices[: index_after(happened.notices, now)]
-    incidents = recall(_with_reported, imported, reports(told_by_now))
+    incidents = recall(_add_reported, imported, reports(told_by_now))
     strength = _strength(history, findings, offered)
     stand = standing or standing_of(happened, findings, now, strength, nodes)
     return Past(
@@ -326,7 +326,7 @@ def standing_of(
     return standing(recent, findings, *happenings, now, strength)
 
 
-def _with_reported(imported: IncidentColumns, reports: Sequence[Notice]) -> IncidentColumns:
+def _add_reported(imported: IncidentColumns, reports: Sequence[Notice]) -> IncidentColumns:
     return imported + IncidentColumns.from_incidents(reported_incidents(reports, imported))
 
 
@@ -390,7 +390,7 @@ class Selector:
         down = [node for node in event.nodes if node in is_down]
         up = replace(event, nodes=tuple(node for node in event.nodes if node not in is_down))
         outlook = self._outlook(up, offered, at)
-        unmet = [*_left_out(menu, left_out, partners), *_not_tested(down)]
+        unmet = [*_left_out_sentences(menu, left_out, partners), *_down_sentences(down)]
         outlook = replace(
             outlook,
             busy=[1 if together or offer.alone else 2 for offer in offered],  # and a partner
@@ -426,11 +426,11 @@ class Selector:
                 category_prior=policy.category_prior,
             ),
             durations_s=[offer.duration_s for offer in offered],
-            assumed=tuple(self._assumed(event.nodes, risk, at)),
+            assumed=tuple(self._assumptions(event.nodes, risk, at)),
             noted={
                 n: why for n, why in bad_groups(past.logbook, view).items() if stand.is_proven(n)
             },
-            owed=self._owed(event.nodes, names),
+            owed=self._payable_flags(event.nodes, names),
             presumed=self._presumed_lately(event.nodes, at),
         )
 
@@ -448,7 +448,7 @@ class Selector:
             dtype=bool,
         )
 
-    def _owed(self, nodes: Sequence[str], benchmarks: Sequence[str]) -> Flags | None:
+    def _payable_flags(self, nodes: Sequence[str], benchmarks: Sequence[str]) -> Flags | None:
         payable = self.past.payable
         if not any(node in payable for node in nodes):
             return None
@@ -467,7 +467,7 @@ class Selector:
         heard_at = self.past.heard_at
         return 0.0 if heard_at is None else min(at, heard_at + self.policy.silence_d * DAY_S)
 
-    def _assumed(self, nodes: Sequence[str], risk: Risk, at: float) -> Iterable[str]:
+    def _assumptions(self, nodes: Sequence[str], risk: Risk, at: float) -> Iterable[str]:
         """Assumptions that the decision must state."""
         past, policy = self.past, self.policy
         if risk.assumed:
@@ -522,7 +522,7 @@ def bad_groups(logbook: Logbook, statuses: Statuses) -> dict[str, str]:
     return {node: ", ".join(texts) for node, texts in noted.items()}
 
 
-def _left_out(
+def _left_out_sentences(
     menu: Iterable[Offer], benchmarks: Sequence[str], partners: Sequence[str]
 ) -> Iterable[str]:
     by_all = {offer.benchmark for offer in menu if offer.by_all}
@@ -538,7 +538,7 @@ def _left_out(
         )
 
 
-def _not_tested(down: Sequence[str]) -> Iterable[str]:
+def _down_sentences(down: Sequence[str]) -> Iterable[str]:
     if down:
         yield f"not tested, because they are in an incident or a repair: {_some(down)}"
 

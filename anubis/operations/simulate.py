@@ -42,9 +42,9 @@ def simulate(
         setup = replace(setup, incidents=_incident_source(incidents or "model", model))
     if risk is not None:
         setup = replace(setup, risk=risk)
-    jobs = _recorded(setup.jobs, caller)
+    jobs = _recorded_jobs(setup.jobs, caller)
     source = _source(setup, model, cluster, caller)
-    study = Study(source.scenario, jobs, source, _learned(source, caller))
+    study = Study(source.scenario, jobs, source, _learn_model(source, caller))
     _run(study, caller)
     return study
 
@@ -60,7 +60,7 @@ def _incident_source(name: str, model: Path | None) -> IncidentSource:
     raise UsageError(f'--incidents is "{name}", expected {" or ".join(SOURCES)}')
 
 
-def _recorded(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
+def _recorded_jobs(jobs: Jobs, caller: Caller) -> tuple[TracedJob, ...]:
     """Jobs of the scenario's trace; skipped lines are reported."""
     if not jobs.trace:
         return ()
@@ -77,19 +77,19 @@ def _source(setup: Scenario, model: Path | None, cluster: str | None, caller: Ca
         case "rates":
             return DrawnIncidents(setup)
         case "model":
-            fitted, origin = files.load(model or _trained(cluster, caller))
+            fitted, origin = files.load(model or _model_file(cluster, caller))
             caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
             return DrawnIncidents(setup, fitted)
         case "history":
-            return _replayed(setup, cluster, caller)
+            return _replayed_incidents(setup, cluster, caller)
 
 
-def _trained(cluster: str | None, caller: Caller) -> Path:
+def _model_file(cluster: str | None, caller: Caller) -> Path:
     with caller.history() as history:
         return places.risk_file(look_up(history, cluster).cluster)
 
 
-def _replayed(setup: Scenario, cluster: str | None, caller: Caller) -> Recorded:
+def _replayed_incidents(setup: Scenario, cluster: str | None, caller: Caller) -> Recorded:
     with caller.history() as history:
         part = look_up(history, cluster)
         incidents, watches = part.incidents.all(), part.watches.all()
@@ -104,7 +104,7 @@ def _replayed(setup: Scenario, cluster: str | None, caller: Caller) -> Recorded:
     return source
 
 
-def _learned(source: Source, caller: Caller) -> RiskModel | None:
+def _learn_model(source: Source, caller: Caller) -> RiskModel | None:
     """Model that the Selector uses; None if it knows the true risk."""
     name = source.scenario.risk
     if name == "truth":

@@ -12,11 +12,11 @@ def note_stall(
     job: str, nodes: tuple[str, ...], since: float, reason: str, part: ClusterHistory
 ) -> None:
     """Keep a stall found in what the job's nodes reported, if it is new."""
-    if is_news(since, told_of(part).get(job, [])):
+    if is_news(since, stalls_by_job(part).get(job, [])):
         note([stall_notice(job, nodes, since, WATCH, reason)], part)
 
 
-def told_of(part: ClusterHistory) -> dict[str, list[ToldStall]]:
+def stalls_by_job(part: ClusterHistory) -> dict[str, list[ToldStall]]:
     """Reported stalls by job, in the order of time."""
     by_job: dict[str, list[ToldStall]] = {}
     for notice in part.notices.of(JobStalled):

@@ -77,15 +77,15 @@ def present_of(part: ClusterHistory, at: float, repertoire: Repertoire) -> Prese
         sources = (repertoire.demands, digest_of(Path(rules.__file__).parent))
         terms = sha256(repr(sources).encode()).hexdigest()
         mark = part.experience.standing_mark()
-        kept = _kept(KeptStanding, place)
+        kept = _load(KeptStanding, place)
         if kept and not kept.is_sound(terms, at):
             kept = None
         if kept and kept.mark == mark and kept.is_current(at):
             return kept.standing.standing
-        conclusions = _kept(Conclusions, beside) if kept else None
+        conclusions = _load(Conclusions, beside) if kept else None
         validations = _validations(conclusions) if conclusions else {}
         part.experience.begin_with(validations)
-        fresh = read(_earlier(kept, mark, at) if kept else None)
+        fresh = read(_earlier_standing(kept, mark, at) if kept else None)
         read_at = kept.read_at if kept and validations else at
         now = KeptStanding(terms=terms, mark=mark, read_at=read_at, since=at, standing=fresh)
         _keep(now, place)
@@ -96,7 +96,7 @@ def present_of(part: ClusterHistory, at: float, repertoire: Repertoire) -> Prese
     return read_present(part, at, repertoire.demands, recall)
 
 
-def _earlier(kept: KeptStanding, mark: StandingMark, at: float) -> EarlierStanding | None:
+def _earlier_standing(kept: KeptStanding, mark: StandingMark, at: float) -> EarlierStanding | None:
     """The part of a kept standing that still holds, if only campaigns and notices were added since.
     None if the changed nodes are unknown."""
     before = kept.mark
@@ -136,7 +136,7 @@ def _validations(kept: Conclusions) -> dict[ConcludedMark, tuple[Validation, ...
     }
 
 
-def _kept(kind: type[T], place: Path) -> T | None:
+def _load(kind: type[T], place: Path) -> T | None:
     """A kept record; None if it cannot be read."""
     try:
         digest, _, text = place.read_text(encoding="utf-8").partition("\n")

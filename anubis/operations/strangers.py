@@ -27,7 +27,7 @@ def refuse_strangers(
     rest = strangers_among(part, nodes, name)
     if not rest:
         return
-    if may_be_reached and isinstance(_described(part, name), configs.RayCluster):
+    if may_be_reached and isinstance(_cluster_file(part, name), configs.RayCluster):
         return
     raise UsageError(no_such_node(rest, part, name))
 
@@ -39,13 +39,13 @@ def strangers_among(
     rest = [node for node in nodes if node not in in_history]
     if not rest:
         return ()
-    listed = {*_listed(_described(part, name))}
+    listed = {*_listed_nodes(_cluster_file(part, name))}
     return [node for node in rest if node not in listed]
 
 
 def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | None) -> str:
     """A sentence that refuses them, with the cluster's nodes, the likely name and what to do."""
-    listed, in_history = _listed(_described(part, name)), part.node_names.all()
+    listed, in_history = _listed_nodes(_cluster_file(part, name)), part.node_names.all()
     there = list(dict.fromkeys([*listed, *in_history]))
     if not in_history:
         has = f", whose file lists {shortened(listed)}" if listed else ""
@@ -61,7 +61,7 @@ def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | Non
     )
 
 
-def without_strangers(
+def drop_strangers(
     notices: Sequence[Notice], part: ClusterHistory, name: str | None, caller: Caller
 ) -> list[Notice]:
     """Notices on nodes that the cluster has; a remark names the others."""
@@ -79,7 +79,7 @@ def refuse_partners_of_themselves(nodes: Collection[str], partners: Collection[s
         )
 
 
-def _described(part: ClusterHistory, name: str | None) -> configs.Cluster | None:
+def _cluster_file(part: ClusterHistory, name: str | None) -> configs.Cluster | None:
     """The cluster's file; None if there is none, or it cannot be read."""
     is_here = part.cluster == identify(THIS_MACHINE, configs.cluster(THIS_MACHINE)).name
     with suppress(ConfigError):
@@ -87,7 +87,7 @@ def _described(part: ClusterHistory, name: str | None) -> configs.Cluster | None
     return None
 
 
-def _listed(cluster: configs.Cluster | None) -> Sequence[str]:
+def _listed_nodes(cluster: configs.Cluster | None) -> Sequence[str]:
     """Nodes that the cluster's file lists."""
     match cluster:
         case configs.LocalCluster():

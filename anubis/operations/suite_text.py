@@ -17,12 +17,12 @@ IN_BRACES = re.compile(r"(\bparameters:\s*\{)([^{}]*)(\})")
 BELOW = re.compile(r"^(\s*(?:-\s+)?)parameters:\s*(#.*)?$")
 
 
-def retuned(text: str, position: int, parameters: Mapping[str, ParameterValue]) -> str:
+def retune(text: str, position: int, parameters: Mapping[str, ParameterValue]) -> str:
     """`text` with these parameters set in the entry at `position`, from 0; others stay."""
     lines = text.splitlines()
     start, end, indent = _entry(lines, position)
     if end > start:
-        lines[start:end] = _changed(lines[start:end], indent, parameters)
+        lines[start:end] = _change_entry(lines[start:end], indent, parameters)
     return "\n".join(lines) + "\n"
 
 
@@ -54,25 +54,27 @@ def _entry(lines: list[str], position: int) -> tuple[int, int, int]:
     return start, end, indent
 
 
-def _changed(entry: list[str], indent: int, parameters: Mapping[str, ParameterValue]) -> list[str]:
+def _change_entry(
+    entry: list[str], indent: int, parameters: Mapping[str, ParameterValue]
+) -> list[str]:
     for i, line in enumerate(entry):
         if line.lstrip().startswith("#"):
             continue
         if IN_BRACES.search(line):
             return [
                 *entry[:i],
-                IN_BRACES.sub(lambda m: _braces(m, parameters), line),
+                IN_BRACES.sub(lambda m: _change_braces(m, parameters), line),
                 *entry[i + 1 :],
             ]
         if below := BELOW.match(line):
-            return [*entry[: i + 1], *_below(entry[i + 1 :], len(below[1]), parameters)]
+            return [*entry[: i + 1], *_change_below(entry[i + 1 :], len(below[1]), parameters)]
     first = entry[0]
     if first.rstrip().endswith("}"):
         return [f"{first.rstrip()[:-1]}, {snippet(parameters)}}}", *entry[1:]]
     return [first, f"{' ' * (indent + 2)}{snippet(parameters)}", *entry[1:]]
 
 
-def _braces(match: re.Match[str], parameters: Mapping[str, ParameterValue]) -> str:
+def _change_braces(match: re.Match[str], parameters: Mapping[str, ParameterValue]) -> str:
     inside = match[2].strip()
     for name, value in parameters.items():
         pair = re.compile(rf"\b{re.escape(name)}:\s*[^,]+")
@@ -83,7 +85,7 @@ def _braces(match: re.Match[str], parameters: Mapping[str, ParameterValue]) -> s
     return f"{match[1]}{inside}{match[3]}"
 
 
-def _below(
+def _change_below(
     lines_below: list[str], depth: int, parameters: Mapping[str, ParameterValue]
 ) -> list[str]:
     """Change the lines below "parameters:", which is indented by `depth`."""

@@ -11,7 +11,7 @@ from anubis.core.errors import ConfigError, UsageError
 from anubis.core.history.events import Tick
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import tell_debts
-from anubis.operations.busy_nodes import others_work, without
+from anubis.operations.busy_nodes import drop_busy, others_work
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, find, time_in
 from anubis.operations.decide import (
@@ -50,10 +50,10 @@ def sweep(
         if time.doubt:
             caller.remark(time.doubt)
         past = past_of(part, time.now, repertoire).doubting(time.doubt)
-        past = past.objected(objections_in(part))
+        past = past.add_objections(objections_in(part))
         jobs = part.jobs.unended()
-        work = others_work(_described(terms.cluster), past.windows, time.now, jobs)
-        idle = Tick(nodes=tuple(without(_idle(nodes, past, part, time.now), work, caller)))
+        work = others_work(_cluster_file(terms.cluster), past.windows, time.now, jobs)
+        idle = Tick(nodes=tuple(drop_busy(_idle_nodes(nodes, past, part, time.now), work, caller)))
         weighed = weigh(idle, terms, repertoire, past, part, time.now)
         decision = replace(weighed, cluster=part.cluster)
         if not decision.tests:
@@ -71,7 +71,7 @@ def sweep(
     return result
 
 
-def _described(cluster: str | None) -> configs.Cluster | None:
+def _cluster_file(cluster: str | None) -> configs.Cluster | None:
     """The cluster's file; None if it is only a name in the history, and nothing can be run
     there."""
     try:
@@ -80,7 +80,9 @@ def _described(cluster: str | None) -> configs.Cluster | None:
         return None
 
 
-def _idle(nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: float) -> list[str]:
+def _idle_nodes(
+    nodes: Sequence[str] | None, past: Past, history: ClusterHistory, at: float
+) -> list[str]:
     """Nodes without those that the history has at work, held, out of service or under maintenance,
     and without those that are away or kept from jobs by a person."""
     candidates = past.logbook.nodes if nodes is None else nodes

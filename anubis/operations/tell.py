@@ -148,10 +148,10 @@ def _orders(
         if isinstance(answer, Receipt) and answer.is_new and is_order(telling.event):
             by = telling.by or caller.name()
             # wall clock: the audit has what the clock showed
-            yield order_entry(_in_words(telling.event), answer.cluster, by, caller.clock())
+            yield order_entry(_order_words(telling.event), answer.cluster, by, caller.clock())
 
 
-def _in_words(event: KeptEvent) -> str:
+def _order_words(event: KeptEvent) -> str:
     if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
         return f"{event.order.value} {event.scope}"
     word = event.order.value if isinstance(event, OperatorSaid) else event.kind
@@ -188,10 +188,10 @@ def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | Usag
     follows = Consequences(
         part.jobs.about(jobs_in(events)), part.repairs.about(repaired_nodes(events))
     )
-    answers = [_followed(notice, follows, part) for notice in notices]
+    answers = [_follow(notice, follows, part) for notice in notices]
     part.jobs.add(follows.jobs)
     part.repairs.add(follows.repairs)
-    kept = _as_trusted([answer for answer in answers if isinstance(answer, Notice)], part)
+    kept = _set_confidences([answer for answer in answers if isinstance(answer, Notice)], part)
     are_new = iter(part.notices.add_all(kept))
     return [
         Receipt(id=answer.id, cluster=part.cluster, is_new=next(are_new))
@@ -201,15 +201,15 @@ def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | Usag
     ]
 
 
-def _as_trusted(notices: list[Notice], part: ClusterHistory) -> list[Notice]:
+def _set_confidences(notices: list[Notice], part: ClusterHistory) -> list[Notice]:
     """Give suspicions the confidence that their source has earned so far."""
     if not any(isinstance(notice.event, SuspicionRaised) for notice in notices):
         return notices
     rates = hit_rates(part.keeping.suspicions())
-    return [_trusted(notice, rates) for notice in notices]
+    return [_set_confidence(notice, rates) for notice in notices]
 
 
-def _trusted(notice: Notice, rates: Mapping[tuple[str, str], HitRate]) -> Notice:
+def _set_confidence(notice: Notice, rates: Mapping[tuple[str, str], HitRate]) -> Notice:
     event = notice.event
     if not isinstance(event, SuspicionRaised):
         return notice
@@ -217,7 +217,7 @@ def _trusted(notice: Notice, rates: Mapping[tuple[str, str], HitRate]) -> Notice
     return replace(notice, event=replace(event, confidence=rate.confidence(event.confidence)))
 
 
-def _followed(notice: Notice, follows: Consequences, part: ClusterHistory) -> Notice | UsageError:
+def _follow(notice: Notice, follows: Consequences, part: ClusterHistory) -> Notice | UsageError:
     try:
         event, at = follows.follow(notice.event, notice.at), notice.at
     except UnknownJob as job:

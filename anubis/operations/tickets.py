@@ -48,7 +48,7 @@ def _out_of_work(
     return OutOfWork(
         cluster=part.cluster,
         nodes=len(lives),
-        tickets=tuple(_with_devices(history, tickets)),
+        tickets=tuple(_add_devices(history, tickets)),
         closed=closed[:CLOSED],
         buffers=tuple(_buffers(part, lives, keeping, now)),
         by_others=tuple(life.node for life in lives if life.is_cordoned_by_others),
@@ -71,20 +71,20 @@ def _tickets(
         if isinstance(action.command, OpenTicket)
     }
     tickets = [
-        _of_life(part.cluster, life, opened, policy) for life in lives if life.is_out_of_service
+        _open_ticket(part.cluster, life, opened, policy) for life in lives if life.is_out_of_service
     ]
     tickets.sort(key=lambda ticket: (ticket.opened_at or 0.0, ticket.node))
     still_open = {ticket.ticket for ticket in tickets}
     by_node = {life.node: life for life in lives}
     closed = [
-        _closed(part.cluster, action, action.command, opened, by_node)
+        _closed_ticket(part.cluster, action, action.command, opened, by_node)
         for action in actions
         if isinstance(action.command, CloseTicket) and action.command.ticket not in still_open
     ]
     return tickets, tuple(closed)
 
 
-def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket:
+def _open_ticket(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket:
     defect = life.defect
     action, order = opened.get(life.ticket, (None, None))
     code, why = life.out_reason if life.must_be_out else (life.out_code, "")
@@ -99,7 +99,7 @@ def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket
         code=code,
         reason=why,
         campaign=defect.campaign if defect else order.campaign if order else "",
-        opened_at=action.at if action else defect.at if defect else _since(life),
+        opened_at=action.at if action else defect.at if defect else _begin_of(life),
         is_proposed=action is not None and action.stage is Stage.PROPOSED,
         remedy=remedy.action if remedy else "",
         vendor_asks=remedy.evidence if remedy else "",
@@ -107,7 +107,7 @@ def _of_life(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ticket
     )
 
 
-def _since(life: Life) -> float | None:
+def _begin_of(life: Life) -> float | None:
     """Begin of a repair that was reported without a defect, or of an incident."""
     if not life.is_broken:
         owed = [owed.at for owed in life.owed if owed.debt is Debt.INCIDENT]
@@ -116,7 +116,7 @@ def _since(life: Life) -> float | None:
     return begun if math.isfinite(begun) else None
 
 
-def _closed(
+def _closed_ticket(
     cluster: str,
     action: LifeAction,
     order: CloseTicket,
@@ -141,7 +141,7 @@ def _closed(
     )
 
 
-def _with_devices(history: History, tickets: Iterable[Ticket]) -> Iterator[Ticket]:
+def _add_devices(history: History, tickets: Iterable[Ticket]) -> Iterator[Ticket]:
     """Tickets with their defective devices; each campaign is read once."""
     found_by: dict[str, Mapping[str, Sequence[str]]] = {"": {}}
     for ticket in tickets:

@@ -105,7 +105,7 @@ def digest_of_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-def matching(secret: str, valid: Iterable[Token]) -> Token | None:
+def find_token(secret: str, valid: Iterable[Token]) -> Token | None:
     """The token of a secret. Each token is compared, in a time that reveals nothing about it."""
     digest = digest_of_secret(secret)
     matches = [token for token in valid if hmac.compare_digest(token.digest, digest)]

@@ -109,7 +109,7 @@ def count_errors(
     try:
         readings = [counters.load(file) for file in files]
         readings = readings or _ask_for_counters(over_s, caller, wait)
-        counted = _judged(readings, over_s)
+        counted = _judge_readings(readings, over_s)
     except TopologyError as error:
         if files:
             raise
@@ -117,7 +117,7 @@ def count_errors(
     return counted, tuple(remark for reading in readings for remark in reading.findings)
 
 
-def _judged(readings: Sequence[CounterReading], over_s: float | None) -> Counters:
+def _judge_readings(readings: Sequence[CounterReading], over_s: float | None) -> Counters:
     """Counters as they can be judged: only a rise over a known time can be compared with a
     limit."""
     limits = configs.limits("node_health") + configs.limits("switch_ports")

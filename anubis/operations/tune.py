@@ -14,8 +14,8 @@ from anubis.core.judge.tuning import tune as search
 from anubis.core.judge.units import Units, latest_executions, units
 from anubis.core.records import Campaign, CriterionKey, ParameterValue, Suite
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.history import finished
-from anubis.operations.suite_text import retuned, snippet
+from anubis.operations.history import finished_campaign
+from anubis.operations.suite_text import retune, snippet
 
 STEPS = ("steps", "samples")  # names of the parameter in programs; the first declared one is used
 WARMUP = "warmup"
@@ -41,7 +41,7 @@ class Tuning:
 def tune(benchmark: str, campaign: str | None = None, caller: Caller = NOBODY) -> Tuning:
     """Tune from the samples of a campaign, by default the latest, measured with many steps."""
     with caller.history() as history:
-        source = finished(history, campaign)
+        source = finished_campaign(history, campaign)
         measured = units(latest_executions(history.executions.of(source.id)), source.plan)
     rows = [_row(alike, source) for alike in _step_series(measured, benchmark, source)]
     return Tuning(campaign=source, rows=tuple(rows))
@@ -110,7 +110,7 @@ def write_suite(tuning: Tuning, path: Path, suite: str | None = None) -> None:
     expected = (*before.benchmarks[:position], entry, *before.benchmarks[position + 1 :])
     draft = path.with_name(f".{path.name}.{os.getpid()}.yaml")
     try:
-        text = retuned(source.read_text(encoding="utf-8"), position, row.settings)
+        text = retune(source.read_text(encoding="utf-8"), position, row.settings)
         draft.write_text(text, encoding="utf-8")
         if not _reads_as(draft, replace(before, benchmarks=expected)):
             raise OutputError(

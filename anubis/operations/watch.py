@@ -20,7 +20,7 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.running_jobs import RunningJob, nodes_of, running_jobs
-from anubis.operations.strangers import without_strangers
+from anubis.operations.strangers import drop_strangers
 from anubis.operations.tell import note
 from anubis.operations.watch_rounds import (
     JobMemory,
@@ -93,7 +93,7 @@ def tell_suspicions(
     with caller.history() as history:
         part = resolve(history, cluster, caller)
         notices = suspicions_of(view.look, part, time_in(part, caller).now)
-        notices = without_strangers(notices, part, cluster, caller)
+        notices = drop_strangers(notices, part, cluster, caller)
         note(notices, part)
     return tuple(node for notice in notices for node in notice.event.nodes)
 

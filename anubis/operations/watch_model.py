@@ -43,11 +43,11 @@ def train_watch_model(
         )
     path = files.own(name) if files.is_name(name) else Path(name)
     lessons: Lessons = (
-        MadeLessons() if synthetic else _recorded(recordings, telemetry, metrics, caller)
+        MadeLessons() if synthetic else _read_lessons(recordings, telemetry, metrics, caller)
     )
     names = tuple(metrics) or ORDER
     if isinstance(lessons, RecordedLessons):
-        names = _reported(lessons, names, caller)
+        names = _reported_metrics(lessons, names, caller)
     model = learn(
         lessons,
         names,
@@ -68,7 +68,7 @@ def watch_model(name: str = files.SHIPPED) -> KeptWatchModel:
     return KeptWatchModel(model=files.load(path), file=path)
 
 
-def _recorded(
+def _read_lessons(
     recordings: Sequence[Path], telemetry: Path | None, metrics: Sequence[str], caller: Caller
 ) -> RecordedLessons:
     settings = telemetry_settings(telemetry) if telemetry else shipped_settings()
@@ -82,7 +82,9 @@ def _recorded(
     return RecordedLessons(recordings=jobs)
 
 
-def _reported(lessons: RecordedLessons, metrics: Sequence[str], caller: Caller) -> tuple[str, ...]:
+def _reported_metrics(
+    lessons: RecordedLessons, metrics: Sequence[str], caller: Caller
+) -> tuple[str, ...]:
     """Metrics that the recordings have: no model of the others can be learned."""
     reported = tuple(metric for metric in metrics if lessons.reports(metric))
     if not reported:

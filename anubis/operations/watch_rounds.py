@@ -77,7 +77,7 @@ class JobMemory:
             if self._kept:
                 streams.resume(self._stream, self._kept)
         self._stream.hear(telemetry)
-        return _named_by(self._stream)
+        return _named_deviations(self._stream)
 
     def to_keep(self) -> bytes:
         """State from which another process can go on; empty if the rule can name no node anyway."""
@@ -129,11 +129,11 @@ def look_at(
         metrics = {deviation.metric for deviation in first.deviations}
         more = tuple(deviation for deviation in deviations if deviation.metric not in metrics)
         suspicions[node] = replace(first, deviations=(*first.deviations, *more))
-    weighed = tuple(_weighed(suspicion, watching) for suspicion in suspicions.values())
+    weighed = tuple(_weigh(suspicion, watching) for suspicion in suspicions.values())
     return replace(seen, suspicions=weighed)
 
 
-def _weighed(suspicion: Suspicion, watching: Watching) -> Suspicion:
+def _weigh(suspicion: Suspicion, watching: Watching) -> Suspicion:
     mix = _mix(suspicion.deviations, watching.categories)
     rate = watching.rates.get((SOURCE, likeliest(mix)), HitRate())
     return replace(suspicion, mix=mix, confidence=rate.confidence())
@@ -142,10 +142,10 @@ def _weighed(suspicion: Suspicion, watching: Watching) -> Suspicion:
 def _outliers(telemetry: Telemetry) -> Mapping[str, Sequence[Deviation]]:
     stream = OutlierStream(telemetry.metrics, telemetry.nodes, telemetry.groups)
     stream.hear(telemetry)
-    return _named_by(stream)
+    return _named_deviations(stream)
 
 
-def _named_by(stream: OutlierStream) -> Mapping[str, Sequence[Deviation]]:
+def _named_deviations(stream: OutlierStream) -> Mapping[str, Sequence[Deviation]]:
     """Deviations by node. In the first hour there are none: it is not known yet what is usual for a
     node."""
     return {} if stream.heard_s < stream.rule.level_s or stream.unable() else stream.deviations()
@@ -315,17 +315,17 @@ def _look_at_all(
         except StoreUnreachableError:
             raise
         except AnubisError as error:
-            part.looks.write(_failed(job, str(error), part, caller))
+            part.looks.write(_failed_look(job, str(error), part, caller))
         except Exception as error:
             bugs.append(error)
             part.looks.write(
-                _failed(job, f"a bug in Anubis ({type(error).__name__})", part, caller)
+                _failed_look(job, f"a bug in Anubis ({type(error).__name__})", part, caller)
             )
     if bugs:
         raise bugs[0]
 
 
-def _failed(job: WatchedJob, why: str, part: ClusterHistory, caller: Caller) -> KeptLook:
+def _failed_look(job: WatchedJob, why: str, part: ClusterHistory, caller: Caller) -> KeptLook:
     caller.remark(f"job {job.id} could not be looked at: {why}")
     return KeptLook(
         job=job.id,
@@ -366,7 +366,7 @@ def _look_and_tell(
         suspects=len(seen.look.suspicions),
         oddities=len(seen.look.oddities),
         job_ended=has_ended,
-        trouble="" if seen.look.judged else _why_unjudged(seen.look),
+        trouble="" if seen.look.judged else _unjudged_reason(seen.look),
     )
     view = view_of(seen, trusted, cluster=part.cluster, ended=has_ended)
     details = LookDetails(
@@ -378,7 +378,7 @@ def _look_and_tell(
     part.looks.write(kept, details)
 
 
-def _why_unjudged(look: Look) -> str:
+def _unjudged_reason(look: Look) -> str:
     reasons = "; ".join(f"{name}: {why}" for name, why in look.unjudged.items())
     return f"no metric could be judged: {reasons or 'nothing was reported'}"
 
@@ -393,11 +393,11 @@ def suspicions_of(look: Look, part: ClusterHistory, now: float) -> list[Notice]:
         of_node = [entry for entry in kept if entry.node == suspicion.node]
         if all(entry.ended_at is not None and entry.ended_at < at for entry in of_node):
             id = f"{SOURCE} {suspicion.node} {len(of_node) + 1}"
-            notices.append(Notice(id=id, at=at, event=_raised(suspicion, look)))
+            notices.append(Notice(id=id, at=at, event=_suspicion_event(suspicion, look)))
     return notices
 
 
-def _raised(suspicion: Suspicion, look: Look) -> SuspicionRaised:
+def _suspicion_event(suspicion: Suspicion, look: Look) -> SuspicionRaised:
     return SuspicionRaised(
         nodes=(suspicion.node,),
         category=likeliest(suspicion.mix),

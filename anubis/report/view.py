@@ -30,7 +30,7 @@ from anubis.core.records import (
     Remedy,
 )
 from anubis.lab.simulation.reckoning import Reckoning
-from anubis.text.wording import counted, left_out, names
+from anubis.text.wording import counted, damage_note, names
 
 PARTS_NAMED = 2  # in a headline
 GLYPH = {
@@ -94,7 +94,7 @@ class CampaignView:
         """
         incomplete = ["incomplete"] if self.cut_short else []
         if self.damaged:
-            incomplete.append(left_out(self.damaged))
+            incomplete.append(damage_note(self.damaged))
         parts = [
             f"{judgement.value}: {names(subjects, PARTS_NAMED)}"
             for judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anubis.core.errors import AnubisError
-from anubis.operations.tokens import TokenScope, matching
+from anubis.operations.tokens import TokenScope, find_token
 from anubis.service.audit import AuditTrail
 from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
 from anubis.service.rate_limits import Rates
@@ -64,7 +64,7 @@ class Incoming:
     headers: Mapping[str, str]
 
     @classmethod
-    def of(cls, scope: Message) -> Incoming:
+    def from_scope(cls, scope: Message) -> Incoming:
         raw: list[tuple[bytes, bytes]] = scope["headers"]
         if len(raw) > MOST_HEADERS or sum(len(k) + len(v) for k, v in raw) > MOST_HEADER_BYTES:
             raise Refused(431, f"more than {MOST_HEADER_BYTES:,} bytes of headers: send fewer")
@@ -81,7 +81,7 @@ class Incoming:
         )
 
     @property
-    def needs(self) -> tuple[TokenScope, ...]:
+    def required_scopes(self) -> tuple[TokenScope, ...]:
         """Scopes of which the asker needs one; empty if the path is open to all."""
         if self.path in OPEN:
             return ()
@@ -140,8 +140,8 @@ class Door:
         began, answer = time.monotonic(), Reply(send, self._policy)
         asker = Asker(self._history, "", ())
         try:
-            incoming = Incoming.of(scope)
-            asker = await self._identified(incoming)
+            incoming = Incoming.from_scope(scope)
+            asker = await self._identify(incoming)
             self._admit(asker, incoming)
             body = await self._body(incoming, receive)
             scope.setdefault("state", {})["asker"] = asker
@@ -167,19 +167,19 @@ class Door:
 
     # --- who ----------------------------------------------------------------------------------
 
-    async def _identified(self, incoming: Incoming) -> Asker:
+    async def _identify(self, incoming: Incoming) -> Asker:
         self._check_names(incoming)
         now, kept = time.monotonic(), await self._kept_tokens()
-        token = matching(incoming.secret, kept) if incoming.secret else None
+        token = find_token(incoming.secret, kept) if incoming.secret else None
         if token and not token.has_ended(time.time()):  # wall clock: tokens are of no cluster
             self._know(incoming.address)
             return Asker(self._history, token.name, token.scopes)
         # an ended token still closes the service: nobody took it back
         open_to_all = not kept and self._settings.is_loopback and not incoming.secret
-        if incoming.needs and not open_to_all:
+        if incoming.required_scopes and not open_to_all:
             if not self._failures.allows(incoming.address, now):
                 raise Refused(429, "too many requests without a valid token: wait", retry_after="1")
-            why = _has_ended(token) if token else _who_are_you(incoming)
+            why = _ended_token_reason(token) if token else _no_token_reason(incoming)
             raise Refused(401, why, www_authenticate=_challenge(incoming))
         return Asker(self._history, "", WITHOUT_TOKEN)
 
@@ -191,8 +191,8 @@ class Door:
                 " higher anubis serve --rate",
                 retry_after="1",
             )
-        if incoming.needs:
-            asker.require(*incoming.needs)
+        if incoming.required_scopes:
+            asker.require(*incoming.required_scopes)
 
     def _check_names(self, incoming: Incoming) -> None:
         """Refuse requests that a page elsewhere makes a reader's browser send in the reader's
@@ -250,7 +250,7 @@ class Door:
         self, scope: Message, body: bytes, receive: Receive, answer: Reply
     ) -> None:
         """Give up an answer that takes too long; the work on it goes on to its end."""
-        task = asyncio.ensure_future(self._app(scope, _replaying(body, receive), answer))
+        task = asyncio.ensure_future(self._app(scope, _replay_body(body, receive), answer))
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
         limit = None if scope["path"].endswith(STREAMS) else self._settings.answer_s
@@ -267,13 +267,13 @@ class Door:
             raise Refused(500, A_BUG) from error
 
 
-def _who_are_you(incoming: Incoming) -> str:
+def _no_token_reason(incoming: Incoming) -> str:
     if incoming.secret:
         return "the token is not valid, or was taken back"
     return "a token is needed: Authorization: Bearer TOKEN, or as the password in a browser"
 
 
-def _has_ended(token: Token) -> str:
+def _ended_token_reason(token: Token) -> str:
     assert token.expires_at is not None
     scopes = ",".join(token.scopes)
     return (
@@ -303,7 +303,7 @@ async def _whole(receive: Receive, most_bytes: int, too_large: Refused) -> bytes
             return b"".join(parts)
 
 
-def _replaying(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -41,11 +41,11 @@ from anubis.service.requests import (
 from anubis.service.shared import House
 from anubis.service.slow_pages import (
     Inquiry,
-    of_diagnoses,
-    of_fabric,
-    of_looks,
-    of_risk,
-    of_tickets,
+    diagnoses_overview,
+    fabric_overview,
+    looks_overview,
+    risk_overview,
+    tickets_overview,
 )
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.looks import LookDetails
@@ -77,7 +77,7 @@ def router(house: House) -> APIRouter:
         bad = (404,) if "{" in path else ()
         api.add_api_route(
             path,
-            _named(bound, handler),
+            _name_handler(bound, handler),
             methods=["GET"],
             summary=summary,
             response_class=Response,
@@ -88,7 +88,7 @@ def router(house: House) -> APIRouter:
         content = {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
         api.add_api_route(
             path,
-            _named(partial(handler, house), handler),
+            _name_handler(partial(handler, house), handler),
             methods=["POST"],
             summary=summary,
             response_class=Response,
@@ -185,7 +185,7 @@ def _event_schema() -> dict[str, Any]:
     return {"oneOf": kinds}
 
 
-def _named(bound: Any, handler: Any) -> Any:
+def _name_handler(bound: Any, handler: Any) -> Any:
     """Give a bound handler the name and the parameters from which FastAPI makes a route."""
     import inspect
 
@@ -280,7 +280,7 @@ async def show_life(
 async def actions_of(house: House, cluster: str, node: str, limit: int) -> list[LifeAction]:
     """Actions of the keeper on a node; the shared snapshot has only those that are open."""
     part = house.history.of(cluster)
-    return await house.in_thread(part.keeping.actions_about, (node,), limit)
+    return await house.run_in_thread(part.keeping.actions_about, (node,), limit)
 
 
 async def list_campaigns(
@@ -318,31 +318,31 @@ async def list_decisions(
 async def list_tickets(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
 ) -> Response:
-    return await _some(house, of_tickets, "ticket", cluster, limit, offset)
+    return await _answer_from_overview(house, tickets_overview, "ticket", cluster, limit, offset)
 
 
 async def list_spares(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
 ) -> Response:
-    return await _some(house, of_tickets, "spares", cluster, limit, offset)
+    return await _answer_from_overview(house, tickets_overview, "spares", cluster, limit, offset)
 
 
 async def list_risks(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
 ) -> Response:
-    return await _some(house, of_risk, "node-risk", cluster, limit, offset)
+    return await _answer_from_overview(house, risk_overview, "node-risk", cluster, limit, offset)
 
 
 async def list_fabrics(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 100, offset: OffsetQuery = 0
 ) -> Response:
-    return await _some(house, of_fabric, "fabric", cluster, limit, offset)
+    return await _answer_from_overview(house, fabric_overview, "fabric", cluster, limit, offset)
 
 
 async def list_looks(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
 ) -> Response:
-    return await _some(house, of_looks, "watch", cluster, limit, offset)
+    return await _answer_from_overview(house, looks_overview, "watch", cluster, limit, offset)
 
 
 def show_look(house: House, cluster: PathName, job: PathName, request: Request) -> Response:
@@ -361,7 +361,9 @@ def find_look(cluster: str, job: str, request: Request) -> LookDetails:
 async def list_diagnoses(
     house: House, cluster: ClusterQuery = None, limit: LimitQuery = 200, offset: OffsetQuery = 0
 ) -> Response:
-    return await _some(house, of_diagnoses, "diagnosed", cluster, limit, offset)
+    return await _answer_from_overview(
+        house, diagnoses_overview, "diagnosed", cluster, limit, offset
+    )
 
 
 def show_diagnosis(
@@ -384,12 +386,12 @@ def find_diagnosis(
     return kept
 
 
-async def _some(
+async def _answer_from_overview(
     house: House, inquiry: Inquiry, kind: str, cluster: str | None, limit: int, offset: int
 ) -> Response:
     await house.refuse_unknown_cluster(cluster)
     overview = await house.overviews.read(inquiry)
-    lines = overview.of(kind, cluster)
+    lines = overview.lines_of(kind, cluster)
     return documents(lines[offset : offset + limit], overview.at, len(lines))
 
 
@@ -401,7 +403,7 @@ async def answer_gate(house: House, request: Request) -> Response:
     asker, began, settings = asker_of(request), time.monotonic(), house.settings
     if wish.start_tests:
         asker.require("act")
-    meant = await house.meant(wish.cluster)
+    meant = await house.cluster_name(wish.cluster)
     question = GateQuestion(
         history_url=house.history_url,
         token=asker.token,
@@ -418,11 +420,11 @@ async def answer_gate(house: House, request: Request) -> Response:
     )
     reply = await house.gates.ask(question)
     cluster = reply.decision.cluster
-    await house.writing(house.history.of(cluster).decisions.add, reply.decision)
+    await house.write(house.history.of(cluster).decisions.add, reply.decision)
     house.gauges.observe_gate(reply.answer, time.monotonic() - began)
     if not (wish.start_tests and reply.needs_tests):
         return document(reply.line)
-    await house.in_thread(_start_tests, house, question, cluster, asker)
+    await house.run_in_thread(_start_tests, house, question, cluster, asker)
     return document(reply.line, status=202)
 
 
@@ -443,7 +445,7 @@ async def take_event(house: House, request: Request) -> Response:
     envelope, event = read_event(await request.body(), kind_of(request))
     asker = asker_of(request)
     asker.require_for(event)
-    meant = await house.meant(envelope.cluster, may_begin=isinstance(event, NodeAdded))
+    meant = await house.cluster_name(envelope.cluster, may_begin=isinstance(event, NodeAdded))
     telling = Telling(event=event, id=envelope.id, at=envelope.at, cluster=meant, by=asker.name())
     receipt = await house.letterbox.tell(telling, asker)
     if receipt.is_new:
@@ -472,8 +474,8 @@ async def _take(house: House, request: Request, cluster: str | None, mapping: st
     check_name(mapping, "mapping")
     text, asker = text_of(await request.body(), kind_of(request)), asker_of(request)
     source = f"what {asker.name()} told {request.url.path}"
-    meant = await house.meant(cluster)
-    return await house.writing(_report, house, text, source, mapping, meant, asker)
+    meant = await house.cluster_name(cluster)
+    return await house.write(_report, house, text, source, mapping, meant, asker)
 
 
 def _report(

@@ -88,24 +88,24 @@ def _answer_errors(app: FastAPI) -> None:
         return Response(problem(status, detail), status, headers=headers, media_type=MEDIA_TYPE)
 
     @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> Response:
+    async def answer_refusal(request: Request, error: Refused) -> Response:
         return answer(error.status, error.detail)
 
     @app.exception_handler(AnubisError)
-    async def wrong(request: Request, error: AnubisError) -> Response:
+    async def answer_error(request: Request, error: AnubisError) -> Response:
         return answer(status_of(error), str(error))
 
     @app.exception_handler(HTTPException)
-    async def unrouted(request: Request, error: HTTPException) -> Response:
+    async def answer_unrouted(request: Request, error: HTTPException) -> Response:
         detail = {404: "there is nothing here: see / or /v1/openapi.json"}
         return answer(error.status_code, detail.get(error.status_code, error.detail), error.headers)
 
     @app.exception_handler(Exception)
-    async def bug(request: Request, error: Exception) -> Response:
+    async def answer_bug(request: Request, error: Exception) -> Response:
         return answer(500, A_BUG)
 
     @app.exception_handler(RequestValidationError)
-    async def unread(request: Request, error: RequestValidationError) -> Response:
+    async def answer_unreadable(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         return answer(422, f"{place}: {first['msg']}")

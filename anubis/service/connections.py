@@ -51,7 +51,7 @@ class _Owner(Generic[C]):
     silent: dict[C, None] = field(default_factory=dict)  # sent no complete head so far
 
     @property
-    def held(self) -> int:
+    def count(self) -> int:
         return len(self.busy) + len(self.answered) + len(self.silent)
 
     def drop(self, connection: C) -> None:
@@ -83,12 +83,12 @@ class Connections(Generic[C]):
     def __len__(self) -> int:
         return len(self._owner_of)
 
-    def come(self, connection: C, address: str) -> tuple[bool, C | None]:
+    def admit(self, connection: C, address: str) -> tuple[bool, C | None]:
         """Return whether the connection is let in, and which other one must close for it."""
         name = owner_of(address)
         owner = self._owners.get(name) or self._new(name)
         goes, is_full = None, True
-        if owner.held >= owner.limit:
+        if owner.count >= owner.limit:
             goes = owner.idle
         elif owner.is_stranger and self.strangers >= self.limits.of_strangers:
             goes = self._first_to_go(only_strangers=True)
@@ -110,23 +110,23 @@ class Connections(Generic[C]):
 
     def begin(self, connection: C) -> None:
         """Note that the connection sent the head of a request."""
-        if owner := self._of(connection):
+        if owner := self._find_owner(connection):
             owner.drop(connection)
             owner.busy[connection] = None
 
     def rest(self, connection: C) -> None:
         """Note that the connection was answered and may ask again."""
-        if owner := self._of(connection):
+        if owner := self._find_owner(connection):
             owner.drop(connection)
             owner.answered[connection] = None
 
     def leave(self, connection: C) -> None:
-        if (owner := self._of(connection)) is None:
+        if (owner := self._find_owner(connection)) is None:
             return
         name = self._owner_of.pop(connection)
         owner.drop(connection)
         self.strangers -= owner.is_stranger
-        if not owner.held:
+        if not owner.count:
             del self._owners[name]
 
     def know(self, address: str) -> None:
@@ -138,10 +138,10 @@ class Connections(Generic[C]):
             del self._known[next(iter(self._known))]
         owner = self._owners.get(name)
         if owner and owner.is_stranger:
-            self.strangers -= owner.held
+            self.strangers -= owner.count
             owner.is_stranger, owner.limit = False, self.limits.of_known
 
-    def _of(self, connection: C) -> _Owner[C] | None:
+    def _find_owner(self, connection: C) -> _Owner[C] | None:
         """Owner of the connection; None if the connection was closed or refused."""
         name = self._owner_of.get(connection)
         return None if name is None else self._owners[name]
@@ -172,7 +172,7 @@ class Connections(Generic[C]):
         ]
         if not owners:
             return None
-        first = max(owners, key=lambda o: (o.is_stranger, o.held, bool(o.answered)))
+        first = max(owners, key=lambda o: (o.is_stranger, o.count, bool(o.answered)))
         return first.idle
 
 

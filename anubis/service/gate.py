@@ -52,7 +52,7 @@ def reply(question: GateQuestion) -> GateReply:
         unknown_passes=question.unknown_passes,
         may_test=False,
         is_kept=False,
-        caller=Asker(opened(question.history_url), question.token, ()),
+        caller=Asker(open_history(question.history_url), question.token, ()),
     )
     return GateReply(
         line=json_line("gate", fields(result)),
@@ -63,11 +63,11 @@ def reply(question: GateQuestion) -> GateReply:
 
 
 @cache
-def opened(url: str) -> OpenHistory:
+def open_history(url: str) -> OpenHistory:
     return OpenHistory.open(url)
 
 
-def beside() -> Executor:
+def make_executor() -> Executor:
     """Make a pool of one process, spawned and not forked: a fork would copy the locks of the
     service's threads."""
     return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_service)
@@ -87,7 +87,7 @@ def _wait_for_its_end() -> None:
 
 class Gates:
     def __init__(self, *, in_process: bool = False, patience_s: float = PATIENCE_S) -> None:
-        self._executor: Executor = ThreadPoolExecutor(1) if in_process else beside()
+        self._executor: Executor = ThreadPoolExecutor(1) if in_process else make_executor()
         self._patience_s = patience_s
 
     def stop(self) -> None:
@@ -102,5 +102,5 @@ class Gates:
         except TimeoutError:
             raise Refused(503, "too many gates are asked for: ask again later") from None
         except BrokenProcessPool:
-            self._executor = beside()
+            self._executor = make_executor()
             raise Refused(503, "the process that answers gates had ended: ask again") from None

@@ -125,11 +125,11 @@ class _OfHistory(Collector):
 def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield _nodes(snapshot)
     yield _verdicts(snapshot)
-    yield _held(snapshot)
+    yield _held_nodes(snapshot)
     yield _states(snapshot)
     yield _actions(snapshot)
     yield _oldest_actions(snapshot)
-    yield _failed(snapshot)
+    yield _failed_actions(snapshot)
     yield from _breakers(snapshot)
     yield _doubts(snapshot)
     yield _suspects(snapshot)
@@ -137,7 +137,7 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield from _chores(snapshot)
     yield from _diagnoses(snapshot)
     yield from _looks(snapshot)
-    yield _unfinished(snapshot)
+    yield _unfinished_campaigns(snapshot)
     yield _executions(snapshot)
     yield _tokens(snapshot)
     read_at = GaugeMetricFamily(
@@ -173,7 +173,7 @@ def _verdicts(snapshot: Snapshot) -> GaugeMetricFamily:
     return family
 
 
-def _held(snapshot: Snapshot) -> GaugeMetricFamily:
+def _held_nodes(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "anubis_nodes_held", "Nodes that somebody measures now", labels=["cluster"]
     )
@@ -264,7 +264,7 @@ def _doubts(snapshot: Snapshot) -> GaugeMetricFamily:
     return family
 
 
-def _failed(snapshot: Snapshot) -> GaugeMetricFamily:
+def _failed_actions(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "anubis_keeper_failed_actions",
         "Actions of the keeper that failed within the last hour and were not done since",
@@ -402,7 +402,7 @@ def _tokens(snapshot: Snapshot) -> GaugeMetricFamily:
     return family
 
 
-def _unfinished(snapshot: Snapshot) -> GaugeMetricFamily:
+def _unfinished_campaigns(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
         "anubis_campaigns_unfinished",
         "Of the latest campaigns, those that are not over",

@@ -24,7 +24,13 @@ from anubis.service.api import actions_of, asker_of, find_diagnosis, find_look, 
 from anubis.service.fleet_cache import Snapshot
 from anubis.service.requester import Asker
 from anubis.service.shared import House
-from anubis.service.slow_pages import of_diagnoses, of_fabric, of_looks, of_risk, of_tickets
+from anubis.service.slow_pages import (
+    diagnoses_overview,
+    fabric_overview,
+    looks_overview,
+    risk_overview,
+    tickets_overview,
+)
 
 HTML = "text/html; charset=utf-8"
 LOOKS_EVERY_S = 2.0
@@ -82,7 +88,7 @@ def router(house: House) -> APIRouter:
 
     @pages.get("/campaigns/{campaign}/stream")
     async def stream(campaign: str, request: Request) -> Response:
-        await house.in_thread(house.refuse_unknown, campaign)
+        await house.run_in_thread(house.refuse_unknown, campaign)
         if streams.locked():
             return Response(status_code=503, headers={"retry-after": "10"})
         messages = _messages(campaign, asker_of(request), streams)
@@ -101,19 +107,19 @@ def router(house: House) -> APIRouter:
 
     @pages.get("/tickets")
     async def tickets() -> Response:
-        return _page((await house.overviews.read(of_tickets)).page)
+        return _page((await house.overviews.read(tickets_overview)).page)
 
     @pages.get("/risk")
     async def risk() -> Response:
-        return _page((await house.overviews.read(of_risk)).page)
+        return _page((await house.overviews.read(risk_overview)).page)
 
     @pages.get("/fabric")
     async def fabric() -> Response:
-        return _page((await house.overviews.read(of_fabric)).page)
+        return _page((await house.overviews.read(fabric_overview)).page)
 
     @pages.get("/looks")
     async def looks() -> Response:
-        return _page((await house.overviews.read(of_looks)).page)
+        return _page((await house.overviews.read(looks_overview)).page)
 
     @pages.get("/looks/{cluster}/{job:path}")
     def look(cluster: str, job: str, request: Request) -> Response:
@@ -122,7 +128,7 @@ def router(house: House) -> APIRouter:
 
     @pages.get("/diagnoses")
     async def diagnoses() -> Response:
-        return _page((await house.overviews.read(of_diagnoses)).page)
+        return _page((await house.overviews.read(diagnoses_overview)).page)
 
     @pages.get("/diagnoses/{cluster}/{at}/{job:path}")
     def diagnosis(cluster: str, at: str, job: str, request: Request) -> Response:
@@ -191,7 +197,7 @@ async def _changes(house: House, streams: asyncio.Semaphore) -> AsyncIterator[st
     async with streams:
         for _ in range(int(STREAMED_S / LOOKS_EVERY_S)):
             snapshot = await house.read()
-            now = await house.in_thread(_digest_of, snapshot)
+            now = await house.run_in_thread(_digest_of, snapshot)
             yield f'data: {{"as_of":{snapshot.at}}}\n\n' if now != before else ": nothing new\n\n"
             before = now
             await asyncio.sleep(LOOKS_EVERY_S)

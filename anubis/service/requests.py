@@ -43,7 +43,7 @@ class GateRequest:
         check_name(self.cluster)
 
     def names(self) -> tuple[str, ...]:
-        names = expanded(self.nodes)
+        names = expand_nodes(self.nodes)
         if not names:
             raise UsageError('"nodes" names no node: expected names or node lists')
         return names
@@ -84,10 +84,10 @@ def read_event(body: bytes, media_type: str) -> tuple[EventEnvelope, KeptEvent]:
         raise UsageError(f'event "{envelope.event[:100]}" is not known; {hint}')
     own = {key: value for key, value in document.items() if key not in ENVELOPE}
     event: KeptEvent = read(own, KEPT[envelope.event], "the body", UsageError)
-    return envelope, replace(event, nodes=expanded(event.nodes))
+    return envelope, replace(event, nodes=expand_nodes(event.nodes))
 
 
-def expanded(lists: Iterable[str]) -> tuple[str, ...]:
+def expand_nodes(lists: Iterable[str]) -> tuple[str, ...]:
     names = dict.fromkeys(name for text in lists for name in hostlist.expand(text))
     if len(names) > MOST_NODES:
         raise UsageError(f'"nodes" names more than {MOST_NODES:,} nodes')

@@ -51,7 +51,7 @@ class ImpatientProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        is_let_in, goes = self.held.come(self, self.client[0] if self.client else "")
+        is_let_in, goes = self.held.admit(self, self.client[0] if self.client else "")
         if goes is not None:
             goes.end()
         if is_let_in:
@@ -158,7 +158,7 @@ def _listen(house: House, caller: Caller) -> None:
     settings = house.settings
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     LOG.setLevel(logging.INFO)
-    listening = _bound(settings)
+    listening = _bind(settings)
     config = uvicorn.Config(
         application(house),
         http=protocol_in(house.connections),
@@ -189,7 +189,7 @@ def _allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
-def _bound(settings: ServiceSettings) -> socket.socket:
+def _bind(settings: ServiceSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -54,18 +54,18 @@ class House:
         """The snapshot; no thread is needed unless it is the first."""
         if latest := self.board.latest:
             return latest
-        return await self.in_thread(self.board.read)
+        return await self.run_in_thread(self.board.read)
 
-    async def writing(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run calls one after the other in one thread that no reader waits for: SQLite has one
         writer, and a caller that finds it busy sleeps longer than needed."""
         return await to_thread.run_sync(lambda: call(*args, **kwargs), limiter=self.writer)
 
-    async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run_in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call that reads or writes the history without keeping others waiting."""
         return await to_thread.run_sync(lambda: call(*args, **kwargs))
 
-    async def meant(self, cluster: str | None, *, may_begin: bool = False) -> str | None:
+    async def cluster_name(self, cluster: str | None, *, may_begin: bool = False) -> str | None:
         """Name of the cluster in the history. If none is given: the one that is served, or the only
         one; None if the history has none. `may_begin`: an unknown name is accepted."""
         served = self.settings.clusters
@@ -73,7 +73,7 @@ class House:
         latest = self.board.latest
         if name is not None and latest and name in latest.clusters:
             return name  # without reading the history, for there may be thousands of events
-        return await self.in_thread(self._find, name, may_begin)
+        return await self.run_in_thread(self._find, name, may_begin)
 
     def _find(self, name: str | None, may_begin: bool) -> str | None:
         names, served = self.history.clusters.names(), self.settings.clusters
@@ -94,7 +94,7 @@ class House:
     async def refuse_unknown_cluster(self, cluster: str | None) -> None:
         """Refuse an unknown cluster to readers, which need not name one and enter none."""
         if cluster is not None and cluster not in self.settings.clusters:
-            await self.meant(cluster)
+            await self.cluster_name(cluster)
 
     def audit_now(self, asker: Asker, deed: str) -> None:
         """Write a deed to the audit before it is done."""

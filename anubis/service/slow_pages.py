@@ -11,12 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from anubis.operations.diagnose_due import last_diagnoses
-from anubis.operations.links import between_nodes
+from anubis.operations.links import links_at_a_glance
 from anubis.operations.risk_ranking import risk_at_a_glance
 from anubis.operations.tickets import out_of_work
 from anubis.operations.watch_rounds import last_looks
 from anubis.report import diagnoses, links, risk_ranking, tickets, watch_looks, watch_rounds
-from anubis.service.gate import beside, opened
+from anubis.service.gate import make_executor, open_history
 from anubis.service.problems import Refused
 from anubis.service.requester import Asker
 from anubis.service.service_settings import ServiceSettings
@@ -33,7 +33,7 @@ class Question:
 
     @property
     def asker(self) -> Asker:
-        return Asker(opened(self.history_url), "", ())
+        return Asker(open_history(self.history_url), "", ())
 
 
 ClusterLine = tuple[str, str]  # a document, after the name of its cluster
@@ -45,12 +45,12 @@ class Overview:
     page: str
     documents: Mapping[str, Sequence[ClusterLine]]  # by their type
 
-    def of(self, kind: str, cluster: str | None) -> list[str]:
+    def lines_of(self, kind: str, cluster: str | None) -> list[str]:
         """Lines of one cluster, or of all."""
         return [line for name, line in self.documents[kind] if cluster in (None, name)]
 
 
-def of_tickets(question: Question) -> Overview:
+def tickets_overview(question: Question) -> Overview:
     asker, settings = question.asker, question.settings
     at = asker.clock()
     clusters = out_of_work(settings.policy, asker)
@@ -66,7 +66,7 @@ def of_tickets(question: Question) -> Overview:
     )
 
 
-def of_risk(question: Question) -> Overview:
+def risk_overview(question: Question) -> Overview:
     asker, settings = question.asker, question.settings
     at = asker.clock()
     glances = risk_at_a_glance(settings.suite, settings.policy, settings.benchmarks, asker)
@@ -83,10 +83,10 @@ def of_risk(question: Question) -> Overview:
     )
 
 
-def of_fabric(question: Question) -> Overview:
+def fabric_overview(question: Question) -> Overview:
     asker = question.asker
     at = asker.clock()
-    clusters = between_nodes(asker)
+    clusters = links_at_a_glance(asker)
     return Overview(
         at=at,
         page=links.fabric_page(clusters, at),
@@ -94,7 +94,7 @@ def of_fabric(question: Question) -> Overview:
     )
 
 
-def of_looks(question: Question) -> Overview:
+def looks_overview(question: Question) -> Overview:
     asker = question.asker
     at = asker.clock()
     clusters = last_looks(asker)
@@ -111,7 +111,7 @@ def of_looks(question: Question) -> Overview:
     )
 
 
-def of_diagnoses(question: Question) -> Overview:
+def diagnoses_overview(question: Question) -> Overview:
     asker = question.asker
     at = asker.clock()
     clusters = last_diagnoses(asker)
@@ -153,11 +153,11 @@ class Overviews:
 
     def start(self) -> None:
         """Start the process early: that takes longer than most answers."""
-        self._begun().submit(_do_nothing)
+        self._get_executor().submit(_do_nothing)
 
-    def _begun(self) -> Executor:
+    def _get_executor(self) -> Executor:
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(1) if self._in_process else beside()
+            self._executor = ThreadPoolExecutor(1) if self._in_process else make_executor()
         return self._executor
 
     def stop(self) -> None:
@@ -182,7 +182,7 @@ class Overviews:
         began = time.monotonic()
         loop = asyncio.get_running_loop()
         try:
-            overview = await loop.run_in_executor(self._begun(), ask, self._question)
+            overview = await loop.run_in_executor(self._get_executor(), ask, self._question)
         except BrokenProcessPool:
             self._executor = None
             raise Refused(503, "the process that finds this out had ended: ask again") from None

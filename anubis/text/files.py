@@ -44,10 +44,10 @@ def read_bytes(path: Path, error: ErrorType, named: str = "", limit: int = MOST_
         raise error(f"cannot read {where}: {reason}") from None
     if len(data) > limit:
         raise error(f"{where} is larger than {limit >> 20} MiB, the most that is read: split it")
-    return unpacked(data, where, error, limit) if data.startswith(GZIPPED) else data
+    return unpack(data, where, error, limit) if data.startswith(GZIPPED) else data
 
 
-def unpacked(data: bytes, where: str, error: ErrorType, limit: int = MOST_BYTES) -> bytes:
+def unpack(data: bytes, where: str, error: ErrorType, limit: int = MOST_BYTES) -> bytes:
     parts: list[bytes] = []
     total = 0
     rest = data
@@ -175,18 +175,18 @@ def parse_yaml(text: str, where: str, error: ErrorType) -> object:
     try:
         if len(text) < EXPLAINED_BYTES:
             with suppress(yaml.YAMLError):
-                return _composed(text, "CSafeLoader")
-            return _composed(text, "SafeLoader")
-        return _composed(text, "CSafeLoader")
+                return _compose(text, "CSafeLoader")
+            return _compose(text, "SafeLoader")
+        return _compose(text, "CSafeLoader")
     except yaml.YAMLError as cause:
-        raise error(f"{where} is not valid YAML: {_where_and_what(cause)}") from None
+        raise error(f"{where} is not valid YAML: {_yaml_problem(cause)}") from None
     except RecursionError:
         raise error(f"{where} is not valid YAML: {TOO_DEEP}") from None
     except (ValueError, OverflowError) as cause:  # a date that does not exist, a sum of digits
         raise error(f"{where} is not valid YAML: {cause}") from None
 
 
-def _composed(text: str, loader_name: str) -> object:
+def _compose(text: str, loader_name: str) -> object:
     """Parse after measuring: a few lines with aliases can expand to gigabytes."""
     import yaml
 
@@ -208,26 +208,26 @@ def _measure(node: Any, values_of: dict[int, int], above: set[int], depth: int) 
 
     if isinstance(node, yaml.ScalarNode):
         if len(node.value) > MOST_DIGITS and node.tag.endswith((":int", ":float")):
-            raise _refused(node, f"a number has {len(node.value):,} digits")
+            raise _refusal(node, f"a number has {len(node.value):,} digits")
         return 1
     if id(node) in above or depth > DEEPEST:
-        raise _refused(node, TOO_DEEP)
+        raise _refusal(node, TOO_DEEP)
     if id(node) not in values_of:
         above.add(id(node))
         parts = node.value
         if isinstance(node, yaml.MappingNode):
             if any(not isinstance(key, yaml.ScalarNode) for key, _ in parts):
-                raise _refused(node, "a key is a list or a table, expected a text")
+                raise _refusal(node, "a key is a list or a table, expected a text")
             parts = [value for _, value in parts]
         values = sum(_measure(part, values_of, above, depth + 1) for part in parts)
         above.discard(id(node))
         if values > MOST_VALUES:
-            raise _refused(node, f"it stands for more than {MOST_VALUES:,} values")
+            raise _refusal(node, f"it stands for more than {MOST_VALUES:,} values")
         values_of[id(node)] = values + 1
     return values_of[id(node)]
 
 
-def _refused(node: Any, reason: str) -> Exception:
+def _refusal(node: Any, reason: str) -> Exception:
     import yaml
 
     refusal: Exception = yaml.constructor.ConstructorError(None, None, reason, node.start_mark)
@@ -242,7 +242,7 @@ def _unique_key_loader(safe: Any) -> type[Any]:
             seen: set[str] = set()
             for key, _ in node.value:
                 if key.value in seen:
-                    raise _refused(key, f'the key "{key.value}" is written twice')
+                    raise _refusal(key, f'the key "{key.value}" is written twice')
                 seen.add(key.value)
             table: dict[Any, Any] = super().construct_mapping(node, deep)
             return table
@@ -250,7 +250,7 @@ def _unique_key_loader(safe: Any) -> type[Any]:
     return Loader
 
 
-def _where_and_what(cause: Any) -> str:
+def _yaml_problem(cause: Any) -> str:
     """The line and the problem that yaml found, without the source lines that yaml adds."""
     mark = getattr(cause, "problem_mark", None)
     if mark is None:

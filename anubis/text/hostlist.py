@@ -67,7 +67,7 @@ def read(argument: str, folder: Path = HERE) -> list[str]:
 
 def compress(names: Sequence[str]) -> str:
     """A short node list, for scontrol and for people, with ranges for consecutive numbers."""
-    return ",".join(_written(run) for run in _runs(names))
+    return ",".join(_run_text(run) for run in _runs(names))
 
 
 def shortened(names: Sequence[str]) -> str:
@@ -108,7 +108,7 @@ def _runs(names: Sequence[str]) -> Iterator[_Run]:
         yield run
 
 
-def _written(run: _Run) -> str:
+def _run_text(run: _Run) -> str:
     ranges = ",".join(_ranges(run.numbers, run.width))
     if len(run.numbers) > 1:
         ranges = f"[{ranges}]"

@@ -74,7 +74,7 @@ def counted(number: int, singular: str, several: str = "") -> str:
     return f"{number:,} {singular if number == 1 else several or singular + 's'}"
 
 
-def left_out(damaged: int) -> str:
+def damage_note(damaged: int) -> str:
     """Words that precede an answer which leaves out damaged executions."""
     return f"{counted(damaged, 'damaged execution')} left out"
 

@@ -43,7 +43,7 @@ def test_shares_hold_whatever_comes_and_only_idle_connections_make_room(steps):
         if step == "come":
             is_local = address == "10.0.0.1"
             before, own = dict(there), owner_of(address)
-            is_let_in, goes = held.come(number, address)
+            is_let_in, goes = held.admit(number, address)
             assert goes not in busy
             if goes is not None:
                 assert is_let_in
@@ -76,29 +76,29 @@ def test_shares_hold_whatever_comes_and_only_idle_connections_make_room(steps):
 def test_the_one_that_goes_is_idle_and_of_whoever_has_most():
     held = Connections(replace(SMALL, of_strangers=4))
     for connection, address in enumerate(("10.0.0.2", "10.0.0.3", "10.0.0.3", "10.0.0.4")):
-        assert held.come(connection, address) == (True, None)
-    assert held.come("new", "10.0.0.5") == (True, 1)  # the older one of the address with two
+        assert held.admit(connection, address) == (True, None)
+    assert held.admit("new", "10.0.0.5") == (True, 1)  # the older one of the address with two
     held.begin(3)
     held.rest(3)
-    assert held.come("newer", "10.0.0.6") == (True, 3)  # kept open after its answer
+    assert held.admit("newer", "10.0.0.6") == (True, 3)  # kept open after its answer
     for connection in (0, 2, "new", "newer"):
         held.begin(connection)
-    assert held.come("too late", "10.0.0.7") == (False, None)
-    assert held.come("from here", "10.0.0.1") == (True, None)
+    assert held.admit("too late", "10.0.0.7") == (False, None)
+    assert held.admit("from here", "10.0.0.1") == (True, None)
     held.know("10.0.0.7")
-    assert held.come("with a token", "10.0.0.7") == (True, None)
+    assert held.admit("with a token", "10.0.0.7") == (True, None)
     assert (held.turned_away, held.given_up) == (1, 2)
 
 
 def test_a_token_is_remembered_for_an_hour():
     now = [0.0]
     held = Connections(replace(SMALL, of_strangers=0), clock=lambda: now[0])
-    assert held.come(1, "10.0.0.2") == (False, None)
+    assert held.admit(1, "10.0.0.2") == (False, None)
     held.know("10.0.0.2")
-    assert held.come(1, "10.0.0.2") == (True, None)
+    assert held.admit(1, "10.0.0.2") == (True, None)
     held.leave(1)
     now[0] = 3600.0
-    assert held.come(1, "10.0.0.2") == (False, None)
+    assert held.admit(1, "10.0.0.2") == (False, None)
 
 
 def test_a_whole_network_of_ipv6_is_one_owner_and_a_mapped_address_is_what_it_maps():
@@ -106,8 +106,8 @@ def test_a_whole_network_of_ipv6_is_one_owner_and_a_mapped_address_is_what_it_ma
     assert owner_of("2001:db8:0:1::7") != owner_of("2001:db8:0:2::7")
     assert owner_of("::ffff:10.0.0.2") == owner_of("10.0.0.2") != owner_of("10.0.0.3")
     held = Connections(ConnectionLimits(of_strangers=0))
-    assert all(held.come(a, a)[0] for a in ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"))
-    assert not held.come("x", "::2")[0]
+    assert all(held.admit(a, a)[0] for a in ("127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"))
+    assert not held.admit("x", "::2")[0]
 
 
 def test_what_is_no_network_is_refused_in_a_sentence():

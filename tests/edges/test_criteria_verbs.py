@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from anubis.config import catalog
 from anubis.core.records import Judgement, MetricAlpha, Verdict
-from anubis.operations.policy_text import line_of, with_alphas
+from anubis.operations.policy_text import add_alphas, line_of
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.history import History
 from tests.edges.desk import NO_VERDICT, ROOT, Desk, Done
@@ -522,7 +522,7 @@ rules = st.lists(
 def test_a_policys_text_with_other_alphas_says_what_it_should_and_keeps_the_rest(old, new, after):
     text = "# ours\nalpha: 0.9  # as all\n"
     text += "alphas: # few\n" + "\n".join(map(line_of, old)) + "\n" if old else ""
-    changed = with_alphas(text + after, new)
+    changed = add_alphas(text + after, new)
     replaced = {(rule.benchmark, rule.metric) for rule in new}
     kept = [rule for rule in old if (rule.benchmark, rule.metric) not in replaced]
     document = yaml.safe_load(changed)

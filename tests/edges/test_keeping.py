@@ -58,7 +58,7 @@ from anubis.operations.gate_answer import sentence
 from anubis.operations.import_ import report_incidents
 from anubis.operations.keep import (
     Keeping,
-    _obeyed,
+    _obeyed_cordons,
     actions,
     approve,
     carry_out_test,
@@ -393,8 +393,8 @@ def test_a_cordon_is_ours_if_its_owner_took_it_or_shows_it_word_for_word():
     shown = {"late": "anubis[GEMM]: slow", "other": "anubis[GEMM]: of another", "free": ""}
     seen = FleetSeen(at=2.0, nodes={node: SeenNode(cordon=why) for node, why in shown.items()})
     sent = [action("told", Stage.SENT), *failed]
-    assert [order.node for order in _obeyed(sent, seen)] == ["told", "late"]
-    assert [order.node for order in _obeyed(sent, None)] == ["told"]
+    assert [order.node for order in _obeyed_cordons(sent, seen)] == ["told", "late"]
+    assert [order.node for order in _obeyed_cordons(sent, None)] == ["told"]
 
 
 def test_of_several_approvals_a_wrong_one_leaves_all_undone(site):

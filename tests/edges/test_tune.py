@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from anubis.config import configs
-from anubis.operations.suite_text import retuned
+from anubis.operations.suite_text import retune
 from tests.edges.desk import Desk
 
 pytestmark = pytest.mark.long
@@ -204,7 +204,7 @@ def test_only_what_was_asked_for_changes(tmp_path, layout, position):
     entries.insert(position, layout)
     text = "# top\nsummary: s\n\nbenchmarks:\n" + "\n\n  # next\n".join(entries) + "\n# end\n"
     (tmp_path / "old.yaml").write_text(text)
-    new = retuned(text, position, {"warmup": 12, "steps": 80})
+    new = retune(text, position, {"warmup": 12, "steps": 80})
     (tmp_path / "new.yaml").write_text(new)
 
     old_entries = list(configs.suite(str(tmp_path / "old.yaml")).benchmarks)
