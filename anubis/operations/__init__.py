@@ -1,4 +1,4 @@
-"""What Anubis can be asked to do, as functions: for the command line, notebooks and services alike.
+"""Functions for everything that Anubis does: for the command line, notebooks and services.
 
     from anubis.core.records import CampaignKind
     from anubis.operations.campaigns import run_campaign
@@ -8,8 +8,8 @@
     result.judgement                       # healthy, defective or unknown
     result.view.assessment.nodes           # a verdict on each node, with the reason
 
-Files and nodes are named as on the command line. A caller (`operations.caller`) may be handed in:
-it says which history and what time it is, hears remarks, decisions and progress, and may end a
-campaign early, which raises `errors.Stopped`; `resume_campaign` goes on with it. What a user can
-mend is an `errors.AnubisError`.
+Files and nodes are named as on the command line. Most functions take a caller
+(`operations.caller`), which has the history and the clock, receives remarks, decisions and
+progress, and may end a campaign early. That raises `errors.Stopped`, and `resume_campaign` goes on
+with the campaign. Every error that a user can mend is an `errors.AnubisError`.
 """

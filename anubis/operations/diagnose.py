@@ -232,7 +232,7 @@ def _zone(name: str) -> tzinfo:
         ) from None
 
 
-# --- who ran where -------------------------------------------------------------------------
+# --- ranks and their nodes -----------------------------------------------------------------
 
 
 def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy) -> RankMap:

@@ -200,7 +200,7 @@ def _add_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[D
     ]
 
 
-# --- who says that a job stands still -----------------------------------------------------------
+# --- jobs whose logs are silent -----------------------------------------------------------------
 
 
 def _silent_jobs(

@@ -10,7 +10,7 @@ from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import BenchmarkSpec, Campaign
 from anubis.store.history import ClusterHistory, History
 
-Programs = Mapping[str, frozenset[str]]  # and the settings that they tell
+Programs = Mapping[str, frozenset[str]]  # programs and the settings that they report
 
 
 def precedents(history: History, campaign: Campaign, at: float) -> list[NodeSettings]:

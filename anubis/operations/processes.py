@@ -22,7 +22,7 @@ def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen
             stdout=out,
             stderr=log,
             env={**os.environ, "ANUBIS_HISTORY": history_url},
-            start_new_session=True,  # it goes on when the starting process ends
+            start_new_session=True,  # it continues when the starting process ends
         )
 
 

@@ -249,7 +249,7 @@ class Door:
     async def _let_through(
         self, scope: Message, body: bytes, receive: Receive, answer: Reply
     ) -> None:
-        """Give up an answer that takes too long; the work on it goes on to its end."""
+        """Give up an answer that takes too long; the work on it continues to its end."""
         task = asyncio.ensure_future(self._app(scope, _replay_body(body, receive), answer))
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
