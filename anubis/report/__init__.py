@@ -1,1 +1,2 @@
-"""What people and programs read of a campaign. Judges nothing and touches no files."""
+"""Tables, pages and documents about campaigns, for people and programs. Nothing here judges or
+touches files."""

@@ -1,6 +1,6 @@
-"""A fabric taken apart from the top: which switches stay connected without the highest ones.
+"""The blocks of a fabric, from the top down: switches that stay connected without the highest ones.
 
-The drawings take their order from it: pods apart, and the leaves of a pod side by side.
+Drawings take their order from it: pods apart, and the leaves of a pod side by side.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Block:
 
 
 def take_apart(fabric: Fabric) -> tuple[Block, ...]:
-    """The whole fabric: a block for each plane."""
+    """Return the whole fabric as blocks, one for each plane."""
     return _blocks(fabric, {switch.id for switch in fabric.switches})
 
 
 def pods(fabric: Fabric) -> dict[str, tuple[str, ...]]:
-    """The pod of each switch, named by its highest switches; in the order of a drawing.
+    """Map each switch to its pod, named by the pod's highest switches, in the order of a drawing.
 
     A pod is the smallest block with something below it: its leaves come first, then its spines.
     """
@@ -55,7 +55,7 @@ def by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:
 
 
 def _blocks(fabric: Fabric, switches: set[str]) -> tuple[Block, ...]:
-    """The connected parts; in each, the top tier is taken off to see what is below."""
+    """Return the connected parts; in each, the top tier is taken off to see what is below."""
     blocks = []
     for part in _parts(fabric, switches):
         highest = max(fabric.tier[switch] for switch in part)

@@ -1,4 +1,4 @@
-"""Points, lines and stairs between two axes, as a picture without a script."""
+"""Charts without a script: points, lines and stairs between two axes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Axis:
     marks: Sequence[float] = ()  # its ticks, where these are no round numbers
 
     def share(self, value: float) -> float:
-        """How far along the axis a value lies; below its begin, at the begin."""
+        """Position of a value on the axis, as a share of its length; a value below the begin is put
+        there."""
         if self.logarithmic:
             return log(max(value, self.begin) / self.begin) / log(self.end / self.begin)
         return max(0.0, value - self.begin) / (self.end - self.begin)
@@ -57,7 +58,7 @@ class Chart:
         return self.height - BOTTOM - (self.height - TOP - BOTTOM) * self.up.share(value)
 
     def frame(self, label: str) -> Element:
-        """The picture with its axes; what is drawn into it lies above them."""
+        """Draw the picture with its axes; what is added to it later lies above them."""
         plot = picture(self.width, self.height, "chart", label)
         left, right = self.x(self.across.begin), self.x(self.across.end)
         bottom, top = self.y(self.up.begin), self.y(self.up.end)
@@ -83,11 +84,12 @@ class Chart:
         return add(plot, "circle", class_=f"dot {kind}".strip(), r=4.5, cx=self.x(x), cy=self.y(y))
 
     def stairs(self, plot: Element, outlines: Sequence[Points], kind: str) -> Element:
-        """Outlines of which each next point is straight across or straight up from the last."""
+        """Draw outlines; each point is straight across or straight up from the one before."""
         return add(plot, "path", class_=kind, d="".join(map(self._steps, outlines)))
 
     def _steps(self, outline: Points) -> str:
-        """To a tenth of a unit, and only by how much: pages carry thousands of these."""
+        """Path of an outline, in relative steps of a tenth of a unit: a page has thousands of
+        these."""
         places = [(round(10 * self.x(x)), round(10 * self.y(y))) for x, y in outline]
         (x, y), *corners = places
         strokes = [f"M{x / 10:g} {y / 10:g}"]
@@ -100,18 +102,19 @@ class Chart:
 
 
 def round_up(value: float) -> float:
-    """To 1, 2 or 5 times a power of ten."""
+    """Return the next 1, 2 or 5 times a power of ten."""
     power = 10.0 ** floor(log10(value))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value * (1 - 1e-9))
 
 
 def round_down(value: float) -> float:
-    """The same, from below."""
+    """Return the 1, 2 or 5 times a power of ten below a value."""
     power = 10.0 ** floor(log10(value))
     return next(step * power for step in (5, 2, 1, 0.5) if step * power <= value * (1 + 1e-9))
 
 
 def whole_steps(value: float) -> float:
-    """The end of an axis that holds a value: so many whole steps between ticks."""
+    """Return the end of an axis that has room for a value: a whole number of steps between
+    ticks."""
     step = round_up(value / TICKS)
     return step * ceil(value / step - 1e-9)

@@ -1,4 +1,4 @@
-"""Periodic work of the keeper: what became of it, and when it is due next."""
+"""Periodic tasks of the keeper: how each ended, and when it is due next."""
 
 from __future__ import annotations
 

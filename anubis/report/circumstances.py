@@ -1,4 +1,4 @@
-"""The circumstances: what was not measured and why, and the facts reported about the machines."""
+"""The circumstances of a campaign: what was not measured and why, and facts about the machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Omission:
 
 
 def omissions(executions: tuple[Execution, ...]) -> list[Omission]:
-    """Most frequent first. A step that was retried counts by its last attempt."""
+    """List what was not measured, most frequent first. A retried step counts by its last
+    attempt."""
     alike: defaultdict[tuple[str, Ended, str], list[tuple[str, ...]]] = defaultdict(list)
     for execution in latest_executions(executions):
         if execution.ended is not Ended.MEASURED:
@@ -47,7 +48,7 @@ def omissions(executions: tuple[Execution, ...]) -> list[Omission]:
 
 @dataclass(frozen=True, kw_only=True)
 class Fact:
-    """A fact that the programs reported: its values with their nodes, most common first."""
+    """A fact that the programs reported: its values with their nodes, the most common first."""
 
     name: str
     values: tuple[tuple[str, tuple[str, ...]], ...]

@@ -1,4 +1,5 @@
-"""How much of a fabric pairs crossed, tier by tier: for the terminal, JSON and pages."""
+"""The share of a fabric's links that pairs crossed, tier by tier: for the terminal, JSON and
+pages."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ REASONS = {
 
 
 def missing(uncrossed: Mapping[str, int]) -> str:
-    """`12 links not crossed: 8 on no way between these nodes, 4 crossed too seldom to be sure`."""
+    """Return `12 links not crossed: 8 on no way between these nodes, 4 crossed too seldom to be
+    sure`."""
     if not uncrossed:
         return ""
     reasons = ", ".join(
@@ -30,7 +32,7 @@ def missing(uncrossed: Mapping[str, int]) -> str:
 
 
 def sentence(coverage: Coverage) -> str:
-    """One line: between which tiers, of how many links how many."""
+    """State in one line, for each pair of tiers, how many links were crossed."""
     tiers = [
         f"{sure:,} of {every:,} {_between(tiers)}"
         for tiers, (sure, every) in coverage.counts_by_tier().items()

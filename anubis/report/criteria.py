@@ -1,4 +1,4 @@
-"""Criteria, and what changed between two sets of them, as tables and as JSON Lines."""
+"""Criteria, and the changes between two sets of them, as tables and as JSON Lines."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ HEALTHY = ("units", "healthy")  # one row of a table
 
 
 def least_repeatable_first(criteria: Sequence[Criterion]) -> list[Criterion]:
-    """A criterion without a repeatability comes before all others."""
+    """Sort criteria; those without a repeatability come first."""
     return sorted(criteria, key=lambda c: -1.0 if c.repeatability is None else c.repeatability)
 
 
 def applied(criterion: Criterion) -> Literal["own", "policy"]:
-    """Which alpha it judges by: the policy's, or the metric's own."""
+    """Say which alpha the criterion judges by: the policy's, or the metric's own."""
     return "own" if criterion.alpha == criterion.proposed_alpha else "policy"
 
 
@@ -102,7 +102,8 @@ def show(criteria: CriteriaSet, console: Console) -> None:
 
 
 def _visible(criterion: Criterion) -> str:
-    """From which loss of all samples on it shows / from which share of stalls on."""
+    """Format the smallest loss of all samples that shows, or the smallest share of stalls that
+    shows."""
     if criterion.shows is None:
         return "-"
     stalls = criterion.stalls
@@ -188,7 +189,8 @@ def show_changes(changes: Sequence[CriterionChange], console: Console) -> None:
 
 
 def _rows(change: CriterionChange, notes: dict[str, int]) -> Iterator[tuple[str, str, str, str]]:
-    """`notes`: sentences, which no column of figures holds, and their numbers."""
+    """Yield the table rows of a change; `notes` numbers sentences that fit in no column of
+    figures."""
     old, new = change.before, change.after
     if old is None or new is None:
         yield change.kind, _median(old), _median(new), ""

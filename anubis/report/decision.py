@@ -1,4 +1,4 @@
-"""A decision in one paragraph for people, and as one JSON object for programs."""
+"""A decision as one paragraph for people, and as one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NOTABLE = 0.005  # a share that shows in whole per cent
 
 
 def paragraph(decision: Decision) -> str:
-    """The reasons, in the order in which the decision was made."""
+    """Return the reasons, in the order in which the decision was made."""
     return " ".join(_sentences(decision))
 
 
 def brief(decision: Decision) -> Iterator[str]:
-    """The answer, then what it rests on: a few lines; `paragraph` has every reason."""
+    """Yield the answer and its main reasons in a few lines; `paragraph` has all of them."""
     yield _answer(decision)
     yield _fall(decision)
     if len(decision.nodes) > 1 and decision.drivers and _stands_out(decision):
@@ -46,7 +46,8 @@ def _answer(decision: Decision) -> str:
 
 
 def _fall(decision: Decision) -> str:
-    """What the tests, if they are passed, and what was measured lately make of the risk."""
+    """State the risk before the tests, the risk that is left if they pass, and the accepted
+    risk."""
     if decision.down and not decision.nodes:
         return "no risk is weighed: none of these nodes could take a job"
     p, left, accepted = map(chance, (decision.p, decision.remaining, decision.p0))

@@ -1,4 +1,5 @@
-"""A diagnosis in ten lines: what is wrong, who, why, how sure, what to do, what was not seen."""
+"""A diagnosis in ten lines: what is wrong, with which rank or node, why, how sure, what to do, what
+could not be read."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def headline(view: DiagnosisView) -> str:
 
 
 def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
-    """Why nobody can say whether the job is well."""
+    """Return the reason why nobody can say whether the job is well."""
     if diagnosis.progress:
         return "it moves, and has moved on since trouble of which what was read tells"
     if evidence.alive is False:
@@ -81,7 +82,7 @@ def _who(culprits: Sequence[Whom]) -> list[str]:
 
 
 def named(whom: Whom) -> str:
-    """`rank 3 on n1`, `GPU 0000:3b:00 of n1`, `link ...`."""
+    """Return a name such as `rank 3 on n1`, `GPU 0000:3b:00 of n1` or `link ...`."""
     if whom.part:
         return whom.part
     place = f" on {whom.node}" if whom.node else ""
@@ -93,7 +94,7 @@ def named(whom: Whom) -> str:
 
 
 def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
-    """Label and sentence; the first line is the headline."""
+    """Yield pairs of a label and a sentence; the first line is the headline."""
     diagnosis = view.diagnosis
     if facts := diagnosis.decisive or diagnosis.facts:
         yield "what", facts[0].evidence
@@ -117,7 +118,7 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
 
 
 def moving(progress: Sequence[Rise]) -> str:
-    """On what the answer rests that it moves."""
+    """List the counts that rose, as evidence that the job moves."""
     by_count: dict[str, list[Rise]] = {}
     for rise in progress:
         by_count.setdefault(rise.what, []).append(rise)
@@ -135,8 +136,8 @@ def _rises(count: str, rises: Sequence[Rise]) -> str:
 
 
 def not_seen(gaps: Iterable[str]) -> str:
-    """What was named and could not be read comes first, then what could be named. What no option
-    brings is on the page alone."""
+    """List missing evidence: first what was named but could not be read, then what could have been
+    named. What no option brings is on the page alone."""
     every = dict.fromkeys(gaps)
     unnamed = [gap[len("no ") :] for gap in every if gap.startswith("no ") and gap.endswith(")")]
     failed = [gap for gap in every if not gap.startswith("no ")]
@@ -166,7 +167,8 @@ def cure(diagnosis: Diagnosis) -> str:
 
 
 def next_steps(view: DiagnosisView) -> list[str]:
-    """The commands that turn a suspicion into a verdict, or bring what would settle the answer."""
+    """List commands that turn a suspicion into a verdict, or bring evidence that would settle the
+    answer."""
     diagnosis = view.diagnosis
     cluster = f" --cluster {view.cluster}" if view.cluster else ""
     if diagnosis.cure.tested:
@@ -180,8 +182,8 @@ def next_steps(view: DiagnosisView) -> list[str]:
 
 
 def settling(view: DiagnosisView) -> str:
-    """Options that bring what shows whether a job moves, or why it ended: counts of a job that
-    runs, twice apart in time, or its logs."""
+    """Return options that show whether a job moves, or why it ended: counts of a running job at two
+    times, or its logs."""
     evidence = view.evidence
     is_over = evidence.is_past or evidence.alive is False
     if is_over or (Collector.PROCESSES in evidence.collectors and not evidence.advances):
@@ -218,7 +220,7 @@ def show(view: DiagnosisView, console: Console) -> None:
 
 
 def lines(view: DiagnosisView) -> Iterator[str]:
-    """A line for each fact, in the order of reasoning, and the diagnosis at the end."""
+    """Yield a line for each fact, in the order of reasoning, then the diagnosis."""
     for fact in view.diagnosis.facts:
         yield json_line("fact", _fact_fields(view, fact))
     yield json_line("diagnosis", _diagnosis_fields(view))

@@ -1,5 +1,5 @@
-"""Diagnoses that were made of jobs, with what tests of their suspects came to since: in sentences,
-for programs, and on one page."""
+"""Past diagnoses of jobs, with the results of tests of their suspects: as sentences, as JSON Lines
+and as a page."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DiagnosedJob:
 
     @property
     def tested(self) -> str:
-        """Empty: nobody is suspected."""
+        """Results of the tests of its suspects; empty if it has none."""
         parts = []
         for outcome, words in CLAIMS.items():
             if nodes := [node for node, of_node in self.outcomes.items() if of_node == outcome]:
@@ -55,7 +55,7 @@ class DiagnosedJob:
 
     @property
     def state(self) -> str:
-        """How the page shows it; the colours are those of judgements."""
+        """Name of the judgement whose colour the page uses for this job."""
         if self.past.nodes or self.past.code:
             return "defective"
         return "unknown"
@@ -95,12 +95,12 @@ def diagnoses_page(clusters: Sequence[DiagnosedCluster], as_of: float) -> str:
 
 
 def sentence(named: Sequence[PastDiagnosis]) -> str:
-    """Those that suspect somebody, of the last days."""
+    """Return the number of jobs that have a suspect, and the last headline."""
     return f"diagnosis: {counted(len(named), 'job')} with a suspect, the last: {named[-1].headline}"
 
 
 def sentences(diagnosed: Iterable[DiagnosedJob]) -> Iterator[str]:
-    """Of jobs of which something is to be said."""
+    """Yield a sentence for each job that has something to say."""
     for job in diagnosed:
         if job.says_something:
             tested = f"; {job.tested}" if job.tested else ""

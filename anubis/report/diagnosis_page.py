@@ -1,4 +1,4 @@
-"""The page of a diagnosis: the ten lines, and the evidence behind them. It needs no script."""
+"""The page of a diagnosis: the ten lines and the evidence behind them. It needs no script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FACTS = 200  # that the page lists
 
 
 class PageFacts(TypedDict):
-    """What a page shows: plain texts, fit to be kept as JSON."""
+    """The content of a page: plain texts, fit to be kept as JSON."""
 
     title: str
     answer: str
@@ -33,8 +33,8 @@ def render(view: DiagnosisView) -> str:
 
 
 def shown_again(facts: Mapping[str, Any], tested: str = "", rooms: str = "") -> str:
-    """What was kept of a page; what an earlier release did not keep is left out. `tested`: what
-    tests of its suspects came to since; `rooms`: where the others are."""
+    """Render a page from its kept facts; what an earlier release did not keep is left out.
+    `tested`: results of tests of its suspects; `rooms`: links to the other pages."""
     nothing = dict.fromkeys(PageFacts.__annotations__, "")
     lines = [*facts["lines"], *([("was it right", tested)] if tested else [])]
     return page("diagnosis", **{**nothing, **facts, "lines": lines, "rooms": rooms})

@@ -1,4 +1,4 @@
-"""What ranks did before a job stopped, and who waits for whom."""
+"""Pictures of a job that stopped: what its ranks did before, and which ranks wait for which."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Mark:
 
 
 def time_line(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
-    """Empty where nothing has a time."""
+    """Draw what ranks did over time; empty if nothing has a time."""
     rows = _rows(evidence, culprits)
     if not rows:
         return ""
@@ -85,7 +85,7 @@ def _rows(evidence: JobEvidence, culprits: Sequence[Whom]) -> Mapping[str, list[
 
 
 def _last_calls(evidence: JobEvidence) -> Iterable[Call]:
-    """Of each rank the last few: what came before is not why it stopped."""
+    """Yield the last calls of each rank; earlier ones do not explain why it stopped."""
     by_rank: dict[int, list[Call]] = {}
     for call in evidence.calls:
         by_rank.setdefault(call.rank, []).append(call)
@@ -106,7 +106,8 @@ def _natural(name: str) -> tuple[str, int]:
 
 
 def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
-    """A row for each communicator in which somebody waits, a column for each of its ranks."""
+    """Draw a row for each communicator in which a rank waits, and a column for each of its
+    ranks."""
     groups = _groups(evidence.advances)[:GROUPS]
     ranks = _columns(groups, {whom.rank for whom in culprits if whom.rank is not None})
     if not groups or not ranks:
@@ -138,7 +139,7 @@ def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
 
 
 def _groups(advances: Iterable[Advance]) -> list[list[Advance]]:
-    """Those in which somebody waits: first those to which somebody did not come."""
+    """Return communicators in which a rank waits; those that miss a rank come first."""
     by_communicator: dict[str, list[Advance]] = {}
     for advance in advances:
         by_communicator.setdefault(advance.communicator, []).append(advance)

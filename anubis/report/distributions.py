@@ -30,7 +30,7 @@ class Distributions:
 
     @property
     def left_out(self) -> list[tuple[Judgement, int, int]]:
-        """Of which verdicts not all units are drawn: how many are, and how many there are."""
+        """Judgements with units that are not drawn: how many are drawn, and how many there are."""
         counts = (
             (judgement, len(units), self.row.having(judgement).size)
             for judgement, units in self.drawn.items()
@@ -39,7 +39,7 @@ class Distributions:
 
     @property
     def named(self) -> list[str]:
-        """The defective, the worst first."""
+        """Names of the defective units, the worst first."""
         measured = self.row.measured
         several = len(set(measured.devices)) > 1
         return [
@@ -49,7 +49,8 @@ class Distributions:
 
 
 def distributions_of(row: MetricRow) -> Distributions:
-    """The worst of the defective; of others the slowest, the fastest and an even choice between."""
+    """Choose units to draw: the worst of the defective; of the others the slowest, the fastest and
+    an even choice between."""
     drawn = {
         judgement: _spread(row, row.having(judgement), limit) for judgement, limit in CURVES.items()
     }
@@ -82,7 +83,7 @@ def picture_of(distributions: Distributions, label: str) -> str:
 
 
 def steps(samples: Samples, points: int = POINTS) -> Points:
-    """The empirical distribution: up at each sample that is kept, evenly by rank, ends included."""
+    """Return the empirical distribution: up at each kept sample, evenly by rank, ends included."""
     count = len(samples)
     kept = range(count) if count <= points else _ranks(count, points)
     curve, level = [(float(samples[0]), 0.0)], 0.0
@@ -98,7 +99,7 @@ def _curve(row: MetricRow, unit: int) -> Points:
 
 
 def _bands(row: MetricRow) -> Iterator[Points]:
-    """Both edges of what is tolerated, and the reference; nothing where there is none."""
+    """Yield the reference and both edges of what is tolerated; nothing if there is no criterion."""
     criterion = row.criterion
     if criterion is None or not len(criterion.reference) or not criterion.alpha:
         return
@@ -124,7 +125,7 @@ def _chart(row: MetricRow, curves: Sequence[Points]) -> Chart:
 
 
 def _label(canvas: Element, chart: Chart, curves: Sequence[Points], names: Sequence[str]) -> None:
-    """Names sit on their curves, each at its own height, on the side where there is room."""
+    """Write names on their curves, each at its own height, on the side that has room."""
     for place, (curve, name) in enumerate(zip(curves, names, strict=True)):
         height = 0.9 - 0.8 * (place + 0.5) / len(curves)
         at = chart.x(next(x for x, level in curve if level >= height))

@@ -1,8 +1,8 @@
-"""The fields of each line of JSON that a verb prints, declared once: JSON Schemas, the page
-docs/reference/json.md and what tests hold lines against are made from them.
+"""The fields of each line of JSON that a verb prints, declared once. JSON Schemas, the page
+docs/reference/json.md and tests of printed lines are made from them.
 
 What `asdict` makes of a record has the record's own fields; what a report puts together has a class
-here. `type` and `schema` stand in every line (`wording.json_line`).
+here. Every line has `type` and `schema` (`wording.json_line`).
 """
 
 from __future__ import annotations

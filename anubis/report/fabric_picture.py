@@ -1,7 +1,7 @@
-"""A fabric as a picture: the nodes at the left, then the switches tier by tier to the right.
+"""A fabric as a picture: nodes at the left, then the switches tier by tier to the right.
 
-What is blamed stands out under the number of its sentence. Where there are many switches, those of
-a pod share a box, and what is blamed keeps one of its own.
+Blamed parts stand out under the numbers of their sentences. If there are many switches, those of a
+pod share a box, and each blamed switch keeps one of its own.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Box:
 
     @property
     def height(self) -> float:
-        """With the distance to the next one."""
+        """Height of the box, including the distance to the next one."""
         own = 1.7 * LINE if self.note else LINE
         return max(own, sum(strip.height for strip in self.beside)) + 6 + self.head
 
@@ -91,7 +91,7 @@ class _Strip:
 
 
 def drawing(view: NetworkView) -> str:
-    """The fabric as an SVG."""
+    """Draw the fabric as an SVG."""
     plan = _Plan(view)
     columns = _placed(view.fabric, [plan.boxes(tier) for tier in plan.tiers])
     boxes = [box for column in columns for box in column]
@@ -111,7 +111,7 @@ def drawing(view: NetworkView) -> str:
 
 
 class _Plan:
-    """What goes into which box, and what is written about it."""
+    """The content of each box, and the words beside it."""
 
     def __init__(self, view: NetworkView) -> None:
         self.view, self.fabric, self.marks = view, view.fabric, view.marks
@@ -124,7 +124,8 @@ class _Plan:
 
     @cached_property
     def tiers(self) -> tuple[int, ...]:
-        """From the leaves upwards; what no leaf reaches stands beside the leaves."""
+        """Tiers from the leaves upwards; switches that no leaf reaches are drawn beside the
+        leaves."""
         return tuple(range(1, max([1, *self.fabric.tier.values()]) + 1))
 
     def boxes(self, tier: int) -> list[_Box]:
@@ -144,7 +145,7 @@ class _Plan:
         ]
 
     def _by_rail(self, leaves: Sequence[str]) -> list[str]:
-        """The leaves of each pod."""
+        """Sort leaves by pod, and those of a pod by rail."""
         place = {pod: at for at, pod in enumerate(dict.fromkeys(self.pod[leaf] for leaf in leaves))}
         rails = {leaf: [natural_key(rail) for rail in self._rails(leaf)] for leaf in leaves}
         return sorted(leaves, key=lambda leaf: (place[self.pod[leaf]], rails[leaf]))
@@ -157,7 +158,7 @@ class _Plan:
             yield counted(len(nodes), "node")
 
     def _captions(self, boxes: Sequence[_Box]) -> list[str]:
-        """Where another rail begins, if not all leaves are on the same."""
+        """Name the rail at the first box of each rail, unless all leaves are on the same."""
         rails = [self._rails(box.switches[0]) for box in boxes]
         if not self._few or len(set(rails)) < 2:
             return [""] * len(boxes)
@@ -168,7 +169,8 @@ class _Plan:
         return self.view.mark_of_nic(nic.node, nic.rail)
 
     def marks_of(self, box: _Box) -> list[Mark]:
-        """Of its switches; above the leaves also of its NICs, which are not drawn there."""
+        """List the marks of its switches; above the leaves also of its NICs, which are not drawn
+        there."""
         marks = [self.marks.get(Part("switch", switch)) for switch in box.switches]
         if box.column:
             marks += map(self.mark_of_nic, nics_on(self.fabric, box.switches))
@@ -182,7 +184,8 @@ class _Plan:
     # --- switches in boxes -----------------------------------------------------------------
 
     def _grouped(self, switches: Sequence[str]) -> list[tuple[str, ...]]:
-        """A box for each switch; of many, one for each blamed one, the others by pod or rail."""
+        """Return a box for each switch, or, if there are many, one for each blamed switch and one
+        for each pod or rail."""
         if self._few:
             return [(switch,) for switch in switches]
         alone = {switch: (switch,) for switch in switches if switch in self._blamed}
@@ -204,7 +207,7 @@ class _Plan:
 
     @cached_property
     def _few(self) -> bool:
-        """In every tier: many wires to a few switches would show nothing."""
+        """True if no tier has too many switches: many wires to a few boxes would show nothing."""
         return max(Counter(self.fabric.tier.values()).values(), default=0) <= BOXES
 
     def _rails(self, switch: str) -> tuple[str, ...]:
@@ -212,7 +215,7 @@ class _Plan:
 
     @cached_property
     def _blamed(self) -> set[str]:
-        """The switches that are blamed, or at an end of what is."""
+        """The switches that are blamed, or that are an end of a blamed part."""
         switches = {end for part in self.marks for end in (part.name, part.other)} & set(self.pod)
         return switches | {nic.switch for nic in self.fabric.nics if self.mark_of_nic(nic)}
 
@@ -248,7 +251,7 @@ class _Plan:
         return _Chip(text=sign + name, about=self._about(nic), kind=self._kind(nic))
 
     def _kind(self, nic: Nic) -> str:
-        """As the page colours it."""
+        """Name of the judgement whose colour the page uses for a NIC."""
         if judgement := self.view.judgement_of(nic):
             return judgement.value
         return "" if nic.node in self.chosen else "other"
@@ -289,7 +292,8 @@ def _in_lines(chips: Sequence[_Chip]) -> Iterator[_Strip]:
 
 
 def _placed(fabric: Fabric, columns: Sequence[Sequence[_Box]]) -> list[list[_Box]]:
-    """Leaves one below the other; above them each switch in the middle of what it is linked to."""
+    """Place leaves one below the other; above them each switch in the middle of what it is linked
+    to."""
     high = max(sum(box.height for box in column) for column in columns)
     at: dict[str, float] = {}
     placed_columns = []
@@ -307,7 +311,7 @@ def _placed(fabric: Fabric, columns: Sequence[Sequence[_Box]]) -> list[list[_Box
 
 
 def _middle(fabric: Fabric, box: _Box, at: dict[str, float]) -> float:
-    """Of what it is linked to and has been placed."""
+    """Mean height of the boxes that are linked to this one and already placed."""
     ends = [
         link.a if link.b == end else link.b for end in box.switches for link in fabric.links_of[end]
     ]
@@ -318,7 +322,7 @@ def _middle(fabric: Fabric, box: _Box, at: dict[str, float]) -> float:
 
 
 def _draw_strips(canvas: Element, box: _Box) -> None:
-    """Right beside the box, the fullest line as long as there is room."""
+    """Draw the nodes right beside the box, the fullest line as long as there is room."""
     top = box.y - sum(strip.height for strip in box.beside) / 2
     for strip in box.beside:
         x, y = EDGE + HOSTS - strip.width, top + strip.height / 2
@@ -393,7 +397,7 @@ def _wires(boxes: Sequence[_Box], fabric: Fabric) -> list[_Wire]:
 
 
 def _draw_wires(canvas: Element, plan: _Plan, boxes: Sequence[_Box]) -> None:
-    """Wires with a mark or a remark are drawn above the others."""
+    """Draw wires; those with a mark or a remark lie above the others."""
     remarked = []
     for wire in _wires(boxes, plan.fabric):
         marks = [mark for link in wire.links if (mark := plan.mark_of_link(link))]
@@ -416,7 +420,7 @@ def _draw_wires(canvas: Element, plan: _Plan, boxes: Sequence[_Box]) -> None:
 
 
 def _ends(wire: _Wire) -> tuple[float, float, float, float]:
-    """Where it begins and bends, bends and ends; beside the boxes within one tier."""
+    """Return the four x of a wire's curve; a wire within one tier runs beside the boxes."""
     begin = wire.lower.left + BOX
     if wire.lower.column == wire.upper.column:
         return begin, begin + GAP / 2, begin + GAP / 2, begin
@@ -431,7 +435,7 @@ def _way(wire: _Wire) -> str:
 
 
 def _point(wire: _Wire, t: float) -> tuple[float, float]:
-    """On the curve, where the share t of it is behind."""
+    """Return the point of the curve after the share t of it."""
     a, b, c, d = _ends(wire)
     s = 1 - t
     x = s**3 * a + 3 * s * s * t * b + 3 * s * t * t * c + t**3 * d

@@ -1,4 +1,4 @@
-"""Nodes and campaigns at a glance: as tables and as JSON Lines."""
+"""Nodes and campaigns at a glance, as tables and as JSON Lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSES_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGlance:
-    """A node, without any further test."""
+    """What is known of a node without a further test."""
 
     node: str
     cluster: str
@@ -38,7 +38,7 @@ class NodeGlance:
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignGlance:
-    """A campaign, and how far it has come."""
+    """A campaign and its progress."""
 
     campaign: str
     cluster: str
@@ -94,7 +94,7 @@ def campaign_line(glance: CampaignGlance) -> str:
 
 
 def why(glance: NodeGlance) -> str:
-    """What a reader wants to know of a node beside its judgement."""
+    """Return the reason beside the judgement of a node."""
     if glance.why:
         return glance.why
     if glance.judgement is Judgement.HEALTHY:

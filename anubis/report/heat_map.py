@@ -1,8 +1,8 @@
-"""What a scan measured, a matrix per rail: how far flows from row to column are below normal.
-What went from one rail to another has a matrix of its own.
+"""The matrices of a scan, one for each rail: how far flows from row to column are below normal.
+Flows from one rail to another have a matrix of their own.
 
-Neighbours in the fabric stand side by side, so that a slow node is a cross, a slow leaf a band and
-a slow link a block. In a large fleet neighbours share a row, and the worst of them is shown.
+Neighbours in the fabric are side by side, so that a slow node is a cross, a slow leaf a band and a
+slow link a block. In a large fleet neighbours share a row, and the worst of them is shown.
 """
 
 from __future__ import annotations
@@ -90,18 +90,18 @@ class Matrix:
 
     @property
     def shared(self) -> int:
-        """Nodes in the fullest row."""
+        """Number of nodes in the fullest row."""
         return max((len(row.nodes) for row in self.rows), default=0)
 
     @property
     def levels(self) -> Numbers:
-        """The colour of each cell; -1: not measured."""
+        """Level of the colour of each cell; -1: not measured."""
         levels = np.searchsorted(STEPS, self.worst, side="left")
         return np.where(np.isnan(self.worst), -1, levels)
 
 
 def matrices(view: NetworkView) -> list[Matrix]:
-    """A matrix for each rail on which anything was measured, and one for what went across."""
+    """Return a matrix for each rail with a measurement, and one for flows across rails."""
     flows: dict[str, list[tuple[str, str, float]]] = {}
     for (source, target), value in view.shortfall.items():
         rail = source.rail if source.rail == target.rail else ACROSS
@@ -155,7 +155,7 @@ class _Leaf:
 def _leaves(
     view: NetworkView, pod: Mapping[str, tuple[str, ...]], rail: str, measured: set[str]
 ) -> list[_Leaf]:
-    """The leaves of a rail, those of a pod side by side, and their nodes by number."""
+    """Return the leaves of a rail, those of a pod side by side, with their nodes by number."""
     wanted_nodes = {*view.nodes, *measured} if view.nodes else None
     shown_on = view.fabric.rails[0] if rail == ACROSS else rail  # the order of nodes
     on: dict[str, list[str]] = {}
@@ -174,7 +174,7 @@ def _leaves(
 
 
 def _set_apart(view: NetworkView, rail: str) -> set[str]:
-    """Blamed nodes and leaves, which have a row of their own."""
+    """Return blamed nodes and leaves, which have a row of their own."""
     nodes, leaves = dict[str, None](), dict[str, None]()
     for part in sorted(view.marks, key=lambda part: view.marks[part].number):
         nodes.update(dict.fromkeys(_node_of(part, rail)))
@@ -188,7 +188,7 @@ def _node_of(part: Part, rail: str) -> tuple[str, ...]:
 
 
 def _leaves_of(fabric: Fabric, part: Part) -> tuple[str, ...]:
-    """Where a part of the fabric is seen in a matrix: in the block of a leaf."""
+    """Return the leaves whose blocks in a matrix show this part of the fabric."""
     if part.kind in ("node", "nic"):
         return ()
     return tuple(end for end in (part.name, part.other) if end in fabric.leaf_number)
@@ -208,7 +208,8 @@ def _rows(leaves: Sequence[_Leaf], alone: set[str], max_rows: int) -> Iterator[H
 def _sharing(
     leaves: Sequence[_Leaf], alone: set[str], max_rows: int
 ) -> list[list[tuple[str, _Leaf]]]:
-    """Each node for itself where there is room; else nodes of a leaf, else leaves of a pod."""
+    """Give each node a row if there is room; else nodes of a leaf share one, else leaves of a
+    pod."""
     if len(leaves) <= max_rows:
         return _divided([_seats([leaf]) for leaf in leaves], max_rows)
     for neighbours in (
@@ -227,7 +228,7 @@ def _seats(leaves: Sequence[_Leaf]) -> list[tuple[str, _Leaf]]:
 
 
 def _divided(parts: Sequence[list[Shared]], max_rows: int) -> list[list[Shared]]:
-    """Into as many rows as there may be, each from one part."""
+    """Divide parts into at most so many rows; no row has nodes of two parts."""
     size = next(
         size for size in count(1) if sum(-(-len(part) // size) for part in parts) <= max_rows
     )
@@ -273,7 +274,7 @@ class _Band:
 
 @dataclass(frozen=True, kw_only=True)
 class _Frame:
-    """Where things are in the picture."""
+    """Positions of things in the picture."""
 
     left: float
     top: float
@@ -282,7 +283,7 @@ class _Frame:
 
 
 def drawing(view: NetworkView, matrix: Matrix, max_titles: int = TITLES) -> str:
-    """The matrix as an SVG; up to `max_titles` cells name their nodes."""
+    """Draw the matrix as an SVG; up to `max_titles` cells name their nodes."""
     named = len(matrix.rows) <= NAMED
     nodes, leaves = _nodes(view, matrix, named), _leaf_bands(view, matrix)
     beside = leaves if named else leaves + nodes
@@ -312,7 +313,7 @@ def _label(matrix: Matrix) -> str:
 
 
 def _nodes(view: NetworkView, matrix: Matrix, named: bool) -> list[_Band]:
-    """The rows with a name beside them: all of a few, and else what is blamed."""
+    """Return the rows that have a name beside them: all if they are few, else the blamed ones."""
     bands = []
     for at, row in enumerate(matrix.rows):
         mark = _mark_of(view, row, matrix.rail)
@@ -363,7 +364,7 @@ def _draw_cells(canvas: Element, matrix: Matrix, frame: _Frame, max_titles: int)
 
 
 def _titled(matrix: Matrix, max_titles: int) -> npt.NDArray[np.bool_]:
-    """The cells whose title names their nodes: all, or those below normal, or none."""
+    """Mark cells whose title names their nodes: all, or those below normal, or none."""
     levels = matrix.levels
     choices = (levels >= 0, levels > 0)
     nobody = np.zeros_like(levels, dtype=bool)
@@ -379,14 +380,14 @@ def _cell_title(matrix: Matrix, row: int, column: int) -> str:
 
 
 def _runs(cells: npt.NDArray[np.bool_]) -> Iterator[str]:
-    """Cells of one colour as pieces of a path, those side by side as one."""
+    """Yield cells of one colour as pieces of a path; cells side by side are one piece."""
     ends = np.diff(cells.astype(np.int8), axis=1, prepend=0, append=0)
     for (row, begin), (_, end) in zip(np.argwhere(ends == 1), np.argwhere(ends == -1), strict=True):
         yield f"M{begin} {row}h{end - begin}v1h{begin - end}z"
 
 
 def _draw_shares(canvas: Element, matrix: Matrix, frame: _Frame) -> None:
-    """Where there is room, in the cell itself: a phone has no pointer to rest on it."""
+    """Write shares into cells that have room: a phone has no pointer to rest on a cell."""
     for row, column in np.argwhere(matrix.levels > 0).tolist():
         share = f"{matrix.worst[row, column]:.0%}".removesuffix("%")
         x, y = frame.left + (column + 0.5) * frame.cell, frame.top + (row + 0.5) * frame.cell
@@ -406,7 +407,7 @@ def _draw_borders(canvas: Element, kind: str, of: Sequence[tuple[str, ...]], fra
 
 
 def _draw_names(canvas: Element, nodes: Sequence[_Band], frame: _Frame) -> None:
-    """At the left of the rows and above the columns."""
+    """Write names at the left of the rows and above the columns."""
     for band in nodes:
         x, y = frame.left - 9, frame.top + band.middle * frame.cell
         row = add(canvas, "text", band.label, class_=f"row {band.kind}", x=x, y=y)
@@ -417,7 +418,8 @@ def _draw_names(canvas: Element, nodes: Sequence[_Band], frame: _Frame) -> None:
 
 
 def _draw_labels(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None:
-    """At the right of the rows: what is blamed, and of the others as many as there is room for."""
+    """Write labels at the right of the rows: all blamed ones, and as many others as there is room
+    for."""
     blamed = _first(bands, lambda band: LINE, frame.side)
     middles = [band.middle * frame.cell for band in blamed]
     taken = apart(middles, [LINE] * len(blamed), frame.side)
@@ -439,7 +441,7 @@ def _draw_labels(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None
 
 
 def _draw_signs(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None:
-    """Above the columns of what is blamed."""
+    """Write signs above the columns of blamed parts."""
     width = {band.sign: LETTER * len(band.sign) + 3 for band in bands}
     blamed = _first(bands, lambda band: width[band.sign], frame.side)
     middles = [band.middle * frame.cell for band in blamed]
@@ -450,7 +452,8 @@ def _draw_signs(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None:
 
 
 def _first(bands: Sequence[_Band], size: Callable[[_Band], float], room: float) -> list[_Band]:
-    """What is blamed first, as much of it as there is room for; from the top down."""
+    """Choose as many blamed bands as there is room for, by number, and return them from the top
+    down."""
     blamed = sorted((band.mark.number, at) for at, band in enumerate(bands) if band.mark)
     filled = accumulate(size(bands[at]) for _, at in blamed)
     kept = [bands[at] for (_, at), end in zip(blamed, filled, strict=True) if end <= room]
@@ -458,7 +461,7 @@ def _first(bands: Sequence[_Band], size: Callable[[_Band], float], room: float) 
 
 
 def _draw_mark(canvas: Element, band: _Band, frame: _Frame) -> None:
-    """A frame around the rows and the columns of what is blamed, and a bar where each begins."""
+    """Frame the rows and columns of a blamed part, and draw a bar at the begin of each."""
     if not band.mark:
         return
     begin, length = band.first * frame.cell, (band.last - band.first + 1) * frame.cell

@@ -1,4 +1,4 @@
-"""What happened to nodes, in the order of time: as a table and as JSON Lines."""
+"""What happened to nodes, in order of time: as a table and as JSON Lines."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def of_notice(notice: Notice) -> Happening:
 
 
 def of_action(action: LifeAction) -> Happening:
-    """What the keeper proposed or did, who had it done, and what came of it."""
+    """Describe what the keeper proposed or did, on whose order, and how it ended."""
     by = f", ordered by {action.ordered_by}" if action.ordered_by else ""
     note = f" ({action.note})" if action.note else ""
     return Happening(
@@ -126,7 +126,7 @@ def of_decision(decision: Decision) -> Happening:
 
 
 def of_holds(holds: Iterable[Hold]) -> Iterator[Happening]:
-    """One for all nodes of a holder."""
+    """Yield one happening for all nodes of a holder."""
     nodes: defaultdict[Hold, list[str]] = defaultdict(list)
     for hold in holds:
         nodes[replace(hold, node="")].append(hold.node)
@@ -149,7 +149,7 @@ def _of_node(
 def timeline(
     happened: Iterable[Happening], nodes: Collection[str] | None, last: int
 ) -> list[Happening]:
-    """The last so many that are about any of the nodes, the latest at the end."""
+    """Return the last so many happenings that concern any of the nodes, the latest at the end."""
     relevant = [
         happening
         for happening in happened

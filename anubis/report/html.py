@@ -61,7 +61,7 @@ def render(view: CampaignView) -> str:
 
 
 def _fleet(view: CampaignView) -> list[tuple[str, list[NodeVerdict]]]:
-    """Per kind of node, in the order of the plan: neighbours in a rack stay neighbours here."""
+    """Group nodes by sku, in the order of the plan: neighbours in a rack stay neighbours here."""
     verdicts = {node.node: node for node in view.assessment.nodes}
     nodes = [node for node in view.campaign.plan.nodes if node.name in verdicts]
     nodes.sort(key=lambda node: node.sku)
@@ -72,7 +72,7 @@ def _fleet(view: CampaignView) -> list[tuple[str, list[NodeVerdict]]]:
 
 
 def _verdicts(view: CampaignView) -> dict[str, Any]:
-    """The verdicts as rows of numbers into one list of words: a fleet repeats itself a lot."""
+    """Encode verdicts as rows of numbers into one list of words: a fleet repeats itself a lot."""
     words: dict[str, int] = {}
 
     def word(text: str) -> int:

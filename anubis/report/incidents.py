@@ -1,4 +1,4 @@
-"""Incidents that were taken over, as a document."""
+"""Imported incidents, as a document."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from anubis.store.imports import Import
 def fields(
     intake: Intake, added: Import, *, ignored: Sequence[str] = (), keeps_watches: bool = True
 ) -> dict[str, object]:
-    """Whoever tells of one incident says nothing of how long nodes were watched. `ignored`: nodes
-    that the cluster does not have."""
+    """Return the fields of an import. `keeps_watches`: false for a single incident, which says
+    nothing of how long nodes were watched. `ignored`: nodes that the cluster does not have."""
     since, until = span(intake)
     return {
         "records": intake.records,
@@ -34,11 +34,11 @@ def fields(
 
 
 def categories(intake: Intake) -> dict[str, int]:
-    """The commonest first."""
+    """Count incidents by category, the most common first."""
     return dict(Counter(incident.category for incident in intake.incidents).most_common())
 
 
 def span(intake: Intake) -> tuple[float, float]:
-    """From the first to the last time that was told."""
+    """Return the first and the last time reported."""
     watches = intake.watches
     return min(w.since for w in watches), max(w.until for w in watches if w.until)

@@ -1,4 +1,5 @@
-"""A campaign for programs: an object per verdict, part and kind, then one summary. Never NaN."""
+"""A campaign for programs: a JSON object for each verdict, part and kind, then a summary. No value
+is NaN."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def _summary(view: CampaignView) -> SummaryLine:
 
 
 def _reckoning(reckoning: Reckoning) -> Iterator[str]:
-    """What was planted in a simulated fleet, and how much of it was found."""
+    """Yield what was planted in a simulated fleet, and how much of it was found."""
     for planted in reckoning.planted:
         yield json_line("planted", asdict(planted))
     counts: ReckoningLine = {
@@ -73,7 +74,7 @@ def _reckoning(reckoning: Reckoning) -> Iterator[str]:
 
 
 def _action(view: CampaignView, verdict: Verdict | PartVerdict) -> str | None:
-    """What to do, where something is wrong and the policy says it."""
+    """Return what to do if something is wrong and the policy has a remedy."""
     remedy = view.remedy(verdict.code)
     return remedy.action if remedy else None
 

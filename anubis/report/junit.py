@@ -1,5 +1,5 @@
-"""A campaign as a JUnit file, for whatever shows tests: a suite for each benchmark, a case for each
-node or group that it judged.
+"""A campaign as a JUnit file: a suite for each benchmark, a case for each node or group that it
+judged.
 
 Defective is a failure. Unknown is an error, not skipped: without a verdict no build is green. Not
 applicable is skipped.
@@ -27,7 +27,7 @@ Key = tuple[str, str]  # benchmark and parameters
 
 @dataclass(frozen=True, kw_only=True)
 class JUnitCase:
-    """What one node came to; `details`: a sentence each, the worst first."""
+    """The verdict on one node; `details`: a sentence each, the worst first."""
 
     name: str
     judgement: Judgement
@@ -86,7 +86,8 @@ def case_of(verdict: PartVerdict) -> JUnitCase:
 
 
 def _name(key: Key, keys: Iterable[Key]) -> str:
-    """The benchmark, with the parameters that tell it from itself; what is lost is lost to all."""
+    """Return the benchmark and the parameters that its siblings do not share; a lost node fails all
+    of them."""
     workloads = {key: Workload(benchmark=key[0], version="", parameters=key[1]) for key in keys}
     siblings = [workload for workload in workloads.values() if workload.benchmark == key[0]]
     return " ".join((key[0] or "node", *workloads[key].distinct_from(siblings)))

@@ -1,4 +1,4 @@
-"""Where the nodes of a kept fleet stand, and what is proposed or done about them."""
+"""The states of the nodes of a kept fleet, and what is proposed or done about them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TO_BE_TESTED = {  # why, about what
 def headline(
     cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker], proposals: int
 ) -> str:
-    """What matters first: that a person is needed, then how many nodes stand where."""
+    """State first whether a person is needed, then how many nodes are in each state."""
     states = Counter(life.state for life in lives.values())
     counts = [f"{states[state]} {state.value}" for state in State if states[state]]
     scopes = ", ".join(scope for scope, breaker in breakers.items() if breaker.is_open)
@@ -80,7 +80,7 @@ def turned(at: float, by: str) -> str:
 
 
 def show_lives(lives: Mapping[str, Life], console: Console) -> None:
-    """The nodes that are not simply in service."""
+    """Print the nodes that are not simply in service."""
     columns = table("node", "state", "why")
     for life in lives.values():
         if life.state not in QUIET:
@@ -90,7 +90,7 @@ def show_lives(lives: Mapping[str, Life], console: Console) -> None:
 
 
 def why(life: Life) -> str:
-    """Why a node stands where it does."""
+    """Return the reason for the state of a node."""
     if life.maintained is not None:
         return sentence_of_window(life.maintained, life.maintained.begin)
     if life.defect is not None:

@@ -1,4 +1,5 @@
-"""Several kinds of nodes under one sku: who is of which, how sure that is, and what settles it."""
+"""Several kinds of nodes under one sku: which nodes are of which kind, how sure that is, and what
+settles it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def sentence(sku: str, kinds: Sequence[NodeKind]) -> str:
 
 
 def description(kind: NodeKind) -> str:
-    """`gpu-kind-b: 25 nodes, node[076-100]; gemm tflops 322 TFLOP/s`"""
+    """Return `gpu-kind-b: 25 nodes, node[076-100]; gemm tflops 322 TFLOP/s`"""
     unit = "" if kind.unit == "1" else f" {kind.unit}"
     return (
         f"{kind.label}: {counted(len(kind.nodes), 'node')}, {called(kind.nodes)}; "

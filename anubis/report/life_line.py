@@ -1,5 +1,5 @@
-"""What happened to a node, drawn along the time: a lane for what was told, one for repairs, one for
-what the keeper did, one for incidents and one for tests."""
+"""The life of a node drawn along time: lanes for reported events, repairs, actions of the keeper,
+incidents and tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ THICK, THIN = 12.0, 3.0  # pixels: how high a bar is, and how wide it is at leas
 
 
 def life_line(life: Sequence[Happening], now: float) -> str:
-    """Empty where there is nothing to draw. What is not over goes on until now."""
+    """Draw the life of a node; empty if there is nothing to draw. What is not over goes on until
+    now."""
     drawn = [happening for happening in life if happening.kind in LANES and happening.at <= now]
     if not drawn:
         return ""

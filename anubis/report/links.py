@@ -1,5 +1,5 @@
-"""What lies between nodes, cluster by cluster: when it was measured last, and what is suspected: as
-JSON Lines and as a page. What nobody measured is unknown, and never shown as good."""
+"""The network between nodes, cluster by cluster: when it was last measured and what is suspected,
+as JSON Lines and as a page. What was never measured is unknown, and never shown as good."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LISTED = 100  # suspects and paths
 
 @dataclass(frozen=True, kw_only=True)
 class SuspectedPart:
-    """A part that was blamed or doubted, and that no later campaign has crossed."""
+    """A part that was blamed or doubted and that no later campaign has crossed."""
 
     subject: str
     judgement: Judgement
@@ -34,7 +34,7 @@ class SuspectedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class TogetherMeasured:
-    """A program that needs several nodes: on how many it ran, and when last."""
+    """A program that needs several nodes: on how many it ran, and when it ran last."""
 
     benchmark: str
     nodes: int
@@ -65,7 +65,7 @@ class BetweenNodes:
 
     @property
     def unmeasured(self) -> int:
-        """Links that no campaign crossed as good as surely."""
+        """Number of links that no campaign crossed, or that were crossed too seldom to be sure."""
         return sum(recency.every - recency.measured for recency in self.tiers.values())
 
 
@@ -134,7 +134,7 @@ def fabric_page(clusters: Sequence[BetweenNodes], as_of: float) -> str:
 
 
 def counts(clusters: Sequence[BetweenNodes]) -> Iterator[tuple[str, int, str]]:
-    """Of the first line: a class, a number and its words."""
+    """Yield the parts of the first line: a class, a number and its words."""
     defective = sum(between.defective for between in clusters)
     doubted = sum(between.doubted for between in clusters)
     unmeasured = sum(between.unmeasured for between in clusters)
@@ -175,7 +175,7 @@ def tier_name(tiers: tuple[int, int]) -> str:
 
 
 def span(recency: Recency) -> str:
-    """When what was measured was measured last."""
+    """Return when the measured links were last measured."""
     if recency.oldest is None or recency.newest is None:
         return "never"
     oldest, newest = moment(recency.oldest), moment(recency.newest)

@@ -10,7 +10,7 @@ from anubis.text.wording import moment
 
 
 def sentence(window: Window, at: float) -> str:
-    """Of a node that is in it, or will be."""
+    """Describe a maintenance window that is open or still to come."""
     if window.is_open(at):
         until = "until its owner ends it" if isinf(window.end) else f"until {moment(window.end)}"
         head = f"under maintenance {until}"

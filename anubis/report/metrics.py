@@ -1,4 +1,4 @@
-"""Per metric: what was measured, what it is judged by, and how many failed.
+"""Rows of metrics: what was measured, what judges it, and how many units failed.
 
 The terminal's table, the page's table and its plots are all drawn from these rows.
 """
@@ -57,7 +57,7 @@ class MetricRow:
 
     @property
     def is_fact(self) -> bool:
-        """Only a limit judges it: there is no reference to lay it beside."""
+        """True if only a limit judges it: there is no reference to compare with."""
         return self.measured.metric.judged_by == "limit"
 
     @property
@@ -69,7 +69,7 @@ class MetricRow:
         return int(np.sum(self.judgements == WORST_FIRST.index(Judgement.DEFECTIVE)))
 
     def having(self, judgement: Judgement) -> npt.NDArray[np.int64]:
-        """The positions of the units of that judgement."""
+        """Return the positions of the units with that judgement."""
         return np.flatnonzero(self.judgements == WORST_FIRST.index(judgement))
 
     @cached_property
@@ -78,21 +78,22 @@ class MetricRow:
 
     @property
     def median_of_healthy(self) -> float | None:
-        """Of all units where none is judged: facts are shown for every unit."""
+        """Median of the healthy units; of all units if none is judged, as facts are shown for
+        each."""
         everybody = self.is_fact and not self.limit
         healthy = self.medians if everybody else self.medians[self.having(Judgement.HEALTHY)]
         return float(np.median(healthy)) if healthy.size else None
 
     @property
     def refusal(self) -> str:
-        """Why nothing is judged by this metric; empty when something is."""
+        """Reason why nothing is judged by this metric; empty if something is."""
         if self.is_fact:
             return "" if self.limit else "a fact, for which the policy has no limit"
         return self.criterion.refusal if self.criterion else "no criterion to judge it by"
 
     @property
     def note(self) -> str:
-        """What a reader must know before believing this row, if anything."""
+        """Reservation that a reader must know before believing this row; empty if there is none."""
         if self.refusal:
             return f"not judged: {self.refusal}"
         criterion = self.criterion
@@ -102,7 +103,8 @@ class MetricRow:
 
 
 def reservation(criterion: Criterion) -> str:
-    """What a criterion that is trusted does not show, or calls defective though it is not."""
+    """Say which losses a trusted criterion cannot show, or which healthy units it calls
+    defective."""
     proposed = criterion.proposed_alpha
     if proposed is None:
         return ""
@@ -121,7 +123,7 @@ def reservation(criterion: Criterion) -> str:
 
 
 def _hidden_stalls(criterion: Criterion) -> str:
-    """From which stalls on a metric shows them, where not even a tenth of the samples is enough."""
+    """Say which stalls a metric shows, if stalls in a tenth of the samples are too few."""
     stalls = criterion.stalls
     if criterion.fine_alpha is None or stalls is None or stalls <= FEW_STALLS:
         return ""
@@ -139,7 +141,7 @@ def _remedy(criterion: Criterion) -> str:
 
 
 def metric_rows(view: CampaignView) -> list[MetricRow]:
-    """A row per metric that was measured; those with most defects first."""
+    """Return a row for each metric that was measured; those with most defects first."""
     criteria = {c.key: c for chosen in view.criteria for c in chosen.criteria}
     limits = limits_by_metric(view.campaign.policy.limits)
     statements = _statements(view.assessment)
@@ -168,7 +170,7 @@ Statement = tuple[Judgement, tuple[tuple[str, ...], ...], tuple[str, ...], Sampl
 
 
 def _statements(assessment: Assessment) -> defaultdict[Subject, list[Statement]]:
-    """Every verdict and every ruling, by what it is about."""
+    """Group every verdict and every ruling by its subject."""
     statements: defaultdict[Subject, list[Statement]] = defaultdict(list)
     for ruling in assessment.rulings:
         similarities = ruling.similarities
@@ -217,7 +219,7 @@ def _of_each_unit(
 
 
 def benchmark_labels(keys: Collection[CriterionKey]) -> dict[CriterionKey, str]:
-    """The benchmark, with whatever the keys do not all share."""
+    """Name each benchmark, with whatever the keys do not all share."""
     skus = {key.sku for key in keys}
     kinds = {key.device_kind for key in keys}
     workloads: defaultdict[str, set[Workload]] = defaultdict(set)

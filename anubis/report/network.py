@@ -1,4 +1,4 @@
-"""What a scan found, or a fabric alone: pictures and words, as a page or a part of one."""
+"""The result of a scan, or a fabric alone: pictures and words, as a page or a part of one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LISTED = 200  # findings that are listed one by one
 
 
 def network_section(view: NetworkView, anchor: str = "network") -> str:
-    """For a page that has the styles of report.css."""
+    """Render a section for a page that has the styles of report.css."""
     return page("network_section", anchor=anchor, **_facts(view, ()))
 
 
 def network_page(view: NetworkView, *, title: str, findings: Sequence[Remark] = ()) -> str:
-    """A page that needs nothing else; `findings` are the remarks on the fabric's source."""
+    """Render a page that needs nothing else; `findings` are the remarks on the fabric's source."""
     return page("network", title=title, anchor="network", **_facts(view, findings))
 
 

@@ -61,7 +61,7 @@ def headline(views: Sequence[NodeView], cluster: str) -> str:
 
 
 def standing(view: NodeView) -> str:
-    """The first of these that is true of it."""
+    """Return the first of these descriptions that is true of the node."""
     seen = view.seen
     if view.maintenance:
         return "under maintenance"
@@ -132,7 +132,7 @@ def _jobs(view: NodeView) -> Iterator[JobShown]:
 
 
 def _work(view: NodeView, now: float) -> str:
-    """Whose it is, and for how long it has run."""
+    """Describe who has the node, and for how long."""
     work = [_job(id, job, now) for id, job in view.jobs.items()]
     work += [f"job {job.id}, {lasting(max(0.0, now - job.start))}" for job in view.told_jobs]
     return "; ".join([*work, *([view.hold.holder] if view.hold else [])]) or "-"

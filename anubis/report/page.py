@@ -1,4 +1,4 @@
-"""Pages out of templates, and the filters that these may use. All text is escaped, and shown."""
+"""Pages from templates, and the filters that these may use. All text is escaped, and shown."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def by_model(scored: Sequence[Score]) -> Iterator[tuple[str, list[Score]]]:
 
 
 def rows(scored: Sequence[Score], spread: bool = True) -> Iterator[list[str]]:
-    """For each model its name and its figures."""
+    """Yield for each model its name and its figures."""
     for model, scores in by_model(scored):
         yield [
             model,
@@ -134,7 +134,7 @@ def rows(scored: Sequence[Score], spread: bool = True) -> Iterator[list[str]]:
 
 
 def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str:
-    """Over the seeds, with their spread where there are several."""
+    """Format the mean over the seeds, with the spread if there are several."""
     defined = [value for value in values if value is not None]
     if not defined:
         return "-"
@@ -147,7 +147,7 @@ def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str
 
 
 def evaluation_lines(evaluation: Evaluation, choice: ModelChoice, cluster: str) -> Iterator[str]:
-    """A line for each model, split and seed, with the data of its calibration plot."""
+    """Yield a line for each model, split and seed, with the data of its calibration plot."""
     for score in evaluation.scores:
         yield json_line("score", asdict(score))
     for sentence in evaluation.left_out:
@@ -182,7 +182,7 @@ def node_head(hours: Sequence[float]) -> list[str]:
 
 
 def most_at_risk(forecast: Forecast) -> list[int]:
-    """The rows of a forecast, by the chance of an incident on the next day."""
+    """Sort the rows of a forecast by the chance of an incident on the next day."""
     chance = forecast.chances_within(np.array([24.0]))[:, 0]
     return [int(row) for row in np.argsort(-chance, kind="stable")]
 
@@ -202,14 +202,14 @@ def node_rows(
 
 
 def status_words(statuses: Statuses, traits: Sequence[NodeTraits]) -> tuple[str, ...]:
-    """The heads of the columns that are no figures."""
+    """Return the headings of the columns that are not figures."""
     return (*STATUS_WORDS, TRAITS) if any(_traits_in_words(statuses, traits)) else STATUS_WORDS
 
 
 def status_rows(
     statuses: Statuses, forecast: Forecast, traits: Sequence[NodeTraits] = ()
 ) -> Iterator[list[str]]:
-    """What the model knows of each node, in the order of `node_rows`."""
+    """Yield what the model knows of each node, in the order of `node_rows`."""
     in_words = _traits_in_words(statuses, traits)
     for row in most_at_risk(forecast):
         status = status_of(statuses, row)
@@ -220,7 +220,8 @@ def status_rows(
 
 
 def _traits_in_words(statuses: Statuses, traits: Sequence[NodeTraits]) -> list[str]:
-    """Of each node: `rack r12 (2.4), sku h100, 9,000 h old`; a rate where the model knows it."""
+    """Describe each node as `rack r12 (2.4), sku h100, 9,000 h old`; a rate if the model knows
+    it."""
     return [
         ", ".join(filter(None, _traits_of(status_of(statuses, row), of_node)))
         for row, of_node in enumerate(traits)
@@ -241,7 +242,7 @@ def status_of(statuses: Statuses, row: int) -> dict[str, float]:
 
 
 def _last_incidents(status: Mapping[str, float]) -> str:
-    """Of each category that the node has met, the latest first."""
+    """Name each category of which the node had an incident, the latest first."""
     met = {
         category: status[f"since_incident_h:{category}"]
         for quantity, _, category in (name.partition(":") for name in status)
@@ -263,7 +264,7 @@ def node_lines(
     model: str,
     traits: Sequence[NodeTraits],
 ) -> Iterator[str]:
-    """A line for each node, with its curve."""
+    """Yield a line for each node, with its curve."""
     chances = forecast.chances_within(np.array(hours))
     expected_h, median_h = forecast.expected_h(), forecast.median_h()
     curve_h = forecast.hours[:: max(1, forecast.hours.size // CURVE)]

@@ -1,4 +1,5 @@
-"""How good risk models are, and one model's forecast for nodes, as pages that need nothing else."""
+"""Pages of risk models: how good they are, and one model's forecast for nodes. They need nothing
+else."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ Groups = list[tuple[float, SeedMean]]  # the predicted risk of each, and what wa
 
 
 def _calibration(scored: Sequence[Score]) -> list[tuple[str, str]]:
-    """A picture for each model that tells nodes apart, all of one scale."""
+    """Draw a picture for each model that tells nodes apart, all with the same scale."""
     groups_of = {model: _groups(scores) for model, scores in by_model(scored) if model in LOOKING}
     axis = _shares(
         p
@@ -105,7 +106,7 @@ def _calibration(scored: Sequence[Score]) -> list[tuple[str, str]]:
 
 
 def _groups(scored: Sequence[Score]) -> Groups:
-    """The least at risk first; means over the seeds."""
+    """Return groups of nodes, the least at risk first, with means over the seeds."""
     return [
         (
             float(np.mean([score.predicted for score in group])),
@@ -116,7 +117,7 @@ def _groups(scored: Sequence[Score]) -> Groups:
 
 
 def _shares(shares: Iterable[float]) -> Axis:
-    """Logarithmic, as risks are: how they spread is then the slope."""
+    """Return a logarithmic axis, as risks spread by factors."""
     positive = [share for share in shares if share > 0] or [1.0]
     begin = max(SMALLEST, round_down(min(positive)))
     end = min(1.0, max(round_up(max(positive)), 10 * begin))
@@ -140,7 +141,8 @@ def _calibration_plot(model: str, groups: Groups, axis: Axis) -> str:
 
 
 def _curves(nodes: Sequence[str], forecast: Forecast) -> str:
-    """The chance of an incident over time, a line for each node; those most at risk are named."""
+    """Draw the chance of an incident over time, a line for each node; those most at risk are
+    named."""
     chances = forecast.chances_within(forecast.hours)
     days = forecast.hours / DAY_H
     first = sorted(most_at_risk(forecast)[:NAMED], key=lambda row: -chances[row, -1])

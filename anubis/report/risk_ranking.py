@@ -1,5 +1,5 @@
-"""Which nodes are most likely to have an incident soon, and what that rests on: as JSON Lines and
-as a page."""
+"""The nodes that are most likely to have an incident soon, with the reasons: as JSON Lines and as a
+page."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def notable(at_risk: NodeAtRisk) -> list[Carrier]:
 
 
 def in_words(carrier: Carrier, at_risk: NodeAtRisk) -> str:
-    """`3 gpu incidents, the last 20 h ago`, `back for 5 h`."""
+    """Return words such as `3 gpu incidents, the last 20 h ago` or `back for 5 h`."""
     status, traits = at_risk.status, at_risk.traits
     about = carrier.about
     if about == "up":
@@ -118,7 +118,7 @@ def in_words(carrier: Carrier, at_risk: NodeAtRisk) -> str:
 
 
 def _incidents(about: str, status: Mapping[str, float]) -> str:
-    """Of one category, or of all."""
+    """Describe the incidents of one category, or of all."""
     suffix = "" if about == "incidents" else f":{about}"
     number = int(status.get(f"incidents{suffix}", 0))
     kind = "incident" if not suffix else f"{about} incident"
@@ -140,7 +140,7 @@ def amount(expected: float) -> str:
 
 
 def judged(origin: ModelProvenance) -> Iterator[tuple[str, list[str]]]:
-    """How it did on other data than its own, by what was held back."""
+    """Yield scores of the model on data that it did not learn from, by what was held back."""
     evaluation = Evaluation(scores=origin.scores)
     for kind, scored in by_split(evaluation):
         for row in rows(scored):

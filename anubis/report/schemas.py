@@ -1,7 +1,7 @@
 """JSON Schemas of the documents, made from their declarations.
 
 A schema is closed: it has every field that this release prints. Within a version fields are only
-added; a schema that loses one, or means something else by it, has a new version.
+added; a schema that loses a field, or gives it another meaning, has a new version.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _described(schema: Schema, source: type[Any]) -> Schema:
 
 @cache
 def _sentences(module: str) -> dict[str, dict[str, str]]:
-    """What a module says of the fields of its classes."""
+    """Map each class of a module to the descriptions of its fields."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     return {node.name: dict(_below_fields(node.body)) for node in classes}
@@ -77,7 +77,8 @@ def _below_fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 @cache
 def schemas() -> dict[str, Schema]:
-    """Of each document, by its name: lines, and what programs print. Made once: to be read only."""
+    """Return the schema of each document by its name: lines, and what programs print. Made once:
+    read only."""
     lines = _schemas(LINES, "serialization")
     for document in LINES:
         _begin(lines[document.name], "type", document.name)
@@ -87,7 +88,7 @@ def schemas() -> dict[str, Schema]:
 
 
 def request_schema(record: type[Any]) -> Schema:
-    """Of a record that somebody sends: fields with a default may be left out."""
+    """Return the schema of a request; fields with a default may be left out."""
     adapter: TypeAdapter[Any] = TypeAdapter(tuple[record], config=CONFIG)  # type: ignore[valid-type] # at run time
     definitions = adapter.json_schema(mode="validation", schema_generator=Plain)["$defs"]
     schema: Schema = _inlined(definitions[record.__name__], definitions)
@@ -95,14 +96,14 @@ def request_schema(record: type[Any]) -> Schema:
 
 
 def of_every_line() -> Schema:
-    """What any line has to match."""
+    """Return the schema that any line has to match."""
     made = schemas()
     return {"$schema": DIALECT, "oneOf": [made[document.name] for document in LINES]}
 
 
 def broken_promises(before: Iterable[Schema], after: Iterable[Schema]) -> Iterator[str]:
-    """The fields that a reader of `before` misses or misreads in `after`, though no version says
-    so."""
+    """Yield fields that a reader of `before` misses or misreads in `after`, though the version is
+    the same."""
     now = {schema["title"]: schema for schema in after}
     for old in before:
         new = now.get(old["title"], old)
@@ -112,7 +113,7 @@ def broken_promises(before: Iterable[Schema], after: Iterable[Schema]) -> Iterat
 
 
 def _bare(schema: Any) -> Any:
-    """Without its sentences."""
+    """Return a schema without its sentences."""
     match schema:
         case dict():
             return {key: _bare(part) for key, part in schema.items() if key != "description"}
@@ -129,7 +130,7 @@ def _schemas(documents: Iterable[DocumentType], mode: JsonSchemaMode) -> dict[st
 
 
 def _joined(document: DocumentType, definitions: Mapping[str, Schema]) -> Schema:
-    """One table with the fields of all sources."""
+    """Return one table with the fields of all sources."""
     parts = [_inlined(definitions[source.__name__], definitions) for source in document.fields]
     joined: Schema = {
         "$schema": DIALECT,
@@ -150,7 +151,7 @@ def _begin(schema: Schema, name: str, value: str) -> None:
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Schema]) -> Any:
-    """Nothing in it points elsewhere."""
+    """Return a schema with its references replaced by what they refer to."""
     match schema:
         case {"$ref": str(place), **beside}:
             return _inlined(definitions[place.rpartition("/")[2]], definitions) | beside

@@ -42,7 +42,7 @@ class ClusterOnPage:
 
     @property
     def places(self) -> list[tuple[str, list[NodeGlance]]]:
-        """By rack, or else by sku; as the nodes are ordered."""
+        """Group nodes by rack, or else by sku, in the order of the nodes."""
         by_place = defaultdict[str, list[NodeGlance]](list)
         for node in self.nodes:
             by_place[node.traits.rack or node.traits.sku].append(node)
@@ -50,7 +50,7 @@ class ClusterOnPage:
 
     @property
     def attention(self) -> list[tuple[NodeGlance, str]]:
-        """Nodes that are not healthy, the worst first, and the keeper's state of each."""
+        """List nodes that are not healthy, the worst first, with the keeper's state of each."""
         bad = [node for node in self.nodes if node.judgement is not Judgement.HEALTHY]
         bad.sort(key=lambda node: WORST_FIRST.index(node.judgement))
         return [
@@ -93,7 +93,8 @@ def node(
     as_of: float,
     diagnosed: Sequence[tuple[PastDiagnosis, str]] = (),
 ) -> str:
-    """`diagnosed`: diagnoses of jobs that suspect it, and where each is shown."""
+    """Render the page of a node. `diagnosed`: diagnoses of jobs that suspect it, and the link to
+    each."""
     hold, last, traits = glance.hold, glance.last, glance.traits
     facts = (
         ("state", kept.state.value if kept else ""),
@@ -143,7 +144,8 @@ def campaigns(rows: Sequence[CampaignGlance], as_of: float) -> str:
 
 
 def campaign(row: CampaignGlance, steps: int, as_of: float) -> str:
-    """`steps`: about how many executions its plan has; 0: it is over, or nobody can say."""
+    """Render the page of a campaign. `steps`: about how many executions its plan has; 0: it is
+    over, or unknown."""
     return page("service_campaign", here="", as_of=as_of, row=row, steps=steps, progress=progress)
 
 
@@ -164,7 +166,7 @@ def live_script() -> str:
 
 
 def report_script_digest() -> str:
-    """What a browser is told of the one script that stands in the page of a campaign."""
+    """Return the digest by which a browser allows the one script in the page of a campaign."""
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8").removesuffix("\n")
     digest = hashlib.sha256(f"\n{script}".encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"

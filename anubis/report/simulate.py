@@ -1,4 +1,4 @@
-"""What a simulation found: on a screen, for programs, and as one HTML page."""
+"""The result of a simulation: on a screen, for programs, and as one HTML page."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
 
 
 def interval(value: SeedMean, scale: float = 1.0, digits: int = 1) -> str:
-    """`12.3 ± 0.4`; a dash where there was nothing to count."""
+    """Return `12.3 ± 0.4`; a dash if there was nothing to count."""
     if not math.isfinite(value.mean):
         return "-"
     mean = f"{value.mean * scale:,.{digits}f}"
@@ -66,7 +66,7 @@ def interval(value: SeedMean, scale: float = 1.0, digits: int = 1) -> str:
 
 
 def text(name: str, study: Study) -> Iterator[str]:
-    """The whole answer, line by line."""
+    """Yield the whole answer, line by line."""
     scenario = study.scenario
     yield f"{name}: {scenario.summary}"
     yield _setting(study)
@@ -92,7 +92,7 @@ def text(name: str, study: Study) -> Iterator[str]:
 
 
 def knowledge(study: Study) -> str:
-    """What the Selector knows: without it nobody can tell what its figures are worth."""
+    """State what the Selector knows: without it nobody can tell what its figures are worth."""
     scenario = study.scenario
     if "selector" not in scenario.policies:
         return ""
@@ -104,7 +104,7 @@ def knowledge(study: Study) -> str:
 
 
 def findings(study: Study) -> Iterator[str]:
-    """What the numbers say, in sentences."""
+    """Yield what the numbers say, in sentences."""
     if not {"selector", *OTHERS} <= set(study.scenario.policies):
         return
     selector, absence, full = (
@@ -128,7 +128,7 @@ def findings(study: Study) -> Iterator[str]:
 
 
 def stops_paying(study: Study) -> str:
-    """Up to which p0 the Selector does better than no validation."""
+    """Say up to which p0 the Selector does better than no validation."""
     if study.scenario.seeds == 1:
         return "One seed cannot tell whether the Selector pays: a gain may be chance."
     tried = _tried(study)
@@ -143,7 +143,8 @@ def stops_paying(study: Study) -> str:
 
 
 def json_lines(name: str, study: Study) -> Iterator[str]:
-    """A record for each run, one for each policy with its intervals, and a summary at the end."""
+    """Yield a record for each run, one for each policy with its intervals, and a summary at the
+    end."""
     for trial in study.trials():
         yield json_line("run", {**vars(trial), "figures": study.result(trial).figures})
     for trial in study.first_trials():
@@ -168,7 +169,7 @@ def json_lines(name: str, study: Study) -> Iterator[str]:
 
 
 def render(name: str, study: Study) -> str:
-    """The page."""
+    """Render the page."""
     return page(
         "simulation",
         name=name,
@@ -200,7 +201,7 @@ def _setting(study: Study) -> str:
 
 
 def _columns(study: Study) -> list[_Column]:
-    """Where nothing is ever lost, all work is kept."""
+    """Choose columns; goodput is left out if no work is ever lost."""
     return [
         column for column in COLUMNS if column.figure != "goodput" or study.scenario.checkpoint_h
     ]
@@ -235,7 +236,7 @@ def _catches(study: Study) -> Iterator[list[str]]:
 
 
 def _tried(study: Study) -> list[float]:
-    """The numbers that were tried as p0, in order; none where only one was."""
+    """List the values of p0 that were tried, in order; none if there was only one."""
     scenario = study.scenario
     if not scenario.sweep.p0 or "selector" not in scenario.policies:
         return []
@@ -263,7 +264,7 @@ def _pair(value: SeedMean) -> list[float]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Names to the left, numbers and their titles to the right."""
+    """Align names to the left, numbers and their titles to the right."""
     names = [all(cell[:1].isalpha() for cell in column[1:]) for column in zip(*rows, strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

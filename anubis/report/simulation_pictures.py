@@ -1,4 +1,5 @@
-"""Where the time of the nodes goes under each policy, and what a higher p0 costs, as pictures."""
+"""Pictures of a simulation: where the time of the nodes goes under each policy, and what a higher
+p0 costs."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Picture:
 
 
 def pictures(study: Study, tried: Sequence[float]) -> list[Picture]:
-    """The first three for every study, the others where several p0 were tried."""
+    """Return three pictures for every study, and the others if several p0 were tried."""
     estimates: dict[str, Figures]
     estimates = {p: study.estimates(study.trial(p)) for p in study.scenario.policies}
     drawn = [_over_time(study), _spent(study, estimates), _between_incidents(estimates)]
@@ -69,7 +70,7 @@ def _over_time(study: Study) -> Picture:
 
 
 def _mean_over_time(study: Study, trial: Trial) -> list[float]:
-    """Over the seeds."""
+    """Mean utilization over the seeds."""
     curves = [utilization_over_time(run.outcome, BINS) for run in study.results(trial)]
     means: list[float] = np.mean(curves, axis=0).tolist()
     return means
@@ -103,7 +104,7 @@ def _spent(study: Study, estimates: Mapping[str, Figures]) -> Picture:
 
 
 def _between_incidents(estimates: Mapping[str, Figures]) -> Picture:
-    """A policy that had no incident at all has no mean."""
+    """Draw the mean time between incidents; a policy without an incident has none."""
     measured = {p: f["mtbi_h"] for p, f in estimates.items() if math.isfinite(f["mtbi_h"].mean)}
     means = [mtbi.mean for mtbi in measured.values()] or [1.0]
     begin, end = round_down(min(means) / 1.5), round_up(max(means) * 1.5)
@@ -194,7 +195,7 @@ def _ends(values: Iterable[SeedMean]) -> Iterator[float]:
 
 
 def _rows(named: Mapping[str, object]) -> Axis:
-    """A row for each name, the first at the top."""
+    """Return an axis with a row for each name, the first at the top."""
     places = [len(named) - 0.5 - i for i in range(len(named))]
     name_at = dict(zip(places, named, strict=True))
     return Axis(title="", end=max(1, len(named)), marks=places, spelled=name_at.__getitem__)

@@ -1,4 +1,4 @@
-"""Pictures as text: elements whose words are escaped, and places for labels that would overlap."""
+"""Pictures as text: elements with escaped words, and places for labels that would overlap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def picture(width: float, height: float, kind: str, label: str, left: float = 0)
 
 
 def add(parent: Element, tag: str, text: str = "", **attributes: str | float) -> Element:
-    """`class_` is class, and `stroke_width` is stroke-width."""
+    """Add an element to its parent; `class_` is class, and `stroke_width` is stroke-width."""
     element = ElementTree.SubElement(
         parent,
         tag,
@@ -42,7 +42,7 @@ def add(parent: Element, tag: str, text: str = "", **attributes: str | float) ->
 
 
 def title(parent: Element, text: str) -> None:
-    """What a browser shows where the pointer rests."""
+    """Add the text that a browser shows when the pointer rests on an element."""
     add(parent, "title", text)
 
 
@@ -55,12 +55,12 @@ def number(value: float) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """The end of a name tells it from its neighbours."""
+    """Shorten a name from the left: its end tells it from its neighbours."""
     return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
 def apart(centres: Sequence[float], sizes: Sequence[float], high: float) -> list[float]:
-    """The nearest centres, from 0 to `high` and in this order, at which nothing overlaps."""
+    """Return the nearest centres, from 0 to `high` and in this order, at which nothing overlaps."""
     from scipy.optimize import isotonic_regression
 
     if not centres:

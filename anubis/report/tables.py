@@ -1,5 +1,5 @@
-"""Tables on a terminal: words at the left, which may be folded, figures at the right, which never
-are. Names are shown as they are: `node[01]` is a name here, never markup."""
+"""Tables on a terminal: words at the left, which may be folded, and figures at the right, which
+never are. Names are shown as they are: `node[01]` is a name here, not markup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def table(*words: str, figures: Sequence[str] = (), gap: int = 3) -> Table:
-    """Columns by their headings; `gap`: the spaces between two of them."""
+    """Begin a table with columns by their headings; `gap`: the spaces between two of them."""
     from rich import box
     from rich.table import Table
 

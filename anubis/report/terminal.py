@@ -99,7 +99,7 @@ def _print_nodes(view: CampaignView, console: Console) -> None:
 
 
 def _part_table(parts: Sequence[PartVerdict]) -> Table:
-    """What is at fault between the nodes, each with its worst flows."""
+    """Return a table of parts at fault between the nodes, each with its worst flows."""
     from rich.text import Text
 
     rows = table()
@@ -211,7 +211,7 @@ def _numbers(row: MetricRow) -> Iterator[str | Text]:
 
 
 def _bar(row: MetricRow) -> str:
-    """What a unit must clear: alpha, or a limit whatever the others do."""
+    """Format what a unit must clear: alpha, or a limit that does not depend on other units."""
     if row.limit:
         return row.limit.symbols
     return share(row.criterion.alpha if row.criterion else None)

@@ -1,5 +1,5 @@
-"""Nodes that are out with what they wait for, and spares that stand ready for them: as JSON Lines
-and as a page."""
+"""Nodes that are out of service, what each waits for, and the spares for them: as JSON Lines and as
+a page."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Spare:
 
 @dataclass(frozen=True, kw_only=True)
 class SpareBuffer:
-    """Of one sku."""
+    """The spares of one sku."""
 
     cluster: str
     sku: str
@@ -95,7 +95,7 @@ class SpareBuffer:
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfWork:
-    """What a cluster has out of service, and ready instead of it."""
+    """The nodes of a cluster that are out of service, and its spares."""
 
     cluster: str
     nodes: int  # that the keeper knows
@@ -106,7 +106,7 @@ class OutOfWork:
 
 
 def awaited(life: Life) -> Awaited:
-    """What has to come first before a node that is out serves again."""
+    """Return what must happen before a node that is out serves again."""
     match life.state:
         case State.TESTING:
             return Awaited.VERDICT
@@ -194,7 +194,7 @@ def tickets_page(clusters: Sequence[OutOfWork], as_of: float) -> str:
 
 
 def to_do(tickets: Sequence[Ticket], buffers: Iterable[SpareBuffer]) -> Iterator[str]:
-    """What a person has to do, the first thing first."""
+    """Yield what a person has to do, the most urgent first."""
     if broken := [ticket.node for ticket in tickets if ticket.awaits is Awaited.REPAIR]:
         yield f"Repair {names(broken, NAMED)}, then tell so: anubis tell repair-done NODE."
     if repaired := [ticket.node for ticket in tickets if ticket.awaits is Awaited.PROOF]:

@@ -1,4 +1,4 @@
-"""Tokens of the service and what was asked with them: as tables, sentences and JSON Lines."""
+"""Tokens of the service and the requests made with them: as tables, sentences and JSON Lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def line(token: Token) -> str:
 
 
 def endings(tokens: Sequence[Token], now: float) -> Iterator[str]:
-    """A sentence for each token that ends soon, while there is time to make another one."""
+    """Yield a sentence for each token that ends soon, while there is time to make another one."""
     for token in tokens:
         if token.revoked_at is None and token.expires_at is not None:
             left_s = token.expires_at - now

@@ -1,4 +1,4 @@
-"""A fabric on a screen: from the top down, what is alike on one line, then the remarks."""
+"""A fabric on a screen, from the top down: what is alike on one line, then the remarks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def text(
     placement: Placement | None = None,
     routes: str = "",
 ) -> Iterator[str]:
-    """The whole answer, line by line; `findings` are remarks on the source."""
+    """Yield the whole answer, line by line; `findings` are remarks on the source."""
     fabric = inspection.fabric
     yield answer(inspection, placement)
     yield headline(fabric)
@@ -57,8 +57,8 @@ def json_lines(
     placement: Placement | None = None,
     routes: str = "",
 ) -> Iterator[str]:
-    """A record per switch, link, NIC, shortage, miscabled part, counter and finding, and a summary
-    at the end."""
+    """Yield a record for each switch, link, NIC, shortage, miscabled part, counter and finding,
+    then a summary."""
     fabric = inspection.fabric
     plane = {switch: n for n, plane in enumerate(fabric.planes, start=1) for switch in plane}
     for switch in fabric.switches:
@@ -120,7 +120,7 @@ def _counted(inspection: Inspection) -> Iterator[str]:
 
 
 def answer(inspection: Inspection, placement: Placement | None) -> str:
-    """In one line: what is wrong, as far as it shows without traffic."""
+    """State in one line what is wrong, as far as it shows without traffic."""
     judgement = inspection.judge(placement)
     unplaced = placement.unplaced if placement else ()
     match judgement:
@@ -162,7 +162,7 @@ def _either(listed: Sequence[str], several: str) -> str:
 
 
 def origin(fabric: Fabric) -> str:
-    """Whose word it is, and of when."""
+    """Name the source of the fabric and its date."""
     as_of = "" if fabric.as_of is None else f", as of {moment(fabric.as_of)}"
     return f"{fabric.source or 'unknown'}{as_of}"
 
@@ -205,7 +205,7 @@ def _placed(placement: Placement) -> Iterator[str]:
 
 
 def _findings(findings: Sequence[Remark]) -> Iterator[str]:
-    """The first few of each kind: one kind in thousands must not hide the others."""
+    """Yield the first few of each kind: one kind in thousands must not hide the others."""
     kinds: dict[str, list[Remark]] = {}
     for finding in findings:
         kinds.setdefault(finding.kind, []).append(finding)
@@ -225,7 +225,8 @@ def drawing(fabric: Fabric) -> Iterator[str]:
 
 
 def _inside(fabric: Fabric, alike: Sequence[Block], indent: str) -> Iterator[str]:
-    """What is below the first of several alike; nothing where they are only roughly alike."""
+    """Yield what is below the first of several equal blocks; nothing if they are only roughly
+    alike."""
     if len({_shape(fabric, block) for block in alike}) > 1:
         return
     lines = _alike(fabric, alike[0].below)
@@ -236,7 +237,7 @@ def _inside(fabric: Fabric, alike: Sequence[Block], indent: str) -> Iterator[str
 
 
 def _alike(fabric: Fabric, blocks: Sequence[Block]) -> list[list[Block]]:
-    """Blocks of one shape together; when that is too many lines, those on the same rails."""
+    """Group blocks of one shape; if that is too many lines, those on the same rails."""
     if len(fabric.switches) <= SMALL:
         return [[block] for block in blocks]
     for key in (_shape, _rough_shape):
@@ -249,7 +250,7 @@ def _alike(fabric: Fabric, blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def _shape(fabric: Fabric, block: Block) -> object:
-    """Equal for blocks that differ in names only."""
+    """Return a value that is equal for blocks that differ in names only."""
     below = Counter(_shape(fabric, inner) for inner in block.below)
     tops = Counter(_kind_of_switch(fabric, switch) for switch in block.top)
     return (frozenset(tops.items()), frozenset(below.items()))

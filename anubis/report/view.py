@@ -1,6 +1,6 @@
-"""Everything a report is made from, as one value, and the few facts every report repeats.
+"""Everything a report is made from, as one value, with the few facts that every report repeats.
 
-Reports only read. They never judge, and never run anything.
+Reports only read. They never judge and never run anything.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CampaignView:
 
     @cached_property
     def network(self) -> NetworkView | None:
-        """What a scan measured, for its pictures."""
+        """Measurements of a scan, for its pictures."""
         fabric, nodes = self.campaign.plan.fabric, self.campaign.plan.nodes
         if fabric is None:
             return None
@@ -76,7 +76,7 @@ class CampaignView:
 
     @property
     def duration_s(self) -> float:
-        """Until it finished or, if it was cut short, until its last execution ended."""
+        """Time until it finished or, if it was cut short, until its last execution ended."""
         begin, end = self.campaign.created_at, self.campaign.finished_at
         dated = [(e.started_at, e.duration_s) for e in self.executions if e.started_at]
         if self.campaign.is_in_memory:
@@ -87,10 +87,10 @@ class CampaignView:
 
     @property
     def headline(self) -> str:
-        """`defective: switch leaf3 · nodes: 64 healthy, 0 defective, 0 unknown`.
+        """Counts such as `defective: switch leaf3 · nodes: 64 healthy, 0 defective, 0 unknown`.
 
-        Where no part is at fault, nodes alone: `3 healthy · 1 defective · 0 unknown`.
-        Before that stands whether it is all there is to know.
+        If no part is at fault, nodes alone: `3 healthy · 1 defective · 0 unknown`. It begins with
+        `incomplete` if that is not all there is to know.
         """
         incomplete = ["incomplete"] if self.cut_short else []
         if self.damaged:
@@ -105,7 +105,7 @@ class CampaignView:
         return " · ".join([*incomplete, *clauses])
 
     def _counts(self) -> list[str]:
-        """Not applicable is named only where there is any."""
+        """Number of nodes by judgement; not applicable is named only if there is any."""
         numbers = {judgement: len(self.assessment.named(judgement)) for judgement in Judgement}
         shown = [Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN]
         if numbers[Judgement.NOT_APPLICABLE]:
@@ -113,12 +113,12 @@ class CampaignView:
         return [f"{numbers[j]:,} {j.value.replace('-', ' ')}" for j in shown]
 
     def remedy(self, code: str) -> Remedy | None:
-        """What to do about a verdict with this code."""
+        """Return what to do about a verdict with this code."""
         return remedy_of(code, self.campaign.policy)
 
     @property
     def sentence(self) -> str:
-        """The answer for somebody who reads no table."""
+        """State the answer for somebody who reads no table."""
         nodes = self.campaign.plan.nodes
         healthy, defective, unknown = (
             len(self.assessment.named(judgement))
@@ -140,7 +140,8 @@ class CampaignView:
 
     @property
     def instructions(self) -> list[Instruction]:
-        """What to do about all that is not healthy: parts first, then nodes, the worst first."""
+        """List what to do about all that is not healthy: parts first, then nodes, the worst
+        first."""
         subjects: dict[str, dict[str, None]] = {}
         evidence: dict[str, dict[str, None]] = {}
         about = [(part.subject, part.code) for part in self.assessment.parts]
@@ -160,17 +161,17 @@ class CampaignView:
 
     @property
     def kinds(self) -> list[NodeKind]:
-        """Those that were told apart under one sku, and judged each by itself."""
+        """Kinds of nodes that were told apart under one sku, each judged by itself."""
         return kinds_of(self.criteria)
 
     def nodes_worst_first(self) -> list[NodeVerdict]:
-        """Within one judgement the order of the assessment is kept."""
+        """Sort nodes by judgement; within one judgement the order of the assessment is kept."""
         return sorted(self.assessment.nodes, key=lambda node: WORST_FIRST.index(node.judgement))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instruction:
-    """What to do, and about which nodes and parts."""
+    """What to do, and with which nodes and parts."""
 
     action: str
     evidence: tuple[str, ...]  # what a vendor asks for
@@ -179,7 +180,8 @@ class Instruction:
 
 @dataclass(frozen=True, kw_only=True)
 class Blamed:
-    """The parts that a sentence blames; of several, one is at fault and it is not known which."""
+    """The parts that a sentence blames; if there are several, one is at fault and it is not known
+    which."""
 
     parts: tuple[Part, ...]
     sentence: str
@@ -189,7 +191,7 @@ class Blamed:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkView:
-    """What a scan found, or a fabric that has not been measured yet."""
+    """The result of a scan, or a fabric that has not been measured yet."""
 
     fabric: Fabric
     # the share by which a flow is below what is normal for it; 1: nothing arrived
@@ -211,14 +213,16 @@ class NetworkView:
         return frozenset(chain.from_iterable((*self.measured, *self.shortfall)))
 
     def judgement_of(self, nic: Nic) -> Judgement | None:
-        """That on its node; healthy only where something was measured over this NIC."""
+        """Return the judgement of the NIC's node; healthy only if something was measured over this
+        NIC."""
         judgement = self.verdicts.get(nic.node)
         is_measured = (nic.node, nic.rail) in self.measured_seats
         return judgement if is_measured or judgement is not Judgement.HEALTHY else None
 
     @cached_property
     def coverage(self) -> Coverage | None:
-        """What was crossed; None where nothing was measured, or no switch is joined to another."""
+        """Links that were crossed; None if nothing was measured, or no switch is joined to
+        another."""
         fabric = self.fabric
         ends = ((fabric.nic(*source), fabric.nic(*target)) for source, target in self.measured)
         flows = [(a, b) for a, b in ends if a and b]
@@ -226,7 +230,7 @@ class NetworkView:
 
     @cached_property
     def uncrossed(self) -> dict[str, int]:
-        """How many links were not surely crossed, and why."""
+        """Number of links that were not surely crossed, by reason."""
         if self.coverage is None:
             return {}
         reasons = untested_by_reason(self.coverage, self.nodes or self.fabric.nodes)
@@ -237,7 +241,7 @@ class NetworkView:
 
     @cached_property
     def marks(self) -> dict[Part, Mark]:
-        """The mark of each blamed part; where two blame it, the surer one."""
+        """The mark of each blamed part; if two sentences blame it, the surer one."""
         marks: dict[Part, Mark] = {}
         numbered = list(enumerate(self.blamed, start=1))
         for number, blamed in sorted(numbered, key=lambda item: not item[1].surely):
@@ -247,13 +251,13 @@ class NetworkView:
         return marks
 
     def mark_of_nic(self, node: str, rail: str) -> Mark | None:
-        """Its own, or that of its node."""
+        """Return the mark of the NIC or of its node."""
         return self.marks.get(Part("node", node)) or self.marks.get(Part("nic", node, rail))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """The number under which a sentence stands beside the pictures."""
+    """The number of a sentence beside the pictures."""
 
     number: int
     surely: bool
@@ -261,7 +265,7 @@ class Mark:
 
     @property
     def kind(self) -> str:
-        """As the page colours it."""
+        """Name of the judgement whose colour the page uses for this mark."""
         return "defective" if self.surely else "unknown"
 
     @property
@@ -270,7 +274,8 @@ class Mark:
 
 
 def blamed_by(verdict: PartVerdict) -> Blamed:
-    """Several parts are one defect: a picture that shows them all as defective would mislead."""
+    """Return the parts that a verdict blames. Several parts are one defect: a picture that shows
+    them all as defective would mislead."""
     return Blamed(
         parts=verdict.parts,
         sentence=verdict.reason,

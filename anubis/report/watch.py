@@ -1,6 +1,6 @@
-"""A look at a running job: the first line says what matters, then by what and how surely.
+"""A look at a running job: the first line says what matters, then the evidence and how sure it is.
 
-What it names is suspected, and nothing more: a test says whether the node is bad.
+The nodes that it names are suspected, and nothing more: a test says whether a node is bad.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def _named(view: LookView, suspicion: Suspicion) -> str:
 
 
 def peers_of(view: LookView, node: str) -> list[str]:
-    """Whom it is compared with: the nodes of its group where these are enough to tell."""
+    """List the nodes with which a node is compared: those of its group if they are enough to
+    tell."""
     nodes, groups = view.telemetry.nodes, view.telemetry.groups
     labels = dict(zip(nodes, groups or [""] * len(nodes), strict=True))
     group = [name for name in nodes if labels[name] == labels[node]]
@@ -121,7 +122,7 @@ def peers_of(view: LookView, node: str) -> list[str]:
 
 
 def mix_sentence(suspicion: Suspicion) -> str:
-    """`gpu 69%, network 11%, others 20%`: how often each kind of fault shows like this."""
+    """Return `gpu 69%, network 11%, others 20%`: how often each kind of fault shows like this."""
     listed = [(kind, p) for kind, p in suspicion.mix.items() if p >= LIKELY][:KINDS_NAMED]
     if not listed:
         return ""
@@ -149,7 +150,7 @@ def confidence_sentence(view: LookView, suspicion: Suspicion) -> str:
 
 
 def next_steps(view: LookView) -> list[str]:
-    """The commands that turn a suspicion into a verdict."""
+    """List commands that turn a suspicion into a verdict."""
     if not view.look.suspicions:
         return []
     nodes = called([suspicion.node for suspicion in view.look.suspicions])
@@ -163,7 +164,7 @@ def next_steps(view: LookView) -> list[str]:
 
 
 def unjudged(view: LookView) -> Iterator[str]:
-    """Each reason with the metrics that it kept from being judged."""
+    """Yield each reason with the metrics that were not judged because of it."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in view.look.unjudged.items():
         by_reason.setdefault(reason, []).append(name)
@@ -181,7 +182,7 @@ def clock(seconds: float) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """Three digits with the unit; nothing reported is a dash."""
+    """Format three digits with the unit; a dash if nothing was reported."""
     if not math.isfinite(value):
         return "-"
     size, prefix = next(
@@ -235,7 +236,7 @@ def deviation_table(view: LookView, suspicion: Suspicion) -> Table:
 
 
 def deviation_cells(view: LookView, deviation: Deviation) -> list[str]:
-    """Value, peers, how far apart as a share of the range, since when."""
+    """Return value, peers, distance as a share of the range, and begin of a deviation."""
     apart = f"{deviation.effect:.0%}" if deviation.sign is not Sign.VANISHED else "silent"
     return [
         _amount(view, deviation, deviation.value),
@@ -261,12 +262,12 @@ def _print(console: Console, sentence: str, indent: str = "") -> None:
 
 
 def unbroken(sentence: str) -> str:
-    """With spaces that do not end a line between figures and their units."""
+    """Put spaces that do not end a line between figures and their units."""
     return FIGURE_AND_UNIT.sub("\\1\u00a0\\2", sentence)
 
 
 def _wrapped(sentence: str, indent: str = "") -> list[str]:
-    """A figure and its unit stay on one line."""
+    """Wrap a sentence; a figure and its unit stay on one line."""
     lines = textwrap.wrap(
         unbroken(sentence),
         79,
@@ -281,7 +282,7 @@ def _wrapped(sentence: str, indent: str = "") -> list[str]:
 
 
 def lines(view: LookView) -> Iterator[str]:
-    """A line for each suspicion and each oddity, and the look at the end."""
+    """Yield a line for each suspicion and each oddity, then the look."""
     for suspicion in view.look.suspicions:
         yield json_line("suspicion", _suspicion_fields(view, suspicion))
     for oddity in view.look.oddities:

@@ -1,4 +1,4 @@
-"""The last looks at the running jobs that are watched: what they saw, on one page."""
+"""The page of the last looks at watched jobs: what they saw."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ODDITIES_SHOWN = 5  # of a job
 
 @dataclass(frozen=True, kw_only=True)
 class JobLooked:
-    """The last look at a job, and the lines of the last one that saw anything."""
+    """The last look at a job, and the lines of the last look that saw anything."""
 
     cluster: str
     kept: KeptLook
@@ -35,7 +35,7 @@ class JobLooked:
 
     @property
     def answer(self) -> Mapping[str, Any] | None:
-        """None: no look saw anything yet."""
+        """The `look` line of the last look that saw anything; None if there is none yet."""
         return next((line for line in self.documents if line["type"] == "look"), None)
 
     @property
@@ -51,7 +51,7 @@ class JobLooked:
 
     @property
     def unjudged(self) -> list[str]:
-        """Each reason with its metrics."""
+        """Reasons why metrics were not judged, each with its metrics."""
         by_reason: dict[str, list[str]] = {}
         for metric, reason in (self.answer or {"unjudged": {}})["unjudged"].items():
             by_reason.setdefault(reason, []).append(metric)
@@ -63,7 +63,7 @@ class JobLooked:
 
     @property
     def state(self) -> str:
-        """How the page shows it; the colours are those of judgements."""
+        """Name of the judgement whose colour the page uses for this job."""
         if self.kept.trouble or self.answer is None:
             return "unknown"
         return {"named": "defective", "nobody": "healthy"}.get(self.answer["answer"], "unknown")
@@ -107,7 +107,7 @@ def looks_page(clusters: Sequence[WatchedCluster], as_of: float) -> str:
 
 
 def evidence(suspicion: Mapping[str, Any]) -> list[str]:
-    """In each metric that it left its peers in: the node, and its peers."""
+    """List values of the node and of its peers, for each metric in which it left them."""
     return [
         f"{line['metric']} {_value(line, 'value')}, peers {_value(line, 'peers')} "
         f"({RULES[Sign(line['sign'])]})"

@@ -67,5 +67,5 @@ def lines(model: WatchModel, file: Path) -> Iterator[str]:
 
 
 def _in_order(model: WatchModel) -> tuple[str, ...]:
-    """Those that are asked, then the others."""
+    """Return the metrics that the model looks at, then the others."""
     return (*model.order, *sorted(set(model.thresholds) - set(model.order)))

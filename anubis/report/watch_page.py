@@ -1,4 +1,4 @@
-"""The page of looks: for each suspect the picture of it against its peers. It needs no script."""
+"""The page of a look: for each suspect its picture against its peers. It needs no script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A node against its peers: the band in which most of them lie, and the moment it left."""
+"""Pictures of a node against its peers: the band in which most of them are, and the moment it
+left."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class NodePicture:
 
 @dataclass(frozen=True, kw_only=True)
 class _Course:
-    """A metric over time: of the peers the band and the middle, and of one node its line."""
+    """A metric over time: the band and the middle of the peers, and the line of one node."""
 
     times: Floats
     low: Floats
@@ -42,7 +43,8 @@ class _Course:
 
 
 def pictures_of_node(view: LookView, suspicion: Suspicion) -> list[NodePicture]:
-    """First the metric that named it, then where else it left its peers, then all others."""
+    """Draw the metric that named the node, then others in which it left its peers, then all
+    others."""
     deviating = list(dict.fromkeys(deviation.metric for deviation in suspicion.deviations))
     reported = [name for name in view.metrics if name not in deviating and _is_reported(view, name)]
     return [
@@ -53,7 +55,7 @@ def pictures_of_node(view: LookView, suspicion: Suspicion) -> list[NodePicture]:
 
 
 def pictures_of_job(view: LookView) -> list[NodePicture]:
-    """Of all nodes together, where nobody stands apart."""
+    """Draw metrics of all nodes together, for a job in which none stands apart."""
     return [_picture(view, name, None) for name in view.metrics if _is_reported(view, name)]
 
 
@@ -96,7 +98,7 @@ def _about(view: LookView, name: str, suspicion: Suspicion | None) -> str:
 
 
 def _course(view: LookView, name: str, node: str | None) -> _Course:
-    """Suspects are nobody's peers in a picture."""
+    """Return a metric over time; suspects do not count as peers in a picture."""
     telemetry, values = view.telemetry, view.telemetry.series(name)
     suspects = {suspicion.node for suspicion in view.look.suspicions}
     peers = peers_of(view, node) if node else list(telemetry.nodes)
@@ -112,7 +114,7 @@ def _course(view: LookView, name: str, node: str | None) -> _Course:
 
 
 def _thinned(values: Floats | Floats32) -> Floats:
-    """Rows of at most so many points: means of those beside each other that are known."""
+    """Reduce rows to at most so many points: means of adjacent values that are known."""
     step = -(-values.shape[1] // DOTS)
     points = -(-values.shape[1] // step)
     padded = np.full((len(values), points * step), np.nan)
@@ -125,7 +127,8 @@ def _thinned(values: Floats | Floats32) -> Floats:
 
 
 def _percentiles(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Of each column; NaN where nobody reported."""
+    """Return the lower bound, the median and the upper bound of each column; NaN if nothing was
+    reported."""
     bounds = np.full((3, values.shape[1]), np.nan)
     seen: Flags = np.asarray(np.isfinite(values).any(axis=0))
     if seen.any():
@@ -154,7 +157,8 @@ def _chart(metric: WatchedMetric, course: _Course, size: tuple[float, float]) ->
 
 
 def _up(metric: WatchedMetric, course: _Course) -> Axis:
-    """From zero where the metric begins there: half a screen of noise says nothing."""
+    """Return the axis of a metric, from zero if the metric begins there: noise that fills the
+    picture says nothing."""
     lines = [course.low, course.high, *([course.node] if course.node is not None else [])]
     values = np.concatenate([line[np.isfinite(line)] for line in lines])
     top = float(values.max(initial=0.0))
@@ -192,7 +196,7 @@ def _draw_band(chart: Chart, canvas: Element, course: _Course) -> None:
 
 
 def _mark_window(view: LookView, chart: Chart, canvas: Element) -> None:
-    """What this look judged; a recording may go further back."""
+    """Shade the time before the window that this look judged; a recording may go further back."""
     if view.look.start > chart.across.begin:
         _area(chart, canvas, chart.across.begin, view.look.start, "before")
 
@@ -200,7 +204,7 @@ def _mark_window(view: LookView, chart: Chart, canvas: Element) -> None:
 def _mark_moment(
     view: LookView, chart: Chart, canvas: Element, name: str, suspicion: Suspicion
 ) -> None:
-    """When it left its peers in this metric."""
+    """Mark the time since which the node is apart from its peers in this metric."""
     for deviation in suspicion.deviations:
         if deviation.metric == name:
             at = max(deviation.since, chart.across.begin)
@@ -223,7 +227,7 @@ def _area(chart: Chart, canvas: Element, begin: float, end: float, kind: str) ->
 
 
 def _stretches(times: Floats, values: Floats) -> list[Points]:
-    """Without the holes: nothing is drawn where nothing is known."""
+    """Split a line at its gaps: nothing is drawn if nothing is known."""
     finite = np.isfinite(values)
     ends = np.flatnonzero(np.diff(np.concatenate(([0], finite.astype(np.int8), [0]))))
     stretches: list[Points] = []

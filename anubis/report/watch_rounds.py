@@ -1,4 +1,4 @@
-"""How the running jobs of a cluster are watched: what the last looks came to."""
+"""How the running jobs of a cluster are watched: the results of the last looks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TROUBLES_NAMED = 3
 
 
 def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:
-    """Of jobs that run; of each that could not be looked at, why."""
+    """Yield a summary of the running jobs, then the reason for each that could not be looked at."""
     running = [look for look in looks if not look.job_ended]
     if not running:
         yield "watch: no running job was looked at yet"
@@ -46,7 +46,7 @@ def watch_line(cluster: str, look: KeptLook) -> str:
 
 
 def sentences_on_rates(rates: Mapping[str, HitRate], source: str = "watch") -> Iterator[str]:
-    """How often suspicions of the watch, or of another source, were right at this site."""
+    """Yield how often suspicions of the watch, or of another source, were right at this site."""
     for category, rate in rates.items():
         yield (
             f"{source}: of its suspicions of {category}, tests confirmed {rate.hits} and refuted"
