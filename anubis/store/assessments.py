@@ -1,4 +1,4 @@
-"""What campaigns came to: verdicts on units, nodes and parts of the fabric, and on the whole."""
+"""The results of campaigns: verdicts on units, nodes and parts of the fabric, and on the whole."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PATHS = "paths"  # how many verdicts are on one
 
 
 def _place() -> tuple[sa.Column[Any], sa.Column[Any]]:
-    """The primary key: the campaign, and the place among its verdicts, worst first."""
+    """Return the primary key: the campaign, and the place among its verdicts, worst first."""
     return campaign_column(), sa.Column(
         "position", sa.Integer, primary_key=True, autoincrement=False
     )
@@ -113,7 +113,7 @@ class Assessments:
         finished_at: float,
         created_at: float | None = None,
     ) -> None:
-        """Keep the verdicts and what they were judged by, in place of any earlier ones.
+        """Keep the verdicts and the criteria behind them, in place of any earlier ones.
 
         Nodes that were validated here belong to the fleet from then on. `created_at` corrects the
         time at which the campaign began.
@@ -140,12 +140,13 @@ class Assessments:
                 begin_watches(connection, cluster, nodes, finished_at)
 
     def of_nodes(self, campaign_id: str) -> tuple[NodeVerdict, ...]:
-        """The verdicts on nodes alone."""
+        """Return the verdicts on nodes alone."""
         with self._database.reading() as connection:
             return of_campaign(connection, NODE_VERDICTS, short_row(connection, campaign_id))
 
     def defective_devices(self, campaign_id: str) -> dict[str, list[str]]:
-        """By node, in the order of its verdicts: which devices of it fell short by themselves."""
+        """List, for each node, the devices that fell short by themselves, in the order of its
+        verdicts."""
         devices: dict[str, dict[str, None]] = {}
         participants = PARTICIPANTS.table
         with self._database.reading() as connection:
@@ -165,7 +166,7 @@ class Assessments:
         return {node: list(own) for node, own in devices.items()}
 
     def of(self, campaign_id: str) -> Assessment | None:
-        """The verdicts of the campaign; None until it is concluded."""
+        """Return the verdicts of the campaign; None until it is concluded."""
         with self._database.reading() as connection:
             campaign = short_row(connection, campaign_id)
             if campaign.finished_at is None:
@@ -181,7 +182,7 @@ def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
 
 
 def _counts(connection: sa.Connection, key: int) -> str:
-    """Return how many rows belong to the campaign, by table, and what they come to."""
+    """Return the number of rows of the campaign by table, and sums over them, as JSON."""
     counts = {}
     for kind in OF_CAMPAIGN:
         of_campaign = sa.select(sa.func.count()).where(kind.c.campaign == key)
@@ -197,7 +198,7 @@ def _counts(connection: sa.Connection, key: int) -> str:
 
 
 def has_paths(campaign: sa.Row[Any]) -> bool:
-    """As was noted when it was concluded."""
+    """True if the campaign noted verdicts on paths when it was concluded."""
     return bool(campaign.counts and json.loads(campaign.counts).get(PATHS))
 
 

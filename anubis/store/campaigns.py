@@ -1,5 +1,5 @@
-"""Campaigns: what was planned, and by what it is judged. A campaign is known by its id outside
-and by its key in other tables."""
+"""Campaigns: what was planned, and the criteria that judge it. A campaign is known by its id
+outside and by its key in other tables."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CAMPAIGNS = RecordTable(
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignRow:
-    """A campaign at a glance: what a list of thousands can afford to read."""
+    """The short facts of a campaign: what a list of thousands can afford to read."""
 
     id: str
     cluster: str
@@ -125,14 +125,15 @@ class Campaigns:
             return _glance(short_row(connection, campaign_id))
 
     def find(self, campaign_id: str) -> CampaignRow | None:
-        """None: nobody began it."""
+        """Return a campaign at a glance; None if it was never begun."""
         try:
             return self.at_a_glance(campaign_id)
         except UnknownCampaignError:
             return None
 
     def latest(self, finished: bool | None = None) -> str | None:
-        """The id of the campaign begun last; of finished or of unfinished ones if that is given."""
+        """Return the id of the campaign begun last; of finished or of unfinished ones if that is
+        given."""
 
         def is_meant(row: sa.Row[Any]) -> bool:
             return finished is None or finished is (row.finished_at is not None)
@@ -142,7 +143,7 @@ class Campaigns:
         return rows[-1].id if rows and is_meant(rows[-1]) else None
 
     def finished_in(self, setting: str, cluster: str) -> str | None:
-        """The id of the cluster's latest finished campaign with this setting."""
+        """Return the id of the cluster's latest finished campaign with this setting."""
         ended = CAMPAIGNS.c.finished_at.is_not(None) & (CAMPAIGNS.c.cluster == cluster)
         query = sa.select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.setting == setting, ended)
         with self._database.reading() as connection:
@@ -168,13 +169,13 @@ def key_of(connection: sa.Connection, campaign_id: str) -> int:
 
 
 def short_row(connection: sa.Connection, campaign_id: str) -> sa.Row[Any]:
-    """What a list of thousands can afford to read, as it was written."""
+    """Return the short cells of a campaign, which a list of thousands can afford to read."""
     query = sa.select(*SHORT).where(CAMPAIGNS.c.key == key_of(connection, campaign_id))
     return next(checked_rows(connection, query))
 
 
 def checked_rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[sa.Row[Any]]:
-    """Of a query for these columns."""
+    """Yield the rows of a query for the short columns; a damaged row raises."""
     for row in connection.execute(query):
         _, *cells, checksum = row
         if not CHECKSUM.fits_short(checksum, cells):
@@ -185,8 +186,8 @@ def checked_rows(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[s
 def _newest_first(
     connection: sa.Connection, enough: Callable[[sa.Row[Any]], bool], limit: int | None = None
 ) -> list[sa.Row[Any]]:
-    """In the order in which they were begun here, as clocks are not always right; up to one that
-    is enough. None is passed over because its row is gone."""
+    """Return campaigns in reverse order of their keys, as clocks are not always right, up to the
+    first that is enough. Damage is raised if the row of one of them is gone."""
     rows = []
     query = sa.select(*SHORT).order_by(CAMPAIGNS.c.key.desc()).limit(limit)
     for row in checked_rows(connection, query):
@@ -202,7 +203,7 @@ def _newest_first(
 
 
 def refuse_gone(campaign: sa.Row[Any], table: str, there: int) -> None:
-    """Rows of a campaign that were there when it was concluded."""
+    """Raise Damage if a table has lost rows since the campaign was concluded."""
     if campaign.counts is None:
         return
     expected = json.loads(campaign.counts)[table]
@@ -214,7 +215,7 @@ def refuse_gone(campaign: sa.Row[Any], table: str, there: int) -> None:
 
 
 def forget_campaign(connection: sa.Connection, campaign_id: str) -> None:
-    """With all that belongs to it."""
+    """Delete a campaign with all that belongs to it."""
     key = key_of(connection, campaign_id)
     for table in metadata.sorted_tables[::-1]:
         if any(reference.column is CAMPAIGNS.c.key for reference in table.foreign_keys):
@@ -223,5 +224,5 @@ def forget_campaign(connection: sa.Connection, campaign_id: str) -> None:
 
 
 def campaign_column() -> sa.Column[Any]:
-    """The first half of the primary key of what belongs to a campaign."""
+    """Return the first half of the primary key of what belongs to a campaign."""
     return sa.Column("campaign", sa.Integer, sa.ForeignKey(CAMPAIGNS.c.key), primary_key=True)

@@ -3,8 +3,8 @@ refused, and never judged.
 
 The upper half of a checksum is about the short cells of a row, the lower half about the long ones,
 such as samples or a plan: a list of thousands reads only the short ones. CRC-32 finds every burst
-of up to 32 wrong bits and misses one in four billion others. It is no seal against forgers, and a
-fifth of the price of one.
+of up to 32 wrong bits and misses one in four billion others. It is no seal against forgers, and costs
+a fifth of one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ RowCells = Sequence[Any]
 
 
 class Damage(Exception):
-    """What is damaged, as a sentence: a row that does not match its checksum, a shared value that
-    does not match its digest, or rows that are gone."""
+    """A sentence that says what is damaged: a row that does not match its checksum, a shared value
+    that does not match its digest, or rows that are gone."""
 
     def __init__(self, sentence: str, *, only_long: bool = False) -> None:
         super().__init__(sentence)
@@ -41,7 +41,7 @@ class Damage(Exception):
 
 
 class Checksum:
-    """Of the rows of one table."""
+    """The checksum of the rows of one table."""
 
     def __init__(self, short: Sequence[sa.Column[Any]], long: Sequence[sa.Column[Any]]) -> None:
         self.column = sa.Column("checksum", sa.BigInteger, nullable=False)
@@ -49,12 +49,12 @@ class Checksum:
         self.long = tuple(long)
 
     def of(self, row: dict[str, Any]) -> int:
-        """Cells that the row lacks will be NULL."""
+        """Return the checksum of a row; cells that the row lacks will be NULL."""
         short = [_as_kept(column, row.get(column.name)) for column in self.short]
         return self._sum(short) << 32 | _long([row.get(column.name) for column in self.long])
 
     def renewed(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with a checksum of its short cells, which were changed."""
+        """Return a row whose short cells were changed, with its new checksum."""
         short = [_as_kept(column, row[column.name]) for column in self.short]
         return row | {"checksum": self._sum(short) << 32 | row["checksum"] & 0xFFFFFFFF}
 
@@ -78,9 +78,9 @@ class Checksum:
 
 
 class ColumnChecksum(Checksum):
-    """Of rows that are read by the ten thousand, of texts and times: reckoned a column at a time,
-    in a tenth of the time. Each cell is a number of 64 bits, which a factor of its column spreads
-    over the upper half of the sum."""
+    """The checksum of rows of texts and times that are read by the ten thousand. It is computed a
+    column at a time, in a tenth of the time: each cell is a number of 64 bits, which a factor of
+    its column spreads over the upper half of the sum."""
 
     def fit(self, checksums: Sequence[int | None], columns: Sequence[RowCells]) -> bool:
         total = np.zeros(len(checksums), np.uint64)
@@ -94,7 +94,7 @@ class ColumnChecksum(Checksum):
         return bool(list(checksums) == sums)
 
     def _sum(self, short: RowCells) -> int:
-        """The same, without arrays: a row by itself is told, or imported."""
+        """Compute the same sum without arrays, for single rows."""
         total = 0
         for column, cell, factor in zip(self.short, short, FACTORS, strict=False):
             is_time = isinstance(column.type, sa.Double)
@@ -103,7 +103,7 @@ class ColumnChecksum(Checksum):
 
 
 def _times(cells: RowCells) -> npt.NDArray[np.uint64]:
-    """NULL is no number, and -0.0 is 0."""
+    """Return the bits of times; NULL becomes NaN, and -0.0 becomes 0."""
     return (np.array(cells, np.float64) + 0.0).view(np.uint64)
 
 
@@ -134,7 +134,7 @@ def _long(cells: RowCells) -> int:
 
 
 def _as_kept(column: sa.Column[Any], cell: Any) -> Any:
-    """The value that a database gives back for the one that it is given."""
+    """Return the value that a database gives back for the one that it is given."""
     if cell is None:
         return None
     if isinstance(column.type, sa.Double):

@@ -1,4 +1,4 @@
-"""Periodic work on the nodes of a cluster: what was due, and what became of it."""
+"""Periodic tasks on the nodes of a cluster: what was due, and how it ended."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Chores:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Whether this process does the periodic work of the cluster while the block runs. What
-        another one began, and has not ended, is then nobody's: its process is gone."""
+        """Yield true if this process does the periodic tasks of the cluster while the block runs. A
+        task that another process began and has not ended is then nobody's: that process is gone."""
         lock = chores_lock(self._database, self._cluster)
         try:
             yield lock.has()
@@ -38,7 +38,7 @@ class Chores:
             lock.give_back()
 
     def write(self, record: ChoreRecord) -> None:
-        """Instead of what was written of it before."""
+        """Replace what was written of this task before."""
         with self._database.writing() as connection:
             row = CHORES.row(record, cluster=self._cluster)
             upsert(connection, CHORES.table, [row], replace=True)
@@ -47,11 +47,11 @@ class Chores:
         return self._first(CHORES.c.chore == chore.value, CHORES.c.due == due)
 
     def last(self, chore: Chore, by: float = math.inf) -> ChoreRecord | None:
-        """The one that was due last, of those that were by then."""
+        """Return the latest task that was due by then."""
         return self._first(CHORES.c.chore == chore.value, CHORES.c.due <= by)
 
     def successes(self) -> dict[Chore, float]:
-        """When each last ended without failing."""
+        """Map each task to the time at which it last ended without failing."""
         query = (
             sa.select(CHORES.c.chore, sa.func.max(CHORES.c.ended))
             .where(CHORES.c.cluster == self._cluster, CHORES.c.end != ChoreEnd.FAILED.value)

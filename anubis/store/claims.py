@@ -1,5 +1,5 @@
-"""One driver at a time per campaign. A claim ends with its process, however that ends; and where
-the server that keeps it is restarted, its driver takes it again before it writes anything."""
+"""One driver at a time for each campaign. A claim ends with its process, however that ends. If the
+server that keeps the claim is restarted, its driver claims again before it writes anything."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PERHAPS_DRIVING = sa.text(
 
 @contextmanager
 def claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
-    """Hold the campaign while the block runs; whoever comes second gets a CampaignTakenError."""
+    """Hold the campaign while the block runs; a second driver gets a CampaignTakenError."""
     if database.dialect == "sqlite":
         claimed = _file_claim(database, campaign_id, key)
     else:
@@ -81,7 +81,7 @@ def _file_claim(database: Database, campaign_id: str, key: int) -> Iterator[None
 
 
 def _locked(path: Path) -> int | None:
-    """None: another process has it."""
+    """Lock the file and return its handle; None if another process has the lock."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -98,7 +98,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _noted(path: Path) -> str:
-    """Who has it, by their own note."""
+    """Read the note in which the holder named itself."""
     with suppress(OSError):
         return path.read_text(errors="replace")[:200]
     return ""
@@ -115,7 +115,8 @@ class _Session:
         self._had_lock = False
 
     def connection(self) -> sa.Connection:
-        """A new one, and the lock taken again, where the server has dropped the last."""
+        """The connection that has the lock; a new one with a new lock if the server has dropped the
+        last."""
         if self._connection is None or self._connection.invalidated:
             self.close()
             self._connection = self._begun()
@@ -181,7 +182,7 @@ FORGOTTEN_AFTER_S = 8.0  # without a word from a service that stands still, or w
 
 
 class ProcessLock:
-    """Held by one process at a time; it ends with that process, however that ends."""
+    """A lock that one process has at a time; it ends with that process, however that ends."""
 
     def __init__(
         self,
@@ -191,8 +192,8 @@ class ProcessLock:
         namespace: int = NAMESPACE,
         silence_s: float = 0.0,
     ) -> None:
-        """`silence_s`: after which a server takes it from whoever does not ask whether they still
-        have it; 0: never."""
+        """Prepare the lock. `silence_s`: after so long a server takes it from a process that does
+        not ask for it again; 0: never."""
         self._database = database
         self._path = Path(f"{database.place}.{name}.lock")
         self._lock = {"namespace": namespace, "key": key}
@@ -201,7 +202,7 @@ class ProcessLock:
         self._file: int | None = None
 
     def has(self) -> bool:
-        """Whether this process has it: still, or from now on."""
+        """Return true if this process has the lock, still or from now on."""
         try:
             return self._has_file() if self._database.dialect == "sqlite" else self._has_session()
         except (OSError, SQLAlchemyError) as error:
@@ -209,7 +210,7 @@ class ProcessLock:
             raise explain(self._database.place, error) from error
 
     def holder(self) -> str:
-        """Which process has it; empty: none."""
+        """Name the process that has the lock; empty if none has it."""
         if self._database.dialect == "sqlite":
             return _noted(self._path) if _is_locked(self._path) else ""
         with self._database.reading() as connection:
@@ -270,34 +271,34 @@ def _is_locked(path: Path) -> bool:
 
 
 def acting_lock(database: Database) -> ProcessLock:
-    """Of several services."""
+    """Return the lock of the one service that acts, among several."""
     return ProcessLock(database, "acting", ACTING, silence_s=FORGOTTEN_AFTER_S)
 
 
 def driving_lock(database: Database, action: int) -> ProcessLock:
-    """Of several processes that could carry out an action of the keeper."""
+    """Return the lock of the one process that carries out an action of the keeper."""
     return ProcessLock(database, f"action-{action}", action, OF_ACTIONS)
 
 
 def chores_lock(database: Database, cluster: str) -> ProcessLock:
-    """Of several processes that could do the periodic work of a cluster."""
+    """Return the lock of the one process that does the periodic tasks of a cluster."""
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
     return ProcessLock(database, f"chores-{cluster}", key, OF_CHORES)
 
 
 def watch_lock(database: Database, cluster: str) -> ProcessLock:
-    """Of several processes that could watch the running jobs of a cluster."""
+    """Return the lock of the one process that watches the running jobs of a cluster."""
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
     return ProcessLock(database, f"watch-{cluster}", key, OF_WATCHES)
 
 
 def keeping_lock(database: Database, cluster: str) -> ProcessLock:
-    """Of several processes that go on taking the turns of a cluster's keeper."""
+    """Return the lock of the one process that takes the turns of a cluster's keeper."""
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
     return ProcessLock(database, f"keeper-{cluster}", key, OF_KEEPERS)
 
 
 def diagnosis_lock(database: Database, cluster: str) -> ProcessLock:
-    """Of several processes that could diagnose the jobs of a cluster."""
+    """Return the lock of the one process that diagnoses the jobs of a cluster."""
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
     return ProcessLock(database, f"diagnose-{cluster}", key, OF_DIAGNOSES)

@@ -1,7 +1,7 @@
 """The clusters that a history knows: every node belongs to one of them.
 
-People know a cluster by its name. What was told before any cluster had a name is kept as that of
-the unnamed one, until a cluster is named that it plainly belongs to.
+People know a cluster by its name. What was reported before any cluster had a name belongs to the
+unnamed one, until a cluster is named that it plainly belongs to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CARRIED_OUT = [kind.value for kind in CampaignKind if kind.can_resume]
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCluster:
-    """A cluster by its name, and how its nodes were reached last: two may share a name."""
+    """A cluster by its name, and how its nodes were last reached: two may share a name."""
 
     name: str
     executor: str  # "" until somebody reaches its nodes
@@ -42,7 +42,7 @@ class KnownCluster:
 
 @dataclass(frozen=True, kw_only=True)
 class ForgottenCluster:
-    """What went with it."""
+    """The records that were deleted with a cluster."""
 
     campaigns: int
     incidents: int
@@ -58,15 +58,16 @@ class Clusters:
         self._database = database
 
     def names(self) -> list[str]:
-        """In the order in which they became known; the unnamed one last, if it has anything."""
+        """List clusters in the order in which they became known; the unnamed one last, if it has
+        anything."""
         with self._database.reading() as connection:
             return _names(connection)
 
     def enter(self, cluster: ClusterIdentity, at: float, nodes: Collection[str] = ()) -> str:
-        """From now on the history knows it; returns what its caller should hear, if anything.
+        """Make the cluster known from now on; return a remark for the caller, or an empty one.
 
-        `nodes` are those that are asked about: what the history holds of them without a cluster
-        becomes the cluster's, if its campaigns were carried out in the same way.
+        `nodes` are those of the request: what the history has of them without a cluster becomes the
+        cluster's, if its campaigns were carried out in the same way.
         """
         with self._database.reading() as connection:
             before = _known(connection, cluster.name)
@@ -95,7 +96,7 @@ class Clusters:
         return f'cluster "{cluster.name}" is new to this history, which knows "{listed}"'
 
     def rename(self, old: str, new: str) -> None:
-        """Everything of that cluster, the unnamed one as well."""
+        """Rename a cluster with everything of it, the unnamed one as well."""
         with self._database.writing() as connection:
             names = _names(connection)
             if old not in names:
@@ -108,7 +109,8 @@ class Clusters:
             _rename(connection, old, new)
 
     def forget(self, name: str, *, with_campaigns: bool) -> ForgottenCluster:
-        """Everything of it. What was measured there is kept, and so all, unless it may go too."""
+        """Delete everything of a cluster. If something was measured there, nothing is deleted
+        unless campaigns may go too."""
         with self._database.writing() as connection:
             names = _names(connection)
             if name not in names:
@@ -138,8 +140,8 @@ class Clusters:
 
 
 def unknown(name: str, names: Collection[str], files: Collection[str] | None = None) -> str:
-    """Says so of a cluster, with the likely one and all that are known. `files`: the names of
-    those that describe one, if a file would do as well."""
+    """Return the error about an unknown cluster, with the likely name and all known ones. `files`:
+    names of those that have a file, if a file would do as well."""
     shown = escape_line(name)[:LONGEST_SHOWN]
     head = f'the history knows no cluster "{shown}"'
     head += "" if files is None else f", nor is there a configs/clusters/{shown}.yaml"
@@ -150,7 +152,7 @@ def unknown(name: str, names: Collection[str], files: Collection[str] | None = N
 
 
 def _owned() -> Iterator[sa.Table]:
-    """The tables whose rows belong to a cluster, but for the tallies of those rows."""
+    """Yield the tables whose rows belong to a cluster, except the tallies of those rows."""
     of_clusters = (table for table in metadata.tables.values() if "cluster" in table.c)
     return (table for table in of_clusters if table is not TALLIES.table)
 
@@ -177,7 +179,8 @@ def _known(connection: sa.Connection, name: str) -> KnownCluster | None:
 
 
 def _refuse_another(before: KnownCluster, cluster: ClusterIdentity) -> None:
-    """Names of files and addresses are reused; one that somebody chose means what it says."""
+    """Refuse a cluster that was reached in another way: names of files and addresses are reused,
+    but a chosen name means what it says."""
     if cluster.is_chosen or not cluster.executor or _is_as_before(before, cluster):
         return
     raise StoreError(

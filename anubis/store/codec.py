@@ -1,7 +1,7 @@
 """Records to JSON documents and back, samples to bytes and back; both ways lose no bit.
 
-It follows the type annotations of the records, so a new field is kept without a change here, and
-its default is filled in where an older document lacks it. It knows no SQL.
+It follows the type annotations of the records, so a new field is kept without a change here. If an
+older document lacks a field, its default is filled in. It knows no SQL.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ def dump(value: object) -> str:
 
 
 def load(kind: type[T], text: str) -> T:
-    """The inverse of `dump`; anything that does not fit `kind` is a ValueError or TypeError."""
+    """Return the record in a text, as the inverse of `dump`; a text that does not fit `kind` is a
+    ValueError or TypeError."""
     return restore(kind, json.loads(text))
 
 
 def restore(kind: type[T], document: object) -> T:
-    """The inverse of `document`."""
+    """Return the value of a document, as the inverse of `document`."""
     restored: T = _reader(cast(Any, kind))(document)
     return restored
 
 
 def document(value: object) -> object:
-    """Plain JSON values. JSON has no NaN and no infinity, so these become words."""
+    """Return plain JSON values. JSON has no NaN and no infinity, so these become words."""
     if isinstance(value, str):  # most of them are
         return value
     if isinstance(value, float):
@@ -67,7 +68,7 @@ def unchanged(value: Any) -> Any:
 
 @cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """The way from a document back to a value of that kind; built once per kind."""
+    """Build the way from a document back to a value of that kind, once for each kind."""
     origin, arguments = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
         return _record_reader(kind)
@@ -105,7 +106,7 @@ def _record_reader(kind: Any) -> Callable[[Any], Any]:
 
 
 def pack(samples: Samples) -> tuple[Packing, bytes]:
-    """Little-endian float64, compressed only where that pays."""
+    """Encode samples as little-endian float64, compressed only if that pays."""
     raw = np.ascontiguousarray(samples, dtype="<f8").tobytes()
     if len(raw) >= WORTH_TRYING_BYTES:
         squeezed = zlib.compress(raw, level=1)

@@ -85,7 +85,7 @@ class Database:
         return self._joined() or self._transaction(self.engine)
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
-        """All of it is on disk when the block is left, or none of it."""
+        """Begin a transaction: all of it is on disk when the block is left, or none of it."""
         if joined := self._joined():
             return joined
         if self.claimed is not None:
@@ -94,7 +94,7 @@ class Database:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What this thread reads and writes in the block is one transaction, or part of the one
+        """Make what this thread reads and writes in the block one transaction, or part of the one
         that it is in."""
         if self._joined() is not None:
             yield
@@ -152,7 +152,7 @@ class Database:
                 _upgrade(connection)
 
     def _revision(self, connection: sa.Connection) -> str | None:
-        """The revision of the schema found; None in an empty database."""
+        """Return the revision of the schema found; None in an empty database."""
         tables = sa.inspect(connection).get_table_names()
         if not tables:
             return None
@@ -180,7 +180,8 @@ def upsert(
     keys: Sequence[str] = (),
     replace: bool = False,
 ) -> None:
-    """What is in the table by these columns, or by the primary key, stays or is replaced."""
+    """Insert rows; a row that is there already by these columns, or by the primary key, stays or is
+    replaced."""
     if not rows:
         return
     keys = keys or table.primary_key.columns.keys()
@@ -197,8 +198,8 @@ def upsert(
 
 
 def write_alone(connection: sa.Connection, table: sa.Table) -> None:
-    """Whoever else writes to the table waits until this transaction ends; a server ends it where
-    this process stands still."""
+    """Make other writers to the table wait until this transaction ends; a server ends it if this
+    process stands still."""
     if connection.dialect.name == "postgresql":  # SQLite has one writer anyway
         limit = f"SET LOCAL idle_in_transaction_session_timeout = '{STOOD_STILL}'"
         connection.exec_driver_sql(limit)
@@ -208,7 +209,7 @@ def write_alone(connection: sa.Connection, table: sa.Table) -> None:
 def add_new(
     connection: sa.Connection, table: sa.Table, rows: list[dict[str, Any]]
 ) -> list[sa.Row[Any]]:
-    """The primary keys of those that are new: else what is in the table stays."""
+    """Insert rows that are new and return their primary keys; what is in the table stays."""
     keys = list(table.primary_key.columns)
     dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
     insert = dialect.insert(table).on_conflict_do_nothing(index_elements=keys).returning(*keys)
@@ -257,7 +258,7 @@ def _place(url: sa.URL) -> str:
 
 
 def _without_secrets(url: str) -> str:
-    """Wherever a URL may hold one: before the host, and among the parameters."""
+    """Hide secrets in a URL: before the host, and among the parameters."""
     hidden = re.sub(r"(://[^/:@]*):.*@", r"\1:***@", url)
     return re.sub(r"((?:password|passphrase|secret|token)=)[^&#]*", r"\1***", hidden, flags=re.I)
 
@@ -267,12 +268,12 @@ def _engine(url: sa.URL) -> sa.Engine:
 
 
 def this_process() -> str:
-    """In the words of an error or of a list: `process 123 on login1`."""
+    """Name this process as errors and lists do: `process 123 on login1`."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def own_name() -> str:
-    """As a server lists this process."""
+    """Return the name under which a server lists this process."""
     return f"anubis {this_process()}"[:63]
 
 
@@ -317,7 +318,7 @@ def _sqlite(url: sa.URL) -> sa.Engine:
 
 
 def is_read_only(url: sa.URL) -> bool:
-    """A history in a file or in a folder that this user may not write to."""
+    """True if the history is a file that this user may not write to, or is in such a folder."""
     file = Path(str(url.database))
     of_sqlite = url.get_backend_name() == "sqlite"
     return (
@@ -329,8 +330,8 @@ def is_read_only(url: sa.URL) -> bool:
 
 @cache
 def _of_all_files() -> tuple[sa.Dialect, sa.util.LRUCache[Any, Any]]:
-    """A dialect that has met SQLite, and the statements compiled for it: half of what a question
-    costs, and the same for each file that this process opens."""
+    """Return a dialect that has met SQLite, and the statements compiled for it: half of what a
+    query costs, and the same for each file that this process opens."""
     engine = sa.create_engine("sqlite://")
     with engine.connect():
         pass
@@ -339,7 +340,8 @@ def _of_all_files() -> tuple[sa.Dialect, sa.util.LRUCache[Any, Any]]:
 
 
 def _connect_to_read(file: Path) -> sqlite3.Connection:
-    """SQLite wants to write beside what it reads, unless it is told that nothing changes there."""
+    """Open a file to read only: SQLite writes beside what it reads, unless it is told that nothing
+    changes there."""
     journal = file.with_name(f"{file.name}-wal")
     has_more = journal.is_file() and journal.stat().st_size > 0
     address = f"file:{quote(str(file))}?mode=ro{'' if has_more else '&immutable=1'}"

@@ -1,4 +1,4 @@
-"""What the Selector decided: whole documents, with columns to search by beside them."""
+"""Decisions of the Selector: whole documents, with columns to search by beside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anubis.store.mapping import Form, RecordTable, RowValues
 
 
 def _reader(place: int) -> Callable[[RowValues], Decision]:
-    """The column has the name that the cluster has now."""
+    """Return a reader of decisions that names the cluster as it is called now."""
     return lambda row: replace(codec.load(Decision, row[place]), cluster=row[place + 1])
 
 
@@ -46,7 +46,7 @@ class Decisions:
         self._cluster = cluster
 
     def add(self, decision: Decision) -> Decision:
-        """Returns it as that of this cluster."""
+        """Keep a decision and return it as one of this cluster."""
         decision = replace(decision, cluster=self._cluster)
         beside = {"at": decision.at, "event": decision.event, "action": decision.action.value}
         with self._database.writing() as connection:

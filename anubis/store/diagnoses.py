@@ -1,5 +1,5 @@
-"""Diagnoses of jobs: whom they named and what they advised, so that it is not advised in vain; and,
-for a while, what spoke for it."""
+"""Diagnoses of jobs: what they named and advised, so that it is not advised in vain, and, for a
+while, their evidence."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Diagnoses:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Whether this process diagnoses the jobs of the cluster while the block runs."""
+        """Yield true if this process diagnoses the jobs of the cluster while the block runs."""
         lock = diagnosis_lock(self._database, self._cluster)
         try:
             yield lock.has()
@@ -73,7 +73,7 @@ class Diagnoses:
             lock.give_back()
 
     def write(self, diagnosis: PastDiagnosis, details: DiagnosisDetails | None = None) -> None:
-        """Details of long before it are dropped."""
+        """Keep a diagnosis; details that are long older than it are dropped."""
         with self._database.writing() as connection:
             row = DIAGNOSES.row(diagnosis, cluster=self._cluster)
             upsert(connection, DIAGNOSES.table, [row], replace=True)
@@ -85,11 +85,11 @@ class Diagnoses:
             connection.execute(sa.delete(DETAILS.table).where(old))
 
     def since(self, at: float) -> list[PastDiagnosis]:
-        """Oldest first."""
+        """Return diagnoses since then, oldest first."""
         return self._chosen(DIAGNOSES.c.at >= at)
 
     def naming(self, at: float) -> list[PastDiagnosis]:
-        """Those since then that suspect a node, the oldest first."""
+        """Return diagnoses since then that suspect a node, oldest first."""
         return self._chosen((DIAGNOSES.c.at >= at) & (DIAGNOSES.c.nodes != ""))
 
     def _chosen(self, chosen: sa.ColumnElement[bool]) -> list[PastDiagnosis]:
@@ -98,7 +98,7 @@ class Diagnoses:
             return list(DIAGNOSES.records(connection, query.order_by(DIAGNOSES.c.at)))
 
     def detailed(self) -> set[tuple[str, float]]:
-        """Job and time of those whose details are kept."""
+        """Return job and time of the diagnoses whose details are kept."""
         query = sa.select(DETAILS.c.job, DETAILS.c.at).where(DETAILS.c.cluster == self._cluster)
         with self._database.reading() as connection:
             return {(row.job, row.at) for row in connection.execute(query)}

@@ -1,7 +1,8 @@
-"""What a campaign's machine was told, as JSON lines: whoever asks why can replay it.
+"""The log of the events that a campaign's machine received, as JSON lines, so that they can be
+replayed.
 
-A file for each run of a campaign. Its first line says how the machine was built, each further one
-is an event, written before the machine hears it; a driver that was killed may leave half a line.
+Each run of a campaign has a file. Its first line says how the machine was built, each further one
+is an event, written before the machine receives it; a driver that was killed may leave half a line.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Recording:
 
 @contextmanager
 def recording(folder: Path | None, campaign: str) -> Iterator[Witness]:
-    """A new file in the folder; without a folder nothing is kept."""
+    """Open a new file in the folder; without a folder nothing is kept."""
     if folder is None:
         yield lambda _: None
         return
@@ -59,7 +60,8 @@ def line(entry: Entry) -> str:
 
 
 def _without_samples(entry: Entry) -> Entry:
-    """What earlier runs measured stands in the history, and the machine asks how they ended."""
+    """Drop the samples of earlier runs: the history has them, and the machine asks only how those
+    runs ended."""
     if not isinstance(entry, Opening):
         return entry
     bare = (dataclasses.replace(execution, result=Result()) for execution in entry.history)
@@ -80,7 +82,7 @@ def read(path: Path) -> Recording:
 
 
 def parse(text: str, where: str) -> Entry:
-    """The inverse of `line`."""
+    """Return the entry in a line, as the inverse of `line`."""
     try:
         ((name, document),) = json.loads(text).items()
         entry: Entry = codec.restore(KINDS[name], document)

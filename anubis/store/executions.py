@@ -19,7 +19,7 @@ from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference,
 
 
 def _readings() -> Form:
-    """The layout of the samples, and the samples; NULL where nothing was measured."""
+    """Return the form of samples and their layout; NULL if nothing was measured."""
     layout, samples = reference("layout", LAYOUTS, nullable=True), mapping.packed("samples")
 
     def write(readings: Readings, share: Share) -> RowValues:
@@ -83,7 +83,7 @@ EXECUTIONS = RecordTable(
 
 @dataclass(frozen=True, kw_only=True)
 class DamagedExecution:
-    """One that is not as it was written."""
+    """An execution that is not as it was written."""
 
     step: Step  # as the row says
     is_sure: bool  # that it was of this step: nothing but what it measured is damaged
@@ -107,7 +107,7 @@ class Executions:
             upsert(connection, EXECUTIONS.table, rows, keys=ONCE)
 
     def of(self, campaign_id: str) -> list[Execution]:
-        """Everything that arrived, in the order of arrival."""
+        """Return all executions, in the order of arrival."""
         with self._database.reading() as connection:
             executions, damaged = _read(connection, campaign_id)
             if damaged:
@@ -115,13 +115,13 @@ class Executions:
         return executions
 
     def sound(self, campaign_id: str) -> tuple[list[Execution], list[DamagedExecution]]:
-        """What is as it was written, and what is not. A row that is gone, or does not even say
-        whose it was, is refused."""
+        """Return intact executions and damaged ones. A row that is gone, or has lost its campaign,
+        is refused."""
         with self._database.reading() as connection:
             return _read(connection, campaign_id)
 
     def ended(self, campaign_ids: Sequence[str]) -> dict[str, dict[Ended, int]]:
-        """By campaign, how many ended how."""
+        """Count, for each campaign, executions by how they ended."""
         counts: dict[str, dict[Ended, int]] = {name: {} for name in campaign_ids}
         query = sa.select(CAMPAIGNS.c.id, EXECUTIONS.c.ended, sa.func.count())
         query = query.join(CAMPAIGNS.table, CAMPAIGNS.c.key == EXECUTIONS.c.campaign)
@@ -180,7 +180,7 @@ def _damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> DamagedExecu
 
 
 def what_is_damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> str:
-    """Names are sure where only the samples are damaged."""
+    """Describe a damaged execution; its names are sure if only the samples are damaged."""
     cells = row._mapping
     nodes = ", ".join(map(str, _listed(cells[PARTICIPANTS.cell])))
     metrics = ", ".join(dict.fromkeys(str(metric) for metric, *_ in _listed(cells[LAYOUTS.cell])))

@@ -1,5 +1,5 @@
-"""What campaigns taught: what they concluded about nodes, who failed which test, how long each
-benchmark takes. It reads no samples and writes nothing."""
+"""The conclusions of campaigns: what they found about nodes, which nodes failed which test, how
+long each benchmark takes. It reads no samples and writes nothing."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ CRITERIA = CHECKSUM.long.index(campaigns.c.criteria)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Told:
-    """Notices that were read, and the tally of the table by then."""
+    """Notices that were read, and the tally of the table at that time."""
 
     tally: RowTally
     by_id: Mapping[str, Notice]
@@ -94,7 +94,8 @@ class _Told:
 
 @dataclass(frozen=True, kw_only=True)
 class StandingMark:
-    """As long as it is the same, nothing has changed of what standing is made of."""
+    """A mark of all that standing is made of: as long as it is the same, nothing of that has
+    changed."""
 
     counted: str  # the tallies of incidents and of repairs
     notices: Mapping[str, int | None]  # checksums by id
@@ -102,9 +103,9 @@ class StandingMark:
 
 
 class Experience:
-    """Of one cluster; only how long a benchmark takes is known from all of them. As long as it
-    lives it reads again only what has changed: by the tallies of tables, and by the checksums of
-    campaigns, which do not change any more when they are over."""
+    """The experience of one cluster; only durations of benchmarks come from all clusters. It reads
+    again only what has changed: by the tallies of tables, and by the checksums of campaigns, which
+    do not change any more when they are over."""
 
     def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
@@ -117,7 +118,7 @@ class Experience:
         self._by_campaigns: dict[str, tuple[object, Any]] = {}
 
     def happened(self, since: float = math.inf) -> Happened:
-        """All that happened to nodes. Validations that ended since then come with the benchmarks
+        """Return all that happened to nodes. Validations that ended since then have the benchmarks
         that measured the node, which cost most of the time."""
         with self._one_reader, self._database.reading() as connection:
             tallies = tallies_of(connection, self._cluster)
@@ -135,12 +136,13 @@ class Experience:
             )
 
     def told(self) -> Happened:
-        """Incidents and notices, but for notices of jobs, and nothing else."""
+        """Return incidents and notices, except notices of jobs, and nothing else."""
         with self._one_reader, self._database.reading() as connection:
             return self._told_in(connection, ())
 
     def bearing_on_standing(self, since: float) -> Happened:
-        """The same, with repairs and what campaigns concluded: what says where nodes stand now."""
+        """Return the same, with repairs and conclusions of campaigns: what the state of nodes
+        depends on."""
         with self._one_reader, self._database.reading() as connection:
             happened = self._told_in(connection, self._validated(connection, since))
             tally = tallies_of(connection, self._cluster).get(REPAIRS.table.name)
@@ -160,8 +162,8 @@ class Experience:
         )
 
     def standing_mark(self) -> StandingMark:
-        """Notices of jobs are left out, which come with every turn, and so are campaigns that are
-        not over."""
+        """Return the mark of what standing is made of. Notices of jobs, which come with every turn,
+        and campaigns that are not over do not count."""
         campaign = (campaigns.c.id, campaigns.c.key, campaigns.c.finished_at, campaigns.c.checksum)
         query = select(*campaign).where(*_ended_of(self._cluster))
         with self._database.reading() as connection:
@@ -176,11 +178,12 @@ class Experience:
         )
 
     def conclusions(self) -> Mapping[ConcludedMark, Sequence[Validation]]:
-        """What was read of campaigns so far."""
+        """Return the conclusions of campaigns that were read so far."""
         return self._concluded
 
     def begin_with(self, conclusions: Mapping[ConcludedMark, tuple[Validation, ...]]) -> None:
-        """What another process has read of campaigns: only those that are others now are read."""
+        """Take over conclusions that another process has read: only campaigns that changed since
+        are read again."""
         with self._one_reader:
             if not self._concluded:
                 self._conclude(dict(conclusions))
@@ -192,7 +195,7 @@ class Experience:
         tally: RowTally | None,
         read: Callable[[Connection, str], T],
     ) -> T:
-        """The same object while nothing has changed."""
+        """Return the same object as before while nothing has changed."""
         name = kind.table.name
         before, rows = self._tallied.get(name, (None, None))
         if tally is None or tally != before:
@@ -203,7 +206,8 @@ class Experience:
         return cast(T, rows)
 
     def _notices(self, connection: Connection, tally: RowTally | None) -> tuple[Notice, ...]:
-        """They are only ever added: with what is new their tally has to come out."""
+        """Return all notices. They are only ever added: those read before and the new ones must
+        match the tally."""
         before = self._told
         if before is None or tally is None or before.tally != tally:
             more = self._newly_told(connection, before, tally) if before and tally else None
@@ -222,8 +226,8 @@ class Experience:
     def _newly_told(
         self, connection: Connection, before: _Told, tally: RowTally
     ) -> list[Notice] | None:
-        """Most was told soon after it happened: only if something is missing then, all ids are
-        looked through. None: that is not how this tally came about."""
+        """Read notices that are new. Most are reported soon after they happened, so older ids are
+        compared only if something is missing then. None: the tally does not come out this way."""
         latest = before.in_order[-1].at if before.in_order else -math.inf
         for since in (latest - TOLD_WITHIN_S, -math.inf):
             ids = [
@@ -235,7 +239,7 @@ class Experience:
         return None
 
     def _validated(self, connection: Connection, since: float) -> tuple[Validation, ...]:
-        """By time and node."""
+        """Return validations by time and node."""
         # not by cluster: an index that is damaged would make all nodes strangers
         rows = checked_rows(connection, select(*SHORT).where(*VALIDATED))
         marked = {_mark(row, since): row for row in rows if row.cluster == self._cluster}
@@ -258,7 +262,7 @@ class Experience:
     def _by_campaign(
         self, connection: Connection, question: str, ask: Callable[[], A], more: object = None
     ) -> A:
-        """The last answer, unless a campaign was concluded, begun or forgotten since."""
+        """Return the last answer, unless a campaign was concluded, begun or forgotten since."""
         query = select(campaigns.c.key, campaigns.c.id, campaigns.c.checksum)
         rows = connection.execute(query.order_by(campaigns.c.key)).all()
         mark = (more, *map(tuple, rows))
@@ -268,15 +272,15 @@ class Experience:
         return cast(A, before[1])
 
     def validations(self, since: float = 0.0) -> list[Validation]:
-        """What campaigns that ended since then concluded about each node, by time and node, with
-        the benchmarks that measured it."""
+        """Return conclusions about each node from campaigns that ended since then, by time and
+        node, with the benchmarks that measured it."""
         with self._one_reader, self._database.reading() as connection:
             results = self._validated(connection, since)
         return [result for result in results if result.at >= since]
 
     def failed_tests(self) -> dict[tuple[str, str], set[str]]:
-        """By campaign and node, in what single nodes were defective; a bad group counts for a node
-        that is blamed."""
+        """Map campaign and node to the benchmarks in which the single node was defective; a bad
+        group counts for a node that is blamed."""
         with self._database.reading() as connection:
             return self._by_campaign(connection, "failed", partial(self._failed, connection))
 
@@ -295,7 +299,7 @@ class Experience:
         return failed
 
     def demands(self) -> CampaignDemands:
-        """What campaigns asked of the nodes that they validated."""
+        """Return what campaigns asked of the nodes that they validated."""
         with self._database.reading() as connection:
             return self._by_campaign(connection, "demands", partial(self._demands, connection))
 
@@ -310,7 +314,8 @@ class Experience:
         return demands
 
     def faulty_paths(self) -> dict[str, tuple[PartVerdict, ...]]:
-        """By campaign, in order of time. Scans have none: they blame parts of the fabric."""
+        """Map campaigns to faulty paths, in order of time. Scans have none: they blame parts of the
+        fabric."""
         with self._database.reading() as connection:
             return self._by_campaign(connection, "paths", partial(self._paths, connection))
 
@@ -321,7 +326,7 @@ class Experience:
         }
 
     def criteria(self) -> Iterator[tuple[CriteriaSet, ...]]:
-        """What each concluded campaign was judged by, the latest first."""
+        """Yield the criteria of each concluded campaign, the latest first."""
         query = select(campaigns.c.id, *CHECKSUM.short, *CHECKSUM.long, CHECKSUM.column)
         query = query.where(*_ended_of(self._cluster)).order_by(campaigns.c.finished_at.desc())
         with self._database.reading() as connection:
@@ -332,7 +337,8 @@ class Experience:
                 yield codec.load(tuple[CriteriaSet, ...], long[CRITERIA])
 
     def durations_s(self) -> Durations:
-        """The mean time that each benchmark took with its parameters when it could measure."""
+        """Return the mean time that each benchmark took with its parameters when it could
+        measure."""
         not_over = select(campaigns.c.key).where(campaigns.c.finished_at.is_(None))
         going_on = select(func.count()).where(executions.c.campaign.in_(not_over))
         with self._database.reading() as connection:
@@ -360,27 +366,27 @@ def _ended_of(cluster: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def _concluded(connection: Connection, cluster: str) -> list[Row[Any]]:
-    """In the order of time."""
+    """Return concluded campaigns in order of time."""
     query = select(*SHORT).where(*_ended_of(cluster))
     return list(checked_rows(connection, query.order_by(campaigns.c.finished_at, campaigns.c.id)))
 
 
 def _campaigns_with_paths(connection: Connection, cluster: str) -> list[Row[Any]]:
-    """Campaigns that have such verdicts, or had some when they were concluded."""
+    """Return campaigns that have a verdict on a path, or had one when they were concluded."""
     have_paths = select(part_verdicts.c.campaign).where(part_verdicts.c.code == PATH)
     keys = {*connection.execute(have_paths.distinct()).scalars()}
     return [row for row in _concluded(connection, cluster) if row.key in keys or has_paths(row)]
 
 
 def _mark(row: Row[Any], since: float) -> ConcludedMark:
-    """What a campaign concluded is the same while this is."""
+    """Return a mark of a campaign's conclusions: they are the same while it is."""
     return row.key, row.id, row.checksum, row.finished_at, row.finished_at >= since
 
 
 def _validations(
     connection: Connection, since: float, by_key: Mapping[int, Row[Any]]
 ) -> Mapping[int, list[Validation]]:
-    """What campaigns concluded about nodes."""
+    """Return conclusions about nodes, by campaign."""
     recent = [key for key, row in by_key.items() if row.finished_at >= since]
     measured = measured_nodes(connection, recent)
     for key in recent:
@@ -412,7 +418,7 @@ def _is_open(judgement: str, code: str) -> bool:
 
 
 def _owed(connection: Connection, campaign: Row[Any], noted: str | None) -> tuple[str, ...]:
-    """Where nobody noted what a node left unanswered, all that the campaign asked."""
+    """Return what a node left unanswered; if that was not noted, all that the campaign asked."""
     if noted is not None:
         return codec.load(tuple[str, ...], noted)
     query = DEMANDS.select().where(DEMANDS.c.campaign == campaign.key)
@@ -424,8 +430,8 @@ def _owed(connection: Connection, campaign: Row[Any], noted: str | None) -> tupl
 def _node_verdicts(
     connection: Connection, keys: list[int]
 ) -> Iterator[tuple[str, str, str, int, str | None]]:
-    """Node, judgement, code, key of the campaign and what it owes, as it is kept: records would
-    take twice the time."""
+    """Yield node, judgement, code, key of the campaign and what the node owes, as stored: records
+    would take twice the time."""
     checksum = cast(Checksum, NODE_VERDICTS.checksum)
     columns = ("node", "judgement", "code", "campaign")
     cells_of = itemgetter(*([column.name for column in checksum.short].index(n) for n in columns))

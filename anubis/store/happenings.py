@@ -23,18 +23,18 @@ Later = Callable[[float | None, float | None], float | None]  # of a kept end an
 
 
 def _newer(kept: float | None, reported: float | None) -> float | None:
-    """No end is no news: an incident that is over does not begin again."""
+    """Return the new end, unless it is missing: an incident that is over does not begin again."""
     return kept if reported is None else reported
 
 
 def _longer(kept: float | None, reported: float | None) -> float | None:
-    """A watch without an end goes on, and of two ends the later one counts."""
+    """Return the later of two ends; a watch without an end goes on."""
     return None if kept is None or reported is None else max(kept, reported)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What became of a batch: new, known but completed, or known as it is."""
+    """The counts of a batch: new, known but completed, or known as it is."""
 
     new: int
     completed: int
@@ -71,7 +71,7 @@ class HappeningTable(RecordTable[R]):
         return list(self.records(connection, query.order_by(*self._order)))
 
     def keep(self, connection: sa.Connection, cluster: str, rows: Iterable[Row]) -> Kept:
-        """Add what is new, and the ends of what is known. Who reported a row first stays."""
+        """Add new rows, and new ends of known ones. The first reporter of a row stays."""
         wait_for_tally(connection, cluster, self)
         end, keys = self._last, self.table.primary_key.columns.keys()
         key_of = itemgetter(*keys)
@@ -102,13 +102,13 @@ class HappeningTable(RecordTable[R]):
         rows: Iterable[Row],
         instead: Iterable[sa.RowMapping] = (),
     ) -> None:
-        """Rows that are new, or stand instead of these from now on."""
+        """Write rows that are new, or that replace the rows in `instead`."""
         stamped = [self.stamped(row) for row in rows]
         upsert(connection, self.table, stamped, replace=True)
         change_tally(connection, cluster, self, come=stamped, gone=instead)
 
     def about(self, connection: sa.Connection, names: Iterable[str]) -> Iterable[sa.RowMapping]:
-        """Rows of any cluster by the first column of their key: the node, or the job."""
+        """Yield rows of any cluster by the first column of their key: the node, or the job."""
         for some in self._by_first_key(names):
             query = sa.select(self.table).where(some)
             yield from self.checked(connection.execute(query).mappings())
@@ -116,7 +116,7 @@ class HappeningTable(RecordTable[R]):
     def records_about(
         self, connection: sa.Connection, cluster: str, names: Iterable[str]
     ) -> Iterator[R]:
-        """The same of one cluster, as records."""
+        """Yield the same for one cluster, as records."""
         query = self.select().where(self.c.cluster == cluster).order_by(*self._order)
         for some in self._by_first_key(names):
             yield from self.records(connection, query.where(some))
@@ -143,7 +143,7 @@ INCIDENTS = HappeningTable(
 
 
 def incident_columns(connection: sa.Connection, cluster: str) -> IncidentColumns:
-    """All of them, in no order: ten times as fast as one record after the other."""
+    """Return all incidents in no order, as columns: ten times as fast as record after record."""
     checksum = cast(ColumnChecksum, INCIDENTS.checksum)
     query = sa.select(*checksum.short, checksum.column).where(INCIDENTS.c.cluster == cluster)
     rows = connection.execute(query).all()
@@ -205,12 +205,12 @@ class Happenings(Generic[R]):
             return self._kind.keep(connection, self._cluster, rows)
 
     def about(self, names: Iterable[str]) -> list[R]:
-        """By the first field of their key, the node or the job."""
+        """Return records by the first field of their key, the node or the job."""
         with self._database.reading() as connection:
             return list(self._kind.records_about(connection, self._cluster, names))
 
     def since(self, at: float) -> list[R]:
-        """Those that are not over, or ended since."""
+        """Return records that are not over, or that ended since then."""
         last = self._kind.last
         query = self._kind.select().where(
             self._kind.c.cluster == self._cluster, last.is_(None) | (last >= at)
@@ -229,7 +229,7 @@ class JobRows(Happenings[Job]):
         super().__init__(database, JOBS, cluster)
 
     def unended(self) -> list[Job]:
-        """Those of which nobody told the end: few, beside all that there were."""
+        """Return jobs without a reported end: few beside all that there were."""
         with self._database.reading() as connection:
             query = JOBS.select().where(JOBS.c.cluster == self._cluster, JOBS.c.ended_at.is_(None))
             return list(JOBS.records(connection, query.order_by(JOBS.c.started_at, JOBS.c.id)))
@@ -240,7 +240,8 @@ class Watches(Happenings[Watch]):
         super().__init__(database, WATCHES, cluster)
 
     def watched(self, at: float) -> set[str]:
-        """Nodes that belong to the fleet then: records would take twice the time."""
+        """Return the nodes that belong to the fleet then, without records, which would take twice
+        the time."""
         checksum = cast(Checksum, WATCHES.checksum)
         chosen = (WATCHES.c.until.is_(None)) | (WATCHES.c.until > at)
         query = sa.select(WATCHES.c.node, *checksum.short, checksum.column)
@@ -255,12 +256,12 @@ class Watches(Happenings[Watch]):
             return watched
 
     def begin(self, nodes: Sequence[str], at: float) -> None:
-        """Nodes that belong to the fleet."""
+        """Add nodes to the fleet."""
         with self._database.writing() as connection:
             begin_watches(connection, self._cluster, nodes, at)
 
     def end(self, nodes: Sequence[str], at: float) -> None:
-        """Nodes that were removed from the fleet."""
+        """Remove nodes from the fleet."""
         with self._database.writing() as connection:
             wait_for_tally(connection, self._cluster, WATCHES)
             going_on = [

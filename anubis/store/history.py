@@ -1,7 +1,7 @@
 """The history: what was planned, measured, judged, decided and reported, cluster by cluster.
 
 When a verb returns, its data is on disk. It decides nothing: no retries, no verdicts of its own.
-What is known of nodes is asked of one cluster, so that nodes of one name are never mixed up.
+Facts about nodes are read from one cluster, so that nodes of the same name are never mixed up.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class History:
         return ClusterHistory(self._database, cluster)
 
     def together(self) -> AbstractContextManager[None]:
-        """What this thread reads and writes in the block is one transaction."""
+        """Make what this thread reads and writes in the block one transaction."""
         return self._database.together()
 
     def every(self) -> list[ClusterHistory]:
         return [self.of(name) for name in self.clusters.names()]
 
     def only(self) -> ClusterHistory:
-        """Of the one cluster that it knows; of the unnamed one while it knows none."""
+        """Return the history of the only cluster; of the unnamed one while no cluster is known."""
         names = self.clusters.names() or [UNNAMED]
         if len(names) > 1:
             listed = '", "'.join(names)
@@ -65,11 +65,11 @@ class History:
         return self.of(names[0])
 
     def acting_lock(self) -> ProcessLock:
-        """Of several services on this history, the one that has it does the periodic work."""
+        """Return the lock of the one service on this history that does the periodic tasks."""
         return acting_lock(self._database)
 
     def examine(self, tell: Callable[[str], None] = lambda sentence: None) -> Soundness:
-        """Whether all of it is still what was written."""
+        """Check that all of the history is still what was written."""
         return Examination(self._database, tell).examine()
 
     @classmethod

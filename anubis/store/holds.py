@@ -1,7 +1,7 @@
-"""Who has a node now: one holder, for a limited time, so that no two measure it at once.
+"""Holds on nodes: one holder at a time, for a limited time, so that no two measure a node at once.
 
-Whoever holds nodes renews the hold from time to time. The hold of a process that died ends by
-itself, later than anything that the process had started on the nodes.
+A holder of nodes renews the hold from time to time. The hold of a process that died ends by itself,
+later than anything that the process had started on the nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RENEWED_S = LASTS_S / 4  # after it began or was last renewed
 
 @dataclass(frozen=True, kw_only=True)
 class Hold:
-    """A node that somebody has to himself."""
+    """A node that one holder has alone."""
 
     node: str
     holder: str  # what has it: a campaign
@@ -68,8 +68,8 @@ class HeldNodes:
         self._since = self._until = 0.0
 
     def take(self, beginning: Callable[[], None]) -> None:
-        """All of the nodes or none, and what begins with it. A holder that comes back takes over
-        what it had."""
+        """Take all of the nodes or none, together with what `beginning` writes. A holder that comes
+        back takes over what it had."""
         now = self._clock()
         self._since, self._until = now, now + LASTS_S
         with self._database.writing() as connection:  # kept, also where nodes are then refused
@@ -110,7 +110,7 @@ class HeldNodes:
             )
 
     def renew(self) -> None:
-        """To be called often: it seldom has anything to do."""
+        """Renew the hold if it is time. To be called often: it seldom has anything to do."""
         now = self._clock()
         if 0 <= now - (self._until - LASTS_S) < RENEWED_S:
             return  # not so where the wall clock was set back: others would see the hold end
@@ -132,7 +132,7 @@ class HeldNodes:
         self._until = now + LASTS_S
 
     def let_go(self, nodes: Sequence[str]) -> None:
-        """Of some nodes already, while the others stay held."""
+        """Give some nodes back already, while the others stay held."""
         gone = set(nodes)
         self._nodes = [node for node in self._nodes if node not in gone]
         with self._database.writing() as connection:
@@ -141,7 +141,8 @@ class HeldNodes:
 
     @property
     def resumable_at(self) -> float | None:
-        """When its campaign can be taken again after a server stayed away, which keeps the hold."""
+        """Time at which its campaign can be taken again if the server, which keeps the hold, stayed
+        away."""
         is_kept = self._database.dialect != "sqlite" and self._nodes
         return self._until if is_kept else None
 
@@ -163,8 +164,8 @@ class Holds:
         clock: Callable[[], float],
         beginning: Callable[[], None] = lambda: None,
     ) -> Iterator[HeldNodes]:
-        """Have these nodes while the block runs; if any is held, whoever comes second gets a
-        StoreError. `beginning`: writes what is begun on them, so that neither is there alone."""
+        """Have these nodes while the block runs; if any is held, a second holder gets a StoreError.
+        `beginning`: writes what is begun on them, so that neither is there alone."""
         held = HeldNodes(self._database, self._cluster, nodes, holder, this_process(), clock)
         held.take(beginning)
         try:
@@ -173,8 +174,8 @@ class Holds:
             held.give_back()
 
     def settle(self, now: float) -> None:
-        """Holds that are damaged, or that a wrong clock dated too late, end from now on: whoever
-        only reads them would never see that."""
+        """Give damaged holds, and holds that a wrong clock dated too late, an end from now on:
+        readers alone would never notice."""
         with self._database.reading() as connection:
             if not _damaged(connection, now):
                 return
@@ -182,7 +183,7 @@ class Holds:
             _settle_damaged(connection, now)
 
     def current(self, now: float) -> list[Hold]:
-        """By node."""
+        """Return holds by node."""
         with self._database.reading() as connection:
             return [hold for hold in _all(connection, self._cluster, now) if now < hold.until]
 
@@ -193,7 +194,7 @@ def _all(connection: sa.Connection, cluster: str, now: float) -> list[Hold]:
 
 
 def _read(row: sa.Row[Any], now: float) -> Hold:
-    """A hold that is damaged, or that a wrong clock dated later than it can have been renewed,
+    """Return the hold in a row. One that is damaged, or dated later than it can have been renewed,
     lasts as long as one that was just renewed."""
     try:
         hold: Hold = HOLDS.reader()(row)
@@ -208,7 +209,7 @@ def _can_be(hold: Hold, now: float) -> bool:
 
 
 def _settle_damaged(connection: sa.Connection, now: float) -> None:
-    """From now on it is a hold that ends: it cannot keep its node for ever."""
+    """Replace damaged holds by holds that end, so that they do not keep their nodes for ever."""
     damaged = _damaged(connection, now)
     settled = [HOLDS.row(_read(row, now), cluster=row.cluster) for row in damaged]
     upsert(connection, HOLDS.table, settled, replace=True)

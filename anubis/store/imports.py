@@ -1,5 +1,5 @@
-"""Files that were taken over, so that a wrong one can be taken back: incidents with watches, traits
-of nodes, measurements as campaigns."""
+"""Imported files, so that a wrong one can be taken back: incidents with watches, traits of nodes,
+measurements as campaigns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUGGESTED = 10  # imports that an error lists: the latest
 
 @dataclass(frozen=True, kw_only=True)
 class Import:
-    """A file that was taken over."""
+    """A file that was imported."""
 
     key: int
     at: float
@@ -36,7 +36,7 @@ class Import:
 
 @dataclass(frozen=True, kw_only=True)
 class Forgotten:
-    """What went with an import that was taken back."""
+    """The counts of what was removed with an import."""
 
     incidents: int
     reopened: int  # incidents that others reported and it ended
@@ -78,7 +78,7 @@ class Imports:
             return _ended(connection, key, kept)
 
     def add_campaign(self, file: str, at: float, cluster: str, campaign: str) -> Import:
-        """One that is in the history."""
+        """Note the import of a campaign that is in the history."""
         with self._database.writing() as connection:
             origin = {"file": file, "at": at, "cluster": cluster, "campaign": campaign}
             key = _begun(connection, what="measurements", **origin)

@@ -1,5 +1,5 @@
-"""The keeper of a fleet between two turns: the lives of its nodes, its breakers, what it has heard,
-and what it proposed or had done. One turn at a time, whoever takes it."""
+"""The keeper of a fleet between two turns: the lives of its nodes, its breakers, the events it has
+received, and what it proposed or had done. Only one process takes a turn at a time."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ FORGOTTEN = (
 
 
 def _said_of(life: Life) -> str:
-    """What is not as with a node of which nothing is known: of most nodes, and to read back, it is
-    a fourth."""
+    """Return the fields of a life that differ from those of an unknown node, as JSON: for most
+    nodes a fourth of them all."""
     cells = ((field.name, getattr(life, field.name), field) for field in fields(life))
     return codec.dump(
         {name: value for name, value, field in cells if not _is_default(field, value)}
@@ -132,7 +132,7 @@ KEEPERS = RecordTable(
 
 @dataclass(frozen=True, kw_only=True)
 class KeptBy:
-    """By which policy a cluster is kept."""
+    """The policy by which a cluster is kept."""
 
     name: str  # of the policy
     policy: KeepingPolicy
@@ -204,14 +204,15 @@ class LastTurn:
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """What the keeper has not heard yet, by time."""
+    """What the keeper has not received yet, by time."""
 
     notices: Sequence[Notice]
     conclusions: Sequence[Conclusion]
 
 
 class Turn:
-    """Of the keeper of one cluster: what it hears and wants is on disk at the end, or nothing."""
+    """A turn of the keeper of one cluster: what it receives and wants is on disk at the end, or
+    nothing."""
 
     def __init__(
         self, connection: sa.Connection, cluster: str, by: str, time: Time | None = None
@@ -225,7 +226,7 @@ class Turn:
         self.left: tuple[tuple[float | None, ...], list[Life]] | None = None  # when it has ended
 
     def keeper(self, policy: KeepingPolicy) -> Keeper:
-        """As it was left by the last turn."""
+        """Return the keeper as the last turn left it."""
         time = self._time
         dating = Dating(now=time.now, before=time.before) if time else ANY_TIME
         lives, self._damaged = _lives(self._connection, self._cluster)
@@ -237,8 +238,8 @@ class Turn:
         return Keeper(policy, lives.values(), row.breakers, seen_at, row.turned_at, dating)
 
     def news(self) -> News:
-        """What is told with a later date than now happened by now: it keeps that date from now on,
-        so that what is passed later comes after it."""
+        """Return the news. A notice dated later than now is redated to now, so that news of a later
+        turn comes after it."""
         news = news_of(self._connection, self._cluster)
         now = self._time.now if self._time else math.inf
         early = [notice.id for notice in news.notices if notice.at > now + TOLERANCE_S]
@@ -253,11 +254,11 @@ class Turn:
         return news_of(self._connection, self._cluster)
 
     def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
-        """`or_none`: where that is damaged."""
+        """Return the policy of the cluster; `or_none`: None if it is damaged."""
         return _kept_by(self._connection, self._cluster, or_none)
 
     def keep_by(self, policy: KeptBy) -> None:
-        """From now on, for whoever names none."""
+        """Make this the policy of the cluster for requests that name none."""
         row = KEPT_BY.row(policy, cluster=self._cluster)
         upsert(self._connection, KEPT_BY.table, [row], replace=True)
 
@@ -284,7 +285,8 @@ class Turn:
         upsert(self._connection, HEARD, rows)
 
     def keep(self, commands: Sequence[LifeCommand], at: float) -> None:
-        """What is asked for again is no second action; a newer proposal replaces an older one."""
+        """Keep commands. A repeated one is no second action; a newer proposal replaces an older
+        one."""
         if not commands:
             return
         still_open = _actions(self._connection, self._cluster, OPEN)
@@ -302,7 +304,7 @@ class Turn:
                 self._ask_again(before, command, at)
 
     def _has_told(self, notify: Notify, at: float) -> bool:
-        """A person is told the same thing once a day."""
+        """True if a person was notified of the same thing less than a day ago."""
         same = (
             ACTIONS.c.cluster == self._cluster,
             ACTIONS.c.kind == notify.kind,
@@ -313,7 +315,7 @@ class Turn:
         return self._connection.execute(sa.select(ACTIONS.c.id).where(*same)).first() is not None
 
     def _ask_again(self, action: LifeAction, command: LifeCommand, at: float) -> None:
-        """What was sent without effect, or failed, is sent again, or proposed again."""
+        """Send a command again, or propose it again, if it had no effect or failed."""
         stage = first_stage(command)
         if stage is not Stage.PROPOSED or action.stage is Stage.FAILED:
             by = "" if stage is Stage.PROPOSED else action.ordered_by or self._by_policy
@@ -351,7 +353,7 @@ class Turn:
         return _actions(self._connection, self._cluster, OPEN)
 
     def sent_cordons(self) -> list[LifeAction]:
-        """Those that have shown no effect yet, or failed."""
+        """Return cordons that have shown no effect yet, or failed."""
         query = ACTIONS.select().where(
             ACTIONS.c.cluster == self._cluster,
             ACTIONS.c.stage.in_([Stage.SENT.value, Stage.FAILED.value]),
@@ -371,8 +373,8 @@ class KeeperState:
 
     @contextmanager
     def turn(self, by: str, time: Time | None = None) -> Iterator[Turn]:
-        """`by`: whoever takes it, for the record. `time`: by which it tells ages; None: it tells
-        none."""
+        """Take a turn. `by`: the process that takes it, for the record. `time`: the clock that
+        tells ages; None: no age is told."""
         with self._database.writing() as connection:
             write_alone(connection, KEEPERS.table)
             turn = Turn(connection, self._cluster, by, time)
@@ -385,7 +387,7 @@ class KeeperState:
         return LastTurn(at=row.turned_at, by=row.turned_by, seen_at=row.seen_at) if row else None
 
     def time(self, reading: ClockReading, *, is_turn: bool = False) -> Time:
-        """By which ages are told, going by the clock of earlier turns."""
+        """Return the time by which ages are told, going by the clock of earlier turns."""
         with self._database.reading() as connection:
             kept = _kept_clock(connection, self._cluster)
             is_first = kept is None and is_turn
@@ -393,8 +395,9 @@ class KeeperState:
         return tell_time(kept, reading, is_kept=is_turn, latest=latest)
 
     def set_right(self, reading: ClockReading) -> None:
-        """As a doubt of the clock ends, date anew what was kept meanwhile: once, whoever is first.
-        What others dated, such as imported incidents and planned maintenance, keeps its dates."""
+        """Redate what was kept during a doubt of the clock when it ends: once, by the process that
+        is first. What others dated, such as imported incidents and planned maintenance, keeps its
+        dates."""
         with self._database.writing() as connection:
             write_alone(connection, KEEPERS.table)
             time = tell_time(_kept_clock(connection, self._cluster), reading)
@@ -410,16 +413,17 @@ class KeeperState:
             return news_of(connection, self._cluster)
 
     def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
-        """`or_none`: where that is damaged."""
+        """Return the policy of the cluster; `or_none`: None if it is damaged."""
         with self._database.reading() as connection:
             return _kept_by(connection, self._cluster, or_none)
 
     def lasting_lock(self) -> ProcessLock:
-        """Of whoever goes on taking turns; a service has the acting lock instead."""
+        """Return the lock of the process that goes on taking turns; a service has the acting lock
+        instead."""
         return keeping_lock(self._database, self._cluster)
 
     def lives(self) -> list[Life]:
-        """By node. They are the same until the next turn ends."""
+        """Return lives by node. They are the same until the next turn ends."""
         ended = sa.select(KEEPERS.c.turned_at, KEEPERS.c.checksum)
         with self._database.reading() as connection:
             turn = connection.execute(ended.where(KEEPERS.c.cluster == self._cluster)).first()
@@ -429,15 +433,15 @@ class KeeperState:
             return self._lives[1]
 
     def lives_of(self, nodes: Collection[str]) -> list[Life]:
-        """Of these nodes, as far as the keeper knows them."""
+        """Return the lives of these nodes, as far as the keeper knows them."""
         if len(nodes) > FEW:
             return [life for life in self.lives() if life.node in nodes]
         with self._database.reading() as connection:
             return list(_lives(connection, self._cluster, nodes)[0].values())
 
     def left_alone(self) -> set[str]:
-        """Nodes that a person keeps from jobs, as the keeper saw them last, and those that are
-        gone: few, beside all of them, which are not read."""
+        """Return nodes that a person keeps from jobs, as the keeper saw them last, and nodes that
+        are gone, without reading all lives."""
         may_be = LIVES.c.state.in_(NOT_THERE) | LIVES.c.document.contains('"cordon":')
         query = LIVES.select().where(LIVES.c.cluster == self._cluster, may_be)
         with self._database.reading() as connection:
@@ -445,7 +449,7 @@ class KeeperState:
         return {life.node for life in lives if life.is_cordoned_by_others or not life.is_there}
 
     def unheard_campaigns(self) -> frozenset[str]:
-        """That were concluded since the last turn."""
+        """Return campaigns that were concluded since the last turn."""
         with self._database.reading() as connection:
             query = sa.select(CAMPAIGNS.c.id).where(*_unheard_campaigns(self._cluster))
             return frozenset(connection.execute(query).scalars())
@@ -456,7 +460,7 @@ class KeeperState:
         return row.breakers if row else {}
 
     def open_actions(self) -> list[LifeAction]:
-        """The oldest first."""
+        """Return open actions, oldest first."""
         with self._database.reading() as connection:
             return _actions(connection, self._cluster, OPEN)
 
@@ -467,7 +471,7 @@ class KeeperState:
             return _sound(connection, query)
 
     def actions_about(self, nodes: Collection[str] | None, limit: int) -> list[LifeAction]:
-        """The newest first; of these nodes, or all."""
+        """Return actions on these nodes, or all, newest first."""
         query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster)
         if nodes is not None and len(nodes) <= NAMED_AT_ONCE:
             named = (ACTIONS.c.document.contains(codec.dump(n), autoescape=True) for n in nodes)
@@ -477,7 +481,7 @@ class KeeperState:
         return [a for a in newest if nodes is None or not {*nodes}.isdisjoint(nodes_of(a.command))]
 
     def failed_actions(self, since: float) -> list[LifeAction]:
-        """That failed since then, the oldest first."""
+        """Return actions that failed since then, oldest first."""
         query = ACTIONS.select().where(
             ACTIONS.c.cluster == self._cluster,
             ACTIONS.c.stage == Stage.FAILED.value,
@@ -487,15 +491,14 @@ class KeeperState:
             return _sound(connection, query.order_by(ACTIONS.c.id))
 
     def ticket_actions(self, limit: int) -> list[LifeAction]:
-        """Tickets that were opened or closed, the newest first."""
+        """Return tickets that were opened or closed, newest first."""
         of_tickets = ACTIONS.c.kind.in_([OpenTicket.kind, CloseTicket.kind])
         query = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, of_tickets)
         with self._database.reading() as connection:
             return _sound(connection, query.order_by(ACTIONS.c.id.desc()).limit(limit))
 
     def suspicions(self) -> list[KeptSuspicion]:
-        """All that were ever raised, and how they ended, in the order of time. What is damaged
-        speaks for nobody."""
+        """Return all suspicions and how they ended, in order of time. Damaged ones are left out."""
         of_raised = NOTICES.c.event == SuspicionRaised.kind
         raised = NOTICES.select().where(NOTICES.c.cluster == self._cluster, of_raised)
         of_ends = ACTIONS.c.kind == EndSuspicion.kind
@@ -512,7 +515,7 @@ class KeeperState:
 
     @contextmanager
     def driving(self, id: int) -> Iterator[LifeAction | None]:
-        """Be the one process that carries the action out; None: another one does."""
+        """Yield the action to the one process that carries it out; None if another process does."""
         lock = driving_lock(self._database, id)
         try:
             yield self._action(id) if lock.has() else None
@@ -520,7 +523,7 @@ class KeeperState:
             lock.give_back()
 
     def is_driven(self, id: int) -> bool:
-        """Whether a process carries the action out, at this moment."""
+        """Return true if a process carries the action out at this moment."""
         with self.driving(id) as action:
             return action is None
 
@@ -529,7 +532,8 @@ class KeeperState:
             return action_of(connection, self._cluster, id)
 
     def take(self, action: LifeAction, at: float, campaign: str = "") -> bool:
-        """Be the one who sends it, from how it was read; somebody else may have been faster."""
+        """Mark an action as sent if nobody changed it since it was read; false if another process
+        was faster."""
         with self._database.writing() as connection:
             taken = replace(action, campaign=campaign)
             return _follow(connection, self._cluster, taken, Stage.SENT, at, before=action)
@@ -545,7 +549,8 @@ class _Breakers:
 
 
 def _keeper_row(connection: sa.Connection, cluster: str) -> KeeperRow | None:
-    """Where breakers are damaged one is open: no node is taken out until a person says so."""
+    """Return the keeper's row. If its breakers are damaged, one is open: no node is taken out until
+    a person says so."""
     query = KEEPERS.select().where(KEEPERS.c.cluster == cluster)
     try:
         return next(KEEPERS.records(connection, query), None)
@@ -565,7 +570,7 @@ def _kept_by(connection: sa.Connection, cluster: str, or_none: bool) -> KeptBy |
 
 
 def _kept_clock(connection: sa.Connection, cluster: str) -> KeptClock | None:
-    """One that is damaged is no reason to doubt the next."""
+    """Return the clock of earlier turns; a damaged one is no reason to doubt the next."""
     query = CLOCKS.select().where(CLOCKS.c.cluster == cluster)
     with suppress(Damage):
         for row in CLOCKS.records(connection, query):
@@ -574,7 +579,7 @@ def _kept_clock(connection: sa.Connection, cluster: str) -> KeptClock | None:
 
 
 def _latest(connection: sa.Connection, cluster: str, now: float) -> float:
-    """When the last was kept of what is not dated later than now."""
+    """Return the latest date that is not later than now, among what is kept."""
     dates = (NOTICES.c.at, CAMPAIGNS.c.finished_at, REPAIRS.c.started_at, REPAIRS.c.ended_at)
     latest = -math.inf
     for date in (*dates, JOBS.c.started_at, JOBS.c.ended_at):
@@ -610,7 +615,7 @@ def _redated(
 
 
 def _redate_lives(connection: sa.Connection, cluster: str, time: Time) -> None:
-    """Those that are damaged stay so."""
+    """Redate lives; damaged ones stay damaged."""
     dating = Dating(now=time.now, before=time.before, correction=time.correction)
     lives, damaged = _lives(connection, cluster)
     healed = ((life, dating.heal(life)) for life in lives.values() if life.node not in damaged)
@@ -649,7 +654,8 @@ def _heard(cluster: str, kind: str, id: sa.Column[str]) -> sa.Exists:
 def _lives(
     connection: sa.Connection, cluster: str, nodes: Collection[str] | None = None
 ) -> tuple[dict[str, Life], list[str]]:
-    """By node, these or all; and of which the row is damaged: these have to prove themselves."""
+    """Return lives by node, these or all, and the nodes whose rows are damaged: these have to prove
+    themselves."""
     query = LIVES.select().where(LIVES.c.cluster == cluster).order_by(LIVES.c.node)
     if nodes is not None:
         query = query.where(LIVES.c.node.in_(sorted(nodes)))
@@ -673,8 +679,9 @@ def _read_lives(
 def _actions(
     connection: sa.Connection, cluster: str, stage: Collection[Stage], since: float = -math.inf
 ) -> list[LifeAction]:
-    """`since`: what came to that stage before is left out. What failed longer ago than a day is not
-    asked for again, but anew, so that a turn does not read all that ever failed."""
+    """Return actions at these stages; `since`: without those that reached the stage earlier.
+    What failed more than a day ago is asked for anew, so that a turn does not read all that ever
+    failed."""
     query = ACTIONS.select().where(
         ACTIONS.c.cluster == cluster, ACTIONS.c.stage.in_([entry.value for entry in stage])
     )
@@ -684,7 +691,8 @@ def _actions(
 
 
 def _sound(connection: sa.Connection, query: sa.Select[Any]) -> list[LifeAction]:
-    """What is damaged is not done: the keeper asks again for what it still wants."""
+    """Return intact actions. Damaged ones are not done: the keeper asks again for what it still
+    wants."""
     read, sound = ACTIONS.reader(), []
     for row in connection.execute(query):
         with suppress(Damage):

@@ -1,5 +1,5 @@
-"""The last look at each job of a cluster that was watched: when, what came of it, what it saw, and
-what the next one goes on from."""
+"""The last look at each watched job of a cluster: its time, its result, what it saw, and where the
+next look goes on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOOKS = RecordTable(
 
 @dataclass(frozen=True, kw_only=True)
 class LookDetails:
-    """Of the last look at a job that saw anything."""
+    """The lines of the last look at a job that saw anything."""
 
     job: str
     lines: str  # as anubis watch --json prints them
@@ -56,7 +56,7 @@ class Looks:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Whether this process watches the jobs of the cluster while the block runs."""
+        """Yield true if this process watches the jobs of the cluster while the block runs."""
         lock = watch_lock(self._database, self._cluster)
         try:
             yield lock.has()
@@ -64,13 +64,13 @@ class Looks:
             lock.give_back()
 
     def all(self) -> list[KeptLook]:
-        """By job."""
+        """Return looks by job."""
         query = LOOKS.select().where(LOOKS.c.cluster == self._cluster)
         with self._database.reading() as connection:
             return list(LOOKS.records(connection, query.order_by(LOOKS.c.job)))
 
     def lines(self) -> dict[str, str]:
-        """By job, what the last look saw that saw anything."""
+        """Map each job to the lines of the last look that saw anything."""
         query = sa.select(DETAILS.c.job, DETAILS.c.lines).where(DETAILS.c.cluster == self._cluster)
         with self._database.reading() as connection:
             return {row.job: row.lines for row in connection.execute(query)}
@@ -81,7 +81,7 @@ class Looks:
             return next(DETAILS.records(connection, DETAILS.select().where(chosen)), None)
 
     def write(self, look: KeptLook, details: LookDetails | None = None) -> None:
-        """Instead of the one before. A look that saw nothing leaves what an earlier one saw."""
+        """Replace the look before. A look that saw nothing leaves what an earlier one saw."""
         with self._database.writing() as connection:
             row = LOOKS.row(look, cluster=self._cluster)
             upsert(connection, LOOKS.table, [row], replace=True)

@@ -1,6 +1,6 @@
 """A record and its row: the columns, the way into them and the way back, stated once.
 
-All three follow from the fields of the record. Where a field stands in its row otherwise, the table
+All three follow from the fields of the record. If a field has another form in its row, the table
 says how: by another name, another SQL type, or a `Form`. Nothing here knows a record of Anubis.
 """
 
@@ -61,7 +61,7 @@ class SharedTable:
     load: Callable[[str], Any]  # from the text back to the value
 
     def checked(self, digest: str, cell: Any) -> Any:
-        """The value in a cell that still has its digest."""
+        """Return the value in a cell; Damage if it does not match its digest."""
         try:
             text = self.text_in(cell)
             unchanged = digest_of(text) == digest
@@ -88,7 +88,7 @@ Share = Callable[[SharedTable, Any], str]  # the digest of a value that will be 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """How one value stands in a row."""
+    """The form of one value in a row."""
 
     columns: tuple[sa.Column[Any], ...]
     write: Callable[[Any, Share], RowValues]  # a cell for each column
@@ -104,7 +104,7 @@ class Form:
 
 
 def plain(column: sa.Column[Any]) -> Form:
-    """A value as it is."""
+    """Return the form of a value that is kept as it is."""
     return Form(columns=(column,), write=lambda value, _: (value,), reader=itemgetter)
 
 
@@ -118,7 +118,7 @@ def converted(
 
 
 def packed(name: str) -> Form:
-    """Samples as bytes; NULL where there are none."""
+    """Return the form of samples as bytes; NULL if there are none."""
 
     def reader(place: int) -> Callable[[RowValues], Any]:
         return lambda row: row[place] and codec.unpack(row[place], row[place + 1])
@@ -131,7 +131,7 @@ def packed(name: str) -> Form:
 
 
 def shared(column: sa.Column[Any], shared_table: SharedTable) -> Form:
-    """A value that stands in a table of its own; NULL where it is None."""
+    """Return the form of a value that is kept in a table of its own; NULL for None."""
 
     def reader(place: int) -> Callable[[RowValues], Any]:
         values: dict[str | None, Any] = {None: None}
@@ -154,7 +154,7 @@ def shared(column: sa.Column[Any], shared_table: SharedTable) -> Form:
 
 
 def repeated(form: Form) -> Form:
-    """A value that many rows of one answer repeat: it is made once."""
+    """Return the form of a value that many rows of one answer repeat: it is made once."""
 
     def reader(place: int) -> Callable[[RowValues], Any]:
         read, end = cache(form.reader(0)), place + len(form.sources)
@@ -173,7 +173,7 @@ def side_by_side(
     together: Mapping[tuple[str, ...], Form] | None = None,
     **exceptions: Exceptional,
 ) -> Form:
-    """A record with its fields in columns of one row.
+    """Return the form of a record with its fields in columns of one row.
 
     `keys` are the fields of the primary key; a form may hold several fields `together`.
     """
@@ -282,7 +282,7 @@ class RecordTable(Generic[R]):
     def _check(
         self, checksum: type[Checksum], long: Sequence[str], unchecked: Sequence[str]
     ) -> None:
-        """Keep a checksum of all cells beside them, but of a key that is not known beforehand."""
+        """Keep a checksum of all cells beside them, except a key that is not known beforehand."""
         kept = [column for column in self.c if column is not self.table.autoincrement_column]
         short = [column for column in kept if column.name not in {*long, *unchecked}]
         self.checksum = checksum(short, [self.c[name] for name in long])
@@ -295,11 +295,11 @@ class RecordTable(Generic[R]):
         return self.stamped(row)
 
     def stamped(self, row: Row) -> Row:
-        """With its checksum, where this table has one."""
+        """Return the row with its checksum, if this table has one."""
         return row | {"checksum": self.checksum.of(row)} if self.checksum else row
 
     def checked(self, rows: Iterable[sa.RowMapping]) -> Iterator[sa.RowMapping]:
-        """Rows of the table itself, by the names of its columns."""
+        """Yield rows of the table itself, by the names of its columns; a damaged row raises."""
         for row in rows:
             if self.checksum and not self.checksum.fits(
                 row["checksum"],
@@ -312,8 +312,7 @@ class RecordTable(Generic[R]):
     def revise(
         self, connection: sa.Connection, chosen: sa.ColumnElement[bool], **changes: Any
     ) -> int:
-        """Change cells, and checksums with them; returns how many rows. A row that has no checksum
-        goes without."""
+        """Change cells, and checksums with them, and return how many rows."""
         rows = connection.execute(sa.select(self.table).where(chosen)).mappings().all()
         keys, names = list(self.table.primary_key), [*changes, "checksum"]
         revised = [
@@ -334,7 +333,7 @@ class RecordTable(Generic[R]):
         date: Callable[[float], float],
         *names: str,
     ) -> tuple[list[Row], list[Row]]:
-        """Date these columns anew, and checksums with them; returns the rows as they were and as
+        """Date these columns anew, and checksums with them; return the rows as they were and as
         they are, without long cells. `date`: keeps the order."""
         assert self.checksum is not None
         keys, short = list(self.table.primary_key), self.checksum.short
@@ -372,11 +371,11 @@ class RecordTable(Generic[R]):
         return query
 
     def place(self, column: sa.Column[Any]) -> int:
-        """Of a column in the rows of `select`."""
+        """Return the place of a column in the rows of `select`."""
         return self._places[column]
 
     def reader(self) -> Callable[[RowValues], R]:
-        """From the rows of one answer, whatever else they have at their end."""
+        """Return a reader of the rows of one answer, whatever else they have at their end."""
         read: Callable[[RowValues], R] = self._form.reader(0)
         if self.checksum is None:
             return read
@@ -402,5 +401,5 @@ class RecordTable(Generic[R]):
         return self.checksum.fits_short(row[self.place(self.checksum.column)], short)
 
     def records(self, connection: sa.Connection, query: sa.Select[Any]) -> Iterator[R]:
-        """Of a query that began with `select`."""
+        """Return the records of a query that began with `select`."""
         return map(self.reader(), connection.execute(query))

@@ -1,7 +1,6 @@
-"""What rows of a campaign come to if they are put together in SQL, where nobody looks at their
-checksums: which benchmarks measured which nodes, and in which of them single nodes were defective.
-A sum of each stands beside the campaign from its conclusion on, and what gives another is refused.
-"""
+"""Sums over rows of a campaign that SQL puts together, where nobody looks at their checksums: which
+benchmarks measured which nodes, and in which of them single nodes were defective. The campaign
+keeps each sum from its conclusion on; rows that give another sum are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ executions, participants = EXECUTIONS.table, PARTICIPANTS.table
 
 @dataclass(frozen=True)
 class MeasuredNodes:
-    """Of one campaign: what measured each node, and what does not apply to it."""
+    """What measured each node of one campaign, and what does not apply to it."""
 
     by: ByNode
     inapplicable: ByNode
@@ -41,7 +40,7 @@ class MeasuredNodes:
 
 
 def measured_nodes(connection: sa.Connection, keys: Sequence[int]) -> dict[int, MeasuredNodes]:
-    """By the key of the campaign."""
+    """Return what measured the nodes, by the key of the campaign."""
     by, inapplicable = (
         _ended(connection, keys, ended) for ended in (Ended.MEASURED, Ended.NOT_APPLICABLE)
     )
@@ -69,7 +68,8 @@ def _ended(
 
 
 def _ended_in(keys: Sequence[int], ended: Ended) -> sa.Select[Any]:
-    """Campaign, participants, and names of benchmarks with commas between them."""
+    """Return a query for campaign, participants, and names of benchmarks with commas between
+    them."""
     together = (
         sa.select(
             executions.c.campaign,
@@ -91,14 +91,15 @@ def _joined(some: BenchmarkNames, more: BenchmarkNames) -> BenchmarkNames:
 
 
 def _in_order(listed: str) -> BenchmarkNames:
-    """What was repeated stands there twice."""
+    """Sort listed names; a repeated benchmark is listed twice."""
     return tuple(sorted(set(listed.split(","))))
 
 
 def failed_alone(
     connection: sa.Connection, verdicts: RecordTable[Any], chosen: sa.ColumnElement[bool]
 ) -> dict[int, set[tuple[str, str]]]:
-    """Single nodes, and a benchmark in which each was defective, by the key of the campaign."""
+    """Return pairs of a single node and a benchmark in which it was defective, by the key of the
+    campaign."""
     table, failed = verdicts.table, defaultdict[int, set[tuple[str, str]]](set)
     nodes_of = cache(PARTICIPANTS.checked)
     query = (
@@ -123,7 +124,7 @@ def _sum(document: Any) -> int:
 
 
 def refuse_other(campaign: sa.Row[Any], thing: str, there: int) -> None:
-    """Refuse a sum that is not what it was when the campaign was concluded."""
+    """Raise Damage if a sum is not what it was when the campaign was concluded."""
     if campaign.counts is not None and json.loads(campaign.counts)[thing] != there:
         raise Damage(f'campaign "{campaign.id}" is damaged: {SAID[thing]}')
 

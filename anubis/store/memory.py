@@ -1,4 +1,4 @@
-"""What was made once and is still so: made again only when what it is made of has changed."""
+"""Results that are computed again only if their inputs have changed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ T = TypeVar("T")
 
 
 class Memory:
-    """One result of each function: the last."""
+    """The last result of each function."""
 
     def __init__(self) -> None:
         self._made: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
 
     def recall(self, make: Callable[P, T], *parts: P.args, **_: P.kwargs) -> T:
-        """`make(*parts)`. Parts are the same where they are the same objects, or equal tuples."""
+        """Return `make(*parts)`. Parts are the same if they are the same objects, or equal
+        tuples."""
         before = self._made.get(make)
         if before is None or not _same(before[0], parts):
             before = self._made[make] = (parts, make(*parts))  # type: ignore[call-arg] # no keywords

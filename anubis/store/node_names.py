@@ -1,5 +1,5 @@
-"""Which nodes a cluster has, as far as anybody told: measured, watched, imported, held, or shown to
-the keeper by whoever owns them."""
+"""The nodes that a cluster has, as far as reported: measured, watched, imported, held, or shown to
+the keeper by their orchestrator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NodeNames:
         self._cluster = cluster
 
     def among(self, nodes: Collection[str]) -> set[str]:
-        """Those of these that the cluster has."""
+        """Return those of these nodes that the cluster has."""
         names, rest = set[str](), {*nodes}
         with self._database.reading() as connection:
             for query, node in self._queries():

@@ -38,11 +38,13 @@ class Notices:
         self._cluster = cluster
 
     def add(self, notice: Notice) -> bool:
-        """Whether it is new: one that is known by its id stays as it was told first."""
+        """Keep a notice; true if it is new. One that is known by its id stays as it was first
+        reported."""
         return self.add_all([notice])[0]
 
     def add_all(self, notices: Sequence[Notice]) -> list[bool]:
-        """Whether each is new; of two with one id the first may be."""
+        """Keep notices and return, for each, whether it is new; of two with one id only the first
+        may be."""
         first: dict[str, Notice] = {}
         for notice in notices:
             first.setdefault(notice.id, notice)
@@ -60,13 +62,13 @@ class Notices:
             return told(connection, self._cluster)
 
     def apart_from_jobs(self) -> list[Notice]:
-        """All but those of jobs, in the order of time."""
+        """Return all notices except those of jobs, in order of time."""
         with self._database.reading() as connection:
             refuse_changed(connection, self._cluster, NOTICES)
             return apart_from_jobs(connection, self._cluster)
 
     def of(self, kind: type[KeptEvent]) -> list[Notice]:
-        """Those of one kind, in the order of time."""
+        """Return notices of one kind, in order of time."""
         chosen = (NOTICES.c.cluster == self._cluster) & (NOTICES.c.event == kind.kind)
         query = NOTICES.select().where(chosen).order_by(NOTICES.c.at, NOTICES.c.id)
         with self._database.reading() as connection:
@@ -74,14 +76,14 @@ class Notices:
 
 
 def told(connection: sa.Connection, cluster: str) -> list[Notice]:
-    """In the order of time."""
+    """Return all notices of a cluster, in order of time."""
     query = NOTICES.select().where(NOTICES.c.cluster == cluster)
     query = query.order_by(NOTICES.c.at, NOTICES.c.id)
     return list(NOTICES.records(connection, query))
 
 
 def apart_from_jobs(connection: sa.Connection, cluster: str) -> list[Notice]:
-    """All but those of jobs, in the order of time: few, beside these."""
+    """Return all notices except those of jobs, in order of time: few beside those of jobs."""
     # a word that is none of these may be a damaged one: it is read, and refused
     query = NOTICES.select().where(NOTICES.c.cluster == cluster, NOTICES.c.event.not_in(OF_JOBS))
     query = query.order_by(NOTICES.c.at, NOTICES.c.id)
@@ -89,14 +91,14 @@ def apart_from_jobs(connection: sa.Connection, cluster: str) -> list[Notice]:
 
 
 def marks_apart_from_jobs(connection: sa.Connection, cluster: str) -> list[tuple[str, int | None]]:
-    """Their ids and checksums."""
+    """Return ids and checksums of notices, except those of jobs."""
     of_cluster = (NOTICES.c.cluster == cluster, NOTICES.c.event.not_in(OF_JOBS))
     query = sa.select(NOTICES.c.id, NOTICES.c.checksum).where(*of_cluster).order_by(NOTICES.c.id)
     return [(id, checksum) for id, checksum in connection.execute(query)]
 
 
 def ids_since(connection: sa.Connection, cluster: str, since: float) -> Iterator[str]:
-    """Of what happened since then."""
+    """Return ids of what happened since then."""
     chosen = (NOTICES.c.cluster == cluster) & (NOTICES.c.at >= since)
     return connection.execute(sa.select(NOTICES.c.id).where(chosen)).scalars()
 
@@ -104,7 +106,7 @@ def ids_since(connection: sa.Connection, cluster: str, since: float) -> Iterator
 def told_by_id(
     connection: sa.Connection, cluster: str, ids: Sequence[str]
 ) -> tuple[list[Notice], list[int]]:
-    """And the upper halves of their checksums."""
+    """Return notices, and the upper halves of their checksums."""
     notices: list[Notice] = []
     halves: list[int] = []
     read, place = NOTICES.reader(), NOTICES.place(NOTICES.c.checksum)

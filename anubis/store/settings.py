@@ -1,4 +1,4 @@
-"""What nodes told of their settings last, over all campaigns of a cluster."""
+"""The settings that nodes reported last, over all campaigns of a cluster."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class LastSettings:
         self._cluster = cluster
 
     def before(self, at: float, programs: Mapping[str, Collection[str]]) -> list[NodeSettings]:
-        """Of each node, by campaigns that were over by then and not too old: of these settings of
-        these programs. What is damaged is left out."""
+        """Return these settings of each node by these programs, from campaigns that were over by
+        then and are not too old. Damaged ones are left out."""
         with self._database.reading() as connection:
             skus = {traits.node: traits.sku for traits in traits_of(connection, self._cluster)}
             read = EXECUTIONS.reader()

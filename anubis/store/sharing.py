@@ -1,6 +1,7 @@
-"""What thousands of rows have in common, kept once: sets of nodes, environments, layouts, rosters.
+"""Values that thousands of rows have in common, kept once: sets of nodes, environments, layouts,
+rosters.
 
-Whoever writes such rows does so within `sharing`.
+Such rows are written within `sharing`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ ROSTERS = SharedTable(
 
 
 def reference(name: str, shared_table: SharedTable, nullable: bool = False) -> Form:
-    """A column that names a shared value."""
+    """Return the form of a column that names a shared value."""
     digest = sa.ForeignKey(shared_table.table.c.digest)
     return shared(sa.Column(name, sa.String(32), digest, nullable=nullable), shared_table)
 
@@ -98,7 +99,7 @@ class Sharing:
         return digest
 
     def rows(self, kind: RecordTable[R], batch: Iterable[tuple[R, Row]]) -> list[Row]:
-        """Rows of records and what stands beside each; what they share is on disk by then."""
+        """Return rows of records with what is beside each; what they share is on disk by then."""
         rows = [kind.row(record, self.share, **beside) for record, beside in batch]
         # In one order, so that two writers who share values wait for each other.
         for shared_table in sorted(self._new, key=lambda new: new.table.name):
@@ -120,7 +121,7 @@ class Sharing:
 
 @contextmanager
 def sharing(database: Database) -> Iterator[Sharing]:
-    """A transaction that writes; what it shares is known to be on disk from its end on."""
+    """Begin a transaction that writes; what it shares is known to be on disk from its end on."""
     with database.writing() as connection:
         transaction = Sharing(connection, database.shared)
         yield transaction

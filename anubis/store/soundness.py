@@ -1,4 +1,4 @@
-"""Whether all of a history is still what was written: the database itself, every row with a
+"""The check that a history is still what was written: the database itself, every row with a
 checksum, every shared value, and that no row is gone. It changes nothing."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AT_ONCE = 1000  # rows in memory
 
 @dataclass(frozen=True, kw_only=True)
 class Soundness:
-    """What was looked at, and what of it is damaged, a sentence each."""
+    """What was checked, and a sentence for each thing that is damaged."""
 
     campaigns: int
     rows: int
@@ -48,7 +48,7 @@ class Soundness:
 
 
 class Examination:
-    """Of one database, once."""
+    """The examination of one database, once."""
 
     def __init__(self, database: Database, tell: Callable[[str], None]) -> None:
         self._database = database

@@ -1,9 +1,9 @@
-"""How many rows a table has of a cluster, and the sum of their checksums: a row that is gone, or
-stands in the place of another, shows. Rows without a checksum do not count.
+"""Tallies: how many rows a table has of a cluster, and the sum of their checksums, so that a row
+that is gone or was replaced shows. Rows without a checksum do not count.
 
-Whoever knows the rows that he changes says which came and which went (`change_tally`); it costs as
-much as they do, and what was wrong before stays wrong. Whoever does not does so within `tallied`,
-which counts all rows of the cluster, before and after.
+A writer that knows the changed rows names those that came and those that went (`change_tally`); it
+costs as much as they do, and what was wrong before stays wrong. Any other writer works within
+`tallied`, which counts all rows of the cluster, before and after.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RowTally:
     total: int
 
     def with_rows(self, halves: Sequence[int]) -> RowTally:
-        """And these, by the upper halves of their checksums."""
+        """Return a tally with more rows, given by the upper halves of their checksums."""
         return replace(self, rows=self.rows + len(halves), total=self.total + sum(halves))
 
 
@@ -40,7 +40,7 @@ TALLIES = RecordTable("tallies", RowTally, keys=("name", "cluster"), total=sa.Bi
 
 @contextmanager
 def tallied(connection: sa.Connection, cluster: str, *kinds: Kind) -> Iterator[None]:
-    """Others wait who want to change the same rows."""
+    """Count the rows anew after the block; other writers of the same rows wait."""
     ordered = sorted(kinds, key=lambda kind: kind.table.name)
     for kind in ordered:
         wait_for_tally(connection, cluster, kind)
@@ -55,7 +55,7 @@ def tallied(connection: sa.Connection, cluster: str, *kinds: Kind) -> Iterator[N
 
 
 def wait_for_tally(connection: sa.Connection, cluster: str, kind: Kind) -> None:
-    """Nobody else changes rows of this kind and cluster before this transaction ends."""
+    """Make other writers of this kind and cluster wait until this transaction ends."""
     first = RowTally(name=kind.table.name, cluster=cluster, rows=0, total=0)
     upsert(connection, TALLIES.table, [TALLIES.row(first)])
     connection.execute(sa.select(TALLIES.c.rows).where(_of(kind, cluster)).with_for_update())
@@ -69,7 +69,7 @@ def change_tally(
     come: Iterable[StoredRow],
     gone: Iterable[StoredRow] = (),
 ) -> None:
-    """After `wait_for_tally`. A row that was changed went and came."""
+    """Change a tally after `wait_for_tally`. A row that was changed went and came."""
     added, removed = _halves(come), _halves(gone)
     more = {
         "rows": TALLIES.c.rows + (len(added) - len(removed)),
@@ -79,18 +79,19 @@ def change_tally(
 
 
 def _halves(rows: Iterable[StoredRow]) -> list[int]:
-    """The upper halves of their checksums, so that the sum stays in 64 bits."""
+    """Return the upper halves of checksums, so that their sum stays in 64 bits."""
     return [row["checksum"] >> 32 for row in rows]
 
 
 def tallies_of(connection: sa.Connection, cluster: str) -> dict[str, RowTally]:
-    """By the name of the table. As long as one is the same, nobody has changed its rows."""
+    """Return tallies by the name of the table. As long as one is the same, nobody has changed its
+    rows."""
     tallies = TALLIES.records(connection, TALLIES.select().where(TALLIES.c.cluster == cluster))
     return {tally.name: tally for tally in tallies}
 
 
 def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> None:
-    """Where these rows are not those that were written."""
+    """Raise Damage if these rows are not those that were written."""
     expected = tallies_of(connection, cluster)
     for kind in kinds:
         tally = expected.get(kind.table.name)

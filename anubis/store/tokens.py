@@ -1,4 +1,4 @@
-"""Who may ask the service, and who asked it for what. Of a secret only its digest is kept."""
+"""Tokens of the service, and the requests made with them. Only the digest of a secret is kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEntry:
-    """A request that changed something or was turned away, or an order that a person typed."""
+    """A request that changed something or was refused, or an order that a person typed."""
 
     at: float
     who: str  # a token by its name, or a user at a machine; empty: nobody knows
@@ -63,7 +63,7 @@ class Tokens:
             connection.execute(sa.insert(TOKENS.table), TOKENS.row(token))
 
     def all(self) -> list[Token]:
-        """By name, also those that were taken back."""
+        """Return tokens by name, including revoked ones."""
         with self._database.reading() as connection:
             return _all(connection)
 

@@ -1,5 +1,5 @@
-"""What nodes are by themselves, told by imports and by campaigns: each has rows of its own, so that
-one can be taken back without the others."""
+"""Traits of nodes, reported by imports and by campaigns: each has rows of its own, so that one can
+be taken back without the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ TRAITS = RecordTable(
 
 
 def traits_of(connection: sa.Connection, cluster: str) -> list[NodeTraits]:
-    """The latest import counts. What it left open was told by those before it, and by campaigns."""
+    """Return the traits of nodes. The latest import counts; earlier ones and campaigns fill its
+    gaps."""
     query = TRAITS.select().where(TRAITS.c.cluster == cluster).order_by(TRAITS.c.told_by.desc())
     of_node: dict[str, NodeTraits] = {}
     for earlier in TRAITS.records(connection, query):
@@ -46,7 +47,7 @@ def completed(traits: NodeTraits, earlier: NodeTraits) -> NodeTraits:
 def keep_traits(
     connection: sa.Connection, traits: Iterable[NodeTraits], *, told_by: int, cluster: str
 ) -> Kept:
-    """Rows for what was not known before."""
+    """Write rows for what was not known before."""
     before = {record.node: record for record in traits_of(connection, cluster)}
     new, changed, same = [], [], 0
     for latest in traits:

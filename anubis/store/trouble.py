@@ -1,5 +1,5 @@
-"""From a driver's words to one StoreError that says what to do; and patience with a history that
-cannot be reached for now."""
+"""The error for trouble with the database, from a driver's words to one sentence that says what to
+do; and patience with a history that cannot be reached for now."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ADVICE = (
 
 
 def explain(place: str, error: SQLAlchemyError | OSError | UnicodeDecodeError) -> StoreError:
-    """The error for a failed transaction; by then it has been rolled back."""
+    """Return the error for a failed transaction; by then it has been rolled back."""
     line = _first_line(getattr(error, "orig", None) or error)
     advice = next((advice for words, advice in ADVICE if words in line.lower()), "")
     kind = StoreUnreachableError if _may_pass(error) else StoreError
@@ -55,7 +55,7 @@ def explain(place: str, error: SQLAlchemyError | OSError | UnicodeDecodeError) -
 
 
 def _may_pass(error: BaseException) -> bool:
-    """A lock of somebody else, or a server that is being restarted."""
+    """True for a lock of somebody else, or a server that is being restarted."""
     if not isinstance(error, OperationalError):
         return getattr(error, "connection_invalidated", False) is True
     state = getattr(error.orig, "sqlstate", "of SQLite")
@@ -71,7 +71,8 @@ def insist(
     remark: Callable[[str], None],
     wants_stop: Callable[[], bool] = lambda: False,
 ) -> T:
-    """Do it, and again while the history cannot be reached; what is done twice must count once."""
+    """Do the work, and again while the history cannot be reached; what is done twice must count
+    once."""
     begun, is_told = time.monotonic(), False
     while True:
         try:
