@@ -1,1 +1,2 @@
-"""Readers of what others wrote: fabrics, telemetry, traces and logs of jobs, incidents, tables."""
+"""Readers of what other tools wrote: fabrics, telemetry, traces and logs of jobs, incidents,
+tables."""

@@ -14,8 +14,8 @@ UNITS_S = {"milliseconds": 1e-3, "seconds": 1.0, "minutes": 60.0, "hours": 3600.
 
 
 class Moment(NamedTuple):
-    """Seconds since the epoch. In the hour that a change of clocks repeats a local time has two
-    readings, the first of them in `at`; in the hour that is left out as well."""
+    """Seconds since the epoch. In the hour that a change of clocks repeats, a local time has two
+    readings, the first of them in `at`; so it has in the hour that is left out."""
 
     at: float
     otherwise: float
@@ -27,8 +27,8 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Reads what fits the first of its formats: `iso`, a pattern of strptime, or a unit of time,
-    for numbers of these since the origin. What names no zone of its own is in the clock's."""
+    """A reader of times that uses the first fitting format: `iso`, a pattern of strptime, or a unit
+    of time, for numbers of these since the origin. A time without a zone is in the clock's."""
 
     formats: tuple[str, ...]
     zone: str
@@ -44,7 +44,7 @@ class Clock:
         _start(self.origin, self.zone)
 
     def read(self, text: str) -> Moment | None:
-        """None where it fits no format."""
+        """Return the moment of a text; None if it fits no format."""
         for pattern in self.formats:
             with suppress(ValueError, OverflowError):
                 if pattern in UNITS_S:

@@ -1,4 +1,4 @@
-"""From the records of a file to incidents and watches, and to what was left out and why."""
+"""Incidents and watches from the records of a file, with what was left out and why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from anubis.text import hostlist
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A sentence about some records, and where they are."""
+    """A sentence about some records, and their places."""
 
     text: str
     where: tuple[str, ...]
@@ -52,7 +52,7 @@ class _SourceIncident:
 
 @dataclass
 class _Desk:
-    """Where the notes are collected."""
+    """The collection of notes."""
 
     left_out: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     remarks: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -71,8 +71,8 @@ def take_in(
     now: float,
     nodes: Collection[str] | None = None,
 ) -> Intake:
-    """`nodes` are all watched nodes, if known: those without a record had no incident, and
-    records of other nodes are left out."""
+    """Read incidents and watches. `nodes` are all watched nodes, if known: those without a record
+    had no incident, and records of other nodes are left out."""
     _check_columns(records, mapping, where)
     desk = _Desk()
     for place in records.unreadable:
@@ -129,8 +129,9 @@ def _intervals(
 def _pair(
     records: SourceRecords, mapping: EventMapping, clock: Clock, desk: _Desk
 ) -> list[_SourceIncident]:
-    """An end belongs to the oldest open incident of its node and category. Incidents that stay
-    open end with the last such end after their start: two starts may share one."""
+    """Pair starts with ends: an end belongs to the oldest open incident of its node and
+    category. Incidents that stay open end with the last such end after their start: two starts
+    may share one."""
     open_: dict[tuple[str, str], list[_SourceIncident]] = defaultdict(list)
     last: dict[tuple[str, str], Moment] = {}
     paired = []
@@ -223,7 +224,8 @@ def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
 
 
 def _without_duplicates(incidents: list[_SourceIncident], desk: _Desk) -> list[_SourceIncident]:
-    """By node and start; of two that differ only in their ends, the one with the later end."""
+    """Keep one incident for each node, start and category; of two that differ only in their ends,
+    the one with the later end."""
     kept_of: dict[tuple[str, float, str], _SourceIncident] = {}
     for incident in incidents:
         key = (incident.node, incident.start.at, incident.category)
@@ -239,7 +241,7 @@ def _without_duplicates(incidents: list[_SourceIncident], desk: _Desk) -> list[_
 
 
 def _known_end(incident: _SourceIncident) -> float:
-    """A known end is better than none."""
+    """Return the end as a number to compare: a known end is better than none."""
     return -1e300 if incident.end is None else incident.end.at
 
 
@@ -267,7 +269,7 @@ class _Cluster:
     since: list[float] = field(default_factory=list)
 
     def silent(self, prefix: str) -> Iterator[str]:
-        """Nodes without a record: the free numbers from 0 on."""
+        """Yield nodes without a record: the free numbers from 0 on."""
         free = (name for number in count() if (name := f"{prefix}{number}") not in self.nodes)
         return islice(free, max(0, min(self.size, hostlist.MOST_NODES) - len(self.nodes)))
 
@@ -280,8 +282,8 @@ def _watches(
     fleet: set[str] | None,
     now: float,
 ) -> tuple[Watch, ...]:
-    """From the first to the last time in the file, unless it says since when and until when a node
-    was there; never less than the incidents of the node, and nobody has watched the future."""
+    """Return watches from the first to the last time in the file, unless it says when a node was
+    there. They cover at least the incidents of the node, and never reach into the future."""
     if not incidents:
         return ()
     first = min(incident.start for incident in incidents)

@@ -1,4 +1,5 @@
-"""Which column of a file says what, and how it writes times; read from configs/incidents/."""
+"""The mapping of a file: what each column means, and how it writes times; read from
+configs/incidents/."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Cells = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class _Columns:
-    """What both kinds of files have. A column is named by its heading, or is a text with
+    """The fields that both kinds of files have. A column is named by its heading, or is a text with
     headings in braces; in JSON a dot goes into a table: `fault.class`."""
 
     summary: str = ""
@@ -52,7 +53,7 @@ class _Columns:
         return Clock(formats=self.times, zone=self.zone, origin=self.origin)
 
     def columns(self) -> Iterator[tuple[str, str]]:
-        """Every column that must be there, and which key wants it."""
+        """Yield every column that must be there, and the key that needs it."""
         for key in self.KEYS:
             value = getattr(self, key)
             for text in (value,) if isinstance(value, str) else value:
@@ -61,17 +62,19 @@ class _Columns:
             yield from ((name, "size") for name in columns_in(str(self.size)))
 
     def category_of(self, cells: Cells) -> str:
-        """What the column says, or the heading of the first of several that says something."""
+        """Return the text of the column or, if there are several columns, the heading of the first
+        that is not empty."""
         if isinstance(self.category, str):
             return filled(self.category, cells)
         return next((name for name in self.category if cells.get(name)), "")
 
     def cluster_of(self, cells: Cells) -> str:
-        """What the names of a cluster's nodes begin with: the last column in them numbers them."""
+        """Return the common begin of the names of a cluster's nodes: the last column in them
+        numbers them."""
         return filled(self.node.rpartition("{")[0], cells)
 
     def size_of(self, cells: Cells) -> int:
-        """How many nodes the cluster has; 0: nobody said."""
+        """Return the number of nodes of the cluster; 0 if it is not known."""
         size = str(self.size)
         size = size if size.isdecimal() else filled(size, cells)
         return int(size) if size.isdecimal() else 0
@@ -114,7 +117,8 @@ KINDS: dict[str, type[IncidentMapping]] = {"intervals": IntervalMapping, "events
 
 
 def mapped(texts: Iterable[str]) -> dict[str, str]:
-    """As the command line writes it, `node=host`: by key a heading, or a text with headings."""
+    """Parse columns as the command line writes them, `node=host`: by key a heading, or a text with
+    headings."""
     columns: dict[str, str] = {}
     for text in texts:
         key, _, name = (part.strip() for part in text.partition("="))
@@ -132,12 +136,12 @@ def check_keys(columns: Iterable[str], keys: Sequence[str]) -> None:
 
 
 def columns_in(text: str) -> list[str]:
-    """The column that a text names, or those in its braces."""
+    """Return the column that a text names, or those in its braces."""
     return _PLACE.findall(text) or ([text] if text else [])
 
 
 def filled(text: str, cells: Cells) -> str:
-    """A column's cell, or the text with cells in it; empty where one of its columns is."""
+    """Return a column's cell, or the text with cells in it; empty if one of its columns is."""
     if not _PLACE.search(text):
         return cells.get(text, "")
     if not all(cells.get(name) for name in columns_in(text)):

@@ -1,4 +1,4 @@
-"""From a table of nodes to what each is by itself, and to what was left out and why."""
+"""Traits of nodes from a table, with what was left out and why."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NodeMapping:
 
     @classmethod
     def of(cls, columns: Iterable[str], times: Iterable[str] = (), zone: str = "UTC") -> Self:
-        """As the command line writes it: `rack=Rack`."""
+        """Parse a mapping as the command line writes it: `rack=Rack`."""
         clock = Clock(formats=tuple(times) or ("iso",), zone=zone, origin="1970-01-01")
         return cls(columns=mapped(columns), clock=clock)
 
@@ -47,7 +47,7 @@ class NodeIntake:
 def take_in_nodes(
     records: SourceRecords, mapping: NodeMapping, where: str, now: float
 ) -> NodeIntake:
-    """Of a node that is listed twice, the last line counts."""
+    """Read traits of nodes; if a node is listed twice, the last line counts."""
     columns = _bound(mapping, records.columns, where)
     left_out, remarks = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     of_node: dict[str, NodeTraits] = {}
@@ -77,7 +77,7 @@ def take_in_nodes(
 
 
 def _bound(mapping: NodeMapping, heading: tuple[str, ...], where: str) -> dict[str, str]:
-    """By key, its column: of those that the table has."""
+    """Map each key to its column, as far as the table has them."""
     chosen = {key: mapping.columns.get(key, key if key in heading else "") for key in KEYS}
     for key, text in chosen.items():
         for name in columns_in(text):
@@ -104,7 +104,7 @@ def _unusable(node: str) -> str:
 def _installed(
     columns: Mapping[str, str], cells: Cells, clock: Clock, now: float
 ) -> tuple[float | None, str]:
-    """None where it is not told, or nothing that can be used, and then why."""
+    """Return the date of installation, or None, and the reason if the cell has no usable date."""
     text = filled(columns.get("installed", ""), cells)
     if not text:
         return None, ""

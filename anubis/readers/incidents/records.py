@@ -1,4 +1,4 @@
-"""Files of any common form into records of named cells: CSV, JSON, JSON Lines; also gzipped."""
+"""Files of any common form as records of named cells: CSV, JSON, JSON Lines; also gzipped."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _of_lines(text: str) -> tuple[list[SourceRecord], list[str]]:
 
 
 def _flat(value: object, above: dict[str, str]) -> Iterator[dict[str, str]]:
-    """A record for each innermost table, with the cells beside the lists that hold it."""
+    """Yield a record for each innermost table, with the cells beside the lists that hold it."""
     if isinstance(value, list):
         for element in value:
             yield from _flat(element, above)

@@ -1,9 +1,9 @@
 """Dumps of PyTorch's Flight Recorder, pickled or as JSON, of NCCL and of gloo: one of each rank.
 
 Within a dump a communicator is a number that means nothing elsewhere. Its name is taken from the
-recorded calls; where a rank recorded none in it, from ranks with the same communicators. Counts of
-a communicator in which ranks send and receive tell nothing of its collectives: there, and wherever
-calls were recorded, these count.
+recorded calls, or, if a rank recorded none in it, from ranks with the same communicators. If ranks
+send and receive in a communicator, its counts say nothing of its collectives; then, and whenever
+calls were recorded, the recorded calls count.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class FlightDump:
 
 
 def read_dumps(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
-    """All dumps of a folder. One that cannot be read is a gap; if none can, that is an error."""
+    """Read all dumps of a folder. One that cannot be read is a gap; if none can, that is an
+    error."""
     dumps: dict[int, FlightDump] = {}
     broken: list[str] = []
     for rank, path in _files(folder):
@@ -215,7 +216,7 @@ def _text(value: object, longest: int = LONGEST_NAME) -> str:
 
 
 def _count(value: object, where: str) -> int:
-    """JSON has some as texts."""
+    """Return a count; JSON has some as texts."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value):
         return int(value)
     if type(value) is int and -1 <= value < 1 << 62:
@@ -226,7 +227,7 @@ def _count(value: object, where: str) -> int:
 
 
 def _seconds(value: object) -> float | None:
-    """Of nanoseconds; zero where nothing was recorded."""
+    """Convert nanoseconds; None if nothing was recorded."""
     if type(value) not in (int, float) or not 0 < value < 1e20:  # type: ignore[operator]
         return None
     return float(value) / 1e9  # type: ignore[arg-type]
@@ -243,7 +244,8 @@ def evidence_of(
     expected: Iterable[int] = (),
     broken: Sequence[str] = (),
 ) -> JobEvidence:
-    """`expected`: ranks of the job that have left no dump too."""
+    """Return the evidence in dumps; `expected`: ranks of the job, including those that left no
+    dump."""
     reading = _Reading(dumps, frozenset((*dumps, *expected)))
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     return JobEvidence(
@@ -272,8 +274,8 @@ class _Reading:
         }
 
     def _members(self) -> dict[tuple[int, GroupKey], tuple[int, ...]]:
-        """Of each rank's groups, in the order of their own numbers. Where no dump tells: whoever
-        recorded a call in it, and of the default group all."""
+        """Members of each rank's groups, in the order of their own numbers. If no dump lists them:
+        the ranks that recorded a call in the group, and all ranks for the default group."""
         users: dict[GroupKey, set[int]] = {}
         groups = {
             rank: {*self.groups[rank].values(), *(_key(call) for call in dump.calls)}
@@ -298,7 +300,7 @@ class _Reading:
         return variants
 
     def _communicator(self, rank: int, group: GroupKey) -> str:
-        """One name may stand for several groups, where ranks made them by themselves."""
+        """Name a communicator; several groups that ranks made by themselves may share a name."""
         name, description = group
         plain = description if description == DEFAULT else f"{description} {name}".strip()
         if len(self._variants[group]) == 1:
@@ -354,14 +356,15 @@ def _key(call: RecordedCall) -> GroupKey:
 
 
 def _told(dump: FlightDump) -> dict[str, GroupKey]:
-    """The groups in which a rank recorded calls, by their numbers."""
+    """Return the groups in which a rank recorded calls, by their numbers."""
     return {call.group: _key(call) for call in dump.calls}
 
 
 def _inferred(
     dumps: Mapping[int, FlightDump], naming: Mapping[int, Mapping[str, GroupKey]]
 ) -> dict[int, dict[str, GroupKey]]:
-    """By ranks with the same communicators: their numbers mean groups of the same description."""
+    """Infer groups from ranks with the same communicators: their numbers mean groups of the same
+    description."""
     layouts: dict[object, list[int]] = {}
     for rank, dump in dumps.items():
         descriptions = Counter(group.description for group in dump.groups)
@@ -388,8 +391,8 @@ def _inferred(
 
 
 def _counted(calls: Sequence[RecordedCall]) -> tuple[int, int, int | None, str]:
-    """Launched, finished and begun collectives, and the operation that is under way. Calls that
-    are older than the recorder's memory were finished."""
+    """Count launched, finished and begun collectives, and name the operation that is under way.
+    Calls that are older than the recorder's memory were finished."""
     enqueued = max(call.collective for call in calls)
     under_way = [
         call for call in calls if not call.is_pair and call.state is not CallState.FINISHED
@@ -401,8 +404,8 @@ def _counted(calls: Sequence[RecordedCall]) -> tuple[int, int, int | None, str]:
 
 
 def _whole(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
-    """Several calls may be launched as one: then only the record of them all tells how far they
-    are, and the single ones tell between whom."""
+    """Merge calls that were launched as one: the record of them all says how far they are, and the
+    single ones say between which ranks."""
     together = {_place(call): call for call in calls if COALESCED in call.operation.lower()}
     single = {_place(call) for call in calls if COALESCED not in call.operation.lower()}
     for call in sorted(calls, key=lambda call: call.order):

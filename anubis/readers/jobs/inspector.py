@@ -2,11 +2,12 @@
 
 The format is that of NVIDIA/nccl, ext-profiler/inspector, version v4.0 (its commit 1e0c869c; the
 README there shows lines). `coll_sn` counts the calls of one function in one communicator. A line is
-dated when it was written, at most one interval after its collective ended; what ends between two
-writings, but for the last, leaves no line. So only collectives that all ranks recorded count.
+dated when it was written, at most one interval after its collective ended. Of several collectives
+that end between two writings, only the last leaves a line, so only collectives that all ranks
+recorded count.
 
-Of a hang it tells nothing: a collective that nobody ended leaves no line. Who comes last to
-collectives waits least in them, so it tells who is slow.
+It says nothing about a hang: a collective that never ended leaves no line. The rank that comes last
+to collectives waits least in them, so it shows which rank is slow.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class EndedCollective:
 
 
 def read_inspector(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
-    """All files of a folder, or one file for all."""
+    """Read all files of a folder, or one file for all."""
     ended: list[EndedCollective] = []
     broken: list[str] = []
     files = _files(path)
@@ -89,7 +90,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def parse_inspector(lines: Iterable[str], where: str) -> list[EndedCollective]:
-    """The first and the last line may be torn; more than these is damage."""
+    """Parse lines. The first and the last line may be torn; more than these is damage."""
     ended: list[EndedCollective] = []
     damage: list[str] = []
     number = 0
@@ -107,7 +108,7 @@ def parse_inspector(lines: Iterable[str], where: str) -> list[EndedCollective]:
 
 
 def _collective(document: Any) -> EndedCollective | None:
-    """None: its time was not taken where waiting shows."""
+    """Return a collective; None if its time was taken on the host, where waiting does not show."""
     header, origin, call = (_table(document, name) for name in ("header", "metadata", "coll_perf"))
     if call.get("coll_timing_source") == BY_HOST:
         return None
@@ -179,8 +180,8 @@ def evidence_of(
 
 
 def _progress(ended: Sequence[EndedCollective]) -> Iterator[Rise]:
-    """Of the job, by the rank that has written nothing for longest. None, if not all have written:
-    of the others nobody knows."""
+    """Yield the progress of the job, by the rank that has written nothing for longest; nothing
+    unless all ranks have written."""
     ranks = job_ranks({collective.member for collective in ended})
     size = max(collective.member.size for collective in ended)
     lines: dict[int, list[EndedCollective]] = {}
@@ -214,8 +215,8 @@ class _Shared:
 
 
 def step_times(ended: Sequence[EndedCollective]) -> Iterator[StepTime]:
-    """Of equal parts of the time: what of it each rank spent in the collectives of each of its
-    communicators. What it spent in none of them was its own."""
+    """Yield, for equal parts of the time, how long each rank was in the collectives of each of its
+    communicators. The rest of its time was its own."""
     shared = sorted(_shared(_last_run(ended)), key=lambda collective: collective.at)
     if len(shared) < PARTS * FEWEST_IN_PART:
         return
@@ -247,7 +248,8 @@ def step_times(ended: Sequence[EndedCollective]) -> Iterator[StepTime]:
 
 
 def _last_run(ended: Sequence[EndedCollective]) -> list[EndedCollective]:
-    """A job that was started again wrote into the same folder: what its last processes wrote."""
+    """Return what the last processes wrote: a job that was started again wrote into the same
+    folder."""
     size = max(collective.member.size for collective in ended)
     latest = max(
         (collective for collective in ended if collective.member.size == size),

@@ -1,4 +1,4 @@
-"""Which rank of the job a process is, where recorders only say which rank of each communicator."""
+"""Ranks of the job for processes, from recorders that give only the rank in each communicator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JobProcess = tuple[str, int]  # its host, and its number there
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """A process is a rank of a communicator, among so many."""
+    """A process is a rank of a communicator of this size."""
 
     communicator: str
     size: int
@@ -21,8 +21,9 @@ class Membership:
 
 
 def job_ranks(memberships: Iterable[Membership]) -> Mapping[JobProcess, int]:
-    """The largest communicators have all ranks, in the order of the job. Processes that are in none
-    of them have no number, nor has one that is several ranks, as it drives several GPUs."""
+    """Map processes to ranks. The largest communicators have all ranks, in the order of the job. A
+    process in none of them has no rank, nor has a process that is several ranks because it drives
+    several GPUs."""
     kept = list(memberships)
     size = max((membership.size for membership in kept), default=0)
     ranks: dict[JobProcess, set[int]] = {}

@@ -1,7 +1,7 @@
-"""Kernel logs of a job's nodes: what `dmesg`, `journalctl -k` and /dev/kmsg gave, as events.
+"""Kernel logs of a job's nodes, as events: the output of `dmesg`, `journalctl -k` or /dev/kmsg.
 
-What a line means is in the table of classes. Where lines tell only seconds since the start of the
-node, it is not known when they were written.
+The table of classes says what a line means. If lines give only seconds since the start of the node,
+it is not known when they were written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class KernelLine:
 def read_kernel(
     path: Path, ranks: RankMap, classes: ErrorClasses, zone: tzinfo = UTC
 ) -> JobEvidence:
-    """A file, or a folder of files that are named after nodes, or lie in folders that are."""
+    """Read a file, or a folder of files that are named after nodes, or are in folders that are."""
     nodes = tuple(dict.fromkeys(ranks.nodes.values()))
     events: list[LogEvent] = []
     seen: set[str] = set()
@@ -92,8 +92,8 @@ class _Lines:
 
 
 def kernel_lines(line: str, about: float, zone: tzinfo = UTC) -> Iterator[KernelLine]:
-    """What one line of a file says in the name of the kernel: nothing, a message, or several that
-    one record holds."""
+    """Yield the messages of the kernel in one line of a file: none, one, or several that one record
+    holds."""
     if not line.strip():
         return
     if line.startswith("{"):
@@ -115,7 +115,7 @@ def kernel_lines(line: str, about: float, zone: tzinfo = UTC) -> Iterator[Kernel
 
 
 def _of_json(line: str) -> Iterator[KernelLine]:
-    """`journalctl -o json`. A message with odd bytes is a list of numbers there."""
+    """Parse a line of `journalctl -o json`. A message with odd bytes is a list of numbers there."""
     try:
         record = json.loads(line)
         message = record.get("MESSAGE", "")
@@ -130,7 +130,7 @@ def _of_json(line: str) -> Iterator[KernelLine]:
 
 
 def parse_kernel(lines: Iterable[KernelLine], classes: ErrorClasses) -> tuple[LogEvent, ...]:
-    """Of each kind and device the first and the last events."""
+    """Return the first and the last events of each kind and device."""
     kept = _Kept()
     gpu = ""
     for line in lines:

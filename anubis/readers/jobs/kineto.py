@@ -25,7 +25,7 @@ OPERATION = re.compile(r"aten::|enumerate\(DataLoader\)")
 
 
 def read_traces(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
-    """All traces of a folder: `*.json`, gzipped or not."""
+    """Read all traces of a folder: `*.json`, gzipped or not."""
     try:
         paths = sorted(path for path in folder.iterdir() if ".json" in path.suffixes)
     except OSError as cause:
@@ -45,7 +45,7 @@ def read_traces(folder: Path, job: str = "", at: float = 0.0) -> JobEvidence:
 
 
 def parse_trace(text: str, where: str) -> dict[tuple[int, int], list[TraceSpan]]:
-    """Of a rank and its steps: the step itself, and the communication within it."""
+    """Return spans by rank and step: the step itself, and the communication within it."""
     try:
         document = json_value(text)
     except ValueError as cause:
@@ -83,7 +83,7 @@ def _spans(events: Iterable[object]) -> Iterator[TraceSpan]:
 
 
 def _seconds(value: object) -> float | None:
-    """Of microseconds."""
+    """Convert microseconds; None if the value is no duration."""
     if type(value) not in (int, float) or not math.isfinite(value) or value < 0:  # type: ignore[arg-type,operator]
         return None
     return float(value) / 1e6  # type: ignore[arg-type]
@@ -104,7 +104,8 @@ def _steps(
 
 
 def _all(span: TraceSpan) -> TraceSpan:
-    """A collective, whatever its kernel is called; sends and receives keep their name."""
+    """Return a collective under one name, whatever its kernel is called; sends and receives keep
+    their name."""
     is_message = re.search(r"send|recv", span.operation, re.IGNORECASE)
     name = span.operation if is_message else "gather"
     return TraceSpan(name, span.start_s, span.duration_s)

@@ -1,8 +1,8 @@
-"""Asks the ranks of a job on this machine what they do, while they run or hang: how far their
-collectives are, where their programs stand, and whether they answer at all.
+"""Live evidence of the ranks of a job on this machine, while they run or hang: how far their
+collectives are, the stacks of their programs, and whether they answer at all.
 
 The ranks announce themselves in a folder (hook/sitecustomize.py). All are asked at once, with one
-deadline; whoever does not answer by then is looked at from outside.
+deadline; a rank that does not answer by then is examined from outside.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class LiveAnswer:
 
 
 def hooked(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The environment in which a job has to be started, so that it can be asked."""
+    """Return the environment with which a job has to be started so that its ranks answer."""
     paths = [str(HOOK), *filter(None, [environment.get("PYTHONPATH")])]
     return {**environment, "PYTHONPATH": ":".join(paths), FOLDER_VARIABLE: str(folder)}
 
@@ -95,7 +95,8 @@ def announced(folder: Path) -> list[LiveRank]:
 
 
 def _announced(file: Path) -> LiveRank:
-    """Only a rank's own user speaks for it, and from the folder alone."""
+    """Read the announcement of a rank; only the rank's own user may write it, and only from the
+    folder."""
     try:
         owner, status = file.parent.stat().st_uid, file.lstat()
     except OSError as cause:
@@ -125,13 +126,14 @@ def _announced(file: Path) -> LiveRank:
 
 
 def _beside(file: Path, socket: str) -> str:
-    """Nothing elsewhere is asked, whatever is announced."""
+    """Return the path of a socket in this folder, whatever folder was announced: nothing elsewhere
+    is asked."""
     return str(file.with_name(socket.rpartition("/")[2])) if socket else ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveLook:
-    """What was seen of the ranks of one machine at once."""
+    """What was seen of the ranks of one machine at one time."""
 
     at: float
     answers: tuple[LiveAnswer, ...]
@@ -156,7 +158,8 @@ def ranks_in(folder: Path) -> list[LiveRank]:
 
 
 def refusals(folder: Path) -> str:
-    """Why ranks did not announce themselves, as the hook in them noted; empty: none did."""
+    """Say why ranks did not announce themselves, as the hook in them noted; empty if none noted
+    anything."""
     present = {rank.rank for rank in announced(folder)}
     why: dict[int, str] = {}
     for file in sorted(folder.glob("*.refused"))[:MOST_RANKS]:
@@ -181,9 +184,9 @@ def ask_ranks(
 def watch_ranks(
     present: Callable[[], Sequence[LiveRank]], *, every_s: float = 1.0
 ) -> Iterator[LiveLook]:
-    """Looks at a job, without end; `present` says who there is by now. Stacks are asked for only
-    where it stands still. Between looks it is noted which process ends first: the launcher soon
-    ends all."""
+    """Look at a job, without end; `present` returns the ranks that are there by now. Stacks are
+    asked for only if it stands still. Between looks the first process to end is noted: the launcher
+    soon ends all."""
     standstill, sockets, processors = Standstill(), SocketWatch(), ProcessorWatch()
     gone: dict[int, float | None] = {}
     met: set[int] = set()  # while they ran
@@ -225,7 +228,7 @@ def _running(ranks: Sequence[LiveRank], gone: Collection[int]) -> dict[int, int]
 def _note_ends(
     ranks: Sequence[LiveRank], met: Collection[int], gone: dict[int, float | None]
 ) -> None:
-    """Of those that were gone before anybody looked, nobody knows since when."""
+    """Note when ranks ended; the time is unknown if they were gone before the first look."""
     now = time.time()  # wall clock: logs and dumps are dated by it
     for rank in ranks:
         if rank.rank not in gone and pulse_of(rank.pid) is Pulse.GONE:
@@ -263,7 +266,8 @@ def _outside(rank: LiveRank, why_not: str) -> LiveAnswer:
 
 
 def pulse_of(pid: int) -> Pulse:
-    """By what the kernel says of a process: an ended one that nobody waited for is gone."""
+    """Return the state of a process by the kernel's word; an ended one that nobody waited for is
+    gone."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -299,7 +303,7 @@ def _post(path: str, handler: str, until: float) -> bytes:
 
 
 def parse_stack(text: bytes) -> tuple[str, ...]:
-    """Of `faulthandler`'s words on all threads: the main thread, outermost call first."""
+    """Return the stack of the main thread from `faulthandler`'s text, outermost call first."""
     threads = text[: 1 << 20].decode(errors="replace").split("\n\n")
     main = next((part for part in reversed(threads) if _FRAME.search(part)), "")
     frames = [
@@ -310,8 +314,8 @@ def parse_stack(text: bytes) -> tuple[str, ...]:
 
 
 def hang_together(looks: Sequence[LiveLook]) -> bool:
-    """Of one machine its own word. Where several were looked at, one after the other: nothing moves
-    on any, and somebody waits or does not answer."""
+    """Return true if the job hangs: one machine says so itself; of several machines, which are
+    looked at one after the other, nothing moves on any, and a rank waits or does not answer."""
     if len(looks) == 1:
         return looks[0].hangs
     evidence = evidence_of_looks(looks)
@@ -321,7 +325,8 @@ def hang_together(looks: Sequence[LiveLook]) -> bool:
 
 
 def stall_of(looks: Sequence[LiveLook], evidence: JobEvidence) -> Stall | None:
-    """None: nobody waits, and a process that does not answer says more."""
+    """Return the stall of the job; None if no rank waits: then a process that does not answer says
+    more."""
     waiting = [advance for advance in evidence.advances if advance.enqueued > advance.completed]
     if not waiting:
         return None
@@ -337,7 +342,7 @@ def stall_of(looks: Sequence[LiveLook], evidence: JobEvidence) -> Stall | None:
 
 
 def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
-    """Of each machine one look, as of one job."""
+    """Combine one look at each machine into the evidence of one job."""
     answers = [answer for look in looks for answer in look.answers]
     ranks = [answer.rank for answer in answers]
     dumps, unread = _dumps_of(answers)
@@ -378,7 +383,7 @@ def _progress(looks: Iterable[LiveLook]) -> Iterator[Rise]:
 
 
 def _asked(answers: Iterable[LiveAnswer]) -> Iterator[int]:
-    """Ranks that are there, whether they answered or not."""
+    """Yield ranks that are there, whether they answered or not."""
     for answer in answers:
         if answer.pulse is Pulse.ANSWERS and answer.rank.socket:
             yield answer.rank.rank
@@ -396,7 +401,7 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
 
 
 def _dumps_of(answers: Iterable[LiveAnswer]) -> tuple[dict[int, FlightDump], str]:
-    """And why there is none of the first rank that is there and has none."""
+    """Return the dumps, and the reason why the first present rank without a dump has none."""
     dumps: dict[int, FlightDump] = {}
     sentences: list[str] = []
     for answer in answers:
@@ -413,8 +418,8 @@ def _dumps_of(answers: Iterable[LiveAnswer]) -> tuple[dict[int, FlightDump], str
 
 
 def _expected(ranks: Sequence[LiveRank]) -> tuple[frozenset[int], str]:
-    """Whoever should have left a record: all ranks of the job, if all of its machines were asked.
-    Of a rank on a machine that nobody asked nothing is known; then it says so."""
+    """Return the ranks that should have left a record: all ranks of the job, if all of its machines
+    were asked. Else return a sentence too: nothing is known of ranks on other machines."""
     present = frozenset(rank.rank for rank in ranks)
     world = min(max((rank.world for rank in ranks), default=0), MOST_RANKS)
     on_host = {rank.host: rank.here for rank in ranks}

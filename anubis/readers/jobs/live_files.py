@@ -1,5 +1,5 @@
-"""Looks at the ranks of single machines, kept as files: a job of several machines is asked on each
-of them, and diagnosed from what they wrote."""
+"""Looks at the ranks of single machines, kept as files: the ranks of a job on several machines are
+asked on each of them, and diagnosed from the files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOGETHER_S = 120.0  # looks of one question are not further apart
 
 
 def write_look(look: LiveLook, folder: Path) -> Path:
-    """Called like this machine."""
+    """Write a look into a file that is named after this machine."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as cause:
@@ -33,7 +33,7 @@ def write_look(look: LiveLook, folder: Path) -> Path:
 
 
 def look_files(place: Path) -> list[Path]:
-    """None: it is no such file, and no folder of them."""
+    """List the files of looks; none if the place is neither such a file nor a folder of them."""
     if place.suffix == SUFFIX:
         return [place]
     try:
@@ -43,7 +43,7 @@ def look_files(place: Path) -> list[Path]:
 
 
 def read_looks(files: Sequence[Path]) -> list[LiveLook]:
-    """Those that were taken at one time: what an earlier question left does not count."""
+    """Read looks that were taken at one time; files of an earlier request do not count."""
     looks = [read_look(file) for file in files]
     newest = max((look.at for look in looks), default=0.0)
     return [look for look in looks if newest - look.at <= TOGETHER_S]

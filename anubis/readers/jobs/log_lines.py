@@ -1,4 +1,4 @@
-"""Lines of logs of any size, and when they were written: bounded, whatever stands in the files.
+"""Lines of logs of any size, and when they were written: bounded, whatever is in the files.
 
 A line is cut at `LONGEST` letters, a file is read from `MOST_BYTES` before its end. Bytes that are
 no text are replaced. Nothing here knows what lines mean.
@@ -32,7 +32,8 @@ NO_LOGS = {  # what lies beside logs
 
 
 def log_files(path: Path) -> list[Path]:
-    """The file, or all that may be logs in a folder and those below it, in the order of names."""
+    """Return the file, or all that may be logs in a folder and those below it, in the order of
+    names."""
     if not path.exists():
         raise EvidenceError(f'there is no file or folder "{path}"')
     if path.is_file():
@@ -48,8 +49,8 @@ def log_files(path: Path) -> list[Path]:
 
 
 def last_written(path: Path, enough: float) -> float | None:
-    """When any log there was written last; of those later than `enough` the first that is met.
-    None: there is none, or nobody can tell."""
+    """Return the time of the last write to any log there, or the first that is later than `enough`.
+    None: there is no log, or it cannot be read."""
     newest: float | None = None
     try:
         for file in islice([path] if path.is_file() else _below(path), MOST_FILES):
@@ -71,7 +72,7 @@ def _below(folder: Path) -> Iterator[Path]:
 def read_lines(
     path: Path, *, longest: int = LONGEST, most_bytes: int | None = None
 ) -> Iterator[str]:
-    """Lines without their ends. A carriage return ends one as well: progress bars use it.
+    """Yield lines without their ends. A carriage return ends one as well: progress bars use it.
     `most_bytes`: from the end of a file that is not packed."""
     try:
         with path.open("rb") as file:
@@ -107,7 +108,7 @@ def _text(line: bytes, longest: int) -> str:
 
 
 def written_at(path: Path) -> float:
-    """When the file was changed last: what tells the year of lines that leave it out."""
+    """Return when the file was last changed, which gives the year of lines that leave it out."""
     try:
         return path.stat().st_mtime
     except OSError as cause:
@@ -130,8 +131,8 @@ HEAD = 100  # letters in which a line says when it was written
 
 
 def time_of(line: str, about: float, zone: tzinfo = UTC) -> float | None:
-    """Seconds since 1970. A time without a zone is one of `zone`; one without a year is the last
-    before a day after `about`."""
+    """Return seconds since 1970. A time without a zone is one of `zone`; one without a year is the
+    last before a day after `about`."""
     head = line[:HEAD]
     try:
         if match := ISO.search(head):
@@ -175,7 +176,8 @@ def _moment(year: int, month: int, match: re.Match[str], zone: tzinfo) -> float:
 
 
 def node_of_file(file: Path, root: Path, nodes: Iterable[str]) -> str:
-    """The node after which the file or a folder above it is named; empty: none."""
+    """Return the node after which the file or a folder above it is named; empty if there is
+    none."""
     parts = file.relative_to(root).parts if file != root else (file.name,)
     for part in reversed(parts):
         best = max(

@@ -1,4 +1,4 @@
-"""How the nodes of a job are set up: what they told last, held against the nodes of their sku."""
+"""Settings of a job's nodes: what they reported last, compared with the nodes of their sku."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def settings_evidence(
     votes: Collection[NodeSettings],
     expectations: Sequence[Expectation] = (),
 ) -> JobEvidence:
-    """`votes`: what all nodes of the cluster told last, those of the job among them."""
+    """Return the evidence with odd settings; `votes`: what all nodes of the cluster reported last,
+    those of the job among them."""
     nodes = set(evidence.ranks.nodes.values())
     own = [vote for vote in votes if vote.node in nodes]
     piece = JobEvidence(job=evidence.job, at=evidence.at, collectors=frozenset())

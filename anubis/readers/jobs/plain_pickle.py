@@ -1,8 +1,8 @@
 """Pickles that hold plain values: tables, lists, texts, numbers. Nothing in one is ever executed.
 
 Python's own reader is not used: it allocates whatever a file asks it to, and hashing a tuple that
-is nested deeply enough ends the process. Here a pickle is a list of instructions, of which those
-that build plain containers are carried out, and any others refused.
+is nested deeply enough ends the process. Here a pickle is a list of instructions: those that build
+plain containers are carried out, and any others are refused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _IGNORED = frozenset(("PROTO", "FRAME"))
 
 
 def plain_values(data: bytes) -> Any:
-    """What a pickle holds; a ValueError where it holds anything else, or is broken."""
+    """Return the values in a pickle; a ValueError if it holds anything else, or is broken."""
     builder = _Builder()
     try:
         for count, (code, argument, _) in enumerate(pickletools.genops(data)):
@@ -101,7 +101,7 @@ class _Builder:
             self._gather(name)
 
     def _gather(self, name: str) -> None:
-        """Instructions that put what is on top of the stack into a container."""
+        """Carry out an instruction that puts the top of the stack into a container."""
         stack = self.stack
         if name == "APPEND":
             value = stack.pop()
@@ -148,7 +148,7 @@ def _table(value: Any) -> dict[Any, Any]:
 
 
 def _key(value: Any) -> str | int:
-    """Other keys could be nested without end."""
+    """Return a key that is a text or a number: others could be nested without end."""
     if not isinstance(value, str | int):
         raise TypeError
     return value

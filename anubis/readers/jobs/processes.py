@@ -1,4 +1,4 @@
-"""Which ranks of a job a process of this machine has started, by what the kernel keeps of them."""
+"""Ranks of a job that a process of this machine has started, from what the kernel keeps of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SLURM_RANK, SLURM_WORLD = "SLURM_PROCID", "SLURM_NTASKS"
 
 
 def ranks_of_process(pid: int) -> list[LiveRank]:
-    """Of itself and of all that it started. A rank's own helpers have its environment, too: the
-    first of them is the rank."""
+    """Return the ranks among a process and all that it started. A rank's own helpers have its
+    environment, too: the first of them is the rank."""
     if not (PROC / str(pid)).exists():
         raise EvidenceError(f"there is no process {pid} on this machine")
     ranks: dict[int, LiveRank] = {}
@@ -48,14 +48,14 @@ def ranks_of_process(pid: int) -> list[LiveRank]:
 
 
 def live_folder(pid: int) -> Path | None:
-    """In which the ranks of a job announce themselves; None: they were not started with the
-    hook."""
+    """Return the folder in which the ranks of a job announce themselves; None if they were not
+    started with the hook."""
     folders = (_environment(descendant).get(FOLDER_VARIABLE) for descendant in _family(pid))
     return next((Path(folder) for folder in folders if folder), None)
 
 
 def _family(pid: int) -> list[int]:
-    """It and all below it, parents before children."""
+    """Return a process and all below it, parents before children."""
     children: dict[int, list[int]] = {}
     for process, parent in _parents():
         children.setdefault(parent, []).append(process)
@@ -76,7 +76,7 @@ def _parents() -> Iterable[tuple[int, int]]:
 
 
 def _environment(pid: int) -> Mapping[str, str]:
-    """As the process began with it; of somebody else's process nothing."""
+    """Return the environment with which the process began; empty for somebody else's process."""
     try:
         with (PROC / str(pid) / "environ").open("rb") as file:
             entries = file.read(MOST_BYTES).decode(errors="replace").split("\0")

@@ -1,4 +1,4 @@
-"""Which rank ran where: a table that says so, or the nodes of a job in the order of their ranks."""
+"""The node of each rank: from a table, or from the nodes of a job in the order of their ranks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MOST_RANKS = 1_000_000
 
 
 def in_order(nodes: Sequence[str], per_node: int) -> RankMap:
-    """As launchers number them: the first so many are the first node's."""
+    """Number ranks as launchers do: the first so many are the first node's."""
     ranks = (node for node in nodes for _ in range(per_node))
     return RankMap(nodes=dict(enumerate(ranks)), addresses={node: node for node in nodes})
 
 
 def read_ranks(path: Path) -> RankMap:
-    """A CSV file with a header: rank and node, and where they are known stage and address."""
+    """Read a CSV file with a header: rank and node and, if they are known, stage and address."""
     return parse_ranks(read_text(path, EvidenceError), f'"{path}"')
 
 

@@ -6,9 +6,9 @@ guide's page on RAS: text since 2.24, where only ranks that differ from the rest
 since 2.28, with all of them, and without some commas in 2.28.9. Text of 2.24 names missing ranks by
 their number alone. A host is its address.
 
-Ranks that launched less than the others are what a job at work looks like as well. So counts only
-count that have not moved between two reports, and only where a single rank is behind: RAS counts
-neither sends nor receives, so of several nobody knows which one the others wait for.
+In a job at work, too, some ranks have launched less than others. So counts only count if they have
+not moved between two reports, and only if a single rank is behind: RAS counts neither sends nor
+receives, so of several ranks it is not known which one the others wait for.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class RasReport:
 
 
 def read_ras(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
-    """A file of one report or of several, or a folder of such files in the order of their names."""
+    """Read a file of one report or of several, or a folder of such files in the order of their
+    names."""
     files = _files(path) if path.is_dir() else [path]
     reports = [
         report
@@ -146,7 +147,7 @@ def _communicator(value: object) -> RasCommunicator:
 
 
 def _place(entry: Mapping[str, Any], communicator: RasCommunicator) -> int:
-    """The number of a rank in its communicator; its process is kept."""
+    """Return the number of a rank in its communicator, and keep its process."""
     rank = _whole(entry, "rank", max(1, communicator.size))
     host, pid = _text(entry.get("host")), entry.get("pid")
     if host and type(pid) is int and pid > 0:
@@ -199,14 +200,15 @@ RANK = re.compile(
 
 @dataclass(kw_only=True)
 class _Tally:
-    """How far ranks of one communicator are with one function, as the lines go by."""
+    """The counts of ranks of one communicator for one function, while lines are read."""
 
     function: str
     named: dict[int, int] = field(default_factory=dict)  # ranks that are named
     several: list[tuple[int, int]] = field(default_factory=list)  # how many, and how far
 
     def ranks(self, size: int) -> dict[int, int]:
-        """Of all ranks, where those that are not named are all equally far; else of nobody."""
+        """Return the counts of all ranks, if those that are not named have all the same; else of
+        none."""
         unnamed = [
             far
             for count, far in self.several
@@ -320,7 +322,7 @@ def _of_text(text: str, where: str) -> RasReport:
 
 
 def evidence_of(reports: Sequence[RasReport], *, job: str = "", at: float = 0.0) -> JobEvidence:
-    """Of the last report, and of what did not move since the one before it."""
+    """Return the evidence in the last report, and in what did not move since the one before it."""
     last = _Places(reports[-1])
     gaps: dict[Collector, str] = {}
     processes: list[ProcessState] = []
@@ -348,8 +350,8 @@ def evidence_of(reports: Sequence[RasReport], *, job: str = "", at: float = 0.0)
 
 
 def _progress(reports: Sequence[RasReport]) -> Iterator[Rise]:
-    """Between two reports that say when they were taken, if each rank launched more: by the one
-    that launched least."""
+    """Yield a rise between two dated reports if each rank launched more: that of the rank which
+    launched least."""
     if len(reports) < 2:
         return
     (since, before), (until, after) = (
@@ -369,7 +371,7 @@ def _progress(reports: Sequence[RasReport]) -> Iterator[Rise]:
 
 
 def _launched(report: RasReport) -> dict[int, int]:
-    """By each rank, in communicators of the whole job."""
+    """Count the launches of each rank in communicators of the whole job."""
     counts: dict[int, int] = {}
     for communicator in report.communicators:
         for by_rank in communicator.launched.values() if communicator.size == report.size else ():
@@ -412,7 +414,7 @@ def _memberships(communicators: Iterable[RasCommunicator]) -> Iterator[Membershi
 
 
 def _standing(reports: Sequence[RasReport]) -> tuple[str, tuple[Advance, ...]]:
-    """Why nothing can be said of how far ranks are, or how far they are."""
+    """Return the reason why it is not known how far ranks are, or how far they are."""
     last, before = reports[-1], reports[-2] if len(reports) > 1 else None
     if before is None or (last.taken and last.taken == before.taken):
         return ONE_REPORT, ()
@@ -437,8 +439,8 @@ def _counts(report: RasReport) -> dict[str, dict[str, dict[int, int]]]:
 
 
 def _advances(report: RasReport) -> Iterator[Advance]:
-    """Where ranks launched differently many of one function: those that launched least have
-    finished theirs, as far as anybody knows, and the others wait in the next one."""
+    """Yield the advance of each rank if ranks launched one function differently often: those that
+    launched least have finished theirs, as far as is known, and the others wait in the next one."""
     places = _Places(report)
     for communicator in report.communicators:
         for function, counts in sorted(communicator.launched.items()):

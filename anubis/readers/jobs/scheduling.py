@@ -1,5 +1,5 @@
-"""How long processes of this machine could have run, and were not let: by the kernel's scheduler,
-which counts it for each thread. It grows where others take the processor, or a limit is used up."""
+"""The time that processes of this machine waited for a processor, as the kernel's scheduler counts
+it for each thread. It grows if others take the processor, or if a limit is used up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MOST_THREADS = 4096
 
 @dataclass
 class ProcessorWatch:
-    """Samples processes by their ranks, and says which share of the last samples they waited."""
+    """Samples of processes by their ranks, and the share of the last samples in which they
+    waited."""
 
     _seen: dict[int, deque[tuple[float, float]]] = field(default_factory=dict)  # when, seconds
 
@@ -27,8 +28,8 @@ class ProcessorWatch:
                 samples.append((time.monotonic(), waited_s))
 
     def share(self, rank: int) -> float | None:
-        """None: it was not looked at for long enough. Of several threads all are counted: it may
-        be above 1."""
+        """Return the share of time that a rank waited; None if it was not sampled for long enough.
+        All threads are counted: it may be above 1."""
         samples = self._seen.get(rank)
         if not samples:
             return None
@@ -39,7 +40,8 @@ class ProcessorWatch:
 
 
 def _waited_s(pid: int) -> float | None:
-    """None: it is gone, may not be looked at, or the kernel does not count."""
+    """Return how long a process has waited; None if it is gone, may not be read, or the kernel does
+    not count."""
     waited_ns = 0
     try:
         for thread in list(Path("/proc", str(pid), "task").iterdir())[:MOST_THREADS]:

@@ -1,8 +1,8 @@
-"""What the kernel says of the connections between the ranks of this machine, and to others: bytes
-that the other end has not acknowledged, and how often they were sent again in vain.
+"""The kernel's facts about connections between the ranks of this machine, and to others: bytes that
+the other end has not acknowledged, and how often they were sent again in vain.
 
-Read from `/proc/PID/net/tcp` in the network that a rank is in, without a right beyond that to look
-at the process. RDMA does not pass here.
+They are read from `/proc/PID/net/tcp` in the network that a rank is in, with no right beyond that
+to look at the process. RDMA does not pass here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Wire:
 
 
 def parse_wires(text: str) -> list[Wire]:
-    """Of a file like `/proc/net/tcp`. Lines of any other form are passed over."""
+    """Parse a file like `/proc/net/tcp`. Lines of any other form are ignored."""
     return [_wire(match) for match in map(_LINE.match, text.splitlines()) if match]
 
 
@@ -60,7 +60,8 @@ def _wire(line: re.Match[str]) -> Wire:
 
 
 def address_of(end: str) -> str:
-    """The kernel writes addresses in the order of its own bytes, four at a time."""
+    """Return an address as text: the kernel writes it in the order of its own bytes, four at a
+    time."""
     digits = end.partition(":")[0]
     words = (bytes.fromhex(digits[start : start + 8]) for start in range(0, len(digits), 8))
     packed = b"".join(word[::-1] for word in words)
@@ -80,12 +81,12 @@ _Place = tuple[int, str, str, int | None]  # rank, its address, that of its peer
 
 @dataclass
 class SocketWatch:
-    """Samples the connections of processes by their ranks, and says what the last samples saw."""
+    """Samples of the connections of processes by their ranks, and what the last samples saw."""
 
     _seen: dict[_Place, deque[_Sample]] = field(default_factory=dict)
 
     def sample(self, pids: Mapping[int, int]) -> None:
-        """`pids`: by rank. A process that may not be looked at has no connections."""
+        """Take a sample; `pids`: by rank. A process that may not be read has no connections."""
         wires = dict(_of_ranks(pids))
         owners = {(wire.here, wire.there): rank for rank, own in wires.items() for wire in own}
         unread = {(wire.here, wire.there) for own in wires.values() for wire in own if wire.unread}

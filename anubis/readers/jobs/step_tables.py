@@ -1,8 +1,9 @@
-"""Traces of training steps as tables (CSV): which worker did what from when for how long.
+"""Traces of training steps as tables (CSV): what each worker did, from when and for how long.
 
-A worker's own time is what it recorded of work. What is neither that nor communication may be
-anything; a table without spans of work tells nobody's own time. Collectives of workers of one stage
-end together, so the time in them tells who came last; sends and receives are left to the pipeline.
+A worker's own time is what it recorded of work. Time that is neither that nor communication may be
+anything; a table without spans of work gives nobody's own time. Collectives of workers of one stage
+end together, so the time in them shows which worker came last; sends and receives are left to the
+pipeline.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ SpansOfSteps = Mapping[tuple[int, int], list[TraceSpan]]  # of a rank and a step
 
 
 def read_step_table(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
-    """A CSV file, gzipped or not."""
+    """Read a CSV file, gzipped or not."""
     return parse_step_table(read_text(path, EvidenceError), f'"{path}"', job=job, at=at)
 
 
@@ -121,7 +122,7 @@ def _seconds(cell: str, name: str, line: str) -> float:
 
 
 def step_times(spans: SpansOfSteps, stages: Mapping[int, int]) -> Iterator[StepTime]:
-    """Of each rank and step: how long it took, how long the rank worked, and how its time in
+    """Yield for each rank and step how long it took, how long the rank worked, and how its time in
     collectives compares with the mean of its stage."""
     is_recorded = any(span.is_work for of_step in spans.values() for span in of_step)
     waited: dict[tuple[int, int], float] = {}
@@ -147,7 +148,7 @@ def step_times(spans: SpansOfSteps, stages: Mapping[int, int]) -> Iterator[StepT
 
 
 def covered(spans: Iterable[TraceSpan]) -> float:
-    """Seconds in which at least one of them was."""
+    """Return the seconds that at least one of the spans covers."""
     total, end = 0.0, -math.inf
     for span in sorted(spans, key=lambda span: span.start_s):
         if span.end_s > end:

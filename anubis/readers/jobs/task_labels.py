@@ -1,5 +1,5 @@
-"""`srun -l` writes the number of a task before each line: which tasks are ranks, and which are
-launchers, of which there is one on each node."""
+"""Labels of `srun -l`, which writes the number of a task before each line: which tasks are ranks,
+and which are launchers, one on each node."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FEWEST = 4  # lines, where nobody knows how many ranks there are
 
 @dataclass(frozen=True, kw_only=True)
 class TaskLabels:
-    """How the lines of a file are labelled. Neither nodes nor ranks: a label says nothing."""
+    """The meaning of the labels in a file. Without nodes and ranks a label says nothing."""
 
     are_ranks: bool
     nodes: tuple[str, ...] = ()  # of tasks that are launchers
 
     def of(self, line: str) -> tuple[int | None, str, str]:
-        """The rank or else the node that speaks, as far as that is known, and what it says."""
+        """Split a line into its rank or else its node, as far as that is known, and its text."""
         match = LABEL.match(line)
         if match is None:
             return None, "", line
@@ -36,7 +36,7 @@ class TaskLabels:
 
 
 def task_labels(head: Iterable[str], ranks: RankMap) -> TaskLabels | None:
-    """By the first lines of a file. None: they are not labelled."""
+    """Infer labels from the first lines of a file; None if they are not labelled."""
     lines = [line for line in head if line.strip() and not line.startswith(OTHERS)]
     matches = [match for match in map(LABEL.match, lines) if match]
     if not matches or len(matches) < LABELLED * len(lines):

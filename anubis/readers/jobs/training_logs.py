@@ -1,9 +1,9 @@
 """Logs of a job's ranks: errors, tracebacks, how far the watchdog saw each rank come, how processes
 ended, and which rank and which address is on which node.
 
-A folder with a file for each rank, torchrun's own folders, or one file in which the lines of all
-ranks are mixed. What a line means is in the table of classes. Lines that end because somebody else
-failed are notes there: they are not taken for causes.
+They are a folder with a file for each rank, torchrun's own folders, or one file in which the lines
+of all ranks are mixed. The table of classes says what a line means. Lines of a rank that ends
+because another one failed are notes there: they are not taken for causes.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ WORLD = "world"
 
 @dataclass(frozen=True)
 class Speaker:
-    """Who writes lines: by global rank, by rank on its node, or by process."""
+    """The writer of lines: by global rank, by rank on its node, or by process."""
 
     rank: int | None = None
     local: int | None = None
@@ -101,7 +101,7 @@ class LogSource:
 def read_training(
     path: Path, ranks: RankMap, classes: ErrorClasses, zone: tzinfo = UTC
 ) -> JobEvidence:
-    """A file or a folder. Nodes of whose ranks nothing was read are told as `unread`."""
+    """Read a file or a folder. Nodes whose ranks left no lines are reported as `unread`."""
     sources = sources_of(log_files(path), path, ranks)
     readings = [_read(source, ranks, classes, zone) for source in sources]
     if not any(reading.lines for reading in readings):
@@ -118,7 +118,7 @@ def _read(source: LogSource, ranks: RankMap, classes: ErrorClasses, zone: tzinfo
 
 
 def sources_of(files: Iterable[Path], root: Path, ranks: RankMap) -> list[LogSource]:
-    """Of each run that torchrun started again only the last attempt."""
+    """Return the files of logs; if torchrun started a run again, only those of the last attempt."""
     nodes = tuple(dict.fromkeys(ranks.nodes.values()))
     last: dict[str, int] = {}
     named_files: list[tuple[LogSource, str, int]] = []
@@ -171,7 +171,7 @@ class _StepRun:
 
 @dataclass(kw_only=True)
 class Reading:
-    """What one file told, line by line."""
+    """The facts of one file, read line by line."""
 
     source: LogSource
     ranks: RankMap
@@ -277,7 +277,7 @@ class Reading:
     # --- how far, and in which attempt ---
 
     def _step(self, speaker: Speaker, line: str, text: str) -> None:
-        """Of lines that say when they were written."""
+        """Note a step, if the line says when it was written."""
         match = STEP.search(text)
         at = time_of(line, self.about, self.zone) if match else None
         if match is None or at is None:
@@ -289,8 +289,8 @@ class Reading:
             run.last, run.until, run.count = number, at, run.count + 1
 
     def _goes_on(self, text: str) -> None:
-        """What follows the failure of an attempt: the launcher's own words, or another attempt, in
-        which nothing counts that was told before."""
+        """Read what follows the failure of an attempt: the launcher's own words, or another
+        attempt, which makes all before it void."""
         if OF_LAUNCHER.match(text) or TRACEBACK in text:
             return
         failed_at, self._failed_at = self._failed_at, None
@@ -307,7 +307,8 @@ class Reading:
     def _tell(
         self, speaker: Speaker, host: str, recognised: Recognised, text: str, detail: str = ""
     ) -> int | None:
-        """The event's place among those of the file; None: there are enough of its kind."""
+        """Return the event's place among those of the file; None if there are enough of its
+        kind."""
         code = recognised.kind.code
         lasted_s, operation = 0.0, ""
         if speaker == Speaker() and (match := BARE_RANK.search(text)):
@@ -339,14 +340,14 @@ class Reading:
         return len(self.events) - 1
 
     def _now(self) -> float | None:
-        """Of the last line that says when it was written."""
+        """Return the time of the last line that says when it was written."""
         times = (time_of(line, self.about, self.zone) for line in reversed(self._recent))
         return next((moment for moment in times if moment is not None), None)
 
     # --- tracebacks ---
 
     def _in_trace(self, speaker: Speaker, text: str) -> bool:
-        """Whether the line belongs to the traceback that its speaker writes."""
+        """Return true if the line belongs to the traceback that its speaker writes."""
         trace = self._traces[speaker]
         trace.lines += 1
         if frame := FRAME.match(text):
@@ -405,7 +406,7 @@ class Reading:
                 self.process_ranks[process] = (size, int(match[1]))
 
     def _in_table(self, text: str) -> None:
-        """torchrun's table of processes that failed."""
+        """Read a line of torchrun's table of processes that failed."""
         match = ENTRY.match(text)
         if match is None:
             return
@@ -434,7 +435,8 @@ class Reading:
 
 
 def exit_of(rank: int, code: int, at: float | None) -> Exit:
-    """-9 is a signal to torchrun, 137 to a shell, and 247 is -9 as a byte."""
+    """Return the exit of a rank: -9 is a signal to torchrun, 137 to a shell, and 247 is -9 as a
+    byte."""
     if code < 0:
         return Exit(rank=rank, signal=-code, at=at)
     if 128 < code < 128 + 65:
@@ -451,14 +453,14 @@ PREAMBLE = re.compile(r"^.*?(?:\w+\.(?:cpp|cc|h|py):#?\d*\] ?|NCCL WARN )")
 
 
 def without_numbers(text: str) -> str:
-    """What is left when addresses, paths and numbers are taken out: the same on all ranks."""
+    """Remove addresses, paths and numbers from a text, so that it is the same on all ranks."""
     text = PREAMBLE.sub("", text)
     text = PATH.sub("PATH", HEX.sub("#", text))
     return escape_line(NUMBER.sub("#", text).strip())[:LONGEST_SHOWN]
 
 
 def _peer(parts: Mapping[str, str]) -> str:
-    """Without its port: an address, a host, or `rank 3`."""
+    """Return the peer without its port: an address, a host, or `rank 3`."""
     if "rank" in parts:
         return f"rank {int(parts['rank'])}"
     peer = parts.get("peer", "").partition("<")[0].partition("%")[0]
@@ -526,13 +528,15 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
 
 
 def _steps_of(readings: Iterable[Reading]) -> tuple[Rise, ...]:
-    """A step is that of all ranks. Of several that count them the one that counted last least."""
+    """Return the steps of the job. All ranks do a step together; if several count steps, the one
+    that counted last least often counts."""
     runs = [run.progress() for reading in readings for run in reading.steps.values()]
     return tuple(sorted(runs, key=lambda run: run.until + run.vouches_s)[:1])
 
 
 def _placed(readings: Iterable[Reading], ranks: RankMap) -> RankMap:
-    """With addresses and places that the logs tell. Whoever asks knows better who is where."""
+    """Add addresses and places that the logs give; those that were given in the request are
+    better."""
     nodes, addresses = dict(ranks.nodes), dict(ranks.addresses)
 
     def node(host: str) -> str:
@@ -560,7 +564,7 @@ class _Places:
     processes: Mapping[str, int]
 
     def of(self, speaker: Speaker, host: str, source: LogSource) -> tuple[int | None, str]:
-        """Its global rank and its node, as far as they are known."""
+        """Return the global rank and the node of a speaker, as far as they are known."""
         rank = speaker.rank
         host = host or speaker.process.partition(":")[0]
         node = source.node or self.ranks.node_named(host)
@@ -576,7 +580,7 @@ class _Places:
         return rank, node
 
     def _global(self, local: int, node: str) -> int | None:
-        """Of the node's ranks, in order, the one of that number; of no other node's."""
+        """Return the global rank of a local one on this node; None if the node is not known."""
         nodes = set(self.ranks.nodes.values())
         if len(nodes) == 1:
             node = next(iter(nodes))
@@ -600,8 +604,8 @@ def _advance(rank: int, group: str, status: tuple[int, int, int, str]) -> Advanc
 def _with_members(
     advances: Mapping[tuple[int, str], Advance], ranks: RankMap
 ) -> tuple[Advance, ...]:
-    """Of the job's first group all ranks; of others those that told of it, for logs do not list
-    members."""
+    """Complete the groups: the job's first group has all ranks; others have those that reported on
+    them, as logs do not list members."""
     members: dict[str, tuple[int, ...]] = {}
     for rank, group in sorted(advances):
         members[group] = (*members.get(group, ()), rank)

@@ -1,12 +1,12 @@
-"""What DLRover's xpu_timer exposes of the ranks of a node, as Prometheus reads it (port 18889).
+"""Scrapes of DLRover's xpu_timer on the ranks of a node, in the format of Prometheus (port 18889).
 
 The format is that of intelligent-machine-learning/dlrover, xpu_timer (manager.cc and README of its
-commits 1340e1ad and 0f2b5e7a; real scrapes are in DLRover's tests). `XPU_TIMER_COMMON_HANG`
-becomes 1 when a kernel of a rank, a matrix multiplication or a collective, has run for
+commits 1340e1ad and 0f2b5e7a; real scrapes are in DLRover's tests). `XPU_TIMER_COMMON_HANG` becomes
+1 when a kernel of a rank, a matrix multiplication or a collective, has run for
 XPU_TIMER_HANG_TIMEOUT (300 s by default), and stays 1. Ranks do not reach that at one moment.
 
 Its latencies are averages in buckets by throughput (`level`): a slow rank and a fast one fill
-different buckets, so they compare nobody, and are left.
+different buckets, so they cannot be compared and are not read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VALUE = re.compile(r"\} +([01])(?:\.0+)?(?: +-?\d{1,18})?$")
 
 
 def read_xpu_timer(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
-    """A scrape, or a folder of scrapes, one of each node."""
+    """Read a scrape, or a folder of scrapes, one of each node."""
     timers: dict[int, bool] = {}
     broken: list[str] = []
     for file in log_files(path):

@@ -43,7 +43,7 @@ class _Metric:
 
 
 def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]:
-    """A plan of one workload per benchmark, and its executions on each node."""
+    """Return a plan of one workload for each benchmark, and its executions on each node."""
     metrics, left_out = _metrics(rows)
     failures = [_failures(row) for row in rows]
     usable = [_usable(row, metrics) for row in rows]
@@ -87,7 +87,7 @@ def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]
 
 
 def _metrics(rows: Iterable[NodeResults]) -> tuple[dict[str, _Metric], dict[str, list[str]]]:
-    """Every metric that can be compared, in the order of the file, and why others cannot."""
+    """Return every metric that can be compared, in the order of the file, and why others cannot."""
     comparable_metrics: dict[str, _Metric] = {}
     nameless: list[str] = []
     directionless: list[str] = []
@@ -116,7 +116,8 @@ def _family(metric: _Metric) -> str:
 
 
 def _torn(metrics: Iterable[_Metric]) -> list[str]:
-    """`x:8_time` beside `x:8_bw`: a family of metrics has one direction, or cannot be declared."""
+    """Return families with `x:8_time` beside `x:8_bw`: a family of metrics has one direction, or
+    cannot be declared."""
     directions: defaultdict[str, set[str]] = defaultdict(set)
     for metric in metrics:
         directions[_family(metric)].add(metric.spec.direction)
@@ -172,7 +173,7 @@ def _lacking(
     usable: Mapping[str, float],
     metrics: Mapping[str, _Metric],
 ) -> dict[str, list[str]]:
-    """By benchmark, what most nodes have and this one lacks: `H2D_Mem_BW:3 is missing`."""
+    """List by benchmark what most nodes have and this one lacks: `H2D_Mem_BW:3 is missing`."""
     lacking: defaultdict[str, list[str]] = defaultdict(list)
     for name in expected:
         if name not in usable:

@@ -50,7 +50,8 @@ PATTERNS = tuple(
 def alias(
     benchmark: str, metric: str, arguments: Mapping[str, ParameterValue] = MappingProxyType({})
 ) -> tuple[str, float] | None:
-    """SuperBench's name without a rank, and the factor; None if SuperBench has no such metric."""
+    """Return SuperBench's name without a rank, and the factor; None if SuperBench has no such
+    metric."""
     if benchmark == "ib_loopback" and arguments.get("memory") == "cuda":
         return None  # there it is between the host's buffers
     for pattern, name, factor in PATTERNS:

@@ -35,7 +35,8 @@ def criteria(
     anubis: str,
     created_at: str,
 ) -> tuple[CriteriaSet, list[str]]:
-    """Criteria for the node and for each rank, as SuperBench applies them; and names left out."""
+    """Return criteria for the node and for each rank, as SuperBench applies them, and names left
+    out."""
     if units < policy.min_units:
         raise CriteriaError(
             f"a mean of {units} units is too few: the policy asks for {policy.min_units}"

@@ -42,7 +42,7 @@ _WORD = re.compile(rf"(?<![a-z])({'|'.join(sorted(BY_WORD, key=len, reverse=True
 
 @dataclass(frozen=True)
 class MetricPlace:
-    """Where a number of SuperBench belongs in Anubis."""
+    """The place of a number of SuperBench in Anubis."""
 
     benchmark: str
     metric: str
@@ -50,18 +50,19 @@ class MetricPlace:
 
     @property
     def name(self) -> str:
-        """Without the rank."""
+        """Name without the rank."""
         return f"{self.benchmark}/{self.metric}"
 
     @property
     def family(self) -> str:
-        """The part before the colon; in Anubis the part after it is a qualifier."""
+        """Part before the colon; in Anubis the part after it is a qualifier."""
         return self.metric.partition(":")[0]
 
 
 @lru_cache(maxsize=1 << 16)
 def place(name: str) -> MetricPlace | None:
-    """`mem-bw/H2D_Mem_BW:3`: benchmark, metric and rank. None for a name without a benchmark.
+    """Parse `mem-bw/H2D_Mem_BW:3` into benchmark, metric and rank. None for a name without a
+    benchmark.
 
     The benchmark is all before the last slash, because each model of `bert_models/…` has a return
     code of its own.
@@ -76,20 +77,21 @@ def place(name: str) -> MetricPlace | None:
 
 
 def rank_of(device: str) -> str:
-    """`rank:3`, `rank3` and `cuda:3`: "3". "" for a device without an index."""
+    """Return "3" for `rank:3`, `rank3` and `cuda:3`; "" for a device without an index."""
     kind, colon, index = device.partition(":")
     return index if colon else kind.removeprefix(RANK) if kind.startswith(RANK) else ""
 
 
 def spec(where: MetricPlace) -> MetricSpec | None:
-    """The metric as Anubis declares it; None if the better direction is unknown."""
+    """Return the metric as Anubis declares it; None if the better direction is unknown."""
     better = direction(where.name)
     unit = "ns" if _NS.search(where.metric) else "units"
     return better and MetricSpec(name=where.family, unit=unit, direction=better)
 
 
 def direction(name: str) -> Direction | None:
-    """The direction of a name without its rank; the last known word decides: `bw_test_time`."""
+    """Return the direction of a name without its rank; the last known word decides:
+    `bw_test_time`."""
     name = name.lower()
     for pattern, better in BY_NAME:
         if re.fullmatch(pattern, name):

@@ -1,8 +1,8 @@
 """Patterns of rules, matched in a time that grows with the length of a name and with nothing else.
 
 Python's own engine tries one way after the other, and needs minutes for `(a+)+b`. Here all ways are
-followed at once (Thompson 1968), and each set of ways is worked out once. What looks around or
-back in the text cannot be matched so, and is refused.
+followed at once (Thompson 1968), and each set of ways is worked out once. Patterns that look around
+or back in the text cannot be matched so, and are refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ ENDS = {"AT_END", "AT_END_STRING"}
 
 
 class Pattern:
-    """`search` says what `re.search` says, whether and not where. A ValueError: it is refused."""
+    """A compiled pattern. `search` says whether `re.search` would match, but not where. A pattern
+    that is refused is a ValueError."""
 
     def __init__(self, text: str) -> None:
         self.pattern = text
@@ -74,7 +75,8 @@ class Pattern:
         return self._steps[key]
 
     def _reachable(self, places: Iterable[int], here: set[str]) -> frozenset[int]:
-        """With all that can be reached without reading, at the beginning or at the end."""
+        """Return the places and all that can be reached without reading, at the begin or at the
+        end."""
         seen: set[int] = set()
         pending = list(places)
         while pending:

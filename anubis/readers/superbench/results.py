@@ -16,7 +16,7 @@ LONGEST = 60  # characters of a foreign value or name in a sentence
 
 @dataclass(frozen=True)
 class NodeResults:
-    """One node's line, with its metrics as written, numbers or not."""
+    """The line of one node, with its metrics as written, numbers or not."""
 
     node: str
     values: Mapping[str, object]
@@ -63,7 +63,7 @@ def parse_baseline(text: str, where: str) -> dict[str, object]:
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None for anything else, true and false included."""
+    """Return a finite number, or None for anything else, true and false included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -74,13 +74,13 @@ def number(value: object) -> float | None:
 
 
 def comparable(value: object) -> float | None:
-    """A finite number above 0, or None."""
+    """Return a finite number above 0, or None."""
     finite = number(value)
     return finite if finite is not None and finite > 0 else None
 
 
 def shown(value: object) -> str:
-    """A foreign value in a sentence."""
+    """Describe a foreign value in a sentence."""
     match value:
         case str():
             return f'the text "{cut(value)}"'

@@ -38,7 +38,7 @@ _COMPARISON = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A value for which the comparison is true is a defect."""
+    """A comparison; a value for which it is true is a defect."""
 
     name: str
     category: str
@@ -55,7 +55,8 @@ class Rule:
         return OPERATORS[self.comparison](value, self.limit)
 
     def finds(self, name: str) -> bool:
-        """As in SuperBench: the benchmark word for word, the rest wherever the pattern matches."""
+        """Return true if a pattern matches, as in SuperBench: the benchmark word for word, the rest
+        anywhere."""
         return any(
             name == pattern.pattern
             or (_benchmark(name) == _benchmark(pattern.pattern) and pattern.search(name))
@@ -123,7 +124,7 @@ def _patterns(rule: Mapping[str, object], here: str) -> tuple[Pattern, ...]:
 
 
 def _benchmark(name: str) -> str:
-    """Without the annotation: `nccl-bw:nvlink/…` is nccl-bw."""
+    """Return the benchmark without its annotation: `nccl-bw:nvlink/…` is nccl-bw."""
     return name.partition("/")[0].partition(":")[0]
 
 
@@ -133,7 +134,7 @@ def _benchmark(name: str) -> str:
 def apply_rules(
     rules: Iterable[Rule], rows: Sequence[NodeResults], baseline: Mapping[str, object]
 ) -> tuple[Assessment, list[str]]:
-    """The verdicts of all nodes, worst first, and the rules that match nothing."""
+    """Return the verdicts of all nodes, worst first, and the rules that match nothing."""
     names = [name for name in dict.fromkeys(n for row in rows for n in row.values) if "/" in name]
     verdicts: list[Verdict] = []
     idle = []
@@ -153,7 +154,7 @@ def apply_rules(
 
 
 def _mean(rule: Rule, name: str, baseline: Mapping[str, object]) -> float:
-    """The mean of the metric or, if it has a rank, of the metric without it."""
+    """Return the mean of the metric or, if it has a rank, of the metric without it."""
     if rule.function != "variance":
         return 0.0
     mean = number(baseline.get(name, baseline.get(name.rpartition(":")[0])))
@@ -179,7 +180,8 @@ def _violations(rule: Rule, means: Mapping[str, float], row: NodeResults) -> Ite
 
 
 def _missing(rule: Rule, names: Iterable[str], row: NodeResults) -> Iterator[Verdict]:
-    """A failure check requires that each of its patterns matches something."""
+    """Yield a verdict for each pattern of a failure check that matches nothing, as the check
+    requires."""
     if rule.function == "failure_check":
         for pattern in rule.patterns:
             if not any(pattern.search(name) for name in names):

@@ -1,4 +1,5 @@
-"""A campaign as results-summary.jsonl: one line per node, `benchmark/metric:rank` -> median."""
+"""A campaign as results-summary.jsonl: one line for each node, `benchmark/metric:rank` ->
+median."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Summary:
 
 
 def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
-    """Nodes in the order of the plan and names in alphabetical order, so that bytes repeat."""
+    """Return nodes in the order of the plan and names in alphabetical order, so that bytes
+    repeat."""
     last = latest_executions(executions)
     called = _annotated(entry.workload for phase in plan.phases for entry in phase.entries)
     lines: dict[str, dict[str, object]] = {node.name: {} for node in plan.nodes}
@@ -58,7 +60,8 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
 
 
 def _ambiguous(measured: Iterable[Units]) -> set[tuple[Workload, str]]:
-    """Metrics that a node has for several kinds of device: mlx5_0 and mlx5_1, / and /scratch."""
+    """Return metrics that a node has for several kinds of device: mlx5_0 and mlx5_1, / and
+    /scratch."""
     kinds: defaultdict[tuple[Workload, str, str], set[str]] = defaultdict(set)
     for alike in measured:
         kind = alike.key.device_kind
@@ -71,7 +74,7 @@ def _ambiguous(measured: Iterable[Units]) -> set[tuple[Workload, str]]:
 def _return_codes(
     last: Iterable[Execution], called: Mapping[Workload, str]
 ) -> Iterable[tuple[str, str, object]]:
-    """0 wherever something was measured; none for a benchmark that never started."""
+    """Yield return codes: 0 if anything was measured; none for a benchmark that never started."""
     codes: defaultdict[tuple[str, Workload], object] = defaultdict(lambda: None)
     for execution in last:
         if len(execution.step.participants) > 1:
@@ -88,7 +91,8 @@ def _return_codes(
 
 
 def _name(key: CriterionKey, device: str, called: Mapping[Workload, str], with_kind: bool) -> str:
-    """The index of a device is its rank: `cuda:3` and `rank:3` both end in `:3`.
+    """Return SuperBench's name. The index of a device is its rank: `cuda:3` and `rank:3` both end
+    in `:3`.
 
     SuperBench writes no kind of device; if it is needed, it is appended to the metric's name.
     """
@@ -107,7 +111,8 @@ def _alias(key: CriterionKey, called: Mapping[Workload, str]) -> tuple[str, floa
 
 
 def _annotated(workloads: Iterable[Workload]) -> dict[Workload, str]:
-    """SuperBench writes `benchmark:annotation` where one benchmark runs in several ways."""
+    """Name benchmarks; one that runs in several ways is `benchmark:annotation`, as SuperBench
+    writes it."""
     siblings: defaultdict[str, list[Workload]] = defaultdict(list)
     for workload in dict.fromkeys(workloads):
         siblings[workload.benchmark].append(workload)

@@ -1,1 +1,1 @@
-"""What other tools measured: tables of any shape, by a mapping, as campaigns."""
+"""Tables of other tools' measurements, of any shape, by a mapping, as campaigns."""

@@ -1,7 +1,8 @@
 """A table of measurements as a campaign: a plan, and an execution on each node.
 
-Nothing is judged here. What most nodes of a kind have and one lacks, and what could not be read,
-becomes a step that could not be run, so that the node is left unknown, and never healthy.
+Nothing is judged here. If a node lacks what most nodes of its kind have, or a value could not be
+read, that becomes a step that could not be run, so that the node is left unknown, and never
+healthy.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ NAMED = 3  # metrics in a sentence
 
 
 def adopt(table: ForeignTable, suite: str) -> tuple[Plan, list[Execution]]:
-    """One workload, called like the suite, with all metrics."""
+    """Return a plan of one workload, named after the suite, with all metrics, and its
+    executions."""
     workload = Workload.make(suite, VERSION, {})
     spec = BenchmarkSpec(
         name=suite,
@@ -60,7 +62,8 @@ def adopt(table: ForeignTable, suite: str) -> tuple[Plan, list[Execution]]:
 
 
 def _readings(table: ForeignTable) -> dict[str, Readings]:
-    """By node, its series in the order of their names, with the samples in the order of lines."""
+    """Return for each node its series in the order of their names, with the samples in the order of
+    lines."""
     order = sorted(range(len(table.series)), key=table.series.__getitem__)
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
@@ -97,7 +100,8 @@ def _executions(
 
 
 def _unread(table: ForeignTable) -> Iterator[tuple[str, str]]:
-    """By node, what could not be read, or what most nodes of its kind have and it lacks."""
+    """Yield for each node what could not be read, or what most nodes of its kind have and it
+    lacks."""
     measured = [table.series[place] for place in np.unique(table.places)]
     for node, lacking in _lacking(measured, table.skus).items():
         shown = names([f"{metric} on {device}" for metric, device in lacking], NAMED)

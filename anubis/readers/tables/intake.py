@@ -1,6 +1,6 @@
-"""From the rows of a table to samples in columns, and which lines are wrong and why.
+"""Samples in columns from the rows of a table, and which lines are wrong and why.
 
-Text is forgotten line by line: what is kept of a sample is its number and where it belongs.
+Text is dropped line by line: of a sample only its number and its place are kept.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class ForeignTable:
 def read(
     path: Path, mapping: TableMapping, now: float, *, skip_wrong: bool = False
 ) -> ForeignTable:
-    """All of the table. Unless wrong lines are skipped, look at them before anything is kept."""
+    """Read all of the table. Unless wrong lines are skipped, look at them before anything is
+    kept."""
     with opened(path) as stream:
         desk = _Desk(stream, mapping, now)
         desk.read(math.inf if skip_wrong else ENOUGH_WRONG)
@@ -93,7 +94,7 @@ def read(
 
 
 class _WrongLineError(Exception):
-    """The whole line says nothing; `node`: of which it would have."""
+    """A line that says nothing; `node`: the node that it names."""
 
     def __init__(self, reason: str, node: str = "") -> None:
         super().__init__(reason)
@@ -109,7 +110,7 @@ class _Origin(NamedTuple):
 
 
 class _Desk:
-    """Where the rows of a table are sorted."""
+    """The place where the rows of a table are sorted."""
 
     def __init__(self, stream: TableStream, mapping: TableMapping, now: float) -> None:
         self._stream, self._mapping, self._now = stream, mapping, now
@@ -183,7 +184,7 @@ class _Desk:
                 self._leave_out_value(row[column].strip(), place)
 
     def _leave_out_value(self, cell: str, place: int) -> None:
-        """A wide table has a cell for what was not measured, too."""
+        """Leave a value out; a wide table has an empty cell for what was not measured, too."""
         if not cell and self._bound.values[0][1]:
             return
         node, metric, device = self.series[place]
@@ -235,7 +236,7 @@ class _Desk:
             raise _WrongLineError(f'{node} is of sku "{sku}" here and "{before}" elsewhere', node)
 
     def _place(self, node: str, metric: str, cells: Mapping[str, str]) -> int:
-        """Where samples of the metric stand, on this node and device."""
+        """Return the place of the samples of a metric on this node and device."""
         if not metric:
             raise _WrongLineError("it names no metric", node)
         family = metric.partition(":")[0]
@@ -273,7 +274,7 @@ def _spec(
 
 
 def _device(cell: str) -> str:
-    """`gpu:3` as it is; `3` and `GPU-8b39353e` are devices of one unnamed kind."""
+    """Return `gpu:3` as it is; `3` and `GPU-8b39353e` are devices of one unnamed kind."""
     if not cell:
         return WHOLE
     return cell if ":" in cell else f"{PART}:{cell}"

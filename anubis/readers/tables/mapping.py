@@ -1,4 +1,4 @@
-"""Which column of a table of measurements says what."""
+"""The mapping of a table of measurements: what each column means."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ReadCell = Callable[[TableRow], str]
 
 @dataclass(frozen=True, kw_only=True)
 class TableMapping:
-    """A long table has a sample on each line, and names its metric; a wide one has a column for
-    each metric."""
+    """The columns of a table. A long table has a sample on each line, and names its metric; a wide
+    one has a column for each metric."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
     """By key, a heading, or a text with headings in braces. A key that is not mapped is the column
@@ -33,7 +33,7 @@ class TableMapping:
 
     @classmethod
     def of(cls, columns: Iterable[str], metrics: Iterable[str] = (), *, sku: str = "") -> Self:
-        """As the command line writes it: `node=host`, `step_ms=lower,ms`."""
+        """Parse a mapping as the command line writes it: `node=host`, `step_ms=lower,ms`."""
         return cls(columns=mapped(columns), metrics=tuple(map(_metric, metrics)), sku=sku)
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class TableMapping:
 
 
 class BoundMapping(NamedTuple):
-    """A mapping that met the heading of a table."""
+    """A mapping with the places of its columns in the heading of a table."""
 
     identity: Mapping[str, ReadCell]
     cells: tuple[int, ...]  # the columns that the identity is made of
@@ -79,7 +79,8 @@ def _metric(text: str) -> MetricSpec:
 def _values(
     mapping: TableMapping, chosen: Mapping[str, str], heading: Sequence[str], where: str
 ) -> list[tuple[int, str]]:
-    """Long: the one column of values. Wide: a column for each metric."""
+    """Return the one column of values of a long table, or a column for each metric of a wide
+    one."""
     if chosen["metric"]:
         return [(heading.index(chosen["value"]), "")]
     names = [metric.name for metric in mapping.metrics] or [chosen["value"]]
@@ -117,7 +118,7 @@ def _refuse_insufficient(mapping: TableMapping, chosen: Mapping[str, str], where
 
 
 def _picker(text: str, heading: Sequence[str]) -> ReadCell:
-    """The way from a row to what a column, or a text with columns in it, says there."""
+    """Return a reader of the cell that a column, or a text with columns in it, gives for a row."""
     names = columns_in(text)
     places = [heading.index(name) for name in names]
     if names == [text]:

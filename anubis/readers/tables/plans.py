@@ -1,4 +1,4 @@
-"""What the plan of every imported campaign is made of: steps that were run elsewhere."""
+"""The plan of every imported campaign: steps that were run elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def one_phase(workloads: Iterable[Workload]) -> Phase:
 
 
 def step(workload: Workload, node: str, *, position: int = 0, repeat: int = 0) -> Step:
-    """`position`: of the workload in its phase."""
+    """Return a step; `position`: of the workload in its phase."""
     return Step(
         id=f"0.{position}.{repeat}/{workload.benchmark}/{node}",
         workload=workload,

@@ -21,7 +21,7 @@ CHUNK = 1 << 16
 
 
 class TableStream:
-    """Its heading, and the rows after it, which can be read once."""
+    """The heading of a table, and its rows, which can be read once."""
 
     def __init__(self, text: io.TextIOWrapper, where: str) -> None:
         first, self._before = _first_line(text, where)
@@ -36,13 +36,13 @@ class TableStream:
 
     @property
     def line(self) -> int:
-        """The number of the line that was read last."""
+        """Number of the line that was read last."""
         return self._before + self._reader.line_num
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[TableStream]:
-    """Whatever cannot be read while the block runs is one error."""
+    """Open a table; whatever cannot be read while the block runs is one error."""
     where, stream = f'"{path}"', None
     try:
         with path.open("rb") as file:
@@ -63,7 +63,7 @@ def opened(path: Path) -> Iterator[TableStream]:
 
 
 def _first_line(text: io.TextIOWrapper, where: str) -> tuple[str, int]:
-    """The first line that is not empty, and how many are before it."""
+    """Return the first line that is not empty, and how many are before it."""
     for number, line in enumerate(text):
         if line.strip():
             if line.lstrip()[0] in "[{":

@@ -1,4 +1,5 @@
-"""The lines of JSON that an agent on a node serves and records: what its columns are, then rows."""
+"""The lines of JSON that an agent on a node serves and records: a heading with its columns, then
+rows."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class AgentRows:
 
 
 def agent_rows(lines: Iterable[bytes], where: str) -> list[AgentRows]:
-    """Of each heading its rows. A last line that ends in the middle is still being written."""
+    """Return the rows of each heading. A last line that ends in the middle is still being
+    written."""
     parts: list[AgentRows] = []
     heading: dict[str, object] | None = None
     rows: list[list[float | None]] = []

@@ -1,6 +1,6 @@
 """The telemetry of a job from the agents on its nodes, asked side by side.
 
-A node that does not answer is told, and is silence: nothing is known of it, and nothing is zero.
+A node that does not answer is reported as silent: nothing is known of it, and nothing is zero.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Agents:
         names: Sequence[str] = ORDER,
         where: AgentSettings | None = None,
     ) -> None:
-        """`where`: instead of what the settings say."""
+        """Prepare the agents; `where`: instead of what the settings say."""
         self._settings, self._names = settings, tuple(names)
         self._metrics = settings.watched(names)
         self._place = where or settings.agents or AgentSettings()
@@ -61,7 +61,7 @@ class Agents:
     def _collect(
         self, nodes: Sequence[str], since: float
     ) -> tuple[dict[str, AgentRows], dict[str, str]]:
-        """What the nodes told, and why the others told nothing."""
+        """Return the rows of the nodes that answered, and why the others did not."""
         headers = self._headers()
         rows, reasons = {}, {}
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -101,7 +101,8 @@ class Agents:
 def _samples(
     rows: Mapping[str, AgentRows], nodes: Sequence[str], names: Sequence[str]
 ) -> dict[str, SampledSeries]:
-    """All metrics share their times, so their places on the grid are found once."""
+    """Return the series of each metric. All metrics share their times, so their places on the grid
+    are found once."""
     parts = [(place, rows[node]) for place, node in enumerate(nodes) if node in rows]
     of_node = np.concatenate([np.full(len(part.times), place) for place, part in parts])
     times = np.concatenate([part.times for _, part in parts])
@@ -138,7 +139,7 @@ def _clocks(rows: Mapping[str, AgentRows], nodes: Sequence[str], until: float) -
 
 
 def _absent(rows: Mapping[str, AgentRows], names: Sequence[str]) -> list[str]:
-    """Why no node reports a metric, as one of them says."""
+    """List why no node reports a metric, as one of them says."""
     reported = {name for part in rows.values() for name in part.names}
     reasons = {
         name: f"{name} cannot be read, as {node} says: {' '.join(reason.split())[:160]}"

@@ -1,6 +1,6 @@
-"""What is watched and where it comes from: configs/telemetry/*.yaml → records.
+"""Settings of telemetry, from configs/telemetry/*.yaml: what is watched and where it comes from.
 
-A metric's facts are declared there once; a site's file says what differs.
+A metric's facts are declared there once; a site's file has what differs.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class MetricSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PrometheusSettings:
-    """Where a Prometheus, or what answers like one, is reached."""
+    """The address of a Prometheus, or of what answers like one."""
 
     url: str
     """Its address, up to what comes before `/api/v1`."""
@@ -119,7 +119,7 @@ class PrometheusSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """Where the agents of nodes without exporters are reached."""
+    """The addresses of the agents of nodes without exporters."""
 
     port: int = 9841
     """At which each of them answers."""
@@ -163,7 +163,7 @@ class TelemetrySettings:
         return settings
 
     def watched(self, names: Sequence[str] = ORDER) -> tuple[WatchedMetric, ...]:
-        """The facts of metrics; `gpu_duty:worst` is the worst GPU of a node."""
+        """Return the facts of metrics; `gpu_duty:worst` is the worst GPU of a node."""
         return tuple(
             self.settings_of(name).facts(worst=name.endswith(f":{WORST}")) for name in names
         )
@@ -179,7 +179,7 @@ def shipped_settings() -> TelemetrySettings:
 
 
 def _written(path: Path, above: tuple[Path, ...]) -> dict[str, object]:
-    """The file with all that it is based on."""
+    """Return the document of a file, with all that it is based on."""
     document = load_yaml(path, ConfigError)
     name = document.get("based_on")
     if not name:

@@ -1,6 +1,6 @@
-"""One question over HTTP, with a deadline for all of it: no server can keep us waiting for ever.
+"""One request over HTTP, with a deadline for all of it: no server can keep us waiting for ever.
 
-Proxies of the environment are not used, redirections not followed: a token goes to whom it is for.
+Proxies of the environment are not used, redirections not followed: a token goes only to its server.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HttpAnswer:
 
 
 class UnreachableError(TelemetryError):
-    """Nobody listens there; whoever asks the same server again need not."""
+    """Nobody listens there; further requests to the same server are in vain."""
 
 
 class TimeoutPassedError(TelemetryError):
@@ -44,7 +44,7 @@ class TimeoutPassedError(TelemetryError):
 
 
 def fetch(question: HttpQuestion) -> HttpAnswer:
-    """Errors do not say who was asked: whoever asks knows."""
+    """Send a request and return its answer. Errors do not name the server: the caller knows it."""
     connection = _connection(question)
     late = threading.Event()
 

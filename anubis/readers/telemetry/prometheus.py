@@ -1,8 +1,8 @@
 """The telemetry of a job from a Prometheus, or from what answers like one.
 
-The grid has the step of the slowest scrape. A value may be two scrapes old and a rate is taken
-over four, because one scrape may fail; the rest is the business of core.watch.alignment. A
-metric whose answer is not whole is left out: a hole of ours must not look like a fault of a node.
+The grid has the step of the slowest scrape. A value may be two scrapes old and a rate is taken over
+four, because one scrape may fail; core.watch.alignment does the rest. A metric whose answer is
+incomplete is left out: a gap of ours must not look like a fault of a node.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _NAME = re.compile(r"[\w.:-]+")
 
 
 class RefusedError(TelemetryError):
-    """It answers, but not this."""
+    """The server answers, but refuses this request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """One question: a metric of some nodes, over some of the time."""
+    """One request: a metric of some nodes, over some of the time."""
 
     name: str
     expression: str
@@ -69,7 +69,8 @@ class _Part:
 
 @dataclass
 class _Collected:
-    """Parts are put in their places as they come, because their text is ten times as large."""
+    """The values so far: parts are put in their places as they arrive, because their text is ten
+    times as large."""
 
     values: dict[str, Floats32]  # by metric, nodes x points
     failures: dict[str, str] = field(default_factory=dict)  # by metric
@@ -84,7 +85,7 @@ class Prometheus:
         names: Sequence[str] = ORDER,
         where: PrometheusSettings | None = None,
     ) -> None:
-        """`where`: instead of what the settings say."""
+        """Prepare a source; `where`: instead of what the settings say."""
         place = where or settings.prometheus
         if place is None:
             raise UsageError(
@@ -100,11 +101,11 @@ class Prometheus:
         return f"the Prometheus at {self._place.url}"
 
     def now(self) -> float:
-        """By its own clock."""
+        """Return the time by the server's own clock."""
         return self._ask_number("time()", None)
 
     def step(self, nodes: Sequence[str], end: float, span_s: float) -> float:
-        """Of the slowest scrape; NaN where nobody reports anything."""
+        """Return the step of the slowest scrape; NaN if no node reports anything."""
         some = nodes[:: max(1, len(nodes) // NODES_LOOKED_AT)]
         steps = [self._step_of(name, some, end, span_s) for name in self._names]
         return round_step(max(steps)) if (steps := [s for s in steps if s > 0]) else math.nan
@@ -112,7 +113,8 @@ class Prometheus:
     def pull(
         self, nodes: Sequence[str], until: float, last_s: float, *, step_s: float | None = None
     ) -> PulledTelemetry:
-        """What these nodes reported in so many seconds before; never later than its clock says."""
+        """Return what these nodes reported in so many seconds before; never later than its clock
+        says."""
         _check(nodes)
         now = self.now()
         end = min(until, now)
@@ -136,7 +138,7 @@ class Prometheus:
         return PulledTelemetry(telemetry=telemetry, remarks=tuple(remarks))
 
     def _made(self, nodes: Sequence[str], grid: Grid, collected: _Collected) -> Telemetry:
-        """An error where nothing is known: that must not pass for a look."""
+        """Return the telemetry; an error if nothing is known: that must not pass for a look."""
         for name in collected.failures:
             collected.values[name][:] = np.nan
         if len(collected.failures) == len(self._names):
@@ -181,8 +183,8 @@ class Prometheus:
                     )
 
     def _step_of(self, name: str, nodes: Sequence[str], end: float, span_s: float) -> float:
-        """The most samples that any series of the metric has in two minutes, because a hole is
-        no slower scrape."""
+        """Return the step of a metric, from the most samples that any of its series has in two
+        minutes, because a gap is no slower scrape."""
         metric = self._settings.settings_of(name)
         label = metric.node_label or self._settings.node_label
         selector = _SELECTOR.search(metric.query)
@@ -253,8 +255,8 @@ class Prometheus:
             raise kind(f"{self.name}: {cause}") from None
 
     def _post(self, kind: str, form: dict[str, str]) -> HttpAnswer:
-        """`partial_response`: what answers for several Prometheus shall refuse rather than leave
-        some of them out."""
+        """Send a request. `partial_response`: a server in front of several Prometheus shall refuse
+        rather than leave some of them out."""
         limits = {"timeout": _duration(self._place.deadline_s), "partial_response": "false"}
         return fetch(
             HttpQuestion(
@@ -299,7 +301,7 @@ def _duration(seconds: float) -> str:
 
 
 def _matcher(label: str, nodes: Sequence[str]) -> str:
-    """Whole names, with or without a domain and a port."""
+    """Match whole names, with or without a domain and a port."""
     names = "|".join(node.replace(".", "[.]") for node in nodes)
     return f'{label}=~"(?:{names})(?:[.][^:]*)?(?::[0-9]+)?"'
 

@@ -1,4 +1,4 @@
-"""What a Prometheus answers, read: parse only, nothing is asked here."""
+"""Answers of a Prometheus, parsed: nothing is asked here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class SampleMatrix:
 
 
 def matrix(answer: HttpAnswer, label: str) -> SampleMatrix:
-    """Of a range query. Ten million samples come this way, so numbers are not made one by one."""
+    """Parse the answer to a range query. It may have ten million samples, so numbers are not made
+    one by one."""
     refuse(answer)
     try:
         return _fast(answer.body, label)
@@ -42,8 +43,8 @@ def matrix(answer: HttpAnswer, label: str) -> SampleMatrix:
 
 
 def _fast(body: bytes, label: str) -> SampleMatrix:
-    """Inside of a text of JSON no quote stands without a backslash, so the seams are surely
-    between values."""
+    """Split the text at its seams, which are surely between values: inside of a JSON text a quote
+    has a backslash."""
     head, *parts = body.split(_VALUES)
     texts, rest = [], [head]
     for part in parts:
@@ -88,7 +89,7 @@ def _slow(body: bytes, label: str) -> SampleMatrix:
 
 
 def scalar(answer: HttpAnswer) -> float:
-    """Of an instant query with one number; NaN where it has none."""
+    """Return the one number of an instant query; NaN if it has none."""
     refuse(answer)
     try:
         data = _document(answer.body)["data"]
@@ -101,7 +102,7 @@ def scalar(answer: HttpAnswer) -> float:
 
 
 def refuse(answer: HttpAnswer) -> None:
-    """Whatever is no success, in Prometheus' own words where it has any."""
+    """Raise an error unless the answer is a success, in Prometheus' own words if it has any."""
     if answer.status == 200:
         return
     try:
@@ -131,7 +132,8 @@ def _name(entry: Any, label: str) -> str:
 
 
 def _warnings(document: Any) -> tuple[str, ...]:
-    """Of those that ask others; remarks on the query itself say nothing of what is missing."""
+    """Return the warnings of a server that asks others; remarks on the query itself say nothing of
+    missing data."""
     texts = [" ".join(str(text).split())[:_TEXT] for text in document.get("warnings") or []]
     return tuple(text for text in texts if not text.startswith("PromQL "))
 
@@ -145,8 +147,7 @@ def _excerpt(body: bytes) -> str:
 
 
 def of_nodes(answer: SampleMatrix, nodes: Sequence[str]) -> tuple[SampledSeries, set[str]]:
-    """Of several series of one node the one with most samples counts; and which nodes have
-    several."""
+    """Return a series for each node, the one with most samples, and the nodes that have several."""
     row_of = {node: row for row, node in enumerate(nodes)}
     rows = np.array([_row(name, row_of) for name in answer.names], dtype=np.int64)
     twice: set[str] = set()
@@ -165,7 +166,7 @@ def of_nodes(answer: SampleMatrix, nodes: Sequence[str]) -> tuple[SampledSeries,
 
 
 def _row(name: str, row_of: dict[str, int]) -> int:
-    """By the whole name, or without its domain."""
+    """Return the row of a name, with or without its domain; -1 if no node has it."""
     host = without_port(name)
     return row_of.get(host, row_of.get(host.partition(".")[0], -1))
 

@@ -1,4 +1,4 @@
-"""Telemetry as it was had from somewhere, and what has to be said of it."""
+"""Telemetry from any source, with the remarks on it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class PulledTelemetry:
 
 class TelemetrySource(Protocol):
     def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
-        """What these nodes reported in so many seconds before."""
+        """Return what these nodes reported in so many seconds before."""
         ...
 
 
 def silences(telemetry: Telemetry, settings: TelemetrySettings) -> list[str]:
-    """What nobody reports, and which nodes do not report it."""
+    """List metrics that no node reports, and nodes that report nothing, or not all."""
     reported: Flags = np.asarray(~np.isnan(telemetry.values).all(axis=2))
     silent = [
         node

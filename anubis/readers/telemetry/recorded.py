@@ -1,7 +1,7 @@
-"""Telemetry from files and into files: CSV, Parquet and OpenMetrics text, packed or not.
+"""Telemetry in files, read and written: CSV, Parquet and OpenMetrics text, packed or not.
 
 Tables are long (time,node,metric,value) or wide (time,node and a column for each metric). Times are
-seconds or milliseconds since 1970, or ISO 8601 (UTC where no zone is named).
+seconds or milliseconds since 1970, or ISO 8601 (UTC if no zone is named).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NODE_LABELS = ("node", "instance", "Hostname", "host", "nodename")
 
 @dataclass
 class _Table:
-    """What a file told, before anything is put on a grid."""
+    """The content of a file, before anything is put on a grid."""
 
     nodes: tuple[str, ...]
     samples: dict[str, SampledSeries]
@@ -69,8 +69,9 @@ def read_recording(
     last_s: float | None = None,
     step_s: float | None = None,
 ) -> PulledTelemetry:
-    """`names` are the metrics asked for. `nodes`: only these, in this order; `last_s`: only so
-    much of its end; `step_s`: of the grid, if not as often as nodes were sampled."""
+    """Read telemetry. `names` are the metrics asked for. `nodes`: only these, in this order;
+    `last_s`: only so much of its end; `step_s`: of the grid, if not as often as nodes were
+    sampled."""
     metrics = settings.watched(names)
     table = _read(path, settings, names)
     table = _only(table, nodes, path) if nodes else table
@@ -82,7 +83,7 @@ def read_recording(
 
 
 def write_recording(telemetry: Telemetry, path: Path) -> None:
-    """A wide table: Parquet, or CSV by its suffix, packed if that ends in .gz."""
+    """Write a wide table: Parquet, or CSV by its suffix, packed if that ends in .gz."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -150,7 +151,7 @@ def _read(path: Path, settings: TelemetrySettings, names: Sequence[str]) -> _Tab
 
 @contextmanager
 def _text(file: IO[bytes], start: bytes, where: str) -> Iterator[io.BufferedReader]:
-    """Unpacked, never more than a file of its size can honestly hold."""
+    """Yield the text unpacked, never more than a file of its size can honestly hold."""
     file.seek(0)
     source: Any = gzip.GzipFile(fileobj=file) if start.startswith(files.GZIPPED) else file
     bounded = files.Bounded(source, file, where, TelemetryError)
@@ -232,7 +233,7 @@ def _kind_of_time(cell: bytes) -> Any:
 
 
 def _csv_sentence(finding: str) -> str:
-    """Arrow's words without its own names for things; it counts rows, the heading too."""
+    """Return Arrow's words without its own names for things; it counts rows, the heading too."""
     row = re.search(r"Row #(\d+)", finding)
     line = f"line {row[1]}: " if row else ""
     if wrong := re.search(r"Expected (\d+) columns, got (\d+)", finding):
@@ -323,7 +324,7 @@ def _of_table(table: pa.Table, columns: _Columns, where: str) -> _Table:
 
 
 def _labels(column: Any, where: str, name: str) -> tuple[tuple[str, ...], Ints]:
-    """The different texts of a column, and which of them each row has; -1: none."""
+    """Return the different texts of a column, and which of them each row has; -1: none."""
     import pyarrow as pa
 
     try:
@@ -373,7 +374,7 @@ def _seconds(column: Any, where: str) -> Floats:
 
 
 def _plausible(times: Floats) -> Floats:
-    """In seconds; NaN where nobody can have sampled anything."""
+    """Return times in seconds; NaN if nothing can have been sampled then."""
     finite = times[np.isfinite(times)]
     if len(finite) and float(np.median(finite)) > MILLISECONDS_FROM:
         times = times / 1e3
@@ -385,7 +386,7 @@ def _plausible(times: Floats) -> Floats:
 
 
 def _agent(text: io.BufferedReader, names: Sequence[str], where: str) -> _Table:
-    """Files of several nodes may be joined: each part says whose it is."""
+    """Read an agent's recording. Files of several nodes may be joined: each part names its node."""
     parts = agent_rows(text, where)
     nodes = tuple(dict.fromkeys(part.node for part in parts))
     rows = np.concatenate([np.full(len(part.times), nodes.index(part.node)) for part in parts])
@@ -425,7 +426,7 @@ class _Series:
 def _openmetrics(
     text: io.BufferedReader, settings: TelemetrySettings, names: Collection[str], where: str
 ) -> _Table:
-    """With the names of this house; what exporters call their series only a Prometheus turns
+    """Read OpenMetrics text that uses Anubis' names: only a Prometheus turns the names of exporters
     into metrics."""
     labels = tuple(dict.fromkeys((settings.node_label, *NODE_LABELS)))
     row_of: dict[str, int] = {}

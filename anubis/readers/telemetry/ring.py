@@ -1,7 +1,7 @@
-"""The last minutes of a job, so that a look asks its source only for what is new.
+"""The last minutes of a job's telemetry, so that a look asks its source only for what is new.
 
-It is nothing but what the source told: after a restart the first look fills it again. It holds four
-bytes for each metric, node and point: 336 MB for 7 metrics of 10,000 nodes at 1 s.
+It holds nothing but what the source reported: after a restart the first look fills it again. It
+holds four bytes for each metric, node and point: 336 MB for 7 metrics of 10,000 nodes at 1 s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LATE_S = 60.0  # so much is asked for again, because some samples arrive late
 
 
 class TelemetryRing:
-    """Of one job. Where its nodes or the step of its grid change, it begins anew."""
+    """The ring of one job. If its nodes or the step of its grid change, it begins anew."""
 
     def __init__(self, source: TelemetrySource, span_s: float) -> None:
         self._source, self._span_s = source, span_s
@@ -50,7 +50,8 @@ class TelemetryRing:
 
 
 def merged(earlier: Telemetry, later: Telemetry, span_s: float) -> Telemetry:
-    """On one grid. What is known stays known; where both know, the later one is right."""
+    """Merge two pieces on one grid. What is known stays known; if both are known, the later one is
+    right."""
     start = max(min(earlier.start, later.start), later.end - span_s)
     first = round((start - min(earlier.start, later.start)) / later.step_s)
     start = min(earlier.start, later.start) + first * later.step_s
@@ -66,7 +67,7 @@ def merged(earlier: Telemetry, later: Telemetry, span_s: float) -> Telemetry:
 
 
 def _fits(kept: Telemetry, pulled: Telemetry) -> bool:
-    """Whether both are of one grid."""
+    """Return true if both have one grid."""
     apart = (pulled.start - kept.start) / kept.step_s
     return (
         pulled.step_s == kept.step_s
@@ -76,7 +77,7 @@ def _fits(kept: Telemetry, pulled: Telemetry) -> bool:
 
 
 def _ending(telemetry: Telemetry, until: float, last_s: float) -> Telemetry:
-    """What lies in the seconds before, both ends included."""
+    """Return the part in the last seconds before `until`, both ends included."""
     step = telemetry.step_s
     first = max(0, int(np.ceil((until - last_s - telemetry.start) / step - 1e-6)))
     last = min(telemetry.points, int(np.floor((until - telemetry.start) / step + 1e-6)) + 1)

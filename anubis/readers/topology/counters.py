@@ -56,7 +56,8 @@ NONE = CounterReading(counts=(), unread=frozenset(), is_whole=True)  # as if jus
 
 
 def live(command: Sequence[str] = LIVE) -> CounterReading:
-    """The tool also ends with code 1 when a port counts errors, but then prints its summary."""
+    """Read the counters now. The tool also ends with code 1 when a port counts errors, but then
+    prints its summary."""
     answer = tool.ask(command, "--counters")
     text, findings = decode(answer.out)
     if not SUMMARY.search(text):
@@ -90,7 +91,7 @@ def _of_any_kind(text: str, where: str) -> CounterReading:
 def compare(
     before: CounterReading, after: CounterReading, over_s: float, limits: tuple[Limit, ...] = ()
 ) -> Counters:
-    """The rise between two readings, except for ports that did not answer the first time."""
+    """Return the rise between two readings, except for ports that did not answer the first time."""
     if not before.is_whole:
         raise TopologyError(
             "the earlier reading of the counters is incomplete: the rise since then is unknown"
@@ -150,7 +151,8 @@ def _counts(guid: str, name: str, port: str, listed: str) -> Iterator[Count]:
 
 
 def kernels_name(label: str) -> str:
-    """SymbolErrorCounter is called symbol_error under /sys/class/infiniband, and here."""
+    """Return the kernel's name of a counter: SymbolErrorCounter is symbol_error under
+    /sys/class/infiniband, and here."""
     if label == "VL15Dropped":
         return "VL15_dropped"
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", label)
@@ -160,7 +162,7 @@ def kernels_name(label: str) -> str:
 def _unknown(
     unread: Collection[tuple[str, str]], failures: str, is_cut_off: bool
 ) -> Iterator[Remark]:
-    """Ports that did not answer are neither good nor bad."""
+    """Yield remarks on ports that did not answer: they are neither good nor bad."""
     for name, ports in Tally(name for name, _ in sorted(unread)).items():
         unread_ports = "a port" if ports == 1 else f"{ports} ports"
         sentence = f"{unread_ports} of {name} did not answer: errors unknown"

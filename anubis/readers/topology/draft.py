@@ -10,7 +10,7 @@ from anubis.core.fabric import Cable, Fabric, Link, Nic, Remark, Switch, rail_of
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What a source describes: the fabric, and everything odd about it."""
+    """The fabric that a source describes, and everything odd about it."""
 
     fabric: Fabric
     findings: tuple[Remark, ...] = ()
@@ -39,7 +39,7 @@ class Draft:
         return id in self._switches
 
     def _free_again(self, node: str, rail: str) -> int:
-        """The number of a further NIC of that name, the second or later."""
+        """Return the number of a further NIC of that name, the second or later."""
         again = self._again.get((node, rail), 1) + 1
         while (node, f"{rail}/{again}") in self._seats:
             again += 1
@@ -59,7 +59,8 @@ class Draft:
         lid: int = 0,
         line: int = 0,
     ) -> None:
-        """A NIC without a node is kept: it shows that the port is taken, and is never measured."""
+        """Add a NIC. One without a node is kept: it shows that the port is taken, and is never
+        measured."""
         self.switch(switch)
         rail = rail_of(device)
         if node and (node, rail) in self._seats:
@@ -107,7 +108,7 @@ class Draft:
             self.cable(b, a, ports=(ports[1], ports[0]), gbit_s=gbit_s, line=line)
 
     def uplink(self, low: str, high: str, *, gbit_s: float | None = None, line: int = 0) -> None:
-        """A cable for which the source says which end is further from the nodes."""
+        """Add a cable with a known upper end: the one further from the nodes."""
         self.cable(low, high, gbit_s=gbit_s, line=line)
         if low != high:
             self._above.setdefault(low, set()).add(high)
@@ -132,9 +133,8 @@ class Draft:
         )
 
     def _tiers(self) -> dict[str, int]:
-        """One more than the highest below. Empty if the source does not say, or names a circle:
-        Fabric then counts tiers itself.
-        """
+        """Return tiers, each one more than the highest below. Empty if the source does not say, or
+        names a circle: Fabric then counts tiers itself."""
         if not self._above:
             return {}
         tier = dict.fromkeys(self._switches, 1)
@@ -152,7 +152,7 @@ class Draft:
         return {}
 
     def _names(self) -> dict[str, str]:
-        """The names of the switches; with the id where several have the same name."""
+        """Return the names of the switches; with the id if several have the same name."""
         names = {id: name or id for id, name in self._switches.items()}
         count = Counter(names.values())
         for name, times in count.items():
@@ -162,7 +162,7 @@ class Draft:
 
     @staticmethod
     def _unique(nics: list[Nic]) -> list[Nic]:
-        """Ids tell NICs apart whatever the source calls them."""
+        """Give NICs different ids, whatever the source calls them."""
         seen: Counter[str] = Counter()
         unique = []
         for nic in nics:

@@ -1,7 +1,7 @@
 """Port counters of Ethernet: `ethtool -S` of many hosts, or a table of switches' and hosts' ports.
 
 Each line of ethtool may begin with its host, as pdsh, clush and ansible print it, and a line with
-the device stands before its counters:
+the device comes before its counters:
 
     pdsh -w node[001-100] 'for d in eth0 eth1; do echo $d; ethtool -S $d; done' > FILE
 

@@ -1,7 +1,7 @@
-"""Forwarding tables of InfiniBand switches: which port each uses for which address (LID).
+"""Forwarding tables of InfiniBand switches: the port that each uses for each address (LID).
 
-As dump_fts, ibroute, ibtracert and the subnet manager (opensm-lfts.dump, opensm.fdbs; UFM keeps the
-same files) write them. They may stand in one file with what ibnetdiscover says.
+They are written by dump_fts, ibroute, ibtracert and the subnet manager (opensm-lfts.dump,
+opensm.fdbs; UFM keeps the same files). They may be in one file with the output of ibnetdiscover.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINES = (_TABLE, _ENTRY, _HOP, _END, _REST)
 
 
 def split(text: str) -> tuple[str, str]:
-    """What is no forwarding table, and what is; both keep their line numbers."""
+    """Split a text into what is no forwarding table, and what is; both keep their line numbers."""
     rest, tables = list[str](), list[str]()
     for row in text.split("\n"):
         of_table = "Unicast" in row or "0x" in row or "lids dumped" in row or _REST.fullmatch(row)
@@ -43,7 +43,8 @@ def split(text: str) -> tuple[str, str]:
 
 
 def parse(text: str, fabric: Fabric, source: str, as_of: float | None) -> Routes | None:
-    """None where the text holds no table of a switch of this fabric; of two, the later counts."""
+    """Return the routes in a text; None if it has no table of a switch of this fabric. If a switch
+    has two, the later counts."""
     nic_of = {f"lid {nic.lid}": nic.id for nic in fabric.nics if nic.lid}
     nic_of |= {nic.guid: nic.id for nic in fabric.nics if nic.guid}
     nic_of |= {guid_of(nic.id): nic.id for nic in fabric.nics if nic.guid}
@@ -57,7 +58,8 @@ def parse(text: str, fabric: Fabric, source: str, as_of: float | None) -> Routes
 
 
 def _entries(text: str) -> Iterator[tuple[str, str, int]]:
-    """GUID of the switch, LID or GUID of the target, port; of what names both, both."""
+    """Yield GUID of the switch, LID or GUID of the target, and port; a line that names both yields
+    both."""
     switch, path = "", list[tuple[str, int]]()
     for row in text.split("\n"):
         if table := _TABLE.fullmatch(row):

@@ -1,7 +1,7 @@
 """An InfiniBand fabric as `ibnetdiscover` prints it, and the hosts of its HCAs.
 
-An HCA is identified by its GUID. Its host stands in its description, "node001 mlx5_0", if the host
-has set it; otherwise a mapping may tell, or else the host is unknown.
+An HCA is identified by its GUID. Its host is in its description, "node001 mlx5_0", if the host has
+set it; otherwise a mapping may name it, or else the host is unknown.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ Ports = dict[tuple[str, str], _End]
 
 
 def parse(text: str, owners: Mapping[str, Owner] | None = None) -> Survey:
-    """`owners` by node GUID or port GUID, in hexadecimal without leading zeros."""
+    """Parse the output; `owners` by node GUID or port GUID, in hexadecimal without leading
+    zeros."""
     draft = Draft()
     blocks, ports = _read(text, draft)
     _name_those_without_block(blocks, ports, draft)
@@ -85,12 +86,13 @@ def parse(text: str, owners: Mapping[str, Owner] | None = None) -> Survey:
 
 
 def guid_of(text: str) -> str:
-    """One spelling for 0x0002c903…, 0002:c903:…, H-0002c903…"""
+    """Return one spelling for 0x0002c903…, 0002:c903:…, H-0002c903…"""
     return re.sub(r"^(0x|[HS]-)|:", "", text).lower().lstrip("0")
 
 
 def switch_name(description: str) -> str:
-    """The switch's plain name, without the chassis parts: MF0;leaf-4:MQM9701/U1 is leaf-4."""
+    """Return the switch's plain name, without the chassis parts: MF0;leaf-4:MQM9701/U1 is
+    leaf-4."""
     chassis = CHASSIS.fullmatch(description)
     parts = [part for part in chassis.groups() if part] if chassis else []
     return "/".join(parts) or description
@@ -135,7 +137,8 @@ def _speed(comment: str) -> float | None:
 
 
 def _name_those_without_block(blocks: dict[str, _Block], ports: Ports, draft: Draft) -> None:
-    """If the file ends too early, the rest of the fabric is known only from the ends of cables."""
+    """Add blocks that are missing because the file ends too early; they are known only from the
+    ends of cables."""
     missing: dict[str, _End] = {}
     for end in ports.values():
         if end.id not in blocks:
@@ -238,7 +241,8 @@ def _add_hcas(
 
 
 def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Seat]:
-    """Every HCA port once, whichever end names it; those that belong to no host are left out."""
+    """Return every HCA port once, whichever end names it; those that belong to no host are left
+    out."""
     seat_of: dict[tuple[str, str], _Seat] = {}
     aggregation = 0
     for (id, port), end in ports.items():
@@ -268,7 +272,8 @@ def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Se
 
 
 def _owner(guids: list[str], block: _Block, owners: Mapping[str, Owner]) -> Owner | None:
-    """The mapping decides the host; the description may still give the device."""
+    """Return the host of an HCA: the mapping decides it; the description may still give the
+    device."""
     described = None
     if not UNSET.fullmatch(block.description) and (
         match := OF_A_HOST.fullmatch(block.description.strip())
@@ -283,7 +288,7 @@ def _owner(guids: list[str], block: _Block, owners: Mapping[str, Owner]) -> Owne
 
 
 def _drop_shared_names(named: dict[str, Owner | None], seats: list[_Seat], draft: Draft) -> None:
-    """Two HCAs with the same name belong to two hosts that cannot be told apart."""
+    """Drop names that two HCAs have: they belong to two hosts that cannot be told apart."""
     holders: dict[Owner, list[str]] = {}
     for id, owner in named.items():
         if owner:
@@ -317,7 +322,8 @@ GUID = re.compile(r"(0x)?[0-9a-fA-F]{12,16}|([0-9a-fA-F]{4}:){3}[0-9a-fA-F]{4}")
 
 
 def parse_mapping(text: str) -> tuple[dict[str, Owner], list[Remark]]:
-    """Lines of `host guid [device]` in any order, or a line with a host above those of its GUIDs.
+    """Parse lines of `host guid [device]` in any order, or a line with a host above those of its
+    GUIDs.
 
     So the collected output of `ibstat -p`, host by host, is a mapping too.
     """

@@ -61,9 +61,10 @@ def parse(text: str, where: str) -> Survey:
 
 
 def _report_one_sided(neighbours: Sequence[_Neighbour], switches: Set[str], draft: Draft) -> None:
-    """Where both ends told their neighbours, and the switch calls its ports as others do.
+    """Report cables that only one end lists, if both ends reported and the switch calls its ports
+    as others do.
 
-    A machine that a switch knows by a name under which nobody told anything may be any.
+    A machine that a switch knows by a name under which nobody reported may be any machine.
     """
     reporting = {_plain(neighbour.of) for neighbour in neighbours}
     listed: dict[tuple[str, str], list[str]] = {}
@@ -126,7 +127,7 @@ def _lines(text: str, where: str, draft: Draft) -> Iterator[tuple[str, Any]]:
 
 
 def _neighbours(host: str, document: Any, draft: Draft) -> Iterator[_Neighbour]:
-    """lldpctl writes one interface as a table and several as a list of tables."""
+    """Yield neighbours; lldpctl writes one interface as a table and several as a list of tables."""
     try:
         interfaces = document["lldp"].get("interface", [])
         listed = interfaces if isinstance(interfaces, list) else [interfaces]

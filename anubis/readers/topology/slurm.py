@@ -53,7 +53,7 @@ def parse_conf(text: str) -> Survey:
 
 
 def _lines(text: str) -> Iterable[tuple[int, str]]:
-    """Lines without comments; one that ends in a backslash is continued on the next."""
+    """Yield lines without comments; one that ends in a backslash is continued on the next."""
     begun, first = "", 0
     for number, line in enumerate(text.split("\n"), start=1):
         kept = line.partition("#")[0].rstrip()
@@ -107,7 +107,7 @@ class _File:
 
 
 def parse_yaml(document: object, where: str) -> Survey:
-    """The topology that is the cluster's default, or the first one."""
+    """Return the topology that is the cluster's default, or the first one."""
     topologies = read({"topologies": document}, _File, where, TopologyError).topologies
     draft = Draft()
     if not topologies:

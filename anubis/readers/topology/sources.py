@@ -1,4 +1,4 @@
-"""Where a fabric comes from: a file of any known kind, or the fabric itself."""
+"""The sources of a fabric: a file of any known kind, or the fabric itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ _OF_YAML = re.compile(r"^(racks|links|rails|items|apiVersion)\s*:|^-\s+topology\
 
 
 def load(path: Path, mapping: Path | None = None) -> Survey:
-    """The fabric in a file of any known kind, or in a folder of lldpctl's output per host."""
+    """Return the fabric in a file of any known kind, or in a folder of lldpctl's output for each
+    host."""
     if path.is_dir():
         return _of_folder(path)
     text, findings = decode(read_bytes(path, TopologyError))
@@ -51,7 +52,7 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
 
 
 def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
-    """The InfiniBand fabric this machine is on, as it is now, with its forwarding tables."""
+    """Return the InfiniBand fabric of this machine, as it is now, with its forwarding tables."""
     answer = tool.ask(command, "--topology")
     if answer.code:
         raise answer.refusal(command, "--topology")
@@ -70,7 +71,8 @@ def _from(source: str, as_of: float, survey: Survey) -> Survey:
 
 
 def _live_tables() -> tuple[str, list[Remark]]:
-    """A fabric that shows its cables and not its tables is scanned without them."""
+    """Return the forwarding tables; a fabric that shows its cables and not its tables is scanned
+    without them."""
     try:
         answer = tool.ask(forwarding.LIVE, "--topology")
         if answer.code:
@@ -97,7 +99,8 @@ def _routed(survey: Survey, tables: str, source: str, as_of: float) -> Survey:
 
 
 def _astray(fabric: Fabric) -> list[Remark]:
-    """Some routes are followed: tables that are older than the cables lead nowhere."""
+    """Follow some routes and remark on those that lead nowhere: tables may be older than the
+    cables."""
     nics = [nic for nic in fabric.nics if nic.node]
     chosen = nics[:: max(1, len(nics) // FOLLOWED)]
     ways = [(a, b) for a in chosen for b in chosen if a is not b and fabric.hops(a, b)]
@@ -110,7 +113,7 @@ def _astray(fabric: Fabric) -> list[Remark]:
 
 
 def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> Survey:
-    """The kind is guessed from the text; a table is the last guess."""
+    """Parse a text; its kind is guessed, and a table is the last guess."""
     if not text.strip():
         raise TopologyError(f"{where} is empty: expected the description of a fabric")
     if _OF_IBNETDISCOVER.search(text):
@@ -155,7 +158,7 @@ def _of_json(text: str, where: str) -> Survey:
 
 
 def _of_json_lines(text: str, where: str, error: ValueError) -> Survey:
-    """One document per line; if that fails too, report that the single document is broken."""
+    """Parse one document per line; if that fails too, report that the single document is broken."""
     try:
         return lldp.parse(text, where)
     except TopologyError:
@@ -174,7 +177,7 @@ def _of_yaml(document: object, where: str) -> Survey:
 
 
 def _of_folder(folder: Path) -> Survey:
-    """One file per host, named after it: node001.json."""
+    """Read one file for each host, named after it: node001.json."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise TopologyError(

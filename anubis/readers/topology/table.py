@@ -1,4 +1,4 @@
-"""A table with a line per NIC: host, switch, and more columns if a header names them."""
+"""A table with a line for each NIC: host, switch, and more columns if a header names them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def parse(text: str) -> Survey:
 
 
 def _rows(text: str) -> list[tuple[int, list[str]]]:
-    """The cells of each line that is not empty, with its number."""
+    """Return the cells of each line that is not empty, with its number."""
     lines = [line.partition("#")[0] for line in text.split("\n")]
     sample = next((line for line in lines if line.strip()), "")
     mark = next((mark for mark in (",", ";", "\t") if mark in sample), "")
@@ -80,7 +80,7 @@ def _cells(line: str, mark: str) -> list[str]:
 
 
 def _header(row: list[str]) -> dict[str, int]:
-    """The position of each column; empty if the first line is not a header."""
+    """Return the position of each column; empty if the first line is not a header."""
     columns: dict[str, int] = {}
     for position, word in enumerate(row):
         if _word(word) in MEANING:

@@ -1,4 +1,4 @@
-"""Decodes the bytes of a file or tool into lines, whatever editor or machine they came from."""
+"""Text from the bytes of a file or tool, whatever editor or machine they came from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SAMPLED = 4000  # bytes that tell an encoding
 
 
 def decode(data: bytes) -> tuple[str, list[Remark]]:
-    """The text with plain line ends; what cannot be read in it becomes a replacement mark."""
+    """Return the text with plain line ends; what cannot be read in it becomes a replacement
+    mark."""
     encoding = encoding_of(data)
     text = data.decode(encoding, errors="replace")
     findings = []
@@ -35,8 +36,8 @@ def located(remarks: Iterable[Remark], where: str) -> list[Remark]:
 
 
 def encoding_of(data: bytes) -> str:
-    """By its mark, or by the first bytes: UTF-16 of mostly plain characters has a zero in every
-    other one."""
+    """Return the encoding by its mark, or by the first bytes: UTF-16 of mostly plain characters has
+    a zero in every other one."""
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return encoding

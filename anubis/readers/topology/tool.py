@@ -1,4 +1,4 @@
-"""Runs a program of infiniband-diags that reads the fabric of this machine."""
+"""Calls of the programs of infiniband-diags that read the fabric of this machine."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ToolOutput:
 
 
 def ask(command: Sequence[str], option: str) -> ToolOutput:
-    """`option` is the command-line option that takes recorded output instead.
+    """Run a tool; `option` is the command-line option that takes recorded output instead.
 
-    A tool that crashes is asked once more: it only reads.
+    A tool that crashes is run once more: it only reads.
     """
     try:
         for _ in range(TRIES):

@@ -1,10 +1,10 @@
-"""Lets a job be asked how far its collectives are, without a change to its code.
+"""A hook that makes a job answer how far its collectives are, without a change to its code.
 
 With this folder on PYTHONPATH and ANUBIS_LIVE_DIR set, every rank that imports torch.distributed
 starts PyTorch's own worker server on a unix socket in that folder, which only its owner may enter,
-and announces itself there. Other programs are not slowed. It runs inside the programs of others:
-it imports the standard library only, when it is needed, and what fails in it must not fail them.
-A sitecustomize that was there before is run too.
+and announces itself there. Other programs are not slowed. It runs inside the programs of others: it
+imports the standard library only, when it is needed, and its failures must not fail them. A
+sitecustomize that was there before is run too.
 """
 
 import sys
@@ -44,7 +44,7 @@ def _start(folder: str, rank: int) -> object:
 
 
 def _write_new(file: str, text: str) -> None:
-    """Others may write to this folder: no link that lies there is followed."""
+    """Write a new file. Others may write to this folder, so no link in it is followed."""
     import os
     from contextlib import suppress
 
@@ -63,7 +63,7 @@ def _note(folder: str, rank: int, why_not: str) -> None:
 
 
 class _Loader:
-    """Runs the real loader, and starts the server behind it."""
+    """The real loader, which also starts the server."""
 
     def __init__(self, loader: object, folder: str, rank: int) -> None:
         self._loader, self._folder, self._rank = loader, folder, rank
@@ -106,7 +106,7 @@ def _install() -> None:
 
 
 def _chain() -> None:
-    """Python runs the first sitecustomize of its path only: run the next one too."""
+    """Run the next sitecustomize too: Python runs only the first of its path."""
     import importlib.machinery
     import importlib.util
     import os
