@@ -1,8 +1,8 @@
-"""Anubis' hand on a Ray node: runs orders through the guardian, and answers at any time.
+"""The agent on a Ray node: it runs orders through the guardian, and answers at any time.
 
 It travels to the node by value and runs as an actor: the standard library, and what it takes from
-machine.py, own_folder.py and guardian.py, which need no more.
-It decides nothing; the driver writes the orders and reads the outcomes.
+machine.py, own_folder.py and guardian.py, which need no more. It decides nothing; the driver writes
+the orders and reads the outcomes.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Agent:
         digest: str,
         ray_folder: Callable[[], str],
     ) -> None:
-        """The programs in `package` came through Ray's store, which others may write to; their
-        `digest` came with this code."""
+        """Keep what a run needs. The programs in `package` came through Ray's store, which others
+        may write to; their `digest` came with this code."""
         # Ray sets OMP_NUM_THREADS, hides the GPUs and more in a worker: programs get the
         # environment this process was born with, before Ray's hand was on it.
         self._environment = read_birth_environment()
@@ -63,7 +63,8 @@ class Agent:
         threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
 
     def describe(self) -> tuple[Machine, str]:
-        """Whoever has heard it may have programs run."""
+        """Return this machine and the folder of programs, which are ready to run once this was
+        called."""
         if self._programs is None:
             self._programs = ProgramFolder(self._package, self._digest)
             self._programs.settle((self._ray_folder(), tempfile.gettempdir(), "/tmp"))
@@ -73,7 +74,7 @@ class Agent:
         pass
 
     def clear_away(self) -> None:
-        """Nothing runs here any more."""
+        """Remove the programs: nothing runs here any more."""
         if self._programs is not None:
             shutil.rmtree(self._programs.folder, ignore_errors=True)
 
@@ -81,7 +82,8 @@ class Agent:
         return free_port(self._address, ports)
 
     def run(self, key: str, order: dict[str, Any]) -> bytes:
-        """Blocks its thread until the guardian reports; nothing when it ends without."""
+        """Run an order; this blocks its thread until the guardian reports, and returns nothing if
+        it ends without a report."""
         with self._lock:
             if key in self._unwanted:
                 return b'{"killed": true}'
@@ -109,7 +111,7 @@ class Agent:
         return report
 
     def _bury(self, guardian: subprocess.Popen[bytes]) -> None:
-        """Its report is in; a front that was stopped would never end."""
+        """Wait for a guardian that has reported; a front that was stopped would never end."""
         try:
             guardian.wait(timeout=KILL_PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -117,7 +119,8 @@ class Agent:
             guardian.wait()
 
     def kill(self, key: str) -> None:
-        """The end of its stdin tells the guardian to end everything; returns when it has."""
+        """End a run: the end of its stdin tells the guardian to end everything. Returns when it
+        has."""
         with self._lock:
             self._unwanted.add(key)
             guardian = self._running.get(key)
@@ -131,7 +134,7 @@ class Agent:
 
 
 def hear(stream: int, watched: Watched) -> bytes:
-    """All that a guardian reports until its end, or until nothing is due any more."""
+    """Return all that a guardian reports until its end, or until nothing is due any more."""
     report = bytearray()
     poll = select.poll()
     poll.register(stream, select.POLLIN)
@@ -145,7 +148,8 @@ def hear(stream: int, watched: Watched) -> bytes:
 
 
 def end_with(parent: int) -> None:
-    """A worker that serves a call outlives its raylet, and what it runs would go on with it."""
+    """End this process when its parent ends: a worker that serves a call outlives its raylet, and
+    what it runs would go on with it."""
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
@@ -168,14 +172,14 @@ class ProgramFolder:
         self.folder = Path()
 
     def settle(self, places: Iterable[str]) -> None:
-        """In the first of the places that is safe. What an agent left that was killed goes."""
+        """Make the folder in the first of the places that is safe, and remove the folders of agents
+        that were killed."""
         self.folder, self._held = make_held_folder(FOLDERS, [*places])
         remove_unheld(FOLDERS, self.folder.parent)
         self.restore()
 
     def restore(self) -> None:
-        """Each file that is not as it was sent is put there again, at once: others may be running
-        what is."""
+        """Write each file again that is not as it was sent, at once: the others may be in use."""
         for name, data in self._files.items():
             file = self.folder / name
             if not is_file_of(file, data):
@@ -183,7 +187,7 @@ class ProgramFolder:
 
 
 def is_file_of(file: Path, data: bytes) -> bool:
-    """Whether it holds just this, and is a file of ours."""
+    """Return true if the file has just this content and is a file of ours."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

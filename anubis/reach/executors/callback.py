@@ -1,5 +1,5 @@
-"""Where nodes reach the driver: a door at which it listens, and a bell at which it knocks back, so
-that it is known whether connections go both ways."""
+"""The address at which nodes reach the driver, and a knock back at them, which shows whether
+connections go both ways."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LONGEST_RING = 200  # bytes
 
 
 class Entrance(ABC):
-    """`with entrance:` it listens; whoever comes is heard by `greet`, in a thread of theirs."""
+    """A listener, within `with entrance:`; `greet` handles each connection in a thread of its
+    own."""
 
     def __init__(self, address: str, ports: str) -> None:
         self.address, self.port = address, free_port(address, ports)
@@ -35,7 +36,8 @@ class Entrance(ABC):
 
     @abstractmethod
     def greet(self, line: socket.socket, host: str, words: str) -> None:
-        """`words`: the first line that came. Whoever wants to keep the line does so here."""
+        """Handle a connection; `words`: the first line that came. To keep the connection, keep
+        `line`."""
 
     def _listen(self) -> None:
         with suppress(OSError):
@@ -55,7 +57,7 @@ class Entrance(ABC):
 
 
 class Doorbell(Entrance):
-    """It answers those who know the password."""
+    """A listener that answers callers who know the password."""
 
     def __init__(self, address: str, ports: str, password: str) -> None:
         super().__init__(address, ports)

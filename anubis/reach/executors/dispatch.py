@@ -1,4 +1,4 @@
-"""Sends errands to nodes, by whichever way their cluster's file says."""
+"""Remote commands on nodes, in whichever way their cluster's file says."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Sender:
             self._pods = Pods(start, start.pods, own_address)
 
     def send(self, way: RayStart, node: str, order: Mapping[str, Any], files: Path) -> Errand:
-        """`way`: to this node, where it is reached otherwise than most. `files`: the beginning of
-        the names of files for its output."""
+        """Send an order to a node. `way`: to this node, if it is reached otherwise than most.
+        `files`: the begin of the names of files for its output."""
         if self._pods is not None:
             return self._pods.send(node, order, files)
         return CommandErrand(argv_to(way, node), order, files)
 
     def close(self) -> None:
-        """After the last errand was closed."""
+        """Close after the last remote command was closed."""
         if self._pods is not None:
             self._pods.close()
 
 
 def address_for(start: RayStart, nodes: Sequence[str]) -> str:
-    """The one of this machine's addresses by which packets leave for the first of these nodes
-    whose name tells."""
+    """Return the address of this machine by which packets leave for the first of these nodes whose
+    name resolves."""
     if start.driver_address:
         return start.driver_address
     for node in nodes:
@@ -56,7 +56,7 @@ def address_for(start: RayStart, nodes: Sequence[str]) -> str:
 
 
 def host_of(start: RayStart, node: str) -> str:
-    """What leads to a node, by name or address."""
+    """Return the name or address that leads to a node."""
     if start.pods is not None:
         from anubis.reach.executors.pods import address_of
 

@@ -17,15 +17,15 @@ from anubis.core.records import Node
 
 class Executor(Protocol):
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes within reach, in a stable order."""
+        """Return the nodes within reach, in a stable order."""
         ...
 
     def absent(self) -> Mapping[str, str]:
-        """Those of them that were not there from the start, and why."""
+        """Map nodes that were absent from the start to the reason."""
         ...
 
     def now(self) -> float:
-        """Seconds since the epoch, by a clock that nobody sets: it never jumps."""
+        """Return seconds since the epoch, by a clock that nobody sets: it never jumps."""
         ...
 
     def launch(self, launch: Launch) -> None:
@@ -37,7 +37,7 @@ class Executor(Protocol):
         ...
 
     def wait(self, until: float) -> list[CampaignEvent]:
-        """What happened since the last call; nothing if that is so at `until`."""
+        """Return what happened since the last call; nothing if nothing happens before `until`."""
         ...
 
     def close(self) -> None:

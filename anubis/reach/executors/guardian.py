@@ -1,4 +1,4 @@
-"""Runs one program and answers for all of its processes: `python -I -S guardian.py`.
+"""Guardian of one program and all of its processes: `python -I -S guardian.py`.
 
 One order comes in as a line of JSON on stdin, one outcome goes out as JSON on stdout. Stdin stays
 open for as long as somebody wants the answer: its end, however the parent died, ends everything.
@@ -180,7 +180,7 @@ class Guard:
             self.pipes.append(pipe)
 
     def _listen(self) -> int:
-        """A descriptor that becomes readable with each signal of interest."""
+        """Return a descriptor that becomes readable with each signal of interest."""
         readable, writable = os.pipe()
         os.set_blocking(readable, False)
         os.set_blocking(writable, False)
@@ -190,7 +190,7 @@ class Guard:
         return readable
 
     def _follow(self, until: float, until_childless: bool = False) -> None:
-        """Read along until the program ended, is to be ended, or the time is up."""
+        """Read along until the program has ended, is to be ended, or the time is up."""
         while (left := until - time.monotonic()) > 0:
             self._reap()
             over = self.childless if until_childless else self.status is not None
@@ -214,7 +214,8 @@ class Guard:
         return bool(data)
 
     def _drain(self, pipe: IO[bytes]) -> None:
-        """What the program wrote just before its end; a pipe holds little, so this is bounded."""
+        """Read what the program wrote just before its end; a pipe holds little, so this is
+        bounded."""
         if pipe in self.selector.get_map():
             keep = self.selector.get_key(pipe).data
             deadline = time.monotonic() + 1.0  # a writer out of our reach must not hold us up
@@ -241,7 +242,8 @@ class Guard:
             self.childless = True
 
     def _kill_all(self) -> list[int]:
-        """SIGKILL until the kernel says that we are childless; the pids that would not go."""
+        """Send SIGKILL until the kernel says that no children are left; return the pids that would
+        not go."""
         deadline = time.monotonic() + KILL_PATIENCE_S
         pause = 0.001
         while True:
@@ -274,7 +276,7 @@ class Guard:
 
 
 def descendants(root: int) -> list[int]:
-    """Every living process below `root`: a child that double-forked was re-parented to us."""
+    """List every living process below `root`: a child that double-forked was re-parented to us."""
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -298,7 +300,7 @@ def signal_all(number: int) -> None:
 
 
 def end_below(root: int) -> None:
-    """SIGKILL to every process below `root`, until none lives or patience ends."""
+    """Send SIGKILL to every process below `root`, until none lives or patience ends."""
     deadline = time.monotonic() + KILL_PATIENCE_S
     while (living := descendants(root)) and time.monotonic() < deadline:
         for pid in living:
@@ -308,15 +310,17 @@ def end_below(root: int) -> None:
 
 
 def end_with_front(front: int) -> None:
-    """For a front that does not answer, because its program stopped it and the guardian."""
+    """End a front that does not answer, because its program stopped it and the guardian, with all
+    below it."""
     end_below(front)
     with contextlib.suppress(OSError):
         os.kill(front, signal.SIGKILL)
 
 
 def who_may_change(folder: str) -> str:
-    """Who else than root and this user could put something else at this real path, in one
-    sentence; "" if nobody. Below a folder that only we may enter, nothing matters any more."""
+    """Name the users besides root and this one who could put something else at this real path, in
+    one sentence; "" if there are none. Below a folder that only we may enter, nothing matters any
+    more."""
     trusted = {0, os.geteuid(), *unmapped_users()}
     place = "/"
     here = os.open(place, os.O_PATH | os.O_DIRECTORY)
@@ -341,7 +345,8 @@ def who_may_change(folder: str) -> str:
 
 
 def unmapped_users() -> set[int]:
-    """In a container without the host's users, whatever is theirs, and root's, shows one number."""
+    """Return the number that stands for all foreign users, root too, in a container without the
+    host's users."""
     with contextlib.suppress(OSError, ValueError):
         if Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]:
             return {int(Path("/proc/sys/kernel/overflowuid").read_text())}
@@ -355,8 +360,8 @@ def user_name(number: int) -> str:
 
 
 class Watched:
-    """A guardian, seen by whoever started it. Its program may stop it, and the front as well: the
-    front is woken, which wakes the guardian. One that is silent all the same is ended."""
+    """A guardian, as its parent sees it. Its program may stop it, and the front as well: the front
+    is woken, which wakes the guardian. If it stays silent, it is ended."""
 
     def __init__(self, front: int, order: Mapping[str, Any]) -> None:
         self._front = front
@@ -365,7 +370,7 @@ class Watched:
         self._until = self._looked_at + limit_s + REPORT_PATIENCE_S
 
     def is_due(self) -> bool:
-        """Whether a report may still come; to be asked every second."""
+        """Return true if a report may still come; to be called every second."""
         now = time.monotonic()
         gap_s, self._looked_at = now - self._looked_at, now
         if gap_s > INATTENTIVE_S:
@@ -376,14 +381,15 @@ class Watched:
         return now < self._until
 
     def end(self) -> bytes:
-        """By force, with all below it; the report that it owes."""
+        """End the guardian by force, with all below it, and return the report that it owes."""
         end_with_front(self._front)
         facts = {"timed_out": True, "unheard": True, "unkillable": descendants(self._front)}
         return json.dumps(facts).encode()
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a program gets of our own environment: not our history, no password, token or key."""
+    """Return our own environment as a program may see it: without our history, passwords, tokens
+    and keys."""
     return {
         name: value
         for name, value in environment.items()
@@ -392,13 +398,13 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_library(environment: Mapping[str, str], library: str) -> dict[str, str]:
-    """Python finds modules there too, after what the operator has on his path."""
+    """Add a library to the path of Python modules, after what the operator has on the path."""
     path = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), library)))
     return {**environment, "PYTHONPATH": path} if library else dict(environment)
 
 
 def read_order() -> dict[str, Any]:
-    """The first line of stdin, read byte-exactly: what follows is only watched for its end."""
+    """Read the first line of stdin byte-exactly: what follows is only watched for its end."""
     line = bytearray()
     while not line.endswith(b"\n"):
         data = os.read(0, READ_BYTES)
@@ -410,9 +416,10 @@ def read_order() -> dict[str, Any]:
 
 
 def occupied_by(patience_s: float = 5.0) -> str:
-    """Who is on the GPUs of this node, in one sentence; "" for nobody, or where no tool tells.
+    """Name the processes on the GPUs of this node, in one sentence; "" if there are none, or no
+    tool says.
 
-    What has just ended may be listed a moment longer.
+    A process that has just ended may be listed a moment longer.
     """
     until = time.monotonic() + patience_s
     while pids := on_gpus():
@@ -424,13 +431,13 @@ def occupied_by(patience_s: float = 5.0) -> str:
 
 
 def on_gpus() -> list[int]:
-    """Processes that compute on GPUs, as far as anybody tells."""
+    """List processes that compute on GPUs, as far as the tools say."""
     root = Path(os.environ.get("ANUBIS_HOST_ROOT", "/"))
     return sorted(on_nvidias() | on_amds(root / "sys/class/kfd/kfd/proc"))
 
 
 def on_nvidias(patience_s: float = 10.0) -> set[int]:
-    """By NVIDIA's tool. One that hangs tells nothing, and is left behind."""
+    """Return processes by NVIDIA's tool. One that hangs says nothing, and is left behind."""
     deadline = time.monotonic() + patience_s
     query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
     try:
@@ -448,7 +455,8 @@ def on_nvidias(patience_s: float = 10.0) -> set[int]:
 
 
 def on_amds(processes: Path) -> set[int]:
-    """By AMD's compute driver: who has it open, and queues or memory on a GPU."""
+    """Return processes by AMD's compute driver: those that have it open, with queues or memory on a
+    GPU."""
     return {
         int(process.name)
         for process in processes.glob("[0-9]*")
@@ -457,7 +465,7 @@ def on_amds(processes: Path) -> set[int]:
 
 
 def holds(file: Path) -> bool:
-    """Whether its number is above 0; what has just ended has none."""
+    """Return true if the number in the file is above 0; a process that has just ended has none."""
     try:
         return int(file.read_text()) > 0
     except (OSError, ValueError):
@@ -465,7 +473,8 @@ def holds(file: Path) -> bool:
 
 
 def owner(pid: int) -> str:
-    """A process by its number, name and user; those of other name spaces by the number alone."""
+    """Name a process by its number, name and user; one of another name space by the number
+    alone."""
     place = Path("/proc", str(pid))
     try:
         name, user = (place / "comm").read_text().strip(), place.stat().st_uid
@@ -475,10 +484,11 @@ def owner(pid: int) -> str:
 
 
 def step_aside() -> None:
-    """Go on in a child of our own, so that whoever kills its direct children misses the guardian.
+    """Go on in a child of our own, so that a parent that kills its direct children misses the
+    guardian.
 
-    Ray does so when a worker exits, and Ctrl-C reaches the terminal's process group. When the
-    front is killed, the guardian still learns of the parent's death from stdin.
+    Ray does so when a worker exits, and Ctrl-C reaches the terminal's process group. When the front
+    is killed, the guardian still learns of the parent's death from stdin.
     """
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)  # of whatever a killed guardian leaves behind
     guardian = os.fork()

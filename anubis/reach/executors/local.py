@@ -1,4 +1,5 @@
-"""Runs steps on this machine: one guardian process for each, and a selector to wait for them.
+"""Executor of steps on this machine: one guardian process for each, and a selector to wait for
+them.
 
 It keeps no thread and no state on disk. A driver that dies, even by SIGKILL, closes the guardians'
 stdin by dying, and they end what they guard.
@@ -40,7 +41,7 @@ CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
 
 
 def this_machine(sku: str = "") -> Node:
-    """This machine as a node; its hardware's own name unless a sku is handed in."""
+    """Return this machine as a node; its hardware's own name unless a sku is handed in."""
     machine = described_here()
     return Node(name=machine.hostname, sku=sku or machine.sku, address=LOOPBACK, gpus=machine.gpus)
 

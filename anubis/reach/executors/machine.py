@@ -1,4 +1,4 @@
-"""What this machine is and can offer: its hardware's name, its interfaces, a free port.
+"""The description of this machine: its hardware's name, its interfaces, a free port.
 
 It travels to the nodes by value: the standard library and other_gpus.py only. It asks nvidia-smi
 rather than a driver library, because a sick driver may never answer.
@@ -32,7 +32,7 @@ OPERATORS = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "OMP_NUM_THREADS"}
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What the driver must know of a node to write orders for it."""
+    """The facts about a node that the driver needs to write orders for it."""
 
     hostname: str
     address: str
@@ -45,7 +45,8 @@ class Machine:
 
 
 def describe(address: str, environment: Mapping[str, str]) -> Machine:
-    """As a program started in `environment` finds it. RuntimeError: too sick to be described."""
+    """Describe this machine as a program started in `environment` finds it. RuntimeError: it is too
+    sick to be described."""
     root = Path(environment.get("ANUBIS_HOST_ROOT", "/"))
     chosen = chosen_gpus(environment)
     models, is_complete = gpu_models(root)
@@ -71,7 +72,8 @@ def describe(address: str, environment: Mapping[str, str]) -> Machine:
 
 
 def sku_of(gpus: list[str], cpu: str) -> str:
-    """The count is part of the name: a node that lost a GPU must not pass for a complete one."""
+    """Return the sku. The count is part of the name: a node that lost a GPU must not pass for a
+    complete one."""
     return slug(f"{gpus[0]} {len(gpus)}x") if gpus else slug(cpu)
 
 
@@ -80,7 +82,7 @@ def slug(words: str) -> str:
 
 
 def gpu_models(root: Path = Path("/")) -> tuple[list[str], bool]:
-    """One line per GPU, or per slice of one; and whether the list is vouched for.
+    """List one name for each GPU, or for each slice of one, and say whether the list is complete.
 
     nvidia-smi ends with an error when one GPU is lost or an infoROM is damaged, and lists the
     others.
@@ -94,7 +96,7 @@ def gpu_models(root: Path = Path("/")) -> tuple[list[str], bool]:
 
 
 def listed(listing: str) -> list[str]:
-    """In the words of `nvidia-smi -L`: a GPU that is sliced (MIG) stands for its slices."""
+    """Parse the output of `nvidia-smi -L`; a GPU that is sliced (MIG) is listed by its slices."""
     models: list[str] = []
     slices: dict[int, list[str]] = {}
     for line in listing.splitlines():
@@ -106,7 +108,7 @@ def listed(listing: str) -> list[str]:
 
 
 def cards(root: Path) -> list[str]:
-    """One name per device file of a GPU; what it is called is unknown."""
+    """Return one name for each device file of a GPU; the model is unknown."""
     return ["nvidia gpu" for _ in (root / "dev").glob("nvidia[0-9]*")]
 
 
@@ -115,20 +117,21 @@ def ask(argv: list[str]) -> str:
 
 
 def chosen_gpus(environment: Mapping[str, str]) -> str | None:
-    """The shortest list of GPUs that a process may see, if anybody made one."""
+    """Return the shortest list of GPUs that a process may see, if there is any such list."""
     lists = [environment[name] for name in CHOOSING if name in environment]
     return min(lists, key=lambda names: names.count(",") if names else -1, default=None)
 
 
 def visible(gpus: list[str], chosen: str | None) -> list[str]:
-    """What such a list leaves of them."""
+    """Return the GPUs that such a list leaves."""
     if chosen is None:
         return gpus
     return gpus[: len([device for device in chosen.split(",") if device.strip() not in ("", "-1")])]
 
 
 def answer(argv: list[str], patience_s: float) -> tuple[str, int]:
-    """The stdout of a tool and its exit code; one that hangs in the kernel is left behind."""
+    """Return the stdout of a tool and its exit code; one that hangs in the kernel is left
+    behind."""
     tool = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -151,7 +154,8 @@ def cpu_model() -> str:
 
 
 def interface_of(address: str) -> str:
-    """The name of the interface that owns an IPv4 address; all of 127/8 is the loopback's."""
+    """Return the name of the interface that owns an IPv4 address; all of 127/8 is the
+    loopback's."""
     if address.startswith("127."):
         return "lo"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -166,9 +170,10 @@ def interface_of(address: str) -> str:
 
 
 def free_port(address: str, ports: str = "") -> int:
-    """Free now, and with luck still free when the program binds it: a collision is retried.
+    """Return a port that is free now, and with luck still free when the program binds it: a
+    collision is retried.
 
-    Of a range, any in any order, so that two that look at once seldom choose the same.
+    A range is tried in any order, so that two that look at once seldom choose the same.
     """
     choices = list(port_range(ports)) if ports else [0]
     random.shuffle(choices)

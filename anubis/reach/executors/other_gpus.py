@@ -1,4 +1,5 @@
-"""GPUs that are not NVIDIA's: AMD's by the kernel and its tools, Intel's, which are only told.
+"""GPUs that are not NVIDIA's: AMD's by the kernel and its tools, and Intel's, which are only
+reported.
 
 It travels to the nodes with `machine.py`: the standard library only, and nothing of Anubis.
 """
@@ -26,14 +27,15 @@ TOOLS = {
 
 
 def amd_models(root: Path, ask: Ask) -> list[str]:
-    """One name per GPU that AMD's compute driver shows; without a tool that of its processor."""
+    """Return one name for each GPU that AMD's compute driver shows; without a tool that of its
+    processor."""
     chips = [chip(int(version)) for version in amd_chips(root)]
     names = amd_names(ask) if chips else []
     return names if len(names) == len(chips) else [f"amd {name}" for name in chips]
 
 
 def amd_chips(root: Path) -> Iterator[str]:
-    """Of each GPU the version of its instruction set, by the topology of /dev/kfd."""
+    """Yield the version of each GPU's instruction set, by the topology of /dev/kfd."""
     for node in sorted(
         (root / "sys/class/kfd/kfd/topology/nodes").glob("[0-9]*"), key=lambda path: int(path.name)
     ):
@@ -49,18 +51,19 @@ def own_memory(node: Path) -> int:
 
 
 def properties(file: Path) -> dict[str, str]:
-    """`name number`, line by line."""
+    """Parse lines of `name number`."""
     pairs = (line.split() for line in text(file).splitlines())
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def chip(version: int) -> str:
-    """90402 is gfx942, and 90010 is gfx90a: minor and step are hexadecimal digits."""
+    """Return the name of a version: 90402 is gfx942, and 90010 is gfx90a: minor and step are
+    hexadecimal digits."""
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
 def amd_names(ask: Ask) -> list[str]:
-    """What a tool of AMD's calls the GPUs; complaints may stand before its JSON."""
+    """Return the names of the GPUs by a tool of AMD's; complaints may precede its JSON."""
     for tool, argv in TOOLS.items():
         if shutil.which(tool):
             start = re.search(r"^\s*[\[{]", answer := ask(argv), re.M)
@@ -75,7 +78,8 @@ def amd_names(ask: Ask) -> list[str]:
 
 
 def cards_in(document: Any) -> list[dict[str, Any]]:
-    """A list, or under `gpu_data`, by amd-smi; `card0`, `card1` … by rocm-smi."""
+    """Return the cards of amd-smi, a list or under `gpu_data`, or those of rocm-smi, `card0`,
+    `card1` …"""
     if isinstance(document, dict) and "gpu_data" not in document:
         return [document[name] for name in document if re.fullmatch(r"card\d+", name)]
     listed = document["gpu_data"] if isinstance(document, dict) else document
@@ -89,7 +93,7 @@ def market_name(card: dict[str, Any]) -> str:
 
 
 def intel_gpus(root: Path) -> int:
-    """Cards, not what is built into a processor: that lies on the first bus."""
+    """Count cards, without what is built into a processor: that is on the first bus."""
     devices = [
         device
         for device in (root / "sys/bus/pci/devices").glob("*")

@@ -1,8 +1,8 @@
-"""Folders for what only we and root may change, on machines where others have accounts.
+"""Folders that only we and root may change, on machines where others have accounts.
 
-A folder of mode 0700 is not enough: whoever may write to a folder above it can put another one in
-its place, unless that one has the sticky bit. So the way to it is looked at, from the root on, by
-descriptors that follow no link.
+A folder of mode 0700 is not enough: a user who may write to a folder above it can put another one
+in its place, unless that one has the sticky bit. So every folder on the way to it is checked, from
+the root on, by descriptors that follow no link.
 
 It travels to nodes by value: the standard library, and what guardian.py has.
 """
@@ -22,8 +22,8 @@ from anubis.reach.executors.guardian import who_may_change
 
 
 def make_own_folder(kind: str, parents: Iterable[str]) -> Path:
-    """A new folder whose name begins with `kind`, in the first of `parents` where nobody else can
-    put another in its place; a RuntimeError says why there is none."""
+    """Make a new folder whose name begins with `kind`, in the first of `parents` where nobody else
+    can put another in its place; a RuntimeError says why there is none."""
     troubles = []
     for parent in map(os.path.realpath, parents):
         trouble = who_may_change(parent)
@@ -34,7 +34,8 @@ def make_own_folder(kind: str, parents: Iterable[str]) -> Path:
 
 
 def make_held_folder(kind: str, parents: Iterable[str]) -> tuple[Path, int]:
-    """And a descriptor of it that says, for as long as this process lives, that it is in use."""
+    """Make such a folder, and return a descriptor of it too, which marks it as in use for as long
+    as this process lives."""
     while True:
         folder = make_own_folder(kind, parents)
         with suppress(FileNotFoundError):  # another has taken it for left behind, until it is held
@@ -46,7 +47,7 @@ def make_held_folder(kind: str, parents: Iterable[str]) -> tuple[Path, int]:
 
 
 def remove_unheld(kind: str, parent: Path) -> None:
-    """Folders of ours that a process left which was killed; those of others are left alone."""
+    """Remove folders of ours that a killed process left; those of others are left alone."""
     for folder in parent.glob(f"{kind}-*"):
         with suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -1,9 +1,9 @@
 """The way to nodes of Kubernetes: a pod on each of them, which calls the driver back.
 
-Nobody enters a pod. It knows where the driver listens, shows a password that a Secret of its own
-holds, and takes in over that connection what an errand by ssh takes in: the connection is its
-stdin, and when it ends, however that was, so does everything in the pod. What a driver that died
-leaves are objects without a process, which the next start removes.
+Nobody enters a pod. It knows the driver's address, shows a password from a Secret of its own, and
+reads over that connection what a remote command reads over ssh: the connection is its stdin, and
+when it ends, however that was, so does everything in the pod. A driver that died leaves objects
+without a process, which the next start removes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ line.close()
 
 
 class Pods(Entrance):
-    """The pods of one start, and where they call."""
+    """The pods of one start, and the address that they call."""
 
     def __init__(self, start: RayStart, pods: PodStart, address: str) -> None:
         self._start, self._pods = start, pods
@@ -80,14 +80,14 @@ class Pods(Entrance):
         self.__exit__()
 
     def greet(self, line: socket.socket, host: str, words: str) -> None:
-        """Each pod has its own password, which is good once."""
+        """Hand the connection to the pod with this password, which is good once."""
         for errand in self._errands:
             if hmac.compare_digest(words.encode(), errand.password.encode()):
                 errand.take(line)
 
     def remove(self, name: str) -> None:
-        """Its Secret goes with it: Kubernetes collects what a pod owned. What is not removed here,
-        the next start sweeps: nobody waits for an answer once for each pod."""
+        """Remove a pod; its Secret goes with it: Kubernetes collects what a pod owned. What is not
+        removed here, the next start sweeps: a deaf server is not waited for once for each pod."""
         if self._is_deaf:
             return
         path, grace = f"{self._place}/pods/{name}", {"gracePeriodSeconds": str(TO_GO_S)}
@@ -97,7 +97,7 @@ class Pods(Entrance):
             self._is_deaf = True
 
     def _make(self, node: str, errand: PodErrand) -> None:
-        """The pod first, so that the Secret has an owner from its beginning."""
+        """Make the pod first, so that the Secret has an owner from its begin."""
         try:
             reply = self._api.ask("GET", f"/api/v1/nodes/{quote(node, safe='')}")
             gpus = gpus_of(accepted(reply, f'node "{node}"', "status"), self._pods.kubernetes.gpus)
@@ -119,7 +119,7 @@ class Pods(Entrance):
         return accepted(reply, request, rights=RIGHTS)
 
     def _look(self) -> None:
-        """At those that have not called yet, as long as there are any."""
+        """Look at the pods that have not called yet, as long as there are any."""
         while not self._is_over.wait(LOOK_EVERY_S):
             silent = {errand.name: errand for errand in self._errands if errand.is_awaited}
             if not silent:
@@ -133,7 +133,7 @@ class Pods(Entrance):
 
 
 class PodErrand:
-    """By a pod. Its output comes as it would from a command."""
+    """A remote command by a pod. Its output comes as it would from a command."""
 
     def __init__(self, pods: Pods, name: str, order: Mapping[str, Any], files: Path) -> None:
         self.name, self.password = name, secrets.token_hex(32)
@@ -155,7 +155,7 @@ class PodErrand:
         return self._line is None and not self.has_ended
 
     def take(self, line: socket.socket) -> None:
-        """It called: hand over what is to be done, and listen until it is over."""
+        """Hand the order to a pod that called, and listen until it is over."""
         with self._lock:
             if not self.is_awaited:
                 return
@@ -220,8 +220,8 @@ def pod_spec(
     driver: tuple[str, int],
     secret: str,
 ) -> dict[str, Any]:
-    """On this node and no other, without a scheduler; the kubelet refuses it where somebody has one
-    of the GPUs. It asks Kubernetes nothing, so it gets no account."""
+    """Return the pod: on this node and no other, without a scheduler; the kubelet refuses it if one
+    of the GPUs is taken. It asks Kubernetes nothing, so it gets no account."""
     settings = pods.settings
     command = [*start.prefix, start.python, "-I", "-S", "-c", CALL_BACK + TAKE_IN]
     password = {"secretKeyRef": {"name": secret, "key": "password"}}
@@ -266,7 +266,7 @@ def secret_of(pod: Document, password: str) -> Document:
 
 
 def gpus_of(node: Document, patterns: tuple[str, ...]) -> dict[str, str]:
-    """All that a node has to give away, so that nobody else has one of them meanwhile."""
+    """Return all GPUs of a node, so that nobody else has one of them meanwhile."""
     amounts = Fields(node).table("status", "allocatable")
     return {
         resource: amount
@@ -277,7 +277,7 @@ def gpus_of(node: Document, patterns: tuple[str, ...]) -> dict[str, str]:
 
 
 def address_of(pods: PodStart, node: str) -> str:
-    """Where Kubernetes says that it is reached; its name, where it does not say."""
+    """Return the address of a node in Kubernetes; its name, if it has none."""
     reply = KubernetesApi(pods.kubernetes).ask("GET", f"/api/v1/nodes/{quote(node, safe='')}")
     shown = Fields(accepted(reply, f'node "{node}"', "status")).rows("status", "addresses")
     internal = (e.needed("address") for e in shown if e.text("type") == "InternalIP")
@@ -285,7 +285,8 @@ def address_of(pods: PodStart, node: str) -> str:
 
 
 def state_of(pod: Document) -> tuple[str, str]:
-    """Its phase, and why it is in it: `OutOfnvidia.com/gpu`, `ImagePullBackOff`, an exit code."""
+    """Return a pod's phase and its reason: `OutOfnvidia.com/gpu`, `ImagePullBackOff`, an exit
+    code."""
     status = Fields(pod).table("status")
     reasons = [status.text("reason"), status.text("message")]
     for container in status.rows("containerStatuses"):
@@ -298,7 +299,7 @@ def state_of(pod: Document) -> tuple[str, str]:
 
 
 def sweep(api: KubernetesApi, place: str) -> None:
-    """What drivers that died left: pods that have ended, and those that never began."""
+    """Remove what dead drivers left: pods that have ended, and those that never began."""
     for pod in api.items(f"{place}/pods", labelSelector=f"app={APP}"):
         phase, _ = state_of(pod)
         # wall clock: the API server dates its pods by one

@@ -1,4 +1,4 @@
-"""From a benchmark to the order a guardian carries out, and from its outcome to an event.
+"""Orders for guardians, from benchmarks, and events from the outcomes of guardians.
 
 Pure: it starts nothing and reads no file. The catalog decides what a document means; this module
 only how an execution ended, in one sentence for the person who reads the report.
@@ -83,7 +83,8 @@ def order(
 def parted(
     arguments: Mapping[str, ParameterValue],
 ) -> tuple[dict[str, str], dict[str, ParameterValue]]:
-    """Variables of the environment that a suite sets, and the program's own parameters."""
+    """Split arguments into variables of the environment that a suite sets, and the program's own
+    parameters."""
     variables = {
         name.removeprefix(VARIABLE): str(value)
         for name, value in arguments.items()
@@ -93,7 +94,8 @@ def parted(
 
 
 def processes_on_each(machines: Sequence[Machine]) -> int:
-    """One per GPU of the best equipped: a node that lacks one must say so, not hang the others.
+    """Return the number of processes on each node: one for each GPU of the best equipped. A node
+    that lacks one must say so, not hang the others.
 
     A CPU node takes part as one, and alone as two, so that there is a group.
     """
@@ -116,7 +118,7 @@ def torchrun(rendezvous: Rendezvous, own_address: str) -> list[str]:
 
 
 def as_only_rank(rendezvous: Rendezvous) -> dict[str, str]:
-    """What torchrun would tell its only rank. It would import torch itself to do so: for most
+    """Return what torchrun sets for its only rank. torchrun would import torch to do so: for most
     pairs of CPU nodes that takes longer than to measure them."""
     everybody, itself = str(rendezvous.nodes), str(rendezvous.rank)
     return {
@@ -132,9 +134,10 @@ def as_only_rank(rendezvous: Rendezvous) -> dict[str, str]:
 
 
 def network(interface: str) -> dict[str, str]:
-    """Otherwise gloo takes the interface that the host's name resolves to: often loopback.
+    """Return variables that choose the interface. Otherwise gloo takes the one that the host's name
+    resolves to: often loopback.
 
-    Without the sign of equality NCCL would take every interface whose name begins so.
+    Without the equals sign NCCL would take every interface whose name begins so.
     """
     exactly = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
     return exactly if interface else {}
@@ -163,7 +166,7 @@ UNSAID: ProgramOutcome = {  # what holds where a report leaves something out
 
 
 def outcome_in(report: bytes | bytearray) -> ProgramOutcome:
-    """What a guardian reported; {} when it was killed before it could, or halfway."""
+    """Parse the report of a guardian; {} if it was killed before it could report, or halfway."""
     try:
         document = json.loads(report)
     except (ValueError, RecursionError):
@@ -180,7 +183,8 @@ def outcome_in(report: bytes | bytearray) -> ProgramOutcome:
 
 
 def _is_reportable(name: str, value: object) -> bool:
-    """Of the kind that a guardian gives; a program may have written the report in its place."""
+    """Return true for a value that a guardian reports; a program may have written the report in its
+    place."""
     if isinstance(value, list):
         return name == "unkillable" and all(type(pid) is int for pid in value)
     return type(value) is type(0 if UNSAID[name] is None and value is not None else UNSAID[name])
@@ -194,7 +198,7 @@ def failed(launch: Launch, at: float, reason: str, *, infrastructure: bool = Fal
 
 
 def measured_in_part(measured: Measured) -> Measured | Failed | TimedOut:
-    """What a device of several did not answer is a failure; what the others measured stands."""
+    """Return a failure if one device of several did not answer; what the others measured stays."""
     reasons = unanswered(measured.result)
     if not reasons:
         return measured
@@ -208,7 +212,7 @@ def measured_in_part(measured: Measured) -> Measured | Failed | TimedOut:
 
 
 def unanswered(result: Result) -> tuple[str, ...]:
-    """Devices that failed or gave no answer, each with the reason."""
+    """List devices that failed or gave no answer, each with the reason."""
     facts: Any = result.environment
     reasons = {**facts.get(FAILED_DEVICES, {}), **facts.get(SILENT_DEVICES, {})}
     return tuple(f"{device}: {reason}" for device, reason in reasons.items())
@@ -217,7 +221,8 @@ def unanswered(result: Result) -> tuple[str, ...]:
 def event_of(
     outcome: ProgramOutcome, launch: Launch, spec: BenchmarkSpec, at: float, parse: Parse
 ) -> Measured | Failed | TimedOut:
-    """The event that an outcome amounts to; `outcome` is the guardian's, or {} for its silence."""
+    """Return the event that an outcome amounts to; `outcome` is the guardian's, or {} for its
+    silence."""
     event = _end_in(outcome, launch, spec, at, parse)
     return _with_lost(event, {launch.step.participants[0]: outcome}, spec)
 
@@ -262,7 +267,7 @@ def _with_lost(
     outcomes: Mapping[str, ProgramOutcome],
     spec: BenchmarkSpec,
 ) -> Measured | Failed | TimedOut:
-    """A node on which a process outlived SIGKILL is lost, however well its program ended."""
+    """Mark nodes as lost on which a process outlived SIGKILL, however well its program ended."""
     stuck = {
         name: pids for name, outcome in outcomes.items() if (pids := outcome.get("unkillable"))
     }
@@ -275,7 +280,8 @@ def _with_lost(
 
 
 def why_not(outcome: ProgramOutcome, spec: BenchmarkSpec, *, document: bool = True) -> str:
-    """Why there is nothing to read; "" if it ended well, with its document if one is expected."""
+    """Return the reason why there is nothing to read; "" if it ended well, with its document if one
+    is expected."""
     name = spec.name
     if not outcome:
         return f"the guardian of {name} ended without a report; was it killed for memory?"
@@ -304,7 +310,8 @@ def could_not_run(outcome: ProgramOutcome) -> bool:
 
 
 def port_was_taken(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
-    """Somebody bound the rendezvous port between our finding it free and torchrun's binding it."""
+    """True if the rendezvous port was bound between our finding it free and torchrun's binding
+    it."""
     return (
         spec.launcher == "torchrun"
         and exit_code(outcome, spec) != 0
@@ -341,7 +348,8 @@ def death_signal(outcome: ProgramOutcome, spec: BenchmarkSpec) -> int | None:
 
 
 def _exit_and_signal(outcome: ProgramOutcome, spec: BenchmarkSpec) -> tuple[int | None, int | None]:
-    """torchrun exits with 1 whatever happened to its child, and names the cause on stderr."""
+    """Return exit code and signal of the child: torchrun exits with 1 whatever happened to it, and
+    names the cause on stderr."""
     behind = spec.launcher == "torchrun" and outcome.get("exit") == 1
     verdict = _TORCHRUN_VERDICT.search(outcome.get("stderr", "")) if behind else None
     if verdict is None:
@@ -376,7 +384,7 @@ _BLAMES_A_PEER = re.compile(
 
 
 def culprit(outcomes: Mapping[str, ProgramOutcome], spec: BenchmarkSpec) -> list[str]:
-    """The participant that failed first, not the ones that failed because of it."""
+    """Return the participant that failed first, not the ones that failed because of it."""
     failed = [
         node
         for node, outcome in outcomes.items()
@@ -399,7 +407,7 @@ def group_event_of(
     at: float,
     parse: Parse,
 ) -> Measured | Failed | TimedOut:
-    """The event of a group: the document of the first participant, or the failure of any."""
+    """Return the event of a group: the document of the first participant, or the failure of any."""
     participants = launch.step.participants
     answer = outcomes.get(participants[0], {})
     late = [node for node, outcome in outcomes.items() if outcome.get("timed_out")]

@@ -1,9 +1,9 @@
-"""Runs steps on the nodes of a Ray cluster, through one light agent on each.
+"""Executor of steps on the nodes of a Ray cluster, through one light agent on each.
 
-Every answer of an agent arrives in one queue; nothing here waits for a particular node, because
-a node that falls silent keeps a plain Ray call hanging for minutes. Silence is measured instead:
-an agent that is wanted for something is pinged, and is lost when it does not answer. Where one is
-silent all are asked, so that whoever decides knows whether it is alone.
+Every answer of an agent arrives in one queue; nothing here waits for a particular node, because a
+node that falls silent keeps a plain Ray call hanging for minutes. Silence is measured instead: an
+agent that is needed is pinged, and is lost when it does not answer. If one is silent, all are
+pinged, so that it is known whether it is alone.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class AgentHandle:
 
     @property
     def busy(self) -> bool:
-        """Whether answers are due from it, other than to a ping."""
+        """True if the agent owes answers, other than to a ping."""
         return self.awaited > (1 if self.pinging else 0)
 
 
@@ -174,7 +174,7 @@ class RayExecutor:
 
     @property
     def is_open(self) -> bool:
-        """The cluster takes commands from whoever reaches it, also without a token."""
+        """True if the cluster takes commands from anybody who reaches it, also without a token."""
         return self._link.is_open()
 
     # --- the protocol ----------------------------------------------------------------------
@@ -248,7 +248,7 @@ class RayExecutor:
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def _say_goodbye(self) -> None:
-        """Agents take the programs away with them; the next one does it for whoever cannot."""
+        """Let agents remove the programs; the next agent does it for those that cannot."""
         leaving = [a for a in self._agents.values() if a.machine and not a.lost and not a.awaited]
         for agent in leaving:
             self._ask(agent, lambda *_: None, "clear_away")
@@ -261,7 +261,7 @@ class RayExecutor:
     # --- steps -----------------------------------------------------------------------------
 
     def _begin(self, running: RayLaunch) -> None:
-        """Wait while a killed program is still ending: it would disturb the new one."""
+        """Begin a launch, unless a killed program is still ending: it would disturb the new one."""
         step, attempt = running.launch.step, running.launch.attempt
         if any(self._agents[name].dying for name in step.participants):
             return
@@ -275,7 +275,7 @@ class RayExecutor:
             self._order(running, None)
 
     def _order(self, running: RayLaunch, port: int | None) -> None:
-        """Send the participants their orders; they meet at the first one's port, if they meet."""
+        """Send the participants their orders; a group meets at the first one's port."""
         running.ordered = True
         step = running.launch.step
         meeting = self._agents[step.participants[0]].address
@@ -347,7 +347,7 @@ class RayExecutor:
         self._events.append(failed(running.launch, self.now(), reason, infrastructure=again))
 
     def _kill_rest(self, running: RayLaunch) -> None:
-        """Those that have not reported yet; each will, as killed."""
+        """End the participants that have not reported yet; each will report that it was killed."""
         running.end_by = None
         for name in running.launch.step.participants:
             agent = self._agents.get(name)
@@ -378,7 +378,7 @@ class RayExecutor:
     # --- agents ----------------------------------------------------------------------------
 
     def _gather(self, started: StartedRay) -> list[dict[str, Any]]:
-        """Ray's records, by the names that we gave, once nobody is waited for any more."""
+        """Return Ray's records, by the names that we gave, once no node is waited for any more."""
         started.tend(())
         while True:
             records = [{**node, "NodeManagerHostname": node["NodeName"]} for node in self._list()]
@@ -419,13 +419,15 @@ class RayExecutor:
         self._events.clear()  # who is lost already is absent
 
     def _reserved_by_others(self, agent: AgentHandle) -> str:
-        """An agent has no more than the GPUs, so what else is taken is for somebody's work."""
+        """Say which other jobs reserve on a node. An agent has no more than the GPUs, so what else
+        is taken is theirs."""
         reserved = taken_in_ray(agent.resources, self._link.joined.free.get(agent.node_id))
         reserved.pop("GPU", None)
         return why_reserved(reserved, agent.resources)
 
     def _give_up_start(self, agent: AgentHandle, waited_s: float) -> None:
-        """An agent has all GPUs of its node for itself, or does not start."""
+        """Lose an agent that waited too long: it has all GPUs of its node alone, or does not
+        start."""
         taken = taken_in_ray({"GPU": agent.gpus}, self._link.joined.free.get(agent.node_id))
         if taken and waited_s >= GPU_PATIENCE_S:
             self._lose(agent, why_reserved(taken, agent.resources))
@@ -448,7 +450,8 @@ class RayExecutor:
         *arguments: object,
         group: str = "control",
     ) -> None:
-        """The answer arrives through the inbox as `on_answer(answer, trouble)`; nothing waits."""
+        """Call an agent; the answer arrives through the inbox as `on_answer(answer, trouble)`;
+        nothing waits."""
         agent.awaited += 1
         hear = partial(self._hear, agent, on_answer)
         self._link.ask(hear, agent.node_id, method, *arguments, group=group)
@@ -463,7 +466,7 @@ class RayExecutor:
             on_answer(answer.value, answer.trouble)
 
     def _take_in(self, patience_s: float) -> None:
-        """All answers that are there; waits for the first."""
+        """Handle all answers that are there; wait for the first."""
         with suppress(queue.Empty):
             self._inbox.get(timeout=patience_s)()
             while True:
@@ -484,7 +487,8 @@ class RayExecutor:
         self._lose_silent(present, now)
 
     def _allow_for_gap(self, now: float) -> None:
-        """While this driver was stopped or suspended nobody could answer it."""
+        """Extend deadlines by the time in which this driver was stopped or suspended: no agent
+        could answer it."""
         gap_s, self._tended_at = now - self._tended_at, now
         if gap_s > INATTENTIVE_S:
             for agent in self._agents.values():
@@ -503,7 +507,8 @@ class RayExecutor:
             agent.silent_since = now
 
     def _lose_silent(self, present: Iterable[AgentHandle], now: float) -> None:
-        """All together, once whoever may be silent as well had the time to answer."""
+        """Lose all silent agents together, once those that may be silent as well had the time to
+        answer."""
         if all(a.is_silent(now, SILENCE_S) for a in present if a.is_silent(now, PING_EVERY_S)):
             for agent in present:
                 if agent.is_silent(now, SILENCE_S):
@@ -526,8 +531,8 @@ class RayExecutor:
 
 
 def taken_in_ray(total: Mapping[str, float], free: Mapping[str, float] | None) -> dict[str, float]:
-    """How much of what a node has is taken. Of what is taken whole, `free` says nothing; memory
-    that objects lie in is no work, and where nobody knows what is free, nothing is taken."""
+    """Return how much of a node's resources is taken. `free` has no entry for what is wholly taken;
+    memory of the object store is no work, and if `free` is unknown, nothing is taken."""
     if free is None:
         return {}
     left = {kind: have - free.get(kind, 0.0) for kind, have in total.items()}
@@ -536,7 +541,7 @@ def taken_in_ray(total: Mapping[str, float], free: Mapping[str, float] | None) -
 
 
 def why_reserved(taken: Mapping[str, float], total: Mapping[str, float]) -> str:
-    """By the first of what is taken; empty where nothing is."""
+    """Describe the first of the taken resources; empty if nothing is taken."""
     if not taken:
         return ""
     kind = min(taken)
@@ -581,7 +586,7 @@ def _ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
 
 
 def newly_staged(programs: Iterable[Program]) -> tuple[Path, dict[Path, str]]:
-    """A new folder with all programs; a full disk is one sentence, and leaves none."""
+    """Return a new folder with all programs; a full disk is one sentence, and leaves none."""
     folder = safe_place()
     try:
         into = Path(tempfile.mkdtemp(prefix="anubis-programs-", dir=folder))
@@ -599,9 +604,9 @@ def newly_staged(programs: Iterable[Program]) -> tuple[Path, dict[Path, str]]:
 
 
 def stage(programs: Iterable[Program], into: Path) -> dict[Path, str]:
-    """One folder that holds all program folders: Ray ships one, by the hash of its content.
+    """Copy all program folders into one folder: Ray ships one, by the hash of its content.
 
-    Beside the programs lies the module with which they read GPUs; a node may have its own.
+    The module with which programs read GPUs is put beside them; a node may have its own.
     """
     bindings = Path(str(distribution("nvidia-ml-py").locate_file("pynvml.py")))
     staged: dict[Path, str] = {}

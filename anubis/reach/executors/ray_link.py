@@ -1,7 +1,7 @@
-"""The driver's end of the way to Ray, which lives in a process of its own.
+"""The driver's end of the way to Ray, which runs in a process of its own.
 
 Ray waits without limit for a head that is frozen, and ends its process when the head is gone: so
-that process is never ours. Questions go there, answers come back in any order, and an end of it is
+that process is never ours. Requests go there, answers come back in any order, and an end of it is
 an answer, too. Nothing here knows what is asked.
 """
 
@@ -55,7 +55,7 @@ HEALTH_CHECKS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Join:
-    """The first thing that Ray's process is told."""
+    """The first message to Ray's process."""
 
     address: str
     programs: Path  # what travels to the nodes
@@ -65,7 +65,7 @@ class Join:
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """Ray's records of the nodes, or why there are none."""
+    """Ray's records of the nodes, or the reason why there are none."""
 
     records: Sequence[Mapping[str, Any]] = ()
     free: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # by Ray's node id
@@ -114,9 +114,10 @@ Hearer = Callable[[Answer], None]
 
 @dataclass
 class RayLink:
-    """`hear` is called from a thread with what is to be done in the caller's own.
+    """The link to Ray's process. `hear` is called from a thread with what is to be done in the
+    caller's own.
 
-    `own_address`: where we started the head ourselves, for this driver alone.
+    `own_address`: the head that we started ourselves, for this driver alone.
     """
 
     address: str
@@ -183,8 +184,8 @@ class RayLink:
         )
 
     def is_open(self) -> bool:
-        """Whether the cluster takes commands from somebody without a token. Where Ray finds the
-        address by itself, as with "auto", nobody knocks."""
+        """Return true if the cluster takes commands without a token. If Ray finds the address by
+        itself, as with "auto", nobody knocks."""
         _, _, port = self.address.rpartition(":")
         return not self.shows_token or (port.isdigit() and answers_a_stranger(self.address))
 
@@ -202,14 +203,14 @@ class RayLink:
         )
 
     def list_nodes(self, hearer: Hearer) -> None:
-        """Ray's records of them, as they are now."""
+        """Ask for Ray's records of the nodes, as they are now."""
         self._tell(ListNodes(number=self._expect(hearer)))
 
     def dismiss(self, node_id: str) -> None:
         self._tell(Dismiss(node_id=node_id))
 
     def close(self) -> None:
-        """Ends the job, and with it every agent; what does not end by itself is ended."""
+        """End the job, and with it every agent; what does not end by itself is ended."""
         self._pipe.close() if self._process.poll() is not None else self._hang_up()
         try:
             self._process.wait(LEAVE_PATIENCE_S)
@@ -219,7 +220,7 @@ class RayLink:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _hang_up(self) -> None:
-        """The end of what it hears tells Ray's process to leave."""
+        """Close the pipe for writing, which tells Ray's process to leave."""
         with suppress(OSError), socket.socket(fileno=os.dup(self._pipe.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
 
@@ -259,8 +260,8 @@ class RayLink:
 
 
 def safe_place(longest: int = 4096) -> str:
-    """Where this machine keeps temporary files, or /tmp, if that path has more letters; a sentence
-    if other users could exchange ours there."""
+    """Return the folder of temporary files, or /tmp if that path is too long; an error if other
+    users could exchange ours there."""
     try:
         place = os.path.realpath(tempfile.gettempdir())
     except OSError as error:
@@ -275,8 +276,8 @@ def safe_place(longest: int = 4096) -> str:
 
 
 def environment(address: str, token: Path | None, folder: Path) -> dict[str, str]:
-    """A Ray of our own has a token of its own: by default Ray would leave one in the user's home,
-    which changes how every later Ray starts there."""
+    """Return the environment of Ray's process. A Ray of our own has a token of its own: by default
+    Ray would leave one in the user's home, which changes how every later Ray starts there."""
     settings = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
     if address == HERE:
         token = folder / "token"
@@ -292,7 +293,7 @@ def environment(address: str, token: Path | None, folder: Path) -> dict[str, str
 
 
 def has_token(settings: Mapping[str, str]) -> bool:
-    """Where Ray looks for one."""
+    """Return true if there is a token in one of the places where Ray looks."""
     in_home = Path.home() / ".ray" / "auth_token"
     return not settings.keys().isdisjoint(TOKENS) or in_home.exists()
 

@@ -1,7 +1,7 @@
-"""Brings Ray up on the machine it runs on, or says what that machine has: `ray_node.py REQUEST`.
+"""The start of Ray on one machine, or a report of what that machine has: `ray_node.py REQUEST`.
 
 It travels to the nodes as text and runs under the guardian, in a folder that ends with it: the
-standard library alone. What it finds is judged by the driver.
+standard library alone. The driver judges its findings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RayRequest = dict[str, Any]
 
 
 def look(request: RayRequest) -> dict[str, Any]:
-    """What doctor judges. `time` last: it is compared with the driver's."""
+    """Return the facts that doctor judges. `time` last: it is compared with the driver's."""
     shared = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "python": platform.python_version(),
@@ -67,13 +67,13 @@ def ray_version() -> str:
 
 
 def hard_limit(kind: int) -> int | None:
-    """None: there is no limit."""
+    """Return the hard limit; None if there is none."""
     limit = resource.getrlimit(kind)[1]
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def address_towards(host: str, port: int) -> str:
-    """The one of this machine's addresses by which packets leave for there."""
+    """Return the address of this machine by which packets leave for there."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, port))
         address: str = probe.getsockname()[0]
@@ -81,7 +81,8 @@ def address_towards(host: str, port: int) -> str:
 
 
 def free_ports(ports: Iterable[int], count: int) -> list[int]:
-    """Of these, as many as are asked for and free; in any order, so that two seldom meet."""
+    """Return as many free ports as are asked for, in any order, so that two processes seldom choose
+    the same."""
     choices = list(ports)
     random.shuffle(choices)
     free: list[int] = []
@@ -95,7 +96,7 @@ def free_ports(ports: Iterable[int], count: int) -> list[int]:
 
 
 def meet(request: RayRequest) -> dict[str, str]:
-    """Whether this machine reaches the driver, and is reached by it, at ports of the range."""
+    """Check that this machine reaches the driver, and is reached by it, at ports of the range."""
     host, port = request["driver"]
     facts = {"address": "", "out_trouble": "", "back_trouble": ""}
     try:
@@ -121,7 +122,7 @@ def ring(host: str, port: int, door: int) -> str:
 
 
 def refuse_another(request: RayRequest) -> None:
-    """Ray of other versions would not join, and say so at length."""
+    """Refuse another Ray: other versions would not join, and say so at length."""
     if (version := ray_version()) != request["ray"]:
         has = f"has Ray {version}" if version else "has no Ray"
         sys.exit(f"{sys.executable} {has}, and the driver has {request['ray']}")
@@ -155,7 +156,8 @@ def command(request: RayRequest, ports: list[int], folder: Path) -> list[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """With the token in a file that only its owner may read, and not of another Ray."""
+    """Return an environment with the token in a file that only its owner may read, and without the
+    address of another Ray."""
     settings = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
     token = folder / "token"
     token.touch(mode=0o600)

@@ -1,7 +1,7 @@
-"""The process that Ray lives in, beside the driver. Only this imports ray.
+"""The process that Ray runs in, beside the driver. Only this imports ray.
 
-It joins the cluster, starts an agent where it is told, and passes questions and answers on. It
-decides nothing, and ends with the driver, however that ended. Or it knocks at a cluster's door.
+It joins the cluster, starts agents as requested, and passes requests and answers on. It decides
+nothing, and ends with the driver, however that ended. Or it knocks at a cluster's door.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PROGRAMS_AT_ONCE = 32  # on one node; exclusive ones come one at a time anyway
 
 
 class Correspondent:
-    """Carries requests out one after the other; answers go back as they come."""
+    """Requests, carried out one after the other; answers go back as they come."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
@@ -52,8 +52,8 @@ class Correspondent:
         self._digest = ""
 
     def offer(self, package: bytes) -> None:
-        """Put the programs into Ray's store, from which each agent takes them. On a node whoever
-        reaches the store's socket may change what is there: their digest travels apart."""
+        """Put the programs into Ray's store, from which each agent takes them. On a node other
+        users who reach the store's socket may change what is there: the digest travels apart."""
         import ray
 
         self._digest = hashlib.sha256(package).hexdigest()
@@ -118,7 +118,7 @@ def leave() -> None:
 
 
 def knock(address: str) -> None:
-    """Ends well if the cluster's head answers what we show, a token or none."""
+    """Connect to a cluster; this ends well if its head accepts what we show, a token or none."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, without types
 
     GcsClient(address=address).internal_kv_get(b"anubis", b"", timeout=KNOCK_PATIENCE_S)
@@ -148,7 +148,7 @@ def connect(join: Join) -> Joined:
 
 
 def packed(folder: Path) -> bytes:
-    """All its files: the same bytes whenever it is packed. Ray ships folders as well, but by a
+    """Pack all files of a folder: the same bytes each time. Ray ships folders as well, but by a
     `runtime_env`, with which every worker loads Ray twice."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -159,7 +159,7 @@ def packed(folder: Path) -> bytes:
 
 
 def session_folder() -> str:
-    """Ray's own on the machine that asks; it ends as Ray's logs do."""
+    """Return Ray's own folder on the calling machine; it ends as Ray's logs do."""
     from ray._private.worker import global_worker
 
     node: Any = global_worker.node
@@ -174,7 +174,8 @@ def records() -> list[dict[str, Any]]:
 
 
 def actor_on(request: StartAgent, package: Any, digest: str) -> Any:
-    """It has the node's GPUs from Ray for as long as it lives: nobody's job runs beside it."""
+    """Start an agent; it has the node's GPUs from Ray for as long as it lives, so that no other job
+    runs beside it."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -194,7 +195,8 @@ def actor_on(request: StartAgent, package: Any, digest: str) -> Any:
 
 
 def dismiss(handle: Any) -> None:
-    """If the node comes back, its agent must not: what it runs would disturb other programs."""
+    """End an agent for good: if the node comes back, what its agent runs would disturb other
+    programs."""
     import ray
 
     ray.kill(handle)
@@ -214,14 +216,14 @@ def answer_in(number: int, future: Future[Any]) -> Answer:
 
 
 def explain_loss(error: object) -> str:
-    """Why an agent will never answer again, in words for the verdict."""
+    """Say why an agent will never answer again, in words for the verdict."""
     if "node has died" in str(error):
         return "the node left the ray cluster: it crashed, its ray was ended, or it was cut off"
     return f"its agent is gone: {shorten_error(error)}"
 
 
 def shorten_error(error: object) -> str:
-    """Ray explains itself over many lines; the sentence that says why, or the first."""
+    """Return the sentence of a long error of Ray that gives the reason, or else the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "because" in line or "reason" in line.lower()]
     sentence = (telling or lines or [type(error).__name__])[0]

@@ -1,8 +1,8 @@
-"""Brings Ray up where there is none: a head beside the driver, a node on each node under test.
+"""The start of Ray where there is none: a head beside the driver, a node on each node under test.
 
 It is closed by a token of its own, and ends with the driver, however that ended: each part runs
-under a guardian that watches its way to here. A node that does not come up is absent, with what it
-said last, and the others go on.
+under a guardian that watches its way to here. A node that does not come up is absent, with its last
+words, and the others go on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class StartedRay:
     """One Ray, from the start of its head to its end on all nodes."""
 
     def __init__(self, start: RayStart, ways: Mapping[str, RayStart]) -> None:
-        """`ways`: to each node, where some are reached otherwise than the file says."""
+        """Start the head. `ways`: to each node, if some are reached otherwise than the file
+        says."""
         self.absent: dict[str, str] = {}
         self.own_address = address_for(start, [*ways])
         self._start = start
@@ -68,7 +69,7 @@ class StartedRay:
         return bool(self._queue or self._coming)
 
     def tend(self, joined: Collection[str]) -> None:
-        """Let more of them begin, and see which have come or will not come any more."""
+        """Start more of them, and note which have come or will not come any more."""
         for name, errand in list(self._coming.items()):
             waited_s = time.monotonic() - errand.sent_at
             if name in joined:
@@ -79,7 +80,7 @@ class StartedRay:
             self._start_node(self._queue.pop())
 
     def close(self) -> None:
-        """Everything is told first, and then waited for."""
+        """End all remote commands first, and then wait for them."""
         for errand in self._errands:
             errand.let_go()
         until = time.monotonic() + CLOSE_PATIENCE_S
@@ -108,7 +109,8 @@ class StartedRay:
         raise ExecutorError(f'no head of Ray started beside the driver: "{head.last_words()}"')
 
     def _is_up(self, head: Errand, scratch: Path) -> bool:
-        """By what Ray writes once it has started: at its port another may answer by now."""
+        """Return true once Ray has written that it has started: at its port another may answer by
+        now."""
         started = scratch / ray_node.OWN_FOLDER / ADDRESS_FILE
         while not head.has_ended:
             with suppress(OSError):
@@ -141,7 +143,7 @@ class StartedRay:
 
     @property
     def _files(self) -> Path:
-        """Of the next errand."""
+        """Return the begin of the names of the next remote command's files."""
         return self._folder / str(len(self._errands))
 
     def _order(self, python: str, scratch: Path, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +167,7 @@ class StartedRay:
 def order_for(
     python: str, request: Mapping[str, Any], *, ports: str, **more: object
 ) -> dict[str, Any]:
-    """For a guardian on a node: what is asked of `ray_node` there."""
+    """Return the order for a guardian on a node: a request to `ray_node` there."""
     bounds = port_range(ports) if ports else None
     complete = {
         "python": platform.python_version(),
@@ -182,7 +184,8 @@ def scratch_in(parent: Path) -> Path:
 
 
 def allow_files(count: int) -> None:
-    """Each way to a node is a pipe, and the default is 1024 files."""
+    """Raise the limit of open files: each way to a node is a pipe, and the default is 1024
+    files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:
         limit = count if hard == resource.RLIM_INFINITY else min(count, hard)

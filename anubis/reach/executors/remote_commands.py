@@ -2,8 +2,8 @@
 
 Each runs under a guardian of its own. The way there is its stdin: when we let go of it or die, the
 way ends, and the guardian ends everything that the command started. The guardian and its order go
-through stdin, too; a command line, which everybody on a machine may read, has no more than a
-Python and how to take them in.
+through stdin, too; the command line, which everybody on a machine may read, only starts a Python
+that reads them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ IDLE_WORDS = re.compile(r"^\W*$|^Remaining processes will be killed|^srun: .*(Te
 
 
 def argv_to(start: RayStart, node: str) -> list[str]:
-    """What runs the guardian there, and reads it from stdin."""
+    """Return the command that runs the guardian there, and reads it from stdin."""
     command = [*start.prefix, start.python, "-I", "-S", "-c", TAKE_IN]
     if start.by == "ssh":  # which hands its words to a shell, whatever they are
         return ["ssh", *SSH, *start.options, "--", node, shlex.join(command)]
@@ -57,7 +57,7 @@ def argv_here(python: str) -> list[str]:
 
 
 def ssh_host(start: RayStart, node: str) -> str:
-    """What ssh's configuration calls it."""
+    """Return the host name of a node by ssh's configuration."""
     answer = subprocess.run(
         ["ssh", "-G", *start.options, "--", node],
         capture_output=True,
@@ -70,7 +70,7 @@ def ssh_host(start: RayStart, node: str) -> str:
 
 
 class Errand(Protocol):
-    """What is done on a node, or on its way there. Nothing here waits but `close`."""
+    """A command on a node, or on its way there. Nothing here waits except `close`."""
 
     sent_at: float
 
@@ -78,25 +78,25 @@ class Errand(Protocol):
     def has_ended(self) -> bool: ...
 
     def outcome(self) -> ProgramOutcome | None:
-        """The guardian's report, once it has ended; None where there was no guardian."""
+        """Return the guardian's report, once it has ended; None if there was no guardian."""
         ...
 
     def last_words(self) -> str:
-        """What the node said last, or else the way to it."""
+        """Return the last output of the node, or else of the way to it."""
         ...
 
     def let_go(self) -> None:
-        """Its guardian ends it now."""
+        """Let go of the way, so that its guardian ends it now."""
         ...
 
     def close(self, until: float) -> None: ...
 
 
 class CommandErrand:
-    """By a command whose stdin is the way."""
+    """A remote command by a local command whose stdin is the way."""
 
     def __init__(self, argv: Sequence[str], order: Mapping[str, Any], files: Path) -> None:
-        """`files`: where its output goes; two files begin with this name."""
+        """Start the command. `files`: the place of its output; two files begin with this name."""
         self._stdout, self._stderr = (files.with_suffix(kind) for kind in (".out", ".err"))
         self.sent_at = time.monotonic()
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
@@ -112,7 +112,7 @@ class CommandErrand:
         threading.Thread(target=self._hand_over, args=(order,), daemon=True).start()
 
     def _hand_over(self, order: Mapping[str, Any]) -> None:
-        """Aside, because a way that hangs takes nothing in."""
+        """Write the order, in a thread, because a way that hangs reads nothing."""
         assert self._process.stdin is not None
         lines = memoryview(lines_for(order))
         with suppress(OSError, ValueError):  # the way has ended, or was let go
@@ -144,7 +144,7 @@ class CommandErrand:
 
 
 def lines_for(order: Mapping[str, Any]) -> bytes:
-    """What a Python that takes in becomes: a guardian with an order."""
+    """Return the lines that make a waiting Python a guardian with an order."""
     source = Path(guardian.__file__).read_text()
     return f"exec({source!r})\n{json.dumps(order)}\n".encode()
 
@@ -165,7 +165,8 @@ def last_words(outcome: ProgramOutcome | None, of_the_way: str) -> str:
 
 
 def outside_of_slurm(environment: Mapping[str, str]) -> dict[str, str]:
-    """A driver that runs as a job itself asks for nodes of its own, not for a step of that job."""
+    """Return the environment without Slurm's job: a driver that runs as a job itself asks for nodes
+    of its own, not for a step of that job."""
     return {
         name: text
         for name, text in environment.items()

@@ -45,8 +45,8 @@ class SimulatedExecutor:
         fabric: Fabric | None = None,
         nodes: Collection[str] = (),
     ) -> None:
-        """With a fabric, pairs measure the parts between them, with faults about these nodes, or
-        about any."""
+        """Prepare a fleet. With a fabric, pairs measure the parts between them, with faults at
+        these nodes, or at any."""
         self._fleet = fleet
         self._specs = specs
         self.planted = plants_of(fleet, specs.values())
@@ -100,7 +100,7 @@ class SimulatedExecutor:
         self._crossing.pop(kill.step_id, None)
 
     def wait(self, until: float) -> list[CampaignEvent]:
-        """All events within SLICE_S of the next one, as a busy driver would find them."""
+        """Return all events within SLICE_S of the next one, as a busy driver would find them."""
         if not self._due or self._due[0][0] > until:
             self._clock = max(self._clock, until)
             return []
@@ -129,7 +129,8 @@ class SimulatedExecutor:
         return measure(self._fleet, self.planted, step, spec, left)
 
     def _note_crossing(self, step: Step, duration_s: float) -> None:
-        """Only between leaves can pairs meet others on a cable."""
+        """Note a pair whose nodes are under different leaves: only such pairs share cables with
+        others."""
         if self.network and step.id in self._on_fabric and (meeting := meeting_of(step)):
             met = joined_nics(self.network.fabric, meeting)
             if any(a.switch != b.switch for a, b in met):
@@ -141,7 +142,7 @@ class SimulatedExecutor:
                 } | {step.id: run}
 
     def _beside(self, step: Step) -> list[Step]:
-        """Which pairs were under way in the middle of this one."""
+        """List the pairs that were under way in the middle of this one."""
         if step.id not in self._crossing:
             return []
         own = self._crossing[step.id]
@@ -167,7 +168,8 @@ class SimulatedExecutor:
         heapq.heappush(self._due, (at, next(self._count), (step.id, attempt), made))
 
     def _troubled(self, step: Step) -> dict[Trouble, str]:
-        """The participants with a trouble in this benchmark, one for each kind of trouble."""
+        """Return the participants with a trouble in this benchmark, one for each kind of
+        trouble."""
         return {
             plant.trouble: name
             for name in reversed(step.participants)

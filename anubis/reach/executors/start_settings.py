@@ -1,6 +1,7 @@
-"""What is started: a program, where its ranks meet, and what the cluster's file says of it.
+"""Settings of a start: the program, the meeting point of its ranks, and the cluster file's
+settings.
 
-Apart from programs.py, because many name a program and few run one.
+It is apart from programs.py, because many name a program and few run one.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Rendezvous:
-    """Where the participants of a group meet, which of them this one is, and its ranks on each."""
+    """The meeting point of the participants of a group, the rank of this one, and its ranks on
+    each."""
 
     address: str
     port: int

@@ -1,1 +1,1 @@
-"""Who owns the nodes: Slurm, Kubernetes, or commands of a site's own."""
+"""The owners of the nodes: Slurm, Kubernetes, or commands of a site's own."""

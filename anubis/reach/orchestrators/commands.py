@@ -25,8 +25,8 @@ def run_command(
     env: Mapping[str, str] = NO_VARIABLES,
     stdin: str = "",
 ) -> str:
-    """What it printed, with this on its stdin. It ends at the deadline, with all that it
-    started."""
+    """Run a command with this on its stdin and return what it printed. It ends at the deadline,
+    with all that it started."""
     try:
         process = subprocess.Popen(
             words,
@@ -54,7 +54,7 @@ def run_command(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Also what it left behind, which may have its output still open."""
+    """End a command and also what it left behind, which may have its output still open."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     for stream in (process.stdin, process.stdout, process.stderr):

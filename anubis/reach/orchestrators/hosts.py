@@ -1,4 +1,4 @@
-"""Hosts that no scheduler has, by commands of their operator's."""
+"""Hosts that no scheduler has, by commands of their operator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNSEEN = "unseen"  # a job that may run where nobody answers
 
 @dataclass(frozen=True, kw_only=True)
 class HostSeen:
-    """What the commands say of one host, or why they say nothing."""
+    """The commands' report on one host, or why there is none."""
 
     jobs: Mapping[str, str]  # whose each is, by id
     reason: str = ""
@@ -41,8 +41,8 @@ class HostsOrchestrator:
         self._clock = clock
 
     def observe(self) -> FleetSeen:
-        """A host that does not answer is not up, and nobody knows what runs there. Where none
-        does, the commands are at fault."""
+        """Run the commands for all hosts. A host that does not answer is not up, and its jobs are
+        unknown. If none answers, the commands are at fault."""
         at = self._clock()
         with ThreadPoolExecutor(self._settings.at_once) as pool:
             hosts = dict(zip(self._names, pool.map(self._look_at, self._names), strict=True))
@@ -65,7 +65,8 @@ class HostsOrchestrator:
         )
 
     def _job(self, node: str, id: str) -> str:
-        """An id that stands for a host that gave no answer is that host's alone."""
+        """Return the id of a job; an id that stands for a host without an answer is that host's
+        alone."""
         is_everywhere_the_same = self._settings.job_ids == "fleet" and id != UNSEEN
         return id if is_everywhere_the_same else f"{node}/{id}"
 
@@ -115,7 +116,7 @@ class HostsOrchestrator:
 
 
 def parse_jobs_of_host(text: str) -> dict[str, str]:
-    """A line for each job: its id, and whose it is where that is known."""
+    """Parse a line for each job: its id, and its owner if that is known."""
     rows = (line.split(None, 1) for line in text.splitlines() if line.strip())
     return {id: owner[0].strip() if owner else "somebody" for id, *owner in rows}
 

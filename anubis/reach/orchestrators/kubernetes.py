@@ -142,9 +142,10 @@ class KubernetesOrchestrator:
     def _change(
         self, node: str, order: str, change: Callable[[Document], Document | None]
     ) -> tuple[Document, bool]:
-        """The node as it is now, and whether it had to be changed.
+        """Change a node; return it as it is now, and whether it had to be changed.
 
-        Decided again by what the node is now, whenever somebody else wrote in between.
+        The change is computed again from the node as it is now, whenever somebody else wrote in
+        between.
         """
         path = f"/api/v1/nodes/{quote(node, safe='')}"
         for _ in range(MOST_TRIES):
@@ -182,7 +183,7 @@ class KubernetesOrchestrator:
         pods: Mapping[str, JobOwner],
         before: Mapping[JobOwner, JobOwner],
     ) -> JobOwner:
-        """The last in the chain of owners: a Job of a JobSet is the JobSet."""
+        """Return the last in the chain of owners: a Job of a JobSet is the JobSet."""
         limit = owner.ends_by
         for _ in range(MOST_OWNERS):
             is_pod = owner.kind == "Pod"
@@ -194,7 +195,8 @@ class KubernetesOrchestrator:
         return replace(owner, ends_by=limit)
 
     def _above(self, owner: JobOwner, before: Mapping[JobOwner, JobOwner]) -> JobOwner:
-        """Asked for once: owners do not change. Whoever is gone, or not to be seen, has none."""
+        """Return the owner above, asked for once: owners do not change. One that is gone, or not to
+        be seen, has none."""
         if not owner.path:
             return owner
         if owner not in self._owners:

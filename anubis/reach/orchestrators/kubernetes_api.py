@@ -1,7 +1,7 @@
 """Requests to a Kubernetes API server, by its official client.
 
 Answers are read as plain JSON, which is cheaper than the client's objects for 5,000 nodes. Every
-call has a deadline of its own, also where a name server or a credential plugin never answers.
+call has a deadline of its own, also if a name server or a credential plugin never answers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class KubernetesApi:
         self._client: Any = None
 
     def items(self, path: str, **selector: str) -> list[Document]:
-        """Page by page. A list that outlived what the server keeps of it is begun again."""
+        """List objects page by page. A list that outlived what the server keeps of it is begun
+        again."""
         for _ in range(MOST_LISTS):
             items = self._pages(path, selector)
             if items is not None:
@@ -86,8 +87,8 @@ class KubernetesApi:
         form: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> ApiReply:
-        """A server that is too busy is asked again, after the pause that it asks for: until its
-        deadline is over, or it said so too often."""
+        """Send a request. A server that is too busy is asked again after the pause that it asks
+        for, until the deadline is over, or it was busy too often."""
         until = time.monotonic() + self._settings.deadline_s
         for times in range(1, MOST_ASKED + 1):
             left_s = until - time.monotonic()
@@ -141,7 +142,8 @@ class KubernetesApi:
             ) from trouble
 
     def _connected(self) -> Any:
-        """Not a cached property: all instances share its lock, which a plugin may never free."""
+        """Return the client. It is no cached property: all instances share its lock, which a plugin
+        may never free."""
         if self._client is None:
             self._client = _client_of(self._settings)
         return self._client
@@ -181,7 +183,8 @@ def _find_the_way(settings: KubernetesSettings, config: Any, into: Any) -> None:
 
 
 def _within(limit_s: float, call: Callable[[], Returned]) -> Returned:
-    """Whatever the call waits for: who has not answered by then is left behind."""
+    """Return the result of the call within the limit, whatever it waits for; a late one is left
+    behind."""
     answers: SimpleQueue[tuple[Returned | None, Exception | None]] = SimpleQueue()
 
     def work() -> None:
@@ -201,8 +204,8 @@ def _within(limit_s: float, call: Callable[[], Returned]) -> Returned:
 
 
 def pause_after(reply: ApiReply, method: str) -> float | None:
-    """How long to wait before it is asked again; None: its answer stands. A write that may have
-    been done is only asked for again if the server says when."""
+    """Return the pause before the request is sent again; None if its answer stands. A write that
+    may have been done is only sent again if the server says when."""
     says_when = bool(reply.retry_after)
     if reply.status == BUSY or (reply.status in BROKEN and (says_when or method == "GET")):
         return _pause(reply.retry_after)
@@ -210,7 +213,7 @@ def pause_after(reply: ApiReply, method: str) -> float | None:
 
 
 def _pause(text: str) -> float:
-    """Seconds, or a date of HTTP; the usual pause where it is neither."""
+    """Parse seconds, or a date of HTTP; the usual pause if it is neither."""
     with suppress(ValueError, OverflowError):
         return max(0.0, float(text)) if text.isdecimal() else _until_date(text)
     return PAUSE_S
@@ -236,9 +239,10 @@ def _document(content: bytes) -> Document:
 def accepted(
     reply: ApiReply, request: str, part: str = "metadata", rights: str = "rights.yaml"
 ) -> Document:
-    """What was answered, if it is what was asked for: a proxy in between may answer, too.
+    """Return the answer if it is the expected object: a proxy in between may answer, too.
 
-    `rights`: the file that gives them."""
+    `rights`: the file that gives them.
+    """
     if reply.status in (OK, CREATED) and "metadata" in reply.document and part in reply.document:
         return reply.document
     message = _last_line(str(reply.document.get("message", "an object of another kind")))

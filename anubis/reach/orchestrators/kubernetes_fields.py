@@ -1,7 +1,7 @@
-"""Reads fields of Kubernetes' documents, which come from outside and may be of any shape.
+"""Fields of Kubernetes' documents, which come from outside and may be of any shape.
 
-What is absent or null is empty, as in Kubernetes itself. What is there and of another type than
-Kubernetes says is an OrchestratorError, one sentence that names the object and the field.
+What is absent or null is empty, as in Kubernetes itself. A value of another type than Kubernetes
+says is an OrchestratorError, one sentence that names the object and the field.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Fields:
     def __init__(
         self, raw: Document, whose: str = "", path: str = "", root: Document | None = None
     ) -> None:
-        """`whose`: in place of the kind and name that the document says."""
+        """Wrap a document. `whose`: in place of the kind and name in the document."""
         self.raw = raw
         self._whose = whose
         self._path = path
@@ -40,7 +40,7 @@ class Fields:
         return Fields(value, self._whose, self._path_to(names), self._root)
 
     def rows(self, *names: str) -> list[Fields]:
-        """Of a list of tables."""
+        """Return a list of tables."""
         values = self._value(names)
         if values is None:
             return []
@@ -63,14 +63,15 @@ class Fields:
         raise self._odd(names, value, "a text")
 
     def needed(self, *names: str) -> str:
-        """A text without which nothing can be said."""
+        """Return a text that must be there."""
         text = self.text(*names)
         if not text:
             raise self._odd(names, self._value(names), "a text")
         return text
 
     def amount(self, *names: str) -> str:
-        """Of a resource: Kubernetes writes them as texts, people as numbers as well."""
+        """Return the amount of a resource: Kubernetes writes it as a text, people as a number as
+        well."""
         value = self._value(names)
         if value is None:
             return ""
@@ -85,7 +86,7 @@ class Fields:
         return bool(value)
 
     def seconds(self, *names: str) -> float | None:
-        """A span of time; None where there is none."""
+        """Return a span of time; None if there is none."""
         value = self._value(names)
         if value is None:
             return None
@@ -95,7 +96,7 @@ class Fields:
         return float(value)
 
     def moment(self, *names: str) -> float:
-        """A time as seconds since 1970; 0 where there is none."""
+        """Return a time as seconds since 1970; 0 if there is none."""
         text = self.text(*names)
         if not text:
             return 0.0
@@ -105,7 +106,7 @@ class Fields:
             raise self._odd(names, text, "a time such as 2026-11-22T00:00:00Z") from None
 
     def _value(self, names: Sequence[str]) -> Any:
-        """What is there; None where nothing is."""
+        """Return the value at a path; None if there is none."""
         raw: Any = self.raw
         for place, name in enumerate(names):
             if not isinstance(raw, dict) and not isinstance(raw, Mapping):
@@ -125,7 +126,7 @@ class Fields:
 
 
 def called(document: Document) -> str:
-    """Its kind and name, as far as it says them."""
+    """Return kind and name of a document, as far as it has them."""
     metadata = document.get("metadata")
     about: Document = metadata if isinstance(metadata, Mapping) else {}
     names = [about.get("namespace"), about.get("name")]
@@ -136,7 +137,8 @@ def called(document: Document) -> str:
 
 
 def instant(text: str) -> float:
-    """ValueError: it is no time. Kubernetes writes times with their zone; without one, UTC."""
+    """Parse a time; a ValueError if it is none. Kubernetes writes times with their zone; without
+    one, UTC."""
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 

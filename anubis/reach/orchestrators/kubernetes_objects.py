@@ -1,7 +1,7 @@
 """Kubernetes' objects as plain documents: what they say of a fleet, and what we write on a node.
 
-Whoever set `spec.unschedulable` last owns a cordon: Kubernetes keeps, by field, who wrote what. A
-node with our annotation whose field somebody else wrote since is somebody else's.
+The last writer of `spec.unschedulable` owns a cordon: Kubernetes keeps, by field, who wrote what.
+If somebody else has written that field since, a node with our annotation is somebody else's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def sku_by_label(node: Document, label: str) -> str:
 
 
 def sku_by_gpus(node: Document) -> str:
-    """In the words of `reach.executors.machine`, so that a node has the same sku by both ways."""
+    """Return the sku in the words of `reach.executors.machine`, so that a node has the same one both
+    ways."""
     labels = _labels(node)
     product = next(filter(None, map(labels.text, PRODUCTS)), "")
     count = labels.text("nvidia.com/gpu.count") or _capacity(node)
@@ -84,7 +85,7 @@ def sku_by_gpus(node: Document) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CordonOwner:
-    """Who keeps a node from jobs, since when, and why."""
+    """The one that keeps a node from jobs, since when, and why."""
 
     reason: str
     name: str = ""
@@ -110,8 +111,8 @@ def cordon_of(node: Document) -> CordonOwner | None:
 
 
 def windows_of(nodes: Mapping[str, Document], key: str, at: float) -> dict[str, SeenWindow]:
-    """The maintenances of nodes that have this label, annotation or taint: with the same words, one
-    of all of them. `at`: now, for nobody says since when."""
+    """Return the maintenances of nodes that have this label, annotation or taint; nodes with the
+    same words share one. `at`: now, as no begin is known."""
     if not key:
         return {}
     by_value: dict[str, list[str]] = {}
@@ -131,7 +132,7 @@ def windows_of(nodes: Mapping[str, Document], key: str, at: float) -> dict[str, 
 
 
 def maintenance_of(node: Document, key: str) -> str | None:
-    """What the label, annotation or taint says; None where the node has none."""
+    """Return the text of the label, annotation or taint; None if the node has none."""
     for table in (_labels(node), _annotations(node)):
         if key in table.raw:
             return table.text(key)
@@ -139,7 +140,7 @@ def maintenance_of(node: Document, key: str) -> str | None:
 
 
 def _until(value: str) -> float:
-    """The time that it names; without one, its owner takes it back."""
+    """Return the time that a text names; if there is none, no end: its owner takes it back."""
     try:
         return instant(value)
     except (ValueError, OverflowError):
@@ -185,7 +186,7 @@ def _capacity(node: Document) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOwner:
-    """What a pod belongs to, and then what that belongs to."""
+    """The owner of a pod, or the owner of that owner."""
 
     api: str  # "batch/v1"
     kind: str
@@ -196,12 +197,12 @@ class JobOwner:
 
     @property
     def job(self) -> str:
-        """A name may be used again, by another job."""
+        """Id of the job, with a part of its uid: another job may use the name again."""
         return f"{self.namespace}/{self.kind}/{self.name}@{self.uid[:8]}"
 
     @property
     def path(self) -> str:
-        """Where to ask for it, if it may have an owner itself; else empty."""
+        """Path to ask for it, if it may have an owner itself; else empty."""
         group, _, _ = self.api.rpartition("/")
         plural = IN_BETWEEN.get((group, self.kind), "")
         root = f"/apis/{self.api}/namespaces/{self.namespace}"
@@ -209,7 +210,8 @@ class JobOwner:
 
 
 def is_work(pod: Document, owner: JobOwner, settings: KubernetesSettings) -> bool:
-    """It has a node, has not ended, asks for a GPU, and is neither a daemon nor Anubis itself."""
+    """True for a pod that has a node, has not ended, asks for a GPU, and is neither a daemon nor
+    Anubis itself."""
     part = Fields(pod)
     return (
         bool(part.text("spec", "nodeName"))
@@ -221,7 +223,7 @@ def is_work(pod: Document, owner: JobOwner, settings: KubernetesSettings) -> boo
 
 
 def owner_of(document: Document) -> JobOwner:
-    """The controller of a pod, or of an owner; without one, the thing itself."""
+    """Return the controller of a pod, or of an owner; without one, the thing itself."""
     part = Fields(document)
     namespace = part.text("metadata", "namespace")
     for owner in part.rows("metadata", "ownerReferences"):
@@ -243,19 +245,19 @@ def owner_of(document: Document) -> JobOwner:
 
 
 def started_at(document: Document) -> float:
-    """When the node took it, or else when it was made."""
+    """Return when the node took it, or else when it was made."""
     part = Fields(document)
     return part.moment("status", "startTime") or part.moment("metadata", "creationTimestamp")
 
 
 def ends_by(document: Document) -> float:
-    """By the limit of a pod, or of a Job, on its time."""
+    """Return the end by the limit of a pod, or of a Job, on its time."""
     limit = Fields(document).seconds("spec", "activeDeadlineSeconds")
     return math.inf if limit is None else started_at(document) + limit
 
 
 def joined(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
-    """A job with one more of its pods."""
+    """Return a job with one more of its pods."""
     node, start = Fields(pod).needed("spec", "nodeName"), started_at(pod)
     limit = min(ends_by(pod), owner.ends_by)
     if job is None:
@@ -277,7 +279,8 @@ def _asks_for(pod: Fields, patterns: Sequence[str]) -> bool:
 
 
 def is_something(amount: str) -> bool:
-    """Whether an amount of a resource is more than nothing, however it is written (`0`, `0m`)."""
+    """Return true if an amount of a resource is more than nothing, however it is written (`0`,
+    `0m`)."""
     number = AMOUNT.match(amount.strip())
     return bool(amount.strip()) and (number is None or float(number[0]) != 0)
 
@@ -286,14 +289,14 @@ def is_something(amount: str) -> bool:
 
 
 def cordoning(node: Document, reason: str, settings: KubernetesSettings) -> Document | None:
-    """The change that takes a node out, as one merge patch; None where it is out so already."""
+    """Return the change that takes a node out, as one merge patch; None if it is out already."""
     code = flag(code_of(reason))
     marks = (code if settings.label else None, code if settings.taint else None)
     return _changed(node, unschedulable=True, reason=reason, marks=marks)
 
 
 def releasing(node: Document) -> Document | None:
-    """The change that takes back all that is ours; None where there is nothing. Only for a node
+    """Return the change that takes back all that is ours; None if there is nothing. Only for a node
     that nobody else keeps from jobs."""
     return _changed(node, unschedulable=False, reason=None, marks=(None, None))
 
@@ -324,14 +327,14 @@ def _changed(
 
 
 def flag(code: str) -> str:
-    """As the value of a label or of a taint may be."""
+    """Return a code in the form that a value of a label or of a taint may have."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", code)[:63].strip("._-")
 
 
 def shown_condition(node: Document, reason: str | None, at: float) -> Document | None:
-    """The change of the node's condition, as a strategic merge patch; None where it is right.
+    """Return the change of the node's condition, as a strategic merge patch; None if it is right.
 
-    Nothing is held against a spare, a new node or one that is released: none of them has one.
+    A spare, a new node and a released one have no condition.
     """
     shown = _condition(node, CONDITION)
     if reason is None or code_of(reason) in NO_DEFECT:
@@ -358,7 +361,8 @@ def _of_status(condition: Document) -> Document:
 
 
 def event(node: Document, *, word: str, message: str, is_warning: bool, at: float) -> Document:
-    """What `kubectl describe node` lists. Events on nodes belong to the namespace `default`."""
+    """Return an event, which `kubectl describe node` lists. Events on nodes belong to the namespace
+    `default`."""
     return {
         "apiVersion": "v1",
         "kind": "Event",

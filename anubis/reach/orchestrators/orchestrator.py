@@ -1,8 +1,8 @@
-"""The one seam between Anubis and whoever owns the nodes.
+"""The one seam between Anubis and the owner of the nodes.
 
-An orchestrator shows the fleet and takes two orders. None is trusted to have obeyed: whether an
-order had its effect is seen the next time. It decides nothing. An OrchestratorError means that it
-did not answer, or refused; it names the node, the command and the last line of what it said.
+An orchestrator shows the fleet and takes two orders. None is trusted to have obeyed: the next
+observation shows whether an order had its effect. It decides nothing. An OrchestratorError means
+that it did not answer, or refused; it names the node, the command and its last line of output.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from anubis.core.keep.events import FleetSeen
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSkus:
-    """What the cluster's file says of its nodes' hardware: the same for every orchestrator."""
+    """The skus in the cluster's file: the same for every orchestrator."""
 
     by_node: Mapping[str, str] = field(default_factory=dict)
     otherwise: str = ""  # of nodes that neither it nor the orchestrator speaks of
 
     def of(self, node: str, shown: str = "") -> str:
-        """`shown`: by the orchestrator, such as a label."""
+        """Return the sku of a node; `shown`: by the orchestrator, such as a label."""
         return self.by_node.get(node) or shown or self.otherwise
 
 
@@ -31,18 +31,18 @@ SKUS_UNTOLD = NodeSkus()
 
 class Orchestrator(Protocol):
     def observe(self) -> FleetSeen:
-        """Its nodes, their jobs and the reasons why nodes are kept from jobs, as of now."""
+        """Return its nodes, their jobs and the reasons why nodes are kept from jobs, as of now."""
         ...
 
     def cordon(self, node: str, reason: str) -> None:
-        """Let no further job begin there; whatever runs goes on. May be told twice.
+        """Let no further job begin there; whatever runs goes on. May be repeated.
 
-        `reason` is one of `lifecycle.reasons.reason`. A node that somebody else keeps from jobs is
+        `reason` is one of `core.keep.reasons.reason`. A node that somebody else keeps from jobs is
         left as it is, and its reason too: that is an OrchestratorError, which quotes it.
         """
         ...
 
     def release(self, node: str) -> None:
-        """Take back a cordon of ours. Where the reason is somebody else's nothing happens, and an
-        OrchestratorError quotes it; where there is none, nothing is to be done."""
+        """Take back a cordon of ours. If the reason is somebody else's, nothing happens, and an
+        OrchestratorError quotes it; if there is none, nothing is to be done."""
         ...

@@ -1,4 +1,4 @@
-"""What a cluster's file says of who owns its nodes."""
+"""Settings of the owner of a cluster's nodes, from the cluster's file."""
 
 from __future__ import annotations
 

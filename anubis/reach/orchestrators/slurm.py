@@ -43,7 +43,7 @@ FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")  # of a reservation
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmNode:
-    """As sinfo shows it."""
+    """A node as sinfo shows it."""
 
     name: str
     state: str  # as `idle+drain`
@@ -62,7 +62,7 @@ class SlurmNode:
 
     @property
     def cordon(self) -> str:
-        """Why it is kept from jobs; without a reason, what Slurm shows of it."""
+        """Reason why it is kept from jobs; without a reason, what Slurm shows of it."""
         if not self.shows.keeps_jobs_off:
             return ""
         return self.reason or f"{self.shows.means}; slurm has no reason for it"
@@ -102,7 +102,8 @@ class SlurmOrchestrator:
             )
 
     def release(self, node: str) -> None:
-        """A node that is down stays down: unlike `resume`, `undrain` takes back a drain only."""
+        """Take back a drain. A node that is down stays down: unlike `resume`, `undrain` takes back
+        a drain only."""
         before = self._look_at(node)
         _refuse_others_reason(before)
         if before.shows.keeps_jobs_off:
@@ -146,7 +147,7 @@ def _refuse_others_reason(node: SlurmNode) -> None:
 
 
 def parse_nodes(text: str) -> list[SlurmNode]:
-    """A node in several partitions has a line for each."""
+    """Parse nodes; one in several partitions has a line for each."""
     nodes: dict[str, SlurmNode] = {}
     for line in text.splitlines():
         for node in _nodes_in(line):
@@ -173,7 +174,7 @@ def _nodes_in(line: str) -> Iterator[SlurmNode]:
 
 
 def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
-    """Those that are on nodes, with whatever they are doing there; and the nodes where we, the user
+    """Return the jobs that are on nodes, whatever they do there, and the nodes where we, the user
     `us`, test in a job of our own, which is nobody's work."""
     jobs = {}
     tested = set[str]()
@@ -197,7 +198,7 @@ def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
 
 
 def parse_windows(text: str) -> dict[str, SeenWindow]:
-    """Of the reservations, those for maintenance."""
+    """Return the reservations that are for maintenance."""
     windows = {}
     for line in text.splitlines():
         row: dict[str, str] = {}
@@ -224,7 +225,7 @@ def parse_windows(text: str) -> dict[str, SeenWindow]:
 
 
 def name_of(user: int) -> str:
-    """As Slurm shows it."""
+    """Return the name of a user as Slurm shows it."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
@@ -239,7 +240,8 @@ def fleet_seen(
     tested: frozenset[str] = frozenset(),
     windows: Mapping[str, SeenWindow] = MappingProxyType({}),
 ) -> FleetSeen:
-    """A node is at work also where nobody shows us its jobs, unless we are at work there."""
+    """Return the fleet. A node may be at work although its jobs are not shown to us, unless we are
+    at work there."""
     on_node = defaultdict[str, list[str]](list)
     for id, job in jobs.items():
         for name in job.nodes:
@@ -277,7 +279,7 @@ def _seen(node: SlurmNode, sku: str, jobs: tuple[str, ...]) -> SeenNode:
 def _windows_of(
     at: float, nodes: Sequence[SlurmNode], windows: Mapping[str, SeenWindow]
 ) -> dict[str, SeenWindow]:
-    """Of these nodes; also where Slurm does not show us the reservation."""
+    """Return the windows of these nodes, also if Slurm does not show us the reservation."""
     names = {node.name for node in nodes}
     of_nodes = {
         name: replace(window, nodes=kept)

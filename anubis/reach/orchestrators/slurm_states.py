@@ -1,4 +1,4 @@
-"""What Slurm prints of a node's state, and what it means for us: Slurm 22.05 to 25.11.
+"""Slurm's states of a node, and what they mean for us: Slurm 22.05 to 25.11.
 
 Slurm shows one base state and any number of flags: `idle+drain`, or a list of words in its JSON;
 its short tables join some of them and add a sign (`drained*`). Whatever the form, it comes down to
@@ -131,12 +131,13 @@ class SlurmState:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody keeps it for something else. That is not known of a strange word."""
+        """True if the node is not kept for something else. With a strange word that is not
+        known."""
         return not self.strange and all(word.is_free for word in self._meanings)
 
     @property
     def means(self) -> str:
-        """For a person; empty where the node may simply serve."""
+        """Meaning for a person; empty if the node may simply serve."""
         parts = [word.means for word in self._meanings if word.means]
         parts += [f'"{word}", a state that anubis does not know' for word in self.strange]
         return "; ".join(parts)
@@ -147,7 +148,7 @@ class SlurmState:
 
 
 def read_state(state: str | Iterable[str]) -> SlurmState:
-    """As sinfo prints it (`idle+drain`, `drained*`), or as its JSON lists it."""
+    """Parse a state as sinfo prints it (`idle+drain`, `drained*`), or as its JSON lists it."""
     return _read(state if isinstance(state, str) else "+".join(state))
 
 
