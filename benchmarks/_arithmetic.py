@@ -41,7 +41,7 @@ IN_BLOCKS = {"fp8", "int8"}  # cuBLAS takes these only in multiples of 16
 
 
 def flop(m: int, n: int, k: int) -> int:
-    """One multiplication and one addition for each of k terms of each of m x n elements."""
+    """Count one multiplication and one addition for each of k terms of each of m x n elements."""
     return 2 * m * n * k
 
 
@@ -53,7 +53,8 @@ def dtypes_parameter(formats: Collection[str], on_a_cpu: str) -> contract.Parame
 def choose(
     report: contract.Report, dtypes: str, auto: str, formats: Collection[str], device: torch.device
 ) -> list[str]:
-    """The formats to measure: those asked for that this device has. What it lacks is noted."""
+    """Return the formats to measure: those asked for that this device has. Those that it lacks are
+    noted."""
     names = contract.chosen("dtypes", auto if dtypes == "auto" else dtypes, formats)
     lacking = {name: why for name in names if (why := lacks(name, device))}
     if len(lacking) == len(names):
@@ -64,7 +65,7 @@ def choose(
 
 
 def lacks(name: str, device: torch.device) -> str:
-    """Why the device cannot be measured in a format, or nothing."""
+    """Return the reason why the device cannot be measured in a format, or nothing."""
     import torch
 
     if device.type != "cuda":
@@ -83,7 +84,7 @@ def lacks(name: str, device: torch.device) -> str:
 
 
 def chip(device: torch.device) -> str:
-    """What AMD calls the processor of a GPU: gfx942, without its features."""
+    """Return AMD's name of a GPU's processor: gfx942, without its features."""
     import torch
 
     name: str = torch.cuda.get_device_properties(device).gcnArchName
@@ -91,7 +92,8 @@ def chip(device: torch.device) -> str:
 
 
 def kind_of(name: str, device: torch.device) -> str:
-    """torch's type of the factors: of fp8 there are two, and a GPU has units for one of them."""
+    """Return torch's type of the factors: of fp8 there are two, and a GPU has units for one of
+    them."""
     import torch
 
     kind, *_ = FORMATS[name]
@@ -102,7 +104,7 @@ def kind_of(name: str, device: torch.device) -> str:
 def state_ceiling(
     report: contract.Report, metric: str, format_name: str, device: torch.device
 ) -> None:
-    """The vendor's dense rate of this GPU beside the metric, where it is known."""
+    """State the vendor's dense rate of this GPU beside the metric, if it is known."""
     import torch
 
     if device.type != "cuda":
@@ -151,7 +153,7 @@ def random(kind: str, shape: tuple[int, ...], generator: torch.Generator) -> tor
 def kernel(
     name: str, left: torch.Tensor, right: torch.Tensor, out: torch.Tensor
 ) -> Callable[[], object]:
-    """One product into memory that is already there."""
+    """Return a call that puts one product into memory that is already there."""
     import torch
 
     if name == "int8":
@@ -178,7 +180,7 @@ def wrong_elements(
 
 
 def normal(n: int, seed: int, device: torch.device) -> torch.Tensor:
-    """A square matrix, the same on every rank."""
+    """Return a square matrix, the same on every rank."""
     import torch
 
     kind = "bfloat16" if device.type == "cuda" else "float32"

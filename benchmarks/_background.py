@@ -1,4 +1,5 @@
-"""Calls that may never return, such as one into a sick driver: made beside the caller."""
+"""Calls that may never return, such as one into a sick driver: made in a thread beside the
+caller."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 
 
 def begun(call: Callable[[], Any]) -> Future[Any]:
-    """Its answer or error, when it comes. The process may end without it."""
+    """Start a call and return its future answer or error. The process may end without it."""
     future: Future[Any] = Future()
 
     def run() -> None:

@@ -1,7 +1,8 @@
-"""Did what NCCL sent between nodes leave by their HCAs? That it falls back to TCP, it does not say.
+"""The check that what NCCL sent between nodes left by their HCAs: it falls back to TCP without a
+word.
 
 A fleet that falls back everywhere would be its own normal: so a node whose HCAs kept still counts
-as a wrong answer, which no fleet excuses. Where TCP was asked for, or a node has no HCA, nothing is
+as a wrong answer, which no fleet excuses. If TCP was asked for, or a node has no HCA, nothing is
 expected of them. What each HCA carried is noted either way.
 """
 
@@ -22,7 +23,8 @@ STILL = 1 << 20  # bytes; what is measured is far more, what else goes on is les
 
 @dataclass(frozen=True)
 class Carried:
-    """By the HCAs of one host while it measured, out and in: who only receives works as well."""
+    """Bytes that the HCAs of one host carried while it measured, out and in: a host that only
+    receives works as well."""
 
     host: str
     by_hca: Mapping[str, int]  # those with a port that is up
@@ -37,7 +39,8 @@ class Carried:
 def watched(
     report: contract.Report, gather: Callable[[Carried], Iterable[Carried]] | None
 ) -> Iterator[None]:
-    """`gather` has what every rank hands in. None: NCCL has nothing to send between hosts."""
+    """Watch the HCAs in the block. `gather` collects the values of all ranks. None: NCCL has
+    nothing to send between hosts."""
     if not gather:
         yield
         return
@@ -53,7 +56,7 @@ def watched(
 
 
 def tcp_is_chosen(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody told NCCL to leave the HCAs alone."""
+    """Return true if NCCL was told to leave the HCAs alone."""
     switched_off = environment.get("NCCL_IB_DISABLE", "0") not in ("", "0")
     return switched_off or environment.get("NCCL_NET", "").lower() == "socket"
 

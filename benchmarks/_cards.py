@@ -1,4 +1,5 @@
-"""Which GPUs this machine has and this process may use, without asking a driver that may hang."""
+"""The GPUs that this machine has and this process may use, without asking a driver that may
+hang."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ def machine_root() -> Path:
 
 
 def cards(root: Path | None = None) -> list[str]:
-    """The kernel's device files of GPUs, by number: they stay when a GPU falls off the bus.
+    """List the kernel's device files of GPUs, by number: they stay when a GPU falls off the bus.
 
-    AMD's have one in common, and are named by their places in the topology behind it.
+    AMD's share one file, and are named by their places in the topology behind it.
     """
     root = root or machine_root()
     names = [card.name for card in (root / "dev").glob("nvidia[0-9]*")]
@@ -42,7 +43,7 @@ def amd_cards(root: Path | None = None) -> list[str]:
 
 
 def computes(node: Path) -> bool:
-    """Neither a processor nor what is built into one."""
+    """Return true for a card; false for a processor and for what is built into one."""
     version = int(properties(node / "properties").get("gfx_target_version", "0"))
     banks = [properties(bank / "properties") for bank in (node / "mem_banks").glob("[0-9]*")]
     own = sum(int(b.get("size_in_bytes", 0)) for b in banks if b.get("heap_type") in OWN_MEMORY)
@@ -50,13 +51,13 @@ def computes(node: Path) -> bool:
 
 
 def properties(file: Path) -> dict[str, str]:
-    """`name number`, line by line."""
+    """Parse lines of `name number`."""
     pairs = (line.split() for line in text(file).splitlines())
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
 
 
 def intel_cards(root: Path | None = None) -> list[str]:
-    """Addresses of cards, not of what is built into a processor: that lies on the first bus."""
+    """List addresses of cards, without what is built into a processor: that is on the first bus."""
     return [
         device.name
         for device in sorted(((root or machine_root()) / "sys/bus/pci/devices").glob("*"))
@@ -67,7 +68,7 @@ def intel_cards(root: Path | None = None) -> list[str]:
 
 
 def chosen(environment: Mapping[str, str] = os.environ) -> list[str] | None:
-    """What a list of visible GPUs names, number by number or UUID by UUID; None: nobody chose.
+    """Return the names in a list of visible GPUs, numbers or UUIDs; None if there is no list.
 
     Of several lists the shortest.
     """
@@ -76,7 +77,7 @@ def chosen(environment: Mapping[str, str] = os.environ) -> list[str] | None:
 
 
 def chosen_by(environment: Mapping[str, str] = os.environ) -> str:
-    """The variable in which one of them may be chosen: the numbers in a list are its own."""
+    """Return the variable in which one of them may be chosen: the numbers in a list are its own."""
     lists = {name: named_in(environment[name]) for name in CHOOSING if name in environment}
     return min(lists, key=lambda name: len(lists[name]), default=CHOOSING[0])
 
@@ -88,6 +89,7 @@ def named_in(names: str) -> list[str]:
 
 
 def expected() -> int:
-    """How many GPUs a process must see here: those chosen, or all that the kernel shows."""
+    """Return the number of GPUs that a process must see here: those chosen, or all that the kernel
+    shows."""
     names = chosen()
     return len(cards()) if names is None else len(names)

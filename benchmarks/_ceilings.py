@@ -1,8 +1,8 @@
-"""What the vendors promise of each GPU: dense arithmetic rates per format, and memory bandwidth.
+"""The vendors' promises for each GPU: dense arithmetic rates per format, and memory bandwidth.
 
-Rates are without sparsity; where a data sheet prints only the sparse rate, half of it. A format
-that a data sheet does not list is left out, and so is every GPU that is not in the table: nothing
-here is guessed. A test holds the rates against cores times clock. Standard library only.
+Rates are without sparsity; if a data sheet prints only the sparse rate, half of it. A format that a
+data sheet does not list is left out, and so is every GPU that is not in the table: nothing here is
+guessed. A test holds the rates against cores times clock. Standard library only.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Gpu:
 
 
 def gpu(name: str, processors: int = 0) -> Gpu | None:
-    """The GPU that torch and NVML call by this name; None for a part of one or an unknown one.
+    """Return the GPU that torch and NVML call by this name; None for a part of one or an unknown
+    one.
 
     `processors`: how many multiprocessors or compute units it has, without which none of AMD's is
     known.
@@ -87,7 +88,7 @@ def gpu(name: str, processors: int = 0) -> Gpu | None:
 
 
 def of(properties: Any) -> Gpu | None:
-    """By what torch says of a device."""
+    """Return the GPU with torch's properties of a device."""
     return gpu(properties.name, properties.multi_processor_count)
 
 

@@ -115,7 +115,8 @@ def message_sizes(text: str, kind: str) -> list[int]:
 
 
 def elements(operation: str, size_bytes: int, ranks: int) -> int:
-    """Numbers in a message of about that size; 0 where it has no whole block for each rank."""
+    """Return the numbers in a message of about that size; 0 if it has no whole block for each
+    rank."""
     count = size_bytes // ELEMENT
     return count - count % ranks if operation in IN_BLOCKS else count
 
@@ -150,8 +151,8 @@ def broadcast(group: Group, count: int) -> Operation:
 def in_place(
     group: Group, count: int, operation: Callable[..., Any], sent: int, times: int, plus: int
 ) -> Operation:
-    """On one buffer: it is checked with the ramp and `sent` in it, and must hold the ramp `times`
-    and `plus` then. Zeros are timed, because no sum of zeros overflows."""
+    """Return an operation on one buffer. Its check fills the buffer with the ramp and `sent`, and
+    expects the ramp `times` and `plus`. Zeros are timed, because no sum of zeros overflows."""
     import torch
 
     buffer = torch.zeros(count, device=group.device)
@@ -237,7 +238,8 @@ OPERATIONS: dict[str, Callable[[Group, int], Operation]] = {
 
 
 def either(name: str, before: str) -> Callable[..., Any]:
-    """torch renamed two collectives and warns about the old names; older ones know only those."""
+    """Return a collective by its new name or its old one: torch renamed two and warns about the old
+    names; older ones know only those."""
     import torch.distributed as dist
 
     operation: Callable[..., Any] = getattr(dist, name, None) or getattr(dist, before)
@@ -250,12 +252,12 @@ def fill(flat: torch.Tensor, plus: int) -> None:
 
 
 def differing(flat: torch.Tensor, times: int = 1, plus: int = 0, begin: int = 0) -> int:
-    """Elements that are not `times` the ramp and `plus`; fp32 holds such numbers exactly."""
+    """Count elements that are not `times` the ramp and `plus`; fp32 holds such numbers exactly."""
     return sum(int((part != times * ramp + plus).sum()) for part, ramp in with_ramp(flat, begin))
 
 
 def with_ramp(flat: torch.Tensor, begin: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Piece by piece, beside 0, 1, … 1020, 0, 1, … from the place of element `begin`."""
+    """Yield pieces beside 0, 1, … 1020, 0, 1, … from the place of element `begin`."""
     import torch
 
     for start in range(0, flat.numel(), CHUNK):

@@ -1,4 +1,4 @@
-"""What the copy benchmarks share: bytes that can be told apart, and copies that run at once."""
+"""Parts of the copy benchmarks: bytes that can be told apart, and copies that run at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def words(size_bytes: int, device: torch.device, pinned: bool = False) -> torch.
 
 
 def rows(size_bytes: int, device: torch.device) -> torch.Tensor:
-    """As many words, in rows with a gap between them: what copies them is a kernel.
+    """Return as many words, in rows with a gap between them: what copies them is a kernel.
 
     A copy engine takes contiguous memory only, and torch then has the GPU's processors copy.
     """
@@ -26,7 +26,8 @@ def rows(size_bytes: int, device: torch.device) -> torch.Tensor:
 
 
 def write_pattern(target: torch.Tensor, salt: int) -> torch.Tensor:
-    """Words that differ from place to place and from salt to salt: what strays or stays shows."""
+    """Write words that differ from place to place and from salt to salt: what strays or stays
+    shows."""
     if target.is_contiguous():
         torch.arange(target.numel(), out=target.view(-1))
     else:
@@ -41,10 +42,11 @@ def wrong_words(received: torch.Tensor, salt: int) -> int:
 def at_once(
     copies: Iterable[tuple[torch.Tensor, torch.Tensor]], device: torch.device
 ) -> Callable[[], None]:
-    """All (target, source) together; the current stream of `device` waits for the last.
+    """Return a call that makes all (target, source) copies together; the current stream of `device`
+    waits for the last.
 
-    torch makes the current streams at both ends wait for a copy. So each copy gets a stream of
-    its own on every GPU that it touches, or the way back would wait for the way there.
+    torch makes the current streams at both ends wait for a copy. So each copy gets a stream of its
+    own on every GPU that it touches, or the way back would wait for the way there.
     """
     lanes = [
         (target, source, [torch.cuda.Stream(gpu) for gpu in gpus_of(target, source)])

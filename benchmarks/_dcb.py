@@ -1,6 +1,6 @@
-"""Which priorities of a NIC are paused by flow control (PFC), asked of the kernel by netlink.
+"""Priorities of a NIC that flow control (PFC) pauses, from the kernel by netlink.
 
-The question and the answer are those of linux/dcbnl.h: DCB_CMD_IEEE_GET, IEEE 802.1Q.
+The request and the answer are those of linux/dcbnl.h: DCB_CMD_IEEE_GET, IEEE 802.1Q.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_THERE = {95, 19, 22}  # EOPNOTSUPP, ENODEV, EINVAL: a driver without data ce
 
 
 def flow_control(nic: str) -> str:
-    """`on priorities 3`, `off`, or that this NIC has none."""
+    """Return `on priorities 3`, `off`, or that this NIC has none."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
         kernel.settimeout(PATIENCE_S)
         kernel.send(question(nic))

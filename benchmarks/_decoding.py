@@ -1,6 +1,6 @@
 """A Llama-like decoder as it is served: prompts at once, then one token after the other.
 
-Keys and values of what was read are kept, so that a new token costs one row of each product. It
+Keys and values of earlier tokens are kept, so that a new token costs one row of each product. It
 multiplies by the weights of the network that training has; that network, on all tokens at once and
 without a memory, must come to the same scores.
 """
@@ -21,7 +21,7 @@ class Kept:
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
 
     def add(self, keys: Tensor, values: Tensor, begin: int) -> tuple[Tensor, Tensor]:
-        """All so far, with these after the first `begin`."""
+        """Return all keys and values so far, with these after the first `begin`."""
         end = begin + keys.shape[2]
         self.keys[:, :, begin:end], self.values[:, :, begin:end] = keys, values
         return self.keys[:, :, :end], self.values[:, :, :end]
@@ -34,7 +34,7 @@ class Decoder:
         self.kept = [Kept(block.attention, batch, places, weight) for block in network.blocks]
 
     def scores(self, tokens: Tensor, begin: int) -> Tensor:
-        """Of what may follow the last of these tokens, which stand from place `begin` on."""
+        """Return the scores of the next token after these, which begin at place `begin`."""
         x = self.network.tokens(tokens)
         for block, kept in zip(self.network.blocks, self.kept, strict=True):
             x = x + attended(block.attention, block.attention_norm(x), kept, begin)
@@ -57,7 +57,7 @@ def attended(layer: Attention, x: Tensor, kept: Kept, begin: int) -> Tensor:
 
 
 def turned(rotary: Rotary, x: Tensor, begin: int) -> Tensor:
-    """As the network turns it, for places from `begin` on."""
+    """Turn heads as the network does, for places from `begin` on."""
     places = slice(begin, begin + x.shape[-2])
     cos, sin = rotary.cos[places], rotary.sin[places]
     first, second = x.chunk(2, dim=-1)

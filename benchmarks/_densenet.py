@@ -8,14 +8,14 @@ from torch.nn import functional as F
 
 
 def convolution(inside: int, outside: int, size: int) -> nn.Sequential:
-    """Batch norm, ReLU, convolution: in this order, the reverse of ResNet's."""
+    """Return batch norm, ReLU, convolution: in this order, the reverse of ResNet's."""
     filters = nn.Conv2d(inside, outside, size, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(filters.weight)
     return nn.Sequential(nn.BatchNorm2d(inside), nn.ReLU(inplace=True), filters)
 
 
 class DenseLayer(nn.Module):
-    """Adds `growth` channels to those it is given."""
+    """A layer that adds `growth` channels to those it is given."""
 
     def __init__(self, inside: int, growth: int) -> None:
         super().__init__()

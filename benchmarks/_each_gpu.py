@@ -2,7 +2,7 @@
 
 The program is started again for each GPU, with only that one in sight and on the CPUs near it. This
 process loads no torch: it waits, and joins what the others report. A GPU that hangs or fails costs
-its own samples and is named; those of the others stand. Where the host has no memory for so many
+its own samples and is named; those of the others stay. If the host has no memory for so many
 processes at once, nothing is measured: one after the other would be another measurement.
 """
 
@@ -41,7 +41,8 @@ def each_gpu(
     measure_host: Measure | None = None,
     host_bytes: Callable[..., int] = lambda **_: 0,
 ) -> Measure:
-    """`measure` for every GPU, by itself where there is one at most; then what is no GPU's.
+    """Return a measurement that runs `measure` for every GPU, in this process if there is at most
+    one, and then `measure_host`.
 
     `host_bytes` of the parameters: what each holds on the host, beyond what every process does.
     """
@@ -87,7 +88,7 @@ class Gpu:
 
 
 def gpus() -> tuple[list[Gpu], dict[str, str]]:
-    """Those to measure, and why others cannot be."""
+    """Return GPUs to measure, and why others cannot be measured."""
     names, refused = chosen(), {}
     if names is None:
         names, refused = listed()
@@ -98,7 +99,8 @@ def gpus() -> tuple[list[Gpu], dict[str, str]]:
 
 
 def listed() -> tuple[list[str], dict[int, str]]:
-    """By UUID, which holds where a lost GPU would shift the numbers; else as /dev counts them."""
+    """Return GPUs by UUID, which stays right if a lost GPU shifts the numbers; else as /dev counts
+    them."""
     by_number = [str(index) for index in range(len(cards()))]
     if not by_number or amd_cards() == cards():  # NVIDIA's driver knows nothing of them
         return by_number, {}
@@ -116,13 +118,13 @@ def listed() -> tuple[list[str], dict[int, str]]:
 
 
 def limit_s() -> float:
-    """How long all of it may take: something is left to write what came of it."""
+    """Return the time limit of all of it: something is left to write the results."""
     seconds = float(os.environ.get(LIMIT, DAY_S))
     return seconds - min(5.0, seconds / 10)
 
 
 def measured(gpu: Gpu, deadline: float) -> Output | Silent:
-    """What the program says that sees this GPU alone."""
+    """Run the program with this GPU alone in sight and return its output."""
     python = os.environ.get("PYTHON_EXEC", sys.executable)  # as torchrun starts its ranks
     environment = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -168,7 +170,8 @@ def join(
 
 
 def document_of(gpu: Gpu, output: Output) -> dict[str, Any] | None:
-    """Its only GPU is called the first there, in whatever it names by it."""
+    """Return the document of a program, with its GPU's own name: its only GPU is called the first
+    there."""
     if output.exit_code not in (0, contract.NotApplicable.exit_code):
         return None
     try:
@@ -179,13 +182,14 @@ def document_of(gpu: Gpu, output: Output) -> dict[str, Any] | None:
 
 
 def after_name(output: Output) -> str:
-    """The last line on stderr, where a program says why; without its own name before it."""
+    """Return the last line on stderr, in which a program says why, without the program's name
+    before it."""
     line = (output.stderr.strip().splitlines() or [f"exit {output.exit_code}, without a word"])[-1]
     return line.partition(": ")[2] or line
 
 
 def together(notes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Facts of all GPUs: tables joined, lists in a row, and what differs by GPU."""
+    """Join the facts of all GPUs: tables joined, lists in a row, and what differs by GPU."""
     names = dict.fromkeys(name for facts in notes.values() for name in facts)
     joined: dict[str, Any] = {}
     for name in names:

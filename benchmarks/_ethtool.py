@@ -1,4 +1,4 @@
-"""The counters that `ethtool -S` prints, asked of the kernel without that tool.
+"""The counters of `ethtool -S`, from the kernel without that tool.
 
 The requests are those of linux/ethtool.h, each in a buffer to which an `ifreq` points.
 """
@@ -20,7 +20,7 @@ ROOM_BYTES = 64 << 10  # for what a driver begins to count between two questions
 
 
 class Statistics:
-    """Of one NIC: its counters by name. The names are asked for once."""
+    """The counters of one NIC by name. The names are asked for once."""
 
     def __init__(self, nic: str) -> None:
         self.nic = nic
@@ -32,7 +32,8 @@ class Statistics:
             raise
 
     def counts(self) -> array[int]:
-        """In the order of `names`; refused where a driver has other ones by now."""
+        """Return the counters in the order of `names`; an error if the driver has other ones by
+        now."""
         if self._ask_count() != len(self.names):
             raise OSError(errno.ESTALE, "its driver counts other things than before")
         answer = self._ask(struct.pack("=II", GSTATS, len(self.names)), 8 * len(self.names))
@@ -53,7 +54,8 @@ class Statistics:
         return [name.partition(b"\0")[0].decode(errors="replace") for name in names]
 
     def _ask(self, question: bytes, size: int) -> bytes:
-        """The kernel answers behind the question, as long as its answer is now: hence the room."""
+        """Send a request. The kernel answers behind it, as long as its answer is now: hence the
+        room."""
         buffer = array("B", question + bytes(size + ROOM_BYTES))
         place, _ = buffer.buffer_info()
         fcntl.ioctl(self._socket, SIOCETHTOOL, struct.pack("16sP16x", self.nic.encode(), place))

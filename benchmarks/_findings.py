@@ -1,4 +1,4 @@
-"""What node_health reports: samples by metric and device, facts, and what could not be read."""
+"""The findings of node_health: samples by metric and device, facts, and what could not be read."""
 
 from __future__ import annotations
 
@@ -21,5 +21,6 @@ class Findings:
         self.samples.setdefault((metric, device), []).extend(values)
 
     def miss(self, name: str, why: object) -> None:
-        """The first reason is kept: eight GPUs lack a sensor for the same reason."""
+        """Keep the first reason why something is missing: eight GPUs lack a sensor for the same
+        reason."""
         self.unread.setdefault(name, str(why))

@@ -1,4 +1,4 @@
-"""What a GPU's parts do from one second to the next, by NVML's own counters (GPM).
+"""The activity of a GPU's parts from one second to the next, by NVML's own counters (GPM).
 
 Hopper and later GPUs have them, and no DCGM is needed; a GPU that is sliced (MIG) has not.
 """
@@ -26,7 +26,7 @@ PARTS = {  # GPM's number, and its unit in ours
 
 
 class Profile:
-    """Of one GPU, from each reading to the next."""
+    """The profile of one GPU, from each reading to the next."""
 
     def __init__(self, gpu: Handle) -> None:
         try:
@@ -42,7 +42,7 @@ class Profile:
             raise Unread(f"NVML has no such counters on this GPU: {error}") from error
 
     def read(self) -> dict[str, float]:
-        """What is not counted is left out."""
+        """Return the activity since the last reading; parts that are not counted are left out."""
         self._before, self._now = self._now, self._before
         pynvml.nvmlGpmSampleGet(self._gpu, self._now)
         question = pynvml.c_nvmlGpmMetricsGet_t()

@@ -1,4 +1,4 @@
-"""What node_health reports about GPUs: what their driver says, and how many it does not reach."""
+"""GPUs in the report of node_health: what their driver says, and how many it does not reach."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Look:
 
 
 def look(over: threading.Event) -> Look:
-    """Everything about all GPUs, and what changes until it is over."""
+    """Return everything about all GPUs, and what changes until it is over."""
     _gpus.begin()
     handles, refused = _gpus.by_index()
     gpus = {f"cuda:{index}": gpu for index, gpu in handles.items()}
@@ -53,7 +53,8 @@ def look(over: threading.Event) -> Look:
 
 
 def report_unread(findings: Findings, readings: Mapping[str, Sequence[Reading]]) -> None:
-    """What failed comes first: what another GPU does not support must not hide it."""
+    """Report what failed before what is not supported: one GPU's missing support must not hide
+    another's failure."""
     by_device = [(device, reading) for device, row in readings.items() for reading in row]
     for device, reading in by_device:
         for name, reason in reading.unread.items():
@@ -85,13 +86,13 @@ def report_rises(findings: Findings, device: str, first: Reading, last: Reading)
 
 
 def addresses(findings: Findings) -> dict[str, str]:
-    """The GPUs' places on the PCI bus, as far as they could be read."""
+    """Return the GPUs' places on the PCI bus, as far as they could be read."""
     gpus = findings.facts.get("gpus", {})
     return {device: facts["address"] for device, facts in gpus.items() if "address" in facts}
 
 
 def amd_gpus(count: int) -> Look:
-    """Of AMD's GPUs the number alone is read; all else is missed, never taken for absent."""
+    """Report AMD's GPUs: only their number is read; all else is missed, never taken for absent."""
     findings = Findings()
     findings.add("gpus", "node", count)
     for name in (*_gpus.CONDITION, *_gpus.COUNTERS):
@@ -100,7 +101,8 @@ def amd_gpus(count: int) -> Look:
 
 
 def outcome(looking: Future[Look]) -> Look:
-    """What was seen. Of a driver that hangs or refuses nothing is known: no GPU is lost by that."""
+    """Return what was seen. A driver that hangs or refuses leaves everything unknown: no GPU is
+    lost by that."""
     nothing = Look()
     try:
         return looking.result(PATIENCE_S)

@@ -57,13 +57,14 @@ Choice = tuple[dict[str, Handle], dict[str, str]]  # by name: GPUs, and why othe
 
 
 def gpu_of(uuid: str) -> Choice:
-    """NVML numbers GPUs in another order than CUDA does: only the UUID names one."""
+    """Return a GPU by its UUID: NVML numbers GPUs in another order than CUDA does."""
     _gpus.begin()
     return {uuid: _gpus.by_uuid(uuid)}, {}
 
 
 def all_gpus() -> Choice:
-    """By UUID, as `GPU-…`, in NVML's order; those that do not give theirs by their number."""
+    """Return all GPUs by UUID, as `GPU-…`, in NVML's order; those that do not give theirs by their
+    number."""
     _gpus.begin()
     handles, refused = _gpus.by_index()
     if not handles and not refused:
@@ -77,7 +78,7 @@ def all_gpus() -> Choice:
 
 @contextmanager
 def watch(choose: Callable[[], Choice], period_s: float) -> Iterator[dict[str, Any]]:
-    """Yields what is filled in at the end: a summary for each GPU, and what went wrong."""
+    """Yield what is filled in at the end: a summary for each GPU, and what went wrong."""
     states: dict[str, Any] = {}
     series: dict[str, list[Reading]] = {}
     over = threading.Event()
@@ -108,7 +109,7 @@ def sample(
     over: threading.Event,
     series: dict[str, list[Reading]],
 ) -> None:
-    """Read all GPUs until it is over, at least once; not again those that answer nothing.
+    """Read all GPUs until it is over, at least once; GPUs that answer nothing are not read again.
 
     `series` is filled as it goes on: should the driver hang, what was read before is there.
     """
@@ -125,7 +126,8 @@ def sample(
 
 
 def summary(readings: Sequence[Reading]) -> dict[str, Any]:
-    """Extremes and medians of what could be read; of each reason the share of the readings."""
+    """Return extremes and medians of what could be read, and the share of each reason among the
+    readings."""
 
     def values(name: str) -> list[Any]:
         return [reading.values[name] for reading in readings if name in reading.values]
@@ -152,7 +154,7 @@ def summary(readings: Sequence[Reading]) -> dict[str, Any]:
 
 
 def shares(reasons: Sequence[set[str]]) -> dict[str, float]:
-    """Of each reason the share of the readings that showed it."""
+    """Return, for each reason, the share of the readings that showed it."""
     return {
         name: sum(name in shown for shown in reasons) / len(reasons)
         for name in sorted(set().union(*reasons))

@@ -1,8 +1,8 @@
-"""What NVIDIA's driver says about GPUs, read through pynvml: plain functions of a GPU's handle.
+"""Facts about GPUs from NVIDIA's driver, read through pynvml: plain functions of a GPU's handle.
 
-A reader returns one value or raises. Nothing here repeats, reports or judges, so that a program
-may look once and a collector every second. `read` keeps three things apart: values (0 is one of
-them), what this GPU does not support, and what could not be read.
+A reader returns one value or raises. Nothing here repeats, reports or judges, so that a program may
+look once and a collector every second. `read` keeps three things apart: values (0 is one of them),
+what this GPU does not support, and what could not be read.
 
 GPUs are numbered by their place on the PCI bus; CUDA_DEVICE_ORDER=PCI_BUS_ID makes CUDA do the
 same.
@@ -52,7 +52,7 @@ class Unread(Exception):
 
 
 class NoDriver(Unread):
-    """There is nobody to ask."""
+    """There is no driver to ask."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Reading:
 
 
 def read(gpu: Handle, readers: Mapping[str, Reader]) -> Reading:
-    """Each reader by itself: one that fails takes no other with it."""
+    """Call each reader by itself: one that fails takes no other with it."""
     reading = Reading()
     for name, reader in readers.items():
         try:
@@ -85,7 +85,7 @@ def read(gpu: Handle, readers: Mapping[str, Reader]) -> Reading:
 
 
 def begin() -> None:
-    """Must come before everything else; may come again."""
+    """Initialize NVML. Must come before everything else; may come again."""
     if pynvml is None:
         raise NoDriver(
             f'module "pynvml" is neither installed (pip install nvidia-ml-py) nor in "{PACKAGES}"'
@@ -99,7 +99,7 @@ def begin() -> None:
 
 
 def by_index() -> tuple[dict[int, Handle], dict[int, str]]:
-    """Those that the driver reaches, and why it does not reach the others."""
+    """Return the GPUs that the driver reaches, and why it does not reach the others."""
     handles: dict[int, Handle] = {}
     refused: dict[int, str] = {}
     try:
@@ -115,10 +115,8 @@ def by_index() -> tuple[dict[int, Handle], dict[int, str]]:
 
 
 def names_for_cuda() -> tuple[list[str], dict[int, str]]:
-    """What CUDA_VISIBLE_DEVICES calls each GPU, or each slice of one, in CUDA's order.
-
-    Beside it stands, by place, why some cannot be named.
-    """
+    """Return the name of each GPU, or of each slice of one, for CUDA_VISIBLE_DEVICES, in CUDA's
+    order, and, by place, why some have none."""
     handles, gone = by_index()
     names: list[str] = []
     unnamed: dict[int, str] = {}
@@ -134,7 +132,8 @@ def names_for_cuda() -> tuple[list[str], dict[int, str]]:
 
 
 def slices(gpu: Handle) -> list[str]:
-    """Of a GPU that is sliced (MIG); CUDA itself would see the first of them only."""
+    """Return the slices of a GPU that is sliced (MIG); CUDA itself would see the first of them
+    only."""
     try:
         mode, _ = pynvml.nvmlDeviceGetMigMode(gpu)
     except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
@@ -152,12 +151,12 @@ def slices(gpu: Handle) -> list[str]:
 
 
 def _text(words: str | bytes) -> str:
-    """Older bindings give bytes."""
+    """Decode a text: older bindings give bytes."""
     return words.decode(errors="replace") if isinstance(words, bytes) else words
 
 
 def by_uuid(uuid: str) -> Handle:
-    """torch gives the UUID without its kind: of a GPU, or of a slice of one."""
+    """Return a GPU or a slice of one: torch gives the UUID without its kind."""
     for kind in ("GPU", "MIG"):
         try:
             return pynvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}".encode())
@@ -170,7 +169,7 @@ def by_uuid(uuid: str) -> Handle:
 
 
 def reasons(gpu: Handle) -> set[str]:
-    """What holds the clocks back now."""
+    """Return the reasons that hold the clocks back now."""
     return reason_names(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
 
 
@@ -181,13 +180,13 @@ def reason_names(bits: int) -> set[str]:
 
 
 def address(gpu: Handle) -> str:
-    """As the kernel writes it: 0000:3b:00.0."""
+    """Return the PCI address as the kernel writes it: 0000:3b:00.0."""
     pci = pynvml.nvmlDeviceGetPciInfo(gpu)
     return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
 
 
 def pages_retired(gpu: Handle) -> int:
-    """GPUs before row remapping retire pages, for one of two causes."""
+    """Count retired pages, for both causes: GPUs before row remapping retire pages."""
     causes = (
         pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
         pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR,
@@ -215,14 +214,15 @@ def fabric_unready(gpu: Handle) -> bool:
 
 
 def fabric_state(gpu: Handle) -> str:
-    """How far its registration with the NVSwitch fabric has come, and whether it went well."""
+    """Return the state of its registration with the NVSwitch fabric, and whether it went well."""
     fabric = fabric_info(gpu)
     state = FABRIC_STATES.get(fabric.state, f"state {fabric.state}")
     return f"{state}, status {fabric.status}" if fabric.status else state
 
 
 def pcie_lanes_missing(gpu: Handle) -> int:
-    """Of those that card and slot could have; unlike the generation, it is kept when idle."""
+    """Return the lanes that it lacks of those that card and slot could have; unlike the generation,
+    they are kept when idle."""
     possible = pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
     return max(0, possible - pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu))
 
@@ -238,7 +238,7 @@ def thermal_margin_c(gpu: Handle) -> int:
 
 
 def links(gpu: Handle) -> list[bool]:
-    """Of each NVLink that the GPU has, whether it is up."""
+    """Return, for each NVLink that the GPU has, whether it is up."""
     states: list[bool] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         try:
@@ -251,7 +251,8 @@ def links(gpu: Handle) -> list[bool]:
 
 
 def used_links(gpu: Handle) -> list[bool]:
-    """None up at all is how a card without a bridge looks, so only some of them are missed."""
+    """Return the links; an error if none is up, as on a card without a bridge, so that only some
+    can be missed."""
     states = links(gpu)
     if not any(states):
         raise Unread("no link is up, as on a card without a bridge")
@@ -259,7 +260,7 @@ def used_links(gpu: Handle) -> list[bool]:
 
 
 def nvlink_errors(kind: str) -> Reader:
-    """Of all links that are up together, since somebody cleared the counter."""
+    """Return a reader of the errors of all links that are up, since the counter was cleared."""
 
     def errors(gpu: Handle) -> int:
         counter = getattr(pynvml, f"NVML_NVLINK_ERROR_DL_{kind}")
@@ -278,7 +279,7 @@ def ecc_errors(kind: str, period: str) -> Reader:
 
 
 def pcie_bytes_per_s(way: str) -> Reader:
-    """Over the last 20 ms."""
+    """Return a reader of the rate over the last 20 ms."""
 
     def carried(gpu: Handle) -> int:
         counter = getattr(pynvml, f"NVML_PCIE_UTIL_{way}_BYTES")
@@ -288,7 +289,7 @@ def pcie_bytes_per_s(way: str) -> Reader:
 
 
 def nvlink_bytes(gpu: Handle) -> int:
-    """That all links have carried, both ways, since the driver was loaded."""
+    """Return the bytes that all links have carried, both ways, since the driver was loaded."""
     ways = (
         pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
         pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
@@ -309,7 +310,7 @@ def compute_mode(gpu: Handle) -> str:
 
 
 def applications_clock(gpu: Handle) -> str:
-    """That somebody chose for computing, and for memory."""
+    """Return the clocks that were set for computing, and for memory."""
     sm = pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_SM)
     return (
         f"{sm} MHz, memory {pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_MEM)} MHz"

@@ -1,7 +1,7 @@
-"""How the ranks of a torchrun program come together, and how they agree on numbers.
+"""The group of the ranks of a torchrun program, and how they agree on numbers.
 
-What is measured goes over `links` (NCCL between GPUs, gloo between CPUs); agreeing on things always
-goes by gloo, beside it. Every rank makes the same calls in the same order, whatever it saw.
+Measurements go over `links` (NCCL between GPUs, gloo between CPUs); agreement always goes over
+gloo, beside it. Every rank makes the same calls in the same order, whatever it saw.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Group:
         return facts | ({"numa_of_ranks": self.numa} if self.numa else {})
 
     def slowest(self, numbers: Sequence[float]) -> list[float]:
-        """Number by number, the largest of all ranks."""
+        """Return, number by number, the largest of all ranks."""
         return slowest(numbers)
 
     def total(self, count: int) -> int:
@@ -49,7 +49,7 @@ class Group:
 
 @contextmanager
 def joined(report: contract.Report) -> Iterator[Group]:
-    """All ranks together: NCCL when every one of them has a GPU of its own, gloo when none has."""
+    """Join all ranks: NCCL if every one of them has a GPU of its own, gloo if none has."""
     import _by_hca
     import torch
     import torch.distributed as dist
@@ -91,14 +91,14 @@ def joined(report: contract.Report) -> Iterator[Group]:
 
 
 def ranks_on(names: Sequence[str]) -> str:
-    """`numa0: 4 ranks, numa1: 4 ranks`; nothing where none is bound."""
+    """Return `numa0: 4 ranks, numa1: 4 ranks`; nothing if none is bound."""
     counts = Counter(filter(None, names))
     return ", ".join(f"{name}: {count} ranks" for name, count in sorted(counts.items()))
 
 
 @contextmanager
 def met() -> Iterator[None]:
-    """All ranks can agree on things; nothing to measure over yet."""
+    """Join all ranks so that they can agree on things; there is nothing to measure over yet."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
@@ -113,7 +113,7 @@ def alone() -> bool:
 
 
 def processes() -> int:
-    """Ranks on one machine alone: one per GPU, or two on a CPU."""
+    """Return the number of ranks on one machine alone: one per GPU, or two on a CPU."""
     from _timing import gpus
 
     count = gpus()
@@ -141,7 +141,7 @@ def total(count: int, group: ProcessGroup | None = None) -> int:
 
 
 def everyones(thing: Any) -> list[Any]:
-    """What each rank hands in, by rank; all ranks see all of it."""
+    """Return the values of all ranks, by rank, on every rank."""
     import torch.distributed as dist
 
     things = [None] * dist.get_world_size()
@@ -156,7 +156,8 @@ def slowest_times(
     sample_s: float,
     group: ProcessGroup | None = None,
 ) -> list[float]:
-    """Seconds per call of a collective operation, by the slowest rank; the ranks stay in step."""
+    """Return seconds per call of a collective operation, by the slowest rank; the ranks stay in
+    step."""
     import torch.distributed as dist
     from _timing import calls_for, time_calls
 

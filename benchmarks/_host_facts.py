@@ -69,7 +69,7 @@ def processors(findings: Findings, root: Path) -> None:
 
 
 def edac(findings: Findings, root: Path) -> None:
-    """Memory errors that the memory controllers counted since the node was started."""
+    """Report memory errors that the memory controllers counted since the node was started."""
     controllers = sorted((root / "sys/devices/system/edac/mc").glob("mc[0-9]*"))
     for kind, name in (("correctable", "ce_count"), ("uncorrectable", "ue_count")):
         counts = [number(controller / name) for controller in controllers]
@@ -84,7 +84,8 @@ def edac(findings: Findings, root: Path) -> None:
 
 
 def pci_devices(findings: Findings, root: Path, gpus: dict[str, str]) -> None:
-    """Lost lanes and errors of adapters and drives; of GPUs, whose lanes NVML tells, the errors."""
+    """Report lost lanes and errors of adapters and drives, and errors of GPUs, whose lanes NVML
+    gives."""
     cards = {device: root / "sys/bus/pci/devices" / place for device, place in gpus.items()}
     peripherals = {
         path.name: (path / "device").resolve()
@@ -104,7 +105,8 @@ def pci_devices(findings: Findings, root: Path, gpus: dict[str, str]) -> None:
 
 
 def lanes(findings: Findings, device: str, place: Path) -> None:
-    """A wide card in a narrower slot is as it should be, so the slot above counts too."""
+    """Report lost lanes. A wide card in a narrower slot is as it should be, so the slot above
+    counts too."""
     now = number(place / "current_link_width")
     widths = [number(place / "max_link_width"), number(place.parent / "max_link_width")]
     possible = [width for width in widths if width]
@@ -116,7 +118,7 @@ def lanes(findings: Findings, device: str, place: Path) -> None:
 
 
 def undriven_gpus(root: Path) -> int:
-    """GPUs of NVIDIA and AMD on the bus that no driver has taken."""
+    """Count GPUs of NVIDIA and AMD on the bus that no driver has taken."""
     bus = root / "sys/bus/pci"
     if not (bus / "drivers").is_dir():
         return 0
@@ -153,7 +155,7 @@ def mounted(findings: Findings, root: Path, mounts: list[str]) -> None:
 
 
 def free_space(findings: Findings, place: str, space: os.statvfs_result) -> None:
-    """What is free to anybody, of what is there for anybody."""
+    """Report the share that is free, of the space that any user may have."""
     usable = space.f_blocks - space.f_bfree + space.f_bavail
     if usable:
         findings.add("disk_free_share", place, space.f_bavail / usable)
@@ -162,7 +164,7 @@ def free_space(findings: Findings, place: str, space: os.statvfs_result) -> None
 
 
 def in_time(call: Callable[[], Any]) -> Any:
-    """The answer or the error; a mount whose server is gone may never answer."""
+    """Return the answer or the error; a mount whose server is gone may never answer."""
     try:
         return begun(call).result(PATIENCE_S)
     except TimeoutError:
@@ -175,7 +177,7 @@ def in_time(call: Callable[[], Any]) -> Any:
 
 
 def clock(findings: Findings) -> None:
-    """How far it is off, by the first time service that knows."""
+    """Report how far the clock is off, by the first time service that knows."""
     for tool, (question, offset_in) in CLOCKS.items():
         answer = answer_of(tool, *question)
         offset_ms = offset_in(answer) if answer else None
@@ -200,7 +202,8 @@ def answer_of(tool: str, *arguments: str) -> str:
 
 
 def chrony_offset_ms(answer: str) -> float | None:
-    """The fifth word is the system clock's offset in seconds, the last one the leap state."""
+    """Parse the answer: the fifth word is the system clock's offset in seconds, the last one the
+    leap state."""
     words = answer.strip().split(",")
     if len(words) < 14 or words[13] == "Not synchronised":
         return None

@@ -1,4 +1,4 @@
-"""How much of the host's memory a program may still take, and how much it took.
+"""The host memory that a program may still take, and what it took.
 
 Free is what the kernel calls available, or less: what is left of the program's own group (cgroup)
 and of each around it, as of a container or a job.
@@ -24,7 +24,7 @@ CACHES = re.compile(r"^(?:total_)?inactive_file (\d+)$", re.M)  # given back whe
 
 
 def shortage(processes: int, process_bytes: int = PROCESS_BYTES, way_out: str = "free some") -> str:
-    """Why so many processes do not fit at once, each of which takes so much; "" if they do."""
+    """Return the reason why so many processes of this size do not fit at once; "" if they do."""
     free, needed = free_bytes(), processes * process_bytes
     if free is None or free >= needed:
         return ""
@@ -35,7 +35,8 @@ def shortage(processes: int, process_bytes: int = PROCESS_BYTES, way_out: str = 
 
 
 def shortage_of_ranks() -> str:
-    """Of all ranks on this node together. The first of them asks, before they load torch."""
+    """Return the shortage of all ranks on this node together. The first of them asks, before they
+    load torch."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return ""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -43,7 +44,7 @@ def shortage_of_ranks() -> str:
 
 
 def free_bytes(root: Path | None = None) -> int | None:
-    """None: the kernel does not say."""
+    """Return free memory; None if the kernel does not say."""
     root = root or machine_root()
     available = re.search(r"^MemAvailable:\s+(\d+) kB$", text(root / "proc/meminfo"), re.M)
     free = [int(available[1]) * 1024] if available else []
@@ -68,6 +69,6 @@ def left_in_groups(root: Path) -> Iterator[int]:
 
 
 def peak_bytes() -> int | None:
-    """The most that this process ever had in memory, files that others share included."""
+    """Return the most memory that this process ever had, files that others share included."""
     peak = re.search(r"^VmHWM:\s+(\d+) kB$", text(Path("/proc/self/status")), re.M)
     return int(peak[1]) * 1024 if peak else None

@@ -1,7 +1,7 @@
-"""What the kernel has logged about broken hardware: XIDs, errors of NVSwitches, machine checks.
+"""Broken hardware in the kernel's log: XIDs, errors of NVSwitches, machine checks.
 
 Records are those of /dev/kmsg: `6,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has ...` with
-the microseconds since the node was started. What the numbers mean stands with their limits.
+the microseconds since the node was started. The meaning of the numbers is beside their limits.
 Nothing here reports or judges.
 """
 
@@ -31,7 +31,7 @@ class Record:
 
 
 def records(root: Path) -> list[Record]:
-    """All that the kernel still has. OSError or ValueError: it does not let us see."""
+    """Return all that the kernel still has. OSError or ValueError: it does not let us see."""
     log = root / "dev/kmsg"
     up_s = float(text(root / "proc/uptime").partition(" ")[0])
     handle = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
@@ -43,7 +43,7 @@ def records(root: Path) -> list[Record]:
 
 
 def _chunks(handle: int) -> Iterator[bytes]:
-    """One record at a time, as the device gives them."""
+    """Yield one record at a time, as the device gives them."""
     while True:
         try:
             chunk = os.read(handle, 1 << 16)
@@ -57,13 +57,13 @@ def _chunks(handle: int) -> Iterator[bytes]:
 
 
 def xids(messages: Iterable[str]) -> Counter[tuple[str, str]]:
-    """How often which number came from which PCI address."""
+    """Count XIDs by number and PCI address."""
     matches = filter(None, map(XID.search, messages))
     return Counter((match[2], match[1].lower()) for match in matches)
 
 
 def sxids(messages: Iterable[str]) -> Counter[str]:
-    """Of NVSwitches: how many were "fatal", how many "non_fatal"."""
+    """Count errors of NVSwitches that were "fatal" and "non_fatal"."""
     matches = filter(None, map(SXID.search, messages))
     return Counter(match[1].lower().replace("-", "_") for match in matches)
 

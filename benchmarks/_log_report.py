@@ -1,4 +1,4 @@
-"""What node_health reports about the kernel log: XIDs, errors of NVSwitches, machine checks."""
+"""The kernel log in the report of node_health: XIDs, errors of NVSwitches, machine checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ MOST_SHOWN = 8
 
 
 def report_log(findings: Findings, root: Path, hours: float, gpus: dict[str, str]) -> None:
-    """`gpus` are the devices' PCI addresses. What is older than `hours` is told, not counted."""
+    """Report the kernel log. `gpus` are the devices' PCI addresses. What is older than `hours` is
+    noted, not counted."""
     try:
         log = records(root)
     except (OSError, ValueError) as error:
@@ -32,7 +33,8 @@ def report_log(findings: Findings, root: Path, hours: float, gpus: dict[str, str
 
 
 def report_xids(findings: Findings, messages: list[str], gpus: dict[str, str]) -> None:
-    """All of the node, and of each number and GPU; a GPU that is gone is called by its address."""
+    """Report XIDs of the node, and of each number and GPU; a GPU that is gone is called by its
+    address."""
     counts = xids(messages)
     findings.add("xids", "node", counts.total())
     for (number, address), count in counts.items():

@@ -29,7 +29,8 @@ class Model:
 
     @property
     def spread(self) -> bool:
-        """It has parts of its own on each rank, so it must know the group when it is made."""
+        """True if it has parts of its own on each rank, so that it must know the group when it is
+        made."""
         return self.code == "_moe:MoE"
 
     @property
@@ -48,7 +49,7 @@ class Model:
 
 
 def _sizes(published: Model, reduced: Mapping[str, Any], tiny: Mapping[str, Any]) -> list[Model]:
-    """The published model, and it again with smaller numbers here and there."""
+    """Return the published model, and again with some numbers made smaller."""
 
     def changed(numbers: Mapping[str, Any]) -> Model:
         fields = {**vars(published), **numbers}
@@ -58,7 +59,7 @@ def _sizes(published: Model, reduced: Mapping[str, Any], tiny: Mapping[str, Any]
 
 
 def _cnn(code: str, blocks: tuple[int, ...], **widths: int) -> list[Model]:
-    """Smaller means narrower and fewer pixels, at the full depth."""
+    """Return sizes of a network; smaller means narrower and fewer pixels, at the full depth."""
     return _sizes(
         Model(
             code=code,
@@ -74,7 +75,7 @@ def _cnn(code: str, blocks: tuple[int, ...], **widths: int) -> list[Model]:
 
 
 def _transformer(code: str, context: int, vocabulary: int, batch: int, **shape: int) -> list[Model]:
-    """Smaller means fewer layers as well: a sixth of them, then one."""
+    """Return sizes of a network; smaller means fewer layers as well: a sixth of them, then one."""
     small: dict[str, dict[str, int]] = {
         "reduced": {"width": 256, "heads": 4, "groups": 2, "hidden": 512, "experts": 8},
         "tiny": {"width": 32, "heads": 2, "groups": 1, "hidden": 64, "experts": 4},

@@ -1,9 +1,10 @@
 """A mixture of experts whose experts are spread over the ranks of a group.
 
 Each token goes to the two experts that a router likes best, and returns: two all-to-alls per layer
-on the way forward, two on the way back. Every rank may send `capacity` tokens to each expert; those
-beyond it only pass by (GShard, Lepikhin et al., 2020). So all sizes are known beforehand, no rank
-waits for a number from its GPU, and what a rank computes does not depend on how many there are.
+on the way forward, two on the way back. Every rank may send `capacity` tokens to each expert;
+further ones only pass by (GShard, Lepikhin et al., 2020). So all sizes are known beforehand, no
+rank waits for a number from its GPU, and what a rank computes does not depend on how many there
+are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Exchange(torch.autograd.Function):
-    """An all-to-all of rows; on the way back the gradients return where the rows came from."""
+    """An all-to-all of rows; on the way back the gradients return to the senders of the rows."""
 
     @staticmethod
     def forward(
@@ -61,7 +62,7 @@ class Mixture(nn.Module):
         self.router = nn.Linear(width, experts, bias=False)
 
         def matrices(inside: int, outside: int) -> nn.Parameter:
-            """All are drawn and the others' dropped: every expert is the same on any rank."""
+            """Draw all matrices and drop the others': every expert is the same on any rank."""
             drawn = torch.randn(experts, inside, outside)[own] * 0.02
             parameter = nn.Parameter(drawn.clone())
             parameter.register_hook(lambda gradient: gradient / ranks)  # the loss is a mean
@@ -88,7 +89,7 @@ class Mixture(nn.Module):
         return weighted.sum(dim=1).type_as(x).view_as(x)
 
     def answer(self, rows: Tensor, capacity: int) -> Tensor:
-        """What the experts make of `capacity` rows for each of them in turn."""
+        """Return the experts' answers to `capacity` rows for each of them in turn."""
         if self.group is None:
             return self.compute(rows.unflatten(0, (-1, capacity))).flatten(0, 1)
         own, ranks = self.up.shape[0], len(self.shares)
@@ -99,12 +100,13 @@ class Mixture(nn.Module):
         return Exchange.apply(answers.flatten(0, 2), received, sent, self.group)
 
     def compute(self, x: Tensor) -> Tensor:
-        """SwiGLU of each expert, all experts of this rank in one batched product."""
+        """Compute SwiGLU of each expert, all experts of this rank in one batched product."""
         return torch.bmm(F.silu(torch.bmm(x, self.gate)) * torch.bmm(x, self.up), self.down)
 
 
 def places(experts: Tensor, count: int, capacity: int) -> Tensor:
-    """A row for each token: the next free one of its expert, or the last row when it is full."""
+    """Return a row for each token: the next free one of its expert, or the last row when it is
+    full."""
     wants = F.one_hot(experts, count)
     turn = (wants.cumsum(0) * wants).sum(1) - 1
     last = count * capacity

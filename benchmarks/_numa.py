@@ -2,8 +2,8 @@
 
 Everything comes from sysfs and two system calls. Inside a container sysfs still shows the whole
 machine, so a node lists beside its CPUs those that this process may use, and its memory counts as
-none where the cpuset forbids it. Where a sandbox refuses memory policies, memory lies where it is
-touched first, which is the node that the thread is bound to.
+none if the cpuset forbids it. If a sandbox refuses memory policies, memory comes from the node that
+touches it first, which is the node that the thread is bound to.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class Node:
 
 @cache
 def allowed_cpus() -> frozenset[int]:
-    """Of this process as it was started: whatever it binds itself to later."""
+    """Return the CPUs of this process as it was started, whatever it binds itself to later."""
     return frozenset(os.sched_getaffinity(0))
 
 
 def nodes() -> list[Node]:
-    """Every node on which this process may both run and allocate."""
+    """Return every node on which this process may both run and allocate."""
     return [node for node in all_nodes() if node.cpus and node.memory_bytes]
 
 
 def all_nodes() -> list[Node]:
-    """Every node that sysfs shows; one with everything where the kernel knows of no NUMA."""
+    """Return every node that sysfs shows; one with everything if the kernel knows of no NUMA."""
     allowed = allowed_cpus()
     folders = {int(f.name[4:]): f for f in SYS.glob("devices/system/node/node[0-9]*")}
     if not folders:
@@ -86,7 +86,7 @@ def all_nodes() -> list[Node]:
 
 
 def summary() -> str:
-    """One line for the document: what there is, and what of it this process may use."""
+    """Return one line for the document: what there is, and what of it this process may use."""
     return "; ".join(
         f"{node.name}: CPUs {show_list(node.cpus)} of {show_list(node.all_cpus)}, "
         f"{node.memory_bytes / (1 << 30):.0f} GiB"
@@ -109,15 +109,16 @@ def show_list(numbers: Iterable[int]) -> str:
 
 
 def nearest_to_gpu(index: int) -> Node | None:
-    """The node that a GPU hangs off; None where nobody says, as in most virtual machines."""
+    """Return the node that a GPU is attached to; None if it is unknown, as in most virtual
+    machines."""
     address = bus_id(index)
     return nearest(address) if address else None
 
 
 def stay_near_gpu(index: int) -> Node | None:
-    """Keep this process, and what it starts, to the CPUs of the node that a GPU hangs off.
+    """Keep this process, and what it starts, to the CPUs of the node that a GPU is attached to.
 
-    Where nobody knows which that is, as in most virtual machines, it runs wherever it may.
+    If that is unknown, as in most virtual machines, it runs wherever it may.
     """
     allowed_cpus()
     if node := nearest_to_gpu(index):
@@ -140,7 +141,7 @@ def pci_folder(address: str) -> Path:
 
 
 def bus_id(index: int, driver: str = "libcuda.so.1") -> str | None:
-    """The PCI address of a GPU by CUDA's driver, which counts GPUs as torch does."""
+    """Return the PCI address of a GPU by CUDA's driver, which counts GPUs as torch does."""
     try:
         cuda = ctypes.CDLL(driver)
     except OSError:
@@ -159,7 +160,8 @@ def bus_id(index: int, driver: str = "libcuda.so.1") -> str | None:
 
 @contextmanager
 def bound_to(node: Node | None) -> Iterator[None]:
-    """All threads of this process on the CPUs of a node; what this one allocates, in its memory.
+    """Run all threads of this process on the CPUs of a node; what this one allocates is in its
+    memory.
 
     Threads that are started inside inherit both. None binds nothing.
     """
@@ -182,7 +184,7 @@ def bound_to(node: Node | None) -> Iterator[None]:
 
 
 def pages(size_bytes: int, node: Node) -> mmap.mmap:
-    """Zeroed small pages in a node's memory, which stay there whoever uses them.
+    """Return zeroed small pages in a node's memory, which stay there whoever uses them.
 
     Small, because whether huge ones can be had differs from node to node and day to day.
     """
@@ -231,7 +233,7 @@ def _mask(index: int) -> ctypes.Array[ctypes.c_ulong]:
 
 
 def _call(name: str, *arguments: object) -> bool:
-    """A system call that may be missing or refused; whether it was done."""
+    """Make a system call that may be missing or refused; return whether it was done."""
     number = _CALLS.get(platform.machine(), {}).get(name)
     if number is None:
         return False

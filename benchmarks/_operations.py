@@ -1,4 +1,4 @@
-"""How much arithmetic a training step needs, counted by torch on tensors without content."""
+"""The arithmetic that a training step needs, counted by torch on tensors without content."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def operations(model: Model, batch: int) -> float:
-    """Multiplications and additions of forward and backward, per sample.
+    """Count multiplications and additions of forward and backward, per sample.
 
-    Every step of an LSTM costs the same, so two of them tell the price of all. Of the square of
-    scores that torch counts, causal attention needs the lower half.
+    Every step of an LSTM costs the same, so two of them give the price of all. Causal attention
+    needs the lower half of the square of scores that torch counts.
     """
     if model.data == "sequences":
         one_step, two_steps = (_counted(model, batch, length) for length in (1, 2))

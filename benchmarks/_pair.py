@@ -1,7 +1,7 @@
-"""Two nodes and one way between them: who stands at which end, and a tool's server and client.
+"""Two nodes and one way between them: the ranks at its ends, and a tool's server and client.
 
 A pair program runs under torchrun on two nodes, with one rank per GPU or one for a CPU node. The
-first rank of each node works, the others wait. Alone on one machine two ranks stand for the nodes.
+first rank of each node works, the others wait. Alone on one machine two ranks act as the nodes.
 Both ends always come to the same answer, so that neither waits for one that left.
 """
 
@@ -61,7 +61,7 @@ class Pair:
     address: str
 
     def tell(self, thing: Any) -> list[Any]:
-        """What both ends say at this point, the first node's first."""
+        """Exchange a value with the other end; return both, the first node's first."""
         import torch.distributed as dist
 
         things = [None, None]
@@ -70,7 +70,7 @@ class Pair:
 
 
 def ends(env: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """The ranks that work: the first of each node, or both of a pair on one machine."""
+    """Return the ranks that work: the first of each node, or both of a pair on one machine."""
     nodes, ranks, local = (
         int(env[name]) for name in ("GROUP_WORLD_SIZE", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     )
@@ -85,7 +85,8 @@ def ends(env: Mapping[str, str] = os.environ) -> tuple[int, int]:
 
 @contextmanager
 def paired(report: contract.Report) -> Iterator[Pair]:
-    """Inside the group of all ranks; at the end all of them hold what rank 0 measured."""
+    """Pair two nodes, inside the group of all ranks; at the end all of them have what rank 0
+    measured."""
     import torch.distributed as dist
     from _group import everyones
 
@@ -100,7 +101,7 @@ def paired(report: contract.Report) -> Iterator[Pair]:
 
 
 def report_sizes(report: contract.Report, device: str, numbers: Numbers, sizes: list[int]) -> None:
-    """Bandwidth in both directions, and latency where a message is small."""
+    """Report bandwidth in both directions, and latency if a message is small."""
     for size in sizes:
         for name, sender in DIRECTIONS.items():
             report.add(f"bandwidth_gbps:{name}/{size}", device, numbers("gbps", size, sender))
@@ -117,7 +118,7 @@ def transfer(
     env: Mapping[str, str] | None = None,
     cpus: frozenset[int] = frozenset(),
 ) -> str:
-    """What the client at the sending end printed, told to both ends."""
+    """Run server and client, and return on both ends what the client at the sending end printed."""
     if pair.end == sender:
         where: tuple[str, int] = agreed(pair.tell(None)[1 - sender])
         return agreed(pair.tell(outcome_of(client(*where), limit_s, env, cpus))[sender])
@@ -150,7 +151,8 @@ def agreed(outcome: T | contract.Unmeasured) -> T:
 
 
 def everywhere(look: Callable[[], T]) -> T:
-    """What a look at this node found, if no other rank's look found it not applicable."""
+    """Return the result of a check of this node, if no other rank's check found it not
+    applicable."""
     from _group import everyones
 
     answers: list[T] = []
@@ -165,13 +167,13 @@ def everywhere(look: Callable[[], T]) -> T:
 
 
 def side(env: Mapping[str, str] = os.environ) -> int:
-    """0 for the ranks of the first node, 1 for those of the second."""
+    """Return 0 for the ranks of the first node, 1 for those of the second."""
     return int(int(env["RANK"]) >= ends(env)[1])
 
 
 def like_rails(names: str) -> tuple[dict[str, Hca], int]:
-    """The HCAs here that are up on both nodes, of those named, by the device that each pair of them
-    is; and how many are up on one node only.
+    """Return the HCAs here that are up on both nodes, of those named, by the device that each pair
+    of them is; and how many are up on one node only.
 
     A rail joins HCAs of one name. No HCA at all is another kind of machine; one too few is not.
     """
@@ -196,7 +198,8 @@ def like_rails(names: str) -> tuple[dict[str, Hca], int]:
 
 
 def across_rails(names: str, shift: int) -> dict[str, Hca]:
-    """The HCAs here that meet those `shift` rails further on at the second node, by device."""
+    """Return the HCAs here whose partner at the second node is `shift` rails further on, by
+    device."""
     from _group import everyones
 
     own = {hca.name: hca for hca in active()}
@@ -218,7 +221,7 @@ def across_rails(names: str, shift: int) -> dict[str, Hca]:
 
 
 def _on_rail(names: Sequence[str], rail: str) -> list[str]:
-    """The HCA of that name or number: mlx5_3 is on rail 3."""
+    """Return the HCA of that name or number: mlx5_3 is on rail 3."""
     return [name for name in names if rail in (name, re.sub(r"^mlx\d+_(?=\d)", "", name))][:1]
 
 

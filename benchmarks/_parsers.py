@@ -1,8 +1,8 @@
-"""What other people's tools print, as numbers. Pure: text in, numbers out, nothing is run.
+"""Numbers from the output of other people's tools. Pure: text in, numbers out, nothing is run.
 
 Foreign lines between the rows (NCCL's, a second process's) are skipped, and a row that is not
-complete is no row. Units are converted here and nowhere else: perftest and UCX write MB for
-2^20 bytes, which the message rates beside them prove.
+complete is no row. Units are converted here and nowhere else: perftest and UCX write MB for 2^20
+bytes, which the message rates beside them prove.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class PerftestRow:
 
 
 def perftest(text: str) -> list[PerftestRow]:
-    """Rows of `ib_*_bw` and `ib_*_lat`, each once: two ends that share a terminal repeat them."""
+    """Return rows of `ib_*_bw` and `ib_*_lat`, each once: two ends that share a terminal repeat
+    them."""
     rows: list[PerftestRow] = []
     headings: list[str] = []
     for line in text.splitlines():
@@ -49,7 +50,8 @@ def perftest(text: str) -> list[PerftestRow]:
 
 
 def perftest_headings(line: str) -> list[str]:
-    """`#bytes #iterations BW peak[MB/sec] …`: a heading may hold blanks, and ends at its unit."""
+    """Parse `#bytes #iterations BW peak[MB/sec] …`: a heading may hold blanks, and ends at its
+    unit."""
     return [" ".join(part.split()) for part in re.findall(r"#\w+|[^#\[\]]+\[[^\]]+\]", line)]
 
 
@@ -68,9 +70,10 @@ def in_our_units(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def ucx_perftest(text: str) -> dict[str, float]:
-    """The last line of `ucx_perftest -f -v`, by its own headings; over the whole of the test.
+    """Return the last line of `ucx_perftest -f -v`, by its own headings; over the whole of the
+    test.
 
-    What it says of its last moments may be inf, where the machine was busy with other things.
+    Its numbers for the last moments may be inf, if the machine was busy with other things.
     """
     headings: list[str] = []
     values: dict[str, float] = {}
@@ -101,10 +104,10 @@ class NcclRow:
 
 
 def nccl_tests(text: str) -> list[NcclRow]:
-    """Both halves of every row with a message in it.
+    """Return both halves of every row with a message in it.
 
     Columns differ by operation (redop, root) and version (error, #wrong), and all-to-all leaves
-    redop empty: a row is read from its end, where two groups of four always stand.
+    redop empty: a row is read from its end, which always has two groups of four.
     """
     rows = []
     for line in text.splitlines():
@@ -128,12 +131,12 @@ def is_half(words: list[str]) -> bool:
 
 
 def wrong_of(word: str) -> int | None:
-    """A count of wrong elements; older versions print the largest error, which counts nothing."""
+    """Return a count of wrong elements; None for older versions, which print the largest error."""
     return int(word) if word.isdecimal() else None
 
 
 def nccl_out_of_bounds(text: str) -> int:
-    """`# Out of bounds values : 0 OK`: what the tool makes of all its rows together."""
+    """Parse `# Out of bounds values : 0 OK`, the tool's judgement of all its rows together."""
     match = re.search(r"Out of bounds values\s*:\s*(\d+)", text)
     return int(match[1]) if match else 0
 
@@ -157,7 +160,7 @@ class Nvbandwidth:
 
 
 def nvbandwidth(text: str) -> Nvbandwidth:
-    """What `nvbandwidth -j` or, without -j, `nvbandwidth` printed."""
+    """Parse the output of `nvbandwidth -j` or, without -j, of `nvbandwidth`."""
     start = re.search(r"^\{", text, re.M)
     if start is None:
         return nvbandwidth_text(text)
@@ -188,7 +191,8 @@ def nvbandwidth_json(document: dict[str, Any]) -> Nvbandwidth:
 def matrices(
     test: str, rows: list[list[str]], between_gpus: bool
 ) -> list[tuple[str, list[list[str]]]]:
-    """One below the other stand both directions of a test that copies both ways, and their sum.
+    """Split the table of a test that copies both ways: both directions, one below the other, and
+    their sum.
 
     Their names are those under which the tool's text has the sums of the three.
     """
@@ -203,7 +207,8 @@ def matrices(
 
 
 def nvbandwidth_text(text: str) -> Nvbandwidth:
-    """`Running <test>.`, then for each table a description, the columns, rows, and `SUM <name>`.
+    """Parse `Running <test>.`, then for each table a description, the columns, rows, and `SUM
+    <name>`.
 
     Waived tests go unnamed.
     """
@@ -239,7 +244,8 @@ def cells(
 
 
 def device_name(row: str, column: str, between_gpus: bool, rows: int) -> str:
-    """A table of one row has all CPUs, or all other GPUs, at its other end."""
+    """Name the devices of a cell: a table of one row has all CPUs, or all other GPUs, at its other
+    end."""
     if rows == 1:
         return f"cuda:{column}"
     return f"cuda:{row}-cuda:{column}" if between_gpus else f"cpu:{row}-cuda:{column}"
@@ -275,8 +281,8 @@ class Diagnosed:
 
 
 def dcgm(text: str) -> Diagnosed:
-    """The JSON of `dcgmi diag -j`, of DCGM 3 (`gpu_ids`) or DCGM 4 (`entity_group`, `entity_id`);
-    lines of the log may come first."""
+    """Parse the JSON of `dcgmi diag -j`, of DCGM 3 (`gpu_ids`) or DCGM 4 (`entity_group`,
+    `entity_id`); lines of the log may come first."""
     decoder = json.JSONDecoder()
     for start in re.finditer(r"^\s*\{", text, re.M):
         try:
@@ -313,13 +319,13 @@ def results_of(test: dict[str, Any]) -> Iterator[Tested]:
 
 
 def status_of(word: str) -> str:
-    """PASS, Pass and Passed are one; so are the others."""
+    """Return one word for PASS, Pass and Passed, and so for the others."""
     word = word.strip().lower()
     return next((outcome for outcome in ("pass", "warn", "fail", "skip") if outcome in word), word)
 
 
 def findings_of(result: dict[str, Any]) -> Iterator[Finding]:
-    """A text of its own in version 3, an object around it in version 4."""
+    """Yield findings: a text of its own in version 3, an object around it in version 4."""
     warnings = result.get("warnings") or []
     for warning in [warnings] if isinstance(warnings, str) else warnings:
         if isinstance(warning, dict):
@@ -330,14 +336,16 @@ def findings_of(result: dict[str, Any]) -> Iterator[Finding]:
 
 
 def severity_of(number: object) -> str:
-    """One that is newer than this table is not known, and so no light one."""
+    """Return the name of a severity; one that is newer than this table is unknown, and so not
+    light."""
     if not isinstance(number, int):
         return ""
     return SEVERITIES[number] if 0 <= number < len(SEVERITIES) else "unknown"
 
 
 def entities_of(result: dict[str, Any]) -> list[str]:
-    """`gpu:0`: in DCGM's own numbers, which are NVML's and not always CUDA's."""
+    """Return names such as `gpu:0`, in DCGM's own numbers, which are NVML's and not always
+    CUDA's."""
     if "entity_id" in result:
         group = re.sub(r"\W+", "_", str(result.get("entity_group", "entity")).lower())
         return [f"{group}:{result['entity_id']}"]

@@ -1,6 +1,6 @@
-"""What the configuration space of PCI Express devices says: access control, and request sizes.
+"""Settings in the configuration space of PCI Express devices: access control, and request sizes.
 
-The kernel shows the capabilities that stand behind the first 64 bytes to root only.
+The kernel shows the capabilities behind the first 64 bytes to root only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_CAPABILITIES = 64  # a chain that is longer runs in a circle
 
 
 def acs(devices: Path) -> str:
-    """Where bridges send traffic between their devices up to the root: P2P is slow there."""
+    """Say which bridges send traffic between their devices up to the root: P2P is slow there."""
     bridges = [
         place
         for place in sorted(devices.glob("*"))
@@ -44,7 +44,7 @@ def config_space(device: Path) -> bytes:
 
 
 def access_control(space: bytes) -> int | None:
-    """Its control register; None where the bridge has none."""
+    """Return its control register; None if the bridge has none."""
     for capability, at in extended_capabilities(space):
         if capability == ACCESS_CONTROL and at + 8 <= len(space):
             return int(struct.unpack_from("<H", space, at + 6)[0])
@@ -64,7 +64,8 @@ def extended_capabilities(space: bytes) -> Iterator[tuple[int, int]]:
 
 
 def request_bytes(space: bytes) -> int | None:
-    """The largest read that a device asks for at once (MaxReadReq); None where it is no PCIe."""
+    """Return the largest read that a device asks for at once (MaxReadReq); None if it is no
+    PCIe."""
     at = space[0x34] & 0xFC
     for _ in range(MOST_CAPABILITIES):
         if at < HEADER or at + 10 > len(space):

@@ -1,4 +1,4 @@
-"""How perftest's programs are called here, and what is asked of their answers."""
+"""Calls of perftest's programs, and numbers from their answers."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ SAMPLE_BYTES = 1 << 32  # in one test of bandwidth, as far as the number of mess
 
 
 def arguments(tool: str, hca: Hca, port: int, size: int, memory: Sequence[str]) -> list[str]:
-    """Of the server; those of the client end with the server's address."""
+    """Return the arguments of the server; those of the client end with the server's address."""
     where = ["-d", hca.name, "-i", str(hca.port), "-p", str(port)]
     options = ["-s", str(size), "-n", str(messages(tool, size)), "-F"]
     return [tool, *where, *options, *memory]
 
 
 def messages(tool: str, size: int) -> int:
-    """Enough to last, and no more than 5000, perftest's default; a latency is one at a time."""
+    """Return a number of messages that lasts long enough, at most 5000, perftest's default; a
+    latency is one at a time."""
     return 1000 if tool.endswith("lat") else min(5000, max(100, SAMPLE_BYTES // size))
 
 
 def answer(text: str, size: int, unit: str) -> float:
-    """The one number that a test of one size came to: `gbps`, or `us`."""
+    """Return the one number of a test of one size: `gbps`, or `us`."""
     values = [row.values[unit] for row in perftest(text) if row.size_bytes == size]
     if len(values) != 1:
         raise contract.Unmeasured(f'perftest wrote no result but "{text[-160:].strip()}"')
@@ -41,7 +42,8 @@ def answer(text: str, size: int, unit: str) -> float:
 
 
 def memory_arguments(memory: str, hca: Hca) -> list[str]:
-    """Buffers in the host's memory, or in that of the GPU nearest to the HCA."""
+    """Return arguments for buffers in the host's memory, or in that of the GPU nearest to the
+    HCA."""
     if memory == "host":
         return []
     if memory != "cuda":
@@ -67,7 +69,8 @@ def chosen_gpu(options: str, hca: Hca, gpus: Sequence[str]) -> list[str]:
 
 
 def way_into_gpus(options: str) -> list[str]:
-    """By a module of the kernel, or where none is loaded by DMA-BUF."""
+    """Return arguments for the way into GPUs: by a module of the kernel or, if none is loaded, by
+    DMA-BUF."""
     if any((MODULES / name).exists() for name in PEERMEM):
         return []
     if "--use_cuda_dmabuf" in options:

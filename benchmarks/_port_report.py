@@ -1,4 +1,4 @@
-"""What node_health reports about ports: down or not, how fast, and which counters rise."""
+"""Ports in the report of node_health: down or not, how fast, and which counters rise."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ def counted(ports: list[Port]) -> Counts:
 
 
 def report_states(findings: Findings, ports: list[Port], expected: list[str]) -> None:
-    """`expected` are the ports that must be up. Where none is named, each is what it is: one that
-    nobody cabled is down on all nodes, one whose cable failed on this one alone."""
+    """Report states of ports. `expected` are the ports that must be up. If none is named, any state
+    may be right: a port without a cable is down on all nodes, one whose cable failed on this one
+    alone."""
     active = {port.name: port for port in ports if port.is_active}
     for name in expected:
         findings.add("port_down", name, name not in active)
@@ -38,7 +39,7 @@ def in_words(port: Port) -> str:
 
 
 def report_rises(findings: Findings, before: Counts, after: Counts, seconds: float) -> None:
-    """How fast each counter went up; what stood in it before is a fact."""
+    """Report how fast each counter went up; its value before is a fact."""
     for name, counts in after.items():
         for counter in counts.keys() & before.get(name, {}).keys():
             rise = counts[counter] - before[name][counter]

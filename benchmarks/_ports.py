@@ -1,6 +1,6 @@
-"""What the kernel shows of RDMA adapters (HCAs) and their ports: plain functions of a path.
+"""The kernel's facts about RDMA adapters (HCAs) and their ports: plain functions of a path.
 
-Which ports are up, how fast, what their counters stand at, and what lies near. Nothing here
+They are which ports are up, how fast, the values of their counters, and what is near. Nothing here
 repeats, reports or judges, and everything is read below a root, so that a test can plant a machine.
 """
 
@@ -54,7 +54,7 @@ class Port:
 
     @property
     def name(self) -> str:
-        """The adapter's, and the port's number where there are several."""
+        """Name of the adapter, and the port's number if there are several."""
         is_only = len(list(self.path.parent.iterdir())) == 1
         return self.adapter.name if is_only else f"{self.adapter.name}/{self.path.name}"
 
@@ -67,7 +67,8 @@ class Port:
 
     @property
     def is_active(self) -> bool:
-        """Up for data: the link alone is not enough, a subnet manager must have brought it up."""
+        """True if it is up for data: the link alone is not enough, a subnet manager must have
+        brought it up."""
         return "ACTIVE" in self.says("state")
 
     @property
@@ -76,12 +77,13 @@ class Port:
 
     @property
     def gbps(self) -> float:
-        """Of its link in GB/s, one way: `400 Gb/sec (4X NDR)` is 50. 0: the kernel does not say."""
+        """Rate of its link in GB/s, one way: `400 Gb/sec (4X NDR)` is 50. 0: the kernel does not
+        say."""
         rate, _, rest = self.says("rate").partition(" ")
         return float(rate) / 8 if rest.startswith("Gb/sec") else 0.0
 
     def counters(self) -> dict[str, int]:
-        """Those that this adapter has."""
+        """Return the counters that this adapter has."""
         counts = {
             name: number(self.path / folder / name)
             for folder, names in COUNTERS.items()
@@ -102,7 +104,7 @@ class Hca:
 
 
 def adapters(root: Path = SYSFS) -> Iterator[list[Port]]:
-    """The ports of each adapter, by name and number."""
+    """Yield the ports of each adapter, by name and number."""
     for adapter in sorted(root.glob("*"), key=lambda path: numbered(path.name)):
         places = sorted((adapter / "ports").glob("*"), key=lambda path: int(path.name))
         if places:
@@ -110,13 +112,13 @@ def adapters(root: Path = SYSFS) -> Iterator[list[Port]]:
 
 
 def physical_ports(root: Path = SYSFS) -> list[Port]:
-    """The virtual functions of an adapter have no link of their own."""
+    """Return ports without those of virtual functions, which have no link of their own."""
     ports = (port for adapter in adapters(root) for port in adapter)
     return [port for port in ports if not (port.adapter / "device/physfn").exists()]
 
 
 def active(root: Path = SYSFS) -> list[Hca]:
-    """Adapters with their first active port; those without one are not in use."""
+    """Return adapters with their first active port; those without one are not in use."""
     up = ([port for port in adapter if port.is_active] for adapter in adapters(root))
     return [
         Hca(
@@ -131,25 +133,26 @@ def active(root: Path = SYSFS) -> list[Hca]:
 
 
 def ceiling_of(hcas: list[Hca]) -> float:
-    """Their common link rate in GB/s; 0 when they differ, or the kernel does not say."""
+    """Return their common link rate in GB/s; 0 when they differ, or the kernel does not say."""
     rates = {hca.gbps for hca in hcas}
     return rates.pop() if len(rates) == 1 else 0.0
 
 
 def sent_bytes(root: Path = SYSFS) -> int:
-    """Over all ports since the counters began; the kernel counts words of four bytes."""
+    """Sum the sent bytes of all ports since the counters began; the kernel counts words of four
+    bytes."""
     counters = root.glob("*/ports/*/counters/port_xmit_data")
     return sum(4 * (number(counter) or 0) for counter in counters)
 
 
 def carried_bytes(hca: str, root: Path = SYSFS) -> int:
-    """Sent and received by one adapter since its counters began."""
+    """Sum what one adapter has sent and received since its counters began."""
     counters = (root / hca).glob("ports/*/counters/port_*_data")
     return sum(4 * (number(counter) or 0) for counter in counters)
 
 
 def nearest_gpu(place: str, gpus: list[str]) -> int:
-    """Which of some PCI paths shares most of its way from the root with `place`."""
+    """Return the index of the PCI path that shares most of its way from the root with `place`."""
 
     def shared(index: int) -> int:
         return len(Path(os.path.commonpath([place, gpus[index]])).parts)
@@ -158,11 +161,11 @@ def nearest_gpu(place: str, gpus: list[str]) -> int:
 
 
 def gpu_places(gpus: Path = GPUS, pci: Path = PCI) -> list[str]:
-    """PCI paths of the GPUs, in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    """Return PCI paths of the GPUs, in the order of CUDA_DEVICE_ORDER=PCI_BUS_ID."""
     return [os.path.realpath(pci / gpu.name) for gpu in sorted(gpus.glob("*"))]
 
 
 def numbered(name: str) -> tuple[str, int]:
-    """mlx5_2 before mlx5_10."""
+    """Return a key that sorts mlx5_2 before mlx5_10."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 
 def convolution(inside: int, outside: int, size: int, stride: int = 1) -> nn.Sequential:
-    """Convolution and batch norm, each channel's variance kept on the way back."""
+    """Return convolution and batch norm, each channel's variance kept on the way back."""
     filters = nn.Conv2d(inside, outside, size, stride, padding=size // 2, bias=False)
     nn.init.kaiming_normal_(filters.weight, mode="fan_out")
     return nn.Sequential(filters, nn.BatchNorm2d(outside))

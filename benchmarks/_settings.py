@@ -1,7 +1,7 @@
-"""What node_config reports: settings of a node as text, and why some could not be read.
+"""The settings of a node that node_config reports, as text, and why some could not be read.
 
-Three things stay apart. A setting that is off, 0 or absent is a text that says so. One that a
-device does not have says "not supported". What could not be read has no text, but a reason.
+Three things stay apart. A setting that is off, 0 or absent is a text that says so. A setting that a
+device does not have is "not supported". What could not be read has no text, but a reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Settings:
         self.unread.setdefault(subject, " ".join(str(why).split())[:LONGEST])
 
     def ask(self, name: str, reader: Callable[[], object], device: str = NODE) -> None:
-        """Whatever it returns is the setting; where it cannot be read, no other is lost by that."""
+        """Keep what the reader returns as a setting; if it cannot be read, no other is lost by
+        that."""
         try:
             value = reader()
         except (Hidden, OSError, ValueError) as error:
@@ -45,7 +46,8 @@ class Settings:
 
 
 def file_text(path: Path) -> str | None:
-    """None where there is no such file; a file that may not be read is no absent one."""
+    """Return the text of a file; None if there is no such file. A file that may not be read is an
+    error."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -55,7 +57,7 @@ def file_text(path: Path) -> str | None:
 
 
 def expected_text(path: Path) -> str:
-    """Of a file that every node has: without it nobody knows."""
+    """Return the text of a file that every node has; an error if it is absent."""
     content = file_text(path)
     if content is None:
         raise Hidden(f"{path} does not exist")
@@ -63,7 +65,7 @@ def expected_text(path: Path) -> str:
 
 
 def names_in(folder: Path) -> list[str]:
-    """Of what lies there, sorted; nothing where there is no such folder."""
+    """List names in a folder, sorted; nothing if there is no such folder."""
     try:
         return sorted(entry.name for entry in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Settings of GPUs: what their driver and the kernel say, in words."""
+"""Settings of GPUs from their driver and the kernel, in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AMD = "of AMD's GPUs no driver is asked: only what the kernel shows is read"
 
 
 def tell_driver(settings: Settings, root: Path) -> None:
-    """Of the kernel, which answers also where NVML does not."""
+    """Note the driver by the kernel, which answers also if NVML does not."""
     for maker in ("nvidia", "amdgpu"):
         folder = root / "sys/module" / maker
         if folder.is_dir():
@@ -36,7 +36,7 @@ Readings = tuple[Reading, Mapping[str, Reading]]
 
 
 def read_gpus() -> Readings:
-    """The driver's own versions, and what it says of each GPU."""
+    """Return the driver's own versions, and its settings of each GPU."""
     _gpus.begin()
     handles, refused = _gpus.by_index()
     of_gpus = {f"cuda:{index}": _gpus.read(gpu, _gpus.SETTINGS) for index, gpu in handles.items()}

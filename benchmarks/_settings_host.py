@@ -1,6 +1,6 @@
 """Settings of the host: firmware, kernel, processors, memory, limits, mounts, services, software.
 
-Plain functions of a root, below which lie the files of the kernel and of the system.
+Plain functions of a root, below which are the files of the kernel and of the system.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def joined(words: Iterable[str | None]) -> str | None:
 
 
 def microcode(cpuinfo: str) -> str | None:
-    """Of all processors: one that missed an update differs from its own neighbours."""
+    """Return the versions of all processors: one that missed an update differs from its own
+    neighbours."""
     versions = re.findall(r"^microcode\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
     return ", ".join(sorted(set(versions))) or None
 
@@ -107,8 +108,8 @@ def tell_kernel(settings: Settings, root: Path) -> None:
 
 
 def options(command_line: str) -> str:
-    """Without those that tell where this very node was started from, and those of its first
-    process. Passwords do not go into results."""
+    """Return the command line without options about the device that this node started from, and
+    without those of its first process. Passwords do not go into results."""
     words = command_line.partition(" -- ")[0].split()
     return " ".join(hidden(word) for word in words if not OF_THIS_NODE.fullmatch(word))
 
@@ -119,13 +120,14 @@ def hidden(word: str) -> str:
 
 
 def system(release: str | None) -> str | None:
-    """As /etc/os-release calls it."""
+    """Return the system's name in /etc/os-release."""
     match = re.search(r'^PRETTY_NAME="?([^"\n]*)', release or "", re.MULTILINE)
     return match[1] if match else None
 
 
 def module(root: Path, modules: Iterable[str]) -> str:
-    """The first of them that is loaded, with its version; those of the kernel itself have none."""
+    """Return the first of them that is loaded, with its version; those of the kernel itself have
+    none."""
     for name in modules:
         if (root / "sys/module" / name).is_dir():
             return f"{name} {file_text(root / 'sys/module' / name / 'version') or 'of the kernel'}"
@@ -133,7 +135,7 @@ def module(root: Path, modules: Iterable[str]) -> str:
 
 
 def iommu(root: Path) -> str:
-    """How addresses of devices are translated; peer-to-peer traffic is slow where all are."""
+    """Say how addresses of devices are translated; peer-to-peer traffic is slow if all are."""
     if not names_in(root / "sys/class/iommu"):
         return "off"
     groups = root / "sys/kernel/iommu_groups"
@@ -158,7 +160,7 @@ def tell_processors(settings: Settings, root: Path) -> None:
 
 
 def common(files: Iterable[Path]) -> str | None:
-    """What they say, the most frequent first, with how many say so if they differ."""
+    """Return the texts of files, the most frequent first, with their counts if they differ."""
     counts = Counter(filter(None, map(file_text, files)))
     if len(counts) == 1:
         return next(iter(counts))
@@ -195,7 +197,7 @@ def huge_pages(meminfo: str) -> str | None:
 
 
 def selected(line: str | None) -> str | None:
-    """The one in brackets: `always [madvise] never`."""
+    """Return the word in brackets: `always [madvise] never`."""
     match = re.search(r"\[([\w-]+)\]", line or "")
     return match[1] if match else line
 
@@ -208,7 +210,7 @@ def swap(table: str) -> str:
 
 
 def tell_limits(settings: Settings, root: Path) -> None:
-    """Of this process: whoever starts jobs otherwise than programs of Anubis may grant others."""
+    """Note the limits of this process; jobs that are started otherwise may have others."""
     try:
         table = expected_text(root / "proc/self/limits")
     except Hidden as error:
@@ -222,7 +224,7 @@ def tell_limits(settings: Settings, root: Path) -> None:
 
 
 def tell_mounts(settings: Settings, root: Path) -> None:
-    """Those of other machines: what a job finds there, and how."""
+    """Note the mounts from other machines: what a job finds there, and how."""
     try:
         mounts = network_mounts(expected_text(root / "proc/self/mountinfo"))
     except Hidden as error:
@@ -234,8 +236,8 @@ def tell_mounts(settings: Settings, root: Path) -> None:
 
 
 def network_mounts(table: str) -> dict[str, str]:
-    """By place: the kind, from where, and how, without the addresses of this node. What comes and
-    goes with whoever works there is told by the place alone at which it would come."""
+    """Return, by place, the kind, source and options of a mount, without the addresses of this
+    node. A mount that comes and goes with its users is reported by its place alone."""
     mounts: dict[str, str] = {}
     by_demand: set[str] = set()
     for line in table.splitlines():
@@ -270,7 +272,7 @@ def tell_services(settings: Settings, root: Path) -> None:
 
 
 def commands(root: Path) -> frozenset[str] | None:
-    """Of all processes that are seen from here."""
+    """Return the commands of all processes that are visible here."""
     names = set()
     for place in (root / "proc").glob("[0-9]*"):
         try:
@@ -292,13 +294,13 @@ def tell_software(settings: Settings, root: Path, packages: Packages) -> None:
 
 
 def installed() -> dict[str, str]:
-    """What the Python has that runs the programs."""
+    """Return the packages of the Python that runs the programs."""
     names = ((package.metadata["Name"], package.version) for package in distributions())
     return {name.lower().replace("_", "-"): version for name, version in names if name}
 
 
 def toolkit(root: Path) -> str:
-    """The one that /usr/local/cuda stands for."""
+    """Return the toolkit behind /usr/local/cuda."""
     described = file_text(root / "usr/local/cuda/version.json")
     if described is None:
         return "none"

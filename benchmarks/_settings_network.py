@@ -1,4 +1,4 @@
-"""Settings of NICs: firmware, driver, MTU, flow control, RoCE, and in which slot each name sits.
+"""Settings of NICs: firmware, driver, MTU, flow control, RoCE, and the slot of each name.
 
 Plain functions of a root, and of a socket to the kernel. Virtual functions are left out: they are
 as their adapter is.
@@ -41,7 +41,8 @@ def tell_network(settings: Settings, root: Path, ask: AskFlowControl = flow_cont
 
 
 def physical(folder: Path) -> list[Path]:
-    """By number, and bonds of them. Whatever else has no device is made by software: bridges."""
+    """Return cards by number, and bonds of them. Whatever else has no device is made by software:
+    bridges."""
     return [
         folder / name
         for name in sorted(names_in(folder), key=numbered)
@@ -51,7 +52,7 @@ def physical(folder: Path) -> list[Path]:
 
 
 def seat(adapter: Path) -> str:
-    """Its name and its slot, by which names and rails belong together."""
+    """Return its name and its slot, by which names and rails belong together."""
     return f"{adapter.name} {slot(adapter)}"
 
 
@@ -64,7 +65,8 @@ def numa_node(device: Path) -> str:
 
 
 def nearest(gpu: str, adapters: list[Path]) -> str:
-    """Those that share most of their way from the root of the PCI tree with the GPU."""
+    """Return the adapters that share most of their way from the root of the PCI tree with the
+    GPU."""
     shared = {
         adapter.name: len(os.path.commonpath([gpu, os.path.realpath(adapter / "device")]))
         for adapter in adapters
@@ -100,7 +102,7 @@ def read_request(device: Path) -> str | None:
 
 
 def traffic_class(folder: Path) -> str | None:
-    """`Global tclass=106` as the driver writes it; an empty file is the default."""
+    """Parse `Global tclass=106` as the driver writes it; an empty file is the default."""
     line = file_text(folder / "traffic_class")
     if line is None:
         return None
@@ -122,7 +124,7 @@ def driver(nic: Path) -> str | None:
 
 
 def ecn(folder: Path) -> str:
-    """Of each priority, whether the NIC marks congestion (np) and slows down for it (rp)."""
+    """Say, for each priority, whether the NIC marks congestion (np) and slows down for it (rp)."""
     parts = list(enabled(folder))
     return "; ".join(parts) or NOT_SUPPORTED
 

@@ -1,8 +1,8 @@
 """Training steps of one rank, timed on its own device without making it wait.
 
-fp16 and bf16 are autocast over fp32 weights, as training jobs have them. For fp16 the loss is
-multiplied by a constant, and AdamW's epsilon with it: the updates are the same, exactly, and no
-step is ever skipped, so that losses and times repeat.
+fp16 and bf16 are autocast over fp32 weights, as in training jobs. For fp16 the loss is multiplied
+by a constant, and AdamW's epsilon with it: the updates are the same, exactly, and no step is ever
+skipped, so that losses and times repeat.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Mark = torch.cuda.Event | float
 
 @dataclass
 class Times:
-    """Seconds of each step, and of its forward and backward until the others are waited for."""
+    """Seconds of each step, and of its forward and backward before the wait for the others."""
 
     step_s: list[float] = field(default_factory=list)
     compute_s: list[float] = field(default_factory=list)
@@ -47,7 +47,8 @@ class Times:
 
 @dataclass
 class Averaging:
-    """Must not know the training: DDP's C++ keeps it, and Python could never let go of the two."""
+    """The state of DDP's hook. It must not know the training: DDP's C++ keeps it, and Python could
+    never free the two."""
 
     group: dist.ProcessGroup
     device: torch.device
@@ -55,7 +56,7 @@ class Averaging:
 
 
 def average(averaging, bucket):  # type: ignore[no-untyped-def] # DDP takes no types as strings
-    """DDP's own average of a bucket of gradients."""
+    """Average a bucket of gradients, as DDP itself does."""
     if bucket.is_last():
         averaging.begun = mark(averaging.device)
     mean = bucket.buffer().div_(averaging.group.size())
@@ -64,7 +65,7 @@ def average(averaging, bucket):  # type: ignore[no-untyped-def] # DDP takes no t
 
 
 class Training:
-    """Forward, backward, AdamW, always on the same data. Counts the losses that are no number."""
+    """Forward, backward, AdamW, always on the same data. It counts losses that are not numbers."""
 
     def __init__(self, network: nn.Module, data: tuple[Tensor, Tensor], precision: str) -> None:
         self.device = data[0].device
@@ -85,7 +86,7 @@ class Training:
         self.averaging: Averaging | None = None
 
     def join(self, group: dist.ProcessGroup, data: tuple[Tensor, Tensor]) -> None:
-        """From now on train together, each rank on data of its own."""
+        """Train together from now on, each rank on data of its own."""
         self.data = self._laid_out(data)
         # nothing but gradients is to be sent: with buffers every forward would wait for rank 0
         left_out = [*own_weights(self.network), *dict(self.network.named_buffers())]
@@ -101,7 +102,8 @@ class Training:
         return (inputs.to(memory_format=self.layout) if inputs.dim() == 4 else inputs), labels
 
     def step(self) -> Mark:
-        """Returns when forward and backward were done, before waiting for the other ranks."""
+        """Do a step; return when forward and backward were done, before the wait for other
+        ranks."""
         inputs, labels = self.data
         with self.autocast:
             scores = self.forward(inputs)
@@ -115,7 +117,8 @@ class Training:
         return computed
 
     def timed(self, steps: int) -> Times:
-        """One mark between steps and one wait at the end: a GPU never idles in between."""
+        """Time steps, with one mark between steps and one wait at the end: a GPU never idles in
+        between."""
         edges, computed = [mark(self.device)], []
         for _ in range(steps):
             computed.append(self.step())
@@ -144,14 +147,14 @@ def seconds(start: Mark, end: Mark) -> float:
 
 
 def choose_products(precision: str) -> None:
-    """fp32 is fp32: torch would let cuDNN round it to tf32."""
+    """Set the precision of products. fp32 is fp32: torch would let cuDNN round it to tf32."""
     tf32 = precision == "tf32"
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = tf32
 
 
 def made(model: Model, device: torch.device, group: dist.ProcessGroup | None) -> nn.Module:
-    """The network with its first weights, the same on every rank."""
+    """Return the network with its first weights, the same on every rank."""
     torch.manual_seed(0)
     with torch.device(device):
         network = model.build(group)
@@ -159,7 +162,8 @@ def made(model: Model, device: torch.device, group: dist.ProcessGroup | None) ->
 
 
 def drawn(model: Model, batch: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Random inputs and labels: no disk, no tokenizer, nothing but the machine to wait for."""
+    """Return random inputs and labels: no disk, no tokenizer, nothing but the machine to wait
+    for."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def numbers(*shape: int) -> Tensor:
@@ -179,12 +183,12 @@ def drawn(model: Model, batch: int, seed: int, device: torch.device) -> tuple[Te
 
 
 def own_weights(network: nn.Module) -> frozenset[str]:
-    """Parameters that each rank has for itself: the experts of a mixture."""
+    """Return parameters that each rank has for itself: the experts of a mixture."""
     return getattr(network, "own_weights", frozenset())
 
 
 def fingerprint(network: nn.Module) -> tuple[int, ...]:
-    """A sum over the bits of each parameter; ranks that averaged rightly have the same."""
+    """Return a sum over the bits of each parameter; ranks that averaged rightly have the same."""
     sums = [
         parameter.detach().view(torch.int32).sum(dtype=torch.int64)
         for name, parameter in network.named_parameters()
@@ -194,6 +198,7 @@ def fingerprint(network: nn.Module) -> tuple[int, ...]:
 
 
 def dissenters(prints: Sequence[tuple[int, ...]]) -> list[bool]:
-    """Who differs from more than half of all; everybody where no such majority is."""
+    """Mark ranks that differ from more than half of all; all of them if there is no such
+    majority."""
     common, count = Counter(prints).most_common(1)[0]
     return [2 * count <= len(prints) or own != common for own in prints]

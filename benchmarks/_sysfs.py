@@ -1,4 +1,4 @@
-"""Values in the kernel's files. What is not there is "" or None, never 0."""
+"""Values in the kernel's files. An absent value is "" or None, never 0."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def number(path: Path) -> int | None:
 
 
 def parse_list(text: str) -> frozenset[int]:
-    """The kernel's way to write sets: 0-3,8."""
+    """Parse a set as the kernel writes it: 0-3,8."""
     numbers: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")
@@ -30,5 +30,5 @@ def parse_list(text: str) -> frozenset[int]:
 
 
 def unescaped(path: str) -> str:
-    r"""The kernel writes a space in a mount's name as \040."""
+    r"""Return a mount's name; the kernel writes a space in it as \040."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)

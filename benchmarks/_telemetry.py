@@ -1,4 +1,4 @@
-"""What sources of telemetry have in common: files of the kernel read every second, rates, samples.
+"""Common parts of sources of telemetry: files of the kernel read every second, rates, samples.
 
 What cannot be read is absent, with the reason; it is never 0.
 """
@@ -17,7 +17,7 @@ SATURATED = 2**32 - 1  # where a counter of 32 bits of an HCA stops
 
 
 class Place(NamedTuple):
-    """Where the files of a machine are looked for."""
+    """The place of a machine's files."""
 
     root: Path
     proc: Path  # of processors, memory and NICs; a host among several on one machine has its own
@@ -34,9 +34,10 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Sampled:
-    """What a source read: by metric and device, as exporters write it, and what it could not.
+    """The values of a source, by metric and device, as exporters write them, and what it could not
+    read.
 
-    Of a device that should tell and does not, or not yet, the value is NaN.
+    If a device should report a value and does not, or not yet, the value is NaN.
     """
 
     values: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class KernelFile:
         self.path, self._descriptor = str(path), -1
 
     def read(self, size: int = 4096) -> bytes:
-        """Its beginning; nothing where it is gone, as the device may be of which it speaks."""
+        """Return its begin; nothing if it is gone, with its device perhaps."""
         try:
             if self._descriptor < 0:
                 self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -66,7 +67,7 @@ class KernelFile:
             return b""
 
     def whole(self) -> bytes:
-        """The kernel hands out a long one page by page."""
+        """Return all of it: the kernel hands out a long one page by page."""
         parts: list[bytes] = []
         part = self.read(1 << 16)
         while part:
@@ -90,13 +91,14 @@ class KernelFile:
 
 
 class Rates:
-    """Of counters: by how much each rises a second, between two readings."""
+    """Rates of counters: by how much each rises a second, between two readings."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, float]] = {}
 
     def rise(self, counter: str, count: float | None, now: float) -> float | None:
-        """None: not known, as at first, after a gap, and where it was set back or began anew."""
+        """Return the rise; None if it is unknown, as at first, after a gap, and if it was set back
+        or began anew."""
         if count is None or count == SATURATED:
             self._last.pop(counter, None)
             return None
@@ -109,14 +111,14 @@ class Rates:
 
 
 def total(values: Mapping[str, float | None], names: Iterable[str]) -> float | None:
-    """None where one of them is not known."""
+    """Return a sum; None if one of the values is unknown."""
     terms = [values.get(name) for name in names]
     numbers = [term for term in terms if term is not None]
     return sum(numbers) if len(numbers) == len(terms) else None
 
 
 def numbered_lines(text: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """`name: words` or `name words`, line by line."""
+    """Parse lines of `name: words` or `name words`."""
     for line in text.splitlines():
         words = line.replace(b":", b" ", 1).split()
         if words:

@@ -53,7 +53,7 @@ class Source(Protocol):
 
 
 class Questioner:
-    """Asks one source. What it answers after the deadline is thrown away."""
+    """A thread that asks one source. An answer after the deadline is thrown away."""
 
     def __init__(self, name: str, source: Source) -> None:
         self.name, self._source = name, source
@@ -87,7 +87,7 @@ class Questioner:
 
 
 class Recording:
-    """A file that grows by a line each second; a full disk is told once, and tried again."""
+    """A file that grows by a line each second; a full disk is reported once, and tried again."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._again = path, 0.0
@@ -150,7 +150,7 @@ class Agent:
 def moments_of(
     step_s: float, clock: Callable[[], float], sleep: Callable[[float], object]
 ) -> Iterator[tuple[float, int]]:
-    """Each full second of the clock, as it really was, and how many were missed before it.
+    """Yield each full second of the clock, as it really was, and how many were missed before it.
 
     All nodes of a job so sample at the same moments, and no delay adds up.
     """
@@ -182,7 +182,7 @@ def main() -> None:
 
 
 def options() -> argparse.ArgumentParser:
-    """What each is for, `anubis agent --help` tells."""
+    """Return the parser of options; `anubis agent --help` explains each."""
     parser = argparse.ArgumentParser(
         prog="anubis agent",
         description="Sample this node once a second, for nodes without exporters.",

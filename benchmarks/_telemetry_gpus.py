@@ -1,4 +1,4 @@
-"""Telemetry of a node's GPUs by NVML. A GPU that is gone says nothing any more, never 0."""
+"""Telemetry of a node's GPUs by NVML. A GPU that is gone reports nothing any more, never 0."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Values = dict[str, float | None]
 
 
 class Gpu:
-    """One that the driver reached; it is asked for as long as this program runs."""
+    """A GPU that the driver reached; it is asked for as long as this program runs."""
 
     def __init__(self, index: int, handle: Handle) -> None:
         self.index, self._handle, self._rates = index, handle, Rates()
@@ -62,7 +62,7 @@ class Gpu:
             self.unprofiled = ""
 
     def read(self, now: float) -> Values:
-        """What it tells now; None: it does not, and did before."""
+        """Return its values now; None for one that it reported before and does not now."""
         reading = _gpus.read(self._handle, _gpus.LOAD)
         values: Values = dict(reading.values)
         if not reading.gone:
@@ -94,7 +94,7 @@ class Gpu:
 
 
 def bus_use(values: Values) -> Values:
-    """How much of what its PCIe link carries at its present speed and width."""
+    """Return the used share of what its PCIe link carries at its present speed and width."""
     throughput, generation, width = (
         values.get(name) for name in ("pcie_throughput", "pcie_generation", "pcie_width")
     )
@@ -131,7 +131,7 @@ class Gpus:
         return self._reason or UNSUPPORTED
 
     def _look(self, now: float) -> None:
-        """Takes up GPUs that the driver reaches by now; those that are gone stay missed."""
+        """Add GPUs that the driver reaches by now; those that are gone stay missed."""
         try:
             _gpus.begin()
             handles, refused = _gpus.by_index()

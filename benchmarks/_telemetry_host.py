@@ -16,7 +16,7 @@ NO_DISK = "no file system on a disk is mounted"
 
 
 class Host:
-    """CPU and memory."""
+    """Telemetry of CPU and memory."""
 
     def __init__(self, place: Place) -> None:
         self._stat = KernelFile(place.proc / "stat")
@@ -46,7 +46,7 @@ class Host:
 
 
 def ticks_of(stat: bytes) -> tuple[int, int] | None:
-    """Idle and all ticks of all processors; a guest's are among its host's."""
+    """Return idle and all ticks of all processors; a guest's are among its host's."""
     words = stat.partition(b"\n")[0].split()
     if len(words) <= len(MODES) or words[0] != b"cpu":
         return None
@@ -76,7 +76,7 @@ def memory_lines(memory: dict[str, int]) -> Iterator[Line]:
 
 
 class FileSystems:
-    """How full the disks of this machine are; those of others may never answer."""
+    """Use of the disks of this machine; disks of other machines may never answer."""
 
     def __init__(self, place: Place) -> None:
         self._root, self._asked = place.root, 0
@@ -105,7 +105,8 @@ class FileSystems:
 
 
 def local(mounts: str) -> list[tuple[str, str, str]]:
-    """Device, place and kind, each device once; in a container the root, whatever it lies on."""
+    """Return device, place and kind, each device once; in a container the root, whatever it is
+    on."""
     places: dict[str, tuple[str, str, str]] = {}
     roots: list[tuple[str, str, str]] = []
     for line in mounts.splitlines():

@@ -45,7 +45,7 @@ class HcaPort:
 
 
 class Network:
-    """What NICs and HCAs carry, all together, and how often packets were marked on the way."""
+    """The traffic of all NICs and HCAs together, and how often packets were marked on the way."""
 
     def __init__(self, place: Place) -> None:
         self._root, self._asked, self._rates = place.root, 0, Rates()
@@ -76,7 +76,7 @@ class Network:
     def _read_nic(
         self, lines: list[Line], nic: str, traffic: tuple[int, int] | None, now: float
     ) -> float | None:
-        """None: it is gone, or not known yet."""
+        """Return the rate of a NIC; None if it is gone, or not known yet."""
         if traffic is None:
             return self._rates.rise(nic, None, now)
         for kind, count in zip(("receive", "transmit"), traffic, strict=True):
@@ -109,13 +109,13 @@ class Network:
 
 
 def summed(rates: Iterable[float | None]) -> float | None:
-    """Of the devices that tell; None where none does."""
+    """Sum the rates of the devices that report; None if none does."""
     numbers = [rate for rate in rates if rate is not None]
     return sum(numbers) if numbers else None
 
 
 def traffic_of(net_dev: bytes) -> dict[str, tuple[int, int]]:
-    """By NIC the bytes received and sent."""
+    """Return, for each NIC, the bytes received and sent."""
     return {
         name: (int(words[RECEIVED]), int(words[SENT]))
         for name, words in numbered_lines(net_dev)
@@ -124,7 +124,7 @@ def traffic_of(net_dev: bytes) -> dict[str, tuple[int, int]]:
 
 
 def nics_in_use(root: Path, names: list[str]) -> set[str]:
-    """Cards with a carrier; in a container, which has none, whatever leads out of it."""
+    """Return cards with a carrier; in a container, which has none, whatever leads out of it."""
     places = {name: root / "sys/class/net" / name for name in names}
     cards = [name for name, place in places.items() if (place / "device").exists()]
     chosen = cards or [name for name in names if name != "lo"]
@@ -190,7 +190,7 @@ class Pauses:
                 self._take(nic)
 
     def _take(self, nic: str) -> None:
-        """One that counted before is missed until it does again."""
+        """Open the counters of a NIC; one that counted before is missed until it does again."""
         try:
             statistics = self._open(nic)
         except OSError as error:

@@ -1,6 +1,6 @@
 """Telemetry over HTTP: `/metrics` for a Prometheus, `/samples?since=TIME` for `anubis watch`.
 
-A server of its own, because the standard library's takes as much memory as all the rest.
+It is a server of its own, because the standard library's takes as much memory as all the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Answer = tuple[int, str, str]  # status, kind of content, content
 
 
 class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Listens as soon as it is made."""
+    """A server that listens as soon as it is made."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -57,7 +57,7 @@ class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever leaves in the middle, or sends too slowly, is no trouble of ours."""
+        """Ignore a client that leaves in the middle, or sends too slowly."""
 
     def answer(self, words: list[str], headers: dict[str, str]) -> Answer:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -104,7 +104,7 @@ class Visit(socketserver.StreamRequestHandler):
             self.wfile.write(body)
 
     def _head(self) -> str:
-        """Up to the first empty line, or what has come when time or room is up."""
+        """Read up to the first empty line, or until time or room is up."""
         deadline, head = time.monotonic() + PATIENCE_S, b""
         while b"\r\n\r\n" not in head and len(head) < LONGEST_HEAD:
             self.connection.settimeout(max(0.001, deadline - time.monotonic()))
@@ -117,7 +117,7 @@ class Visit(socketserver.StreamRequestHandler):
 
 
 def text_of(lines: Iterable[Line], is_open: bool) -> str:
-    """As Prometheus reads it: of each family its kind, then its numbers together."""
+    """Format lines for Prometheus: for each family its kind, then its numbers together."""
     families: dict[str, list[Line]] = {}
     for line in lines:
         families.setdefault(line.name, []).append(line)

@@ -1,7 +1,7 @@
-"""Telemetry of what waits at a node's NICs: bytes that were sent and that the link did not take.
+"""Telemetry of the queues at a node's NICs: bytes that were sent and that the link did not take.
 
-In a ring of hosts all throughputs fall together with that of one slow link. This tells whose it is:
-the queue grows where the link is slow, and nowhere else.
+In a ring of hosts all throughputs fall together with that of one slow link. The queues show which
+link it is: the queue grows before the slow link, and nowhere else.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class SendQueues:
 
 
 def queued_bytes(kernel: socket.socket) -> dict[str, tuple[str, int]]:
-    """Of each device the kind of its outermost queue, and the bytes in it and in those within."""
+    """Return, for each device, the kind of its outermost queue, and the bytes in it and in those
+    within."""
     kernel.send(QUESTION)
     queues: dict[str, tuple[str, int]] = {}
     while True:

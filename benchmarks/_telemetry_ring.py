@@ -28,7 +28,7 @@ WORST = {  # of several devices: the least of activity, the most of errors and o
 
 
 class Ring:
-    """Written by one thread, read by several."""
+    """Samples that one thread writes and several read."""
 
     def __init__(self, node: str, step_s: float, span_s: float = 1200.0) -> None:
         self.node, self.step_s = node, step_s
@@ -38,7 +38,8 @@ class Ring:
         self._lock = threading.Lock()
 
     def add(self, time: float, samples: Iterable[Sampled]) -> str:
-        """Returns its line. A clock that was set back takes the rows of a later time with it."""
+        """Add a sample and return its line. A clock that was set back removes the rows of a later
+        time."""
         values: dict[str, float] = {}
         absent: dict[str, str] = {}
         for sampled in samples:
@@ -59,7 +60,7 @@ class Ring:
         return json.dumps(heading | {"metrics": self.metrics, "absent": self.absent})
 
     def since(self, time: float) -> Iterator[str]:
-        """The heading, and a line for each later row."""
+        """Yield the heading, and a line for each later row."""
         with self._lock:
             heading, rows = self.heading(), [row for row in self._rows if row[0] > time]
         yield heading
@@ -69,7 +70,8 @@ class Ring:
 
 
 def of_node(metric: str, devices: Mapping[str, float]) -> dict[str, float]:
-    """The mean over the devices that tell, and the worst, which is not known before all do."""
+    """Return the mean over the devices that report, and the worst, which is unknown until all
+    do."""
     numbers = [value for value in devices.values() if not math.isnan(value)]
     values = {metric: math.fsum(numbers) / len(numbers) if numbers else math.nan}
     if metric in WORST:
@@ -83,7 +85,7 @@ def line_of(row: Iterable[float]) -> str:
 
 
 def number(value: float) -> str:
-    """As few digits as keep what was measured."""
+    """Format a number with as few digits as keep what was measured."""
     if math.isnan(value):
         return "null"
     if value == int(value):

@@ -1,4 +1,4 @@
-"""What to time on, and the clocks: CUDA events on a GPU, perf_counter on a CPU.
+"""Devices to time on, and clocks: CUDA events on a GPU, perf_counter on a CPU.
 
 Every count of calls is fixed by its arguments and never by what one process happened to see, so
 that the ranks of a group can time collectives with it and stay in step.
@@ -20,7 +20,8 @@ WARM_UP_SAMPLES = 3
 
 
 def devices() -> list[torch.device]:
-    """Every GPU in sight; without one the CPU, with all the cores that this process may use."""
+    """Return every GPU in sight; without one the CPU, with all the cores that this process may
+    use."""
     if count := gpus():
         return [torch.device("cuda", index) for index in range(count)]
     torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -28,7 +29,8 @@ def devices() -> list[torch.device]:
 
 
 def gpus() -> int:
-    """How many GPUs torch sees. None, where there must be some, must not pass for a CPU node."""
+    """Count the GPUs that torch sees. If it sees none and there must be some, that is an error: it
+    must not pass for a CPU node."""
     count = torch.cuda.device_count()
     chosen = _cards.chosen()
     if not count and (missing := _cards.expected()):
@@ -53,12 +55,14 @@ def gpus() -> int:
 def seconds_per_call(
     call: Callable[[], object], device: torch.device, samples: int, sample_s: float = 0.03
 ) -> list[float]:
-    """`samples` numbers, each the mean over as many calls as make it last about `sample_s`."""
+    """Return `samples` numbers, each the mean over as many calls as make it last about
+    `sample_s`."""
     return time_calls(call, device, samples, calls_for(call, device, sample_s))
 
 
 def calls_for(call: Callable[[], object], device: torch.device, sample_s: float) -> int:
-    """How many calls last `sample_s`: short samples would measure the clock and the launch."""
+    """Return the number of calls that last `sample_s`: short samples would measure the clock and
+    the launch."""
     for _ in range(2):
         call()
     (one_call_s,) = _batches(call, device, batches=1, calls=3)
@@ -68,7 +72,7 @@ def calls_for(call: Callable[[], object], device: torch.device, sample_s: float)
 def time_calls(
     call: Callable[[], object], device: torch.device, samples: int, calls: int
 ) -> list[float]:
-    """The first few samples are warm-up (clocks, caches, allocator) and are dropped."""
+    """Time calls; the first few samples are warm-up (clocks, caches, allocator) and are dropped."""
     return _batches(call, device, WARM_UP_SAMPLES + samples, calls)[WARM_UP_SAMPLES:]
 
 
@@ -88,7 +92,8 @@ def _batches(
 def _cuda_batches(
     call: Callable[[], object], device: torch.device, batches: int, calls: int
 ) -> list[float]:
-    """One event between batches and one wait at the end: the GPU never idles in between."""
+    """Time batches with one event between them and one wait at the end: the GPU never idles in
+    between."""
     with torch.cuda.device(device):
         edges = [torch.cuda.Event(enable_timing=True) for _ in range(batches + 1)]
         torch.cuda.synchronize()

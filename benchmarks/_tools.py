@@ -1,4 +1,4 @@
-"""Running other people's programs: where they are, what they printed, why they failed.
+"""Other people's programs: where they are, what they printed, why they failed.
 
 A child dies with the rank that started it, whatever kills the rank, and it has a deadline.
 """
@@ -30,7 +30,7 @@ TRIES = 5  # ports, when others take them between our finding one free and the s
 
 
 def find(tool: str, directory: str = "") -> str:
-    """The path of a tool, in a directory or on PATH."""
+    """Return the path of a tool, in a directory or on PATH."""
     path = shutil.which(tool, path=directory or None)
     if path is None:
         where = f'in "{directory}"' if directory else "on PATH"
@@ -40,7 +40,7 @@ def find(tool: str, directory: str = "") -> str:
 
 
 class Silent(contract.Unmeasured):
-    """It had to be ended, because it did not end."""
+    """A program that did not end by itself and was ended."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,8 @@ def served(
     env: Mapping[str, str] | None = None,
     cpus: frozenset[int] = frozenset(),
 ) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A server that listens: its port and its process. It waits for one client and ends with it."""
+    """Start a server that listens; yield its port and its process. It waits for one client and ends
+    with it."""
     for attempt in range(1, TRIES + 1):
         port = free_port()
         with child(argv(port), env, cpus) as server:
@@ -117,7 +118,7 @@ def served(
 
 
 def free_port() -> int:
-    """Any that is free, or of those that the cluster's file allows."""
+    """Return any free port, or one of those that the cluster's file allows."""
     first, _, last = os.environ.get("ANUBIS_PORTS", "").partition("-")
     choices = list(range(int(first), int(last) + 1)) if last else [0]
     random.shuffle(choices)
@@ -140,7 +141,7 @@ def listening(server: subprocess.Popen[str], port: int, limit_s: float) -> bool:
 
 
 def listeners(port: int) -> set[str]:
-    """Inodes of the sockets that listen on a port."""
+    """Return inodes of the sockets that listen on a port."""
     lines = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -165,7 +166,7 @@ def sockets(pid: int) -> set[str]:
 
 
 def own_address(towards: str) -> str:
-    """The address by which this host reaches another: nothing is sent to find out."""
+    """Return the address by which this host reaches another: nothing is sent to find out."""
     family, kind, protocol, _, target = socket.getaddrinfo(
         towards, 9, family=socket.AF_INET, type=socket.SOCK_DGRAM
     )[0]
@@ -176,7 +177,7 @@ def own_address(towards: str) -> str:
 
 
 def checked(output: Output, tool: str) -> str:
-    """What a tool printed, if it ended well."""
+    """Return what a tool printed, if it ended well."""
     if output.exit_code != 0:
         raise contract.Unmeasured(f'{tool} ended with {output.exit_code}: "{output.last_words()}"')
     return output.stdout

@@ -1,11 +1,11 @@
-"""What the training programs share: their parameters, their metrics, and how they measure.
+"""Common parts of the training programs: their parameters, their metrics, and how they measure.
 
 Each model is trained twice. First every rank trains alone for a few steps, from the same weights
 and on the same data as any other rank of any node: the loss it comes to depends on nothing but its
 own arithmetic. (The experts of a mixture are spread over the ranks, which so depend on each other.)
 Then all train together, each on data of its own, gradients averaged while backward still runs. A
 slow rank holds up all alike, so beside the rate each has the time of its own forward and backward,
-taken before it waits for anybody's gradients: where that is long, there is the culprit.
+taken before it waits for anybody's gradients: the rank with a long time is the culprit.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def parameters(models: str, catalog: Iterable[str], smoke: str) -> tuple[contrac
 
 
 def processes() -> int:
-    """Ranks on one machine alone: one per GPU, or two on a CPU, as an executor starts them."""
+    """Return the number of ranks on one machine alone: one per GPU, or two on a CPU, as an executor
+    starts them."""
     from _timing import gpus
 
     return gpus() or 2
@@ -108,7 +109,8 @@ def measure(
     among_hosts: bool = False,
     **schedule: Any,
 ) -> None:
-    """On one node each device has a rate; among hosts the group has one, by its slowest rank."""
+    """Measure training. On one node each device has a rate; among hosts the group has one, by its
+    slowest rank."""
     from _group import joined
 
     names = contract.chosen("models", models, catalog)
@@ -164,7 +166,7 @@ def choose_precisions(text: str, cuda: bool) -> list[str]:
 
 
 def share_cores() -> None:
-    """The ranks of a machine without GPUs divide its cores among them."""
+    """Divide the cores of a machine without GPUs among its ranks."""
     import torch
 
     cores = len(os.sched_getaffinity(0))
@@ -237,7 +239,8 @@ def train(shape: Model, precision: str, batch: int, group: Group, schedule: Sche
 
 
 def loss_alone(training: Training, steps: int) -> tuple[float, str]:
-    """After some steps that repeat bit for bit; no number, and why, where torch cannot."""
+    """Return the loss after some steps that repeat bit for bit; NaN, and the reason, if torch
+    cannot."""
     try:
         with repeatable():
             training.timed(steps)
@@ -251,9 +254,9 @@ def loss_alone(training: Training, steps: int) -> tuple[float, str]:
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Only kernels that always add in the same order, or an error.
+    """Allow only kernels that always add in the same order; others are an error.
 
-    Strictly: where torch may merely warn, its attention goes on adding in any order.
+    Strictly: if torch may merely warn, its attention goes on adding in any order.
     """
     import torch
 
@@ -266,7 +269,8 @@ def repeatable() -> Iterator[None]:
 
 
 def measured(training: Training, group: Group, schedule: Schedule) -> Times:
-    """Every step; or, for a long time, the mean of every round, so that a day fits a document.
+    """Return the times of every step or, for a long run, the mean of every round, so that a day
+    fits a document.
 
     All ranks stop after the same round.
     """
@@ -283,7 +287,7 @@ def measured(training: Training, group: Group, schedule: Schedule) -> Times:
 
 
 def everybody(own: Trained, group: Group, among_hosts: bool) -> list[tuple[str, Trained]]:
-    """Every rank's device and result."""
+    """Return every rank's device and result."""
     from _group import everyones
 
     host = f"{platform.node()}/" if among_hosts else ""
@@ -292,7 +296,7 @@ def everybody(own: Trained, group: Group, among_hosts: bool) -> list[tuple[str, 
 
 
 def by_device(results: Iterable[tuple[str, Trained]]) -> dict[str, Trained]:
-    """Ranks that share a device, as on a CPU, count as one. Weights that dissent are an error."""
+    """Combine ranks that share a device, as on a CPU. Weights that dissent are an error."""
     from _steps import dissenters
 
     devices, ranks = zip(*results, strict=True)
@@ -305,7 +309,7 @@ def by_device(results: Iterable[tuple[str, Trained]]) -> dict[str, Trained]:
 
 
 def slowest(ranks: Iterable[Trained]) -> Trained:
-    """As slow as the slowest of them at each step, and as wrong as all together."""
+    """Combine ranks into one, as slow as the slowest at each step, and as wrong as all together."""
     from _steps import Times
 
     all_ranks = list(ranks)

@@ -21,7 +21,7 @@ def initialize(module: nn.Module) -> None:
 
 
 class Rotary(nn.Module):
-    """Turns each pair (x[i], x[i + width/2]) of a head by position * base^(-2i/width)."""
+    """A rotation of each pair (x[i], x[i + width/2]) of a head by position * base^(-2i/width)."""
 
     def __init__(self, context: int, head_width: int, base: float = 500_000.0) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Rotary(nn.Module):
         self.register_buffer("sin", angles.sin(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` has the shape (batch, head, position, head width)."""
+        """Turn `x`, which has the shape (batch, head, position, head width)."""
         length = x.shape[-2]
         cos, sin = self.cos[:length], self.sin[:length]
         first, second = x.chunk(2, dim=-1)
@@ -40,7 +40,8 @@ class Rotary(nn.Module):
 
 
 class Attention(nn.Module):
-    """Groups of heads share keys and values when there are fewer of these (GQA)."""
+    """Attention in which groups of heads share keys and values, if there are fewer of these
+    (GQA)."""
 
     def __init__(
         self,
@@ -116,7 +117,8 @@ class PreNorm(PostNorm):
 
 
 class BERT(nn.Module):
-    """Predicts the token at every place, as BERT's masked language model does at the masked."""
+    """A network that predicts the token at every place, as BERT's masked language model does at the
+    masked."""
 
     def __init__(
         self, *, layers: int, width: int, heads: int, context: int, vocabulary: int
@@ -167,7 +169,8 @@ class GPT2(nn.Module):
 
 
 class Llama(nn.Module):
-    """Rotary positions, grouped queries, RMSNorm; `mlp` makes the rest of each block."""
+    """A network with rotary positions, grouped queries and RMSNorm; `mlp` makes the rest of each
+    block."""
 
     def __init__(
         self,

@@ -11,7 +11,8 @@ EDGE = 7  # of what the classifier sees: with 224 pixels the pictures have shrun
 
 
 def means(edge: int, like: Tensor) -> Tensor:
-    """Row i of it is the mean over the i-th of `EDGE` overlapping stretches of an edge."""
+    """Return a matrix; its row i takes the mean over the i-th of `EDGE` overlapping stretches of an
+    edge."""
     matrix = torch.zeros(EDGE, edge, dtype=like.dtype, device=like.device)
     for row in range(EDGE):
         begin, end = row * edge // EDGE, math.ceil((row + 1) * edge / EDGE)
@@ -20,7 +21,7 @@ def means(edge: int, like: Tensor) -> Tensor:
 
 
 def pooled(x: Tensor) -> Tensor:
-    """Adaptive pooling as two products: torch's own adds its gradients in any order on a GPU."""
+    """Pool adaptively by two products: torch's own adds its gradients in any order on a GPU."""
     if x.shape[-1] == EDGE:
         return x
     mean = means(x.shape[-1], x)
@@ -28,7 +29,7 @@ def pooled(x: Tensor) -> Tensor:
 
 
 class VGG(nn.Module):
-    """`blocks`: 3 x 3 convolutions between two poolings."""
+    """A VGG network; `blocks`: 3 x 3 convolutions between two poolings."""
 
     def __init__(self, *, blocks: tuple[int, ...], width: int, hidden: int, classes: int) -> None:
         super().__init__()

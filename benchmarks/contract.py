@@ -42,7 +42,7 @@ ONE_GPU = "ANUBIS_GPU"  # what a process that measures one GPU of several is tol
 
 
 class Unmeasured(Exception):
-    """It could not be measured, for a reason that one line can tell."""
+    """It could not be measured, for a reason that fits one line."""
 
     exit_code = 1
 
@@ -76,7 +76,7 @@ class Metric:
 
 
 def higher(name: str, unit: str, summary: str = "", ceiling: str = "") -> Metric:
-    """A metric that is better when it is higher, compared with the fleet."""
+    """Return a metric that is better when it is higher, compared with the fleet."""
     return Metric(name, unit, "higher", summary, ceiling)
 
 
@@ -94,11 +94,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A knob. `smoke` is its default under --smoke, `at_least` the smallest number it takes.
+    """A parameter. `smoke` is its default under --smoke, `at_least` the smallest number it takes.
 
     `more_is_stronger`: with a larger number, or more words in its list, the program finds all that
-    it finds with less. A pass with more then counts where less is asked for. `of_meeting`: it says
-    between which devices to measure, and is told for each pair of nodes; no suite sets it.
+    it finds with less. A pass with more then counts if less is asked for. `of_meeting`: it says
+    between which devices to measure, and is set for each pair of nodes; no suite sets it.
     """
 
     name: str
@@ -163,7 +163,8 @@ AGREEMENT = higher(
 
 
 def agreement(wrong: int) -> list[float]:
-    """Wrong answers as a sample: a measured metric, not a crash, and positive like all samples."""
+    """Return wrong answers as a sample: a measured metric, not a crash, and positive like all
+    samples."""
     return [1.0 / (1 + wrong)]
 
 
@@ -172,7 +173,7 @@ def agreement(wrong: int) -> list[float]:
 
 @dataclass
 class Report:
-    """Collects what was measured, and refuses what could not be compared later."""
+    """The collected measurements; it refuses what could not be compared later."""
 
     metrics: frozenset[str]
     facts: frozenset[str] = frozenset()  # those metrics that may be 0
@@ -181,7 +182,7 @@ class Report:
     notes: dict[str, Any] = field(default_factory=dict)
 
     def add(self, metric: str, device: str, samples: Iterable[float]) -> None:
-        """All samples of one metric on one device, warm-up dropped."""
+        """Add all samples of one metric on one device, warm-up dropped."""
         numbers = [float(sample) for sample in samples]
         family = metric.partition(":")[0]
         if family not in self.metrics:
@@ -204,7 +205,7 @@ class Report:
 
     @contextmanager
     def sparing_others(self, device: str) -> Iterator[None]:
-        """What fails inside is named, and costs the samples of this device only."""
+        """Name a failure inside the block; it costs the samples of this device only."""
         try:
             yield
         except BadParameter:
@@ -214,7 +215,7 @@ class Report:
             reasons[device] = str(error).partition("\n")[0]
 
     def failures(self) -> str:
-        """Each reason once, after the devices that it is of."""
+        """Return each reason once, after its devices."""
         devices: dict[str, list[str]] = {}
         for kind in ("failed_devices", "silent_devices"):
             for device, reason in self.notes.get(kind, {}).items():
@@ -222,13 +223,13 @@ class Report:
         return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in devices.items())
 
     def note(self, **facts: Value | Mapping[str, str] | None) -> None:
-        """What was chosen or found here; parameters repeat only what was asked."""
+        """Note what was chosen or found here; parameters repeat only what was asked."""
         self.notes |= facts
 
     def set_as(self, name: str, device: str, text: str) -> None:
-        """What something is set to, or which version it has, in the words in which others say it.
+        """Report a setting or a version, in the words in which others say it.
 
-        What differs from node to node by itself is none: names, addresses, serial numbers.
+        What differs from node to node by itself is no setting: names, addresses, serial numbers.
         """
         if name not in self.settings:
             raise Unmeasured(f'setting "{name}" is not declared: {sorted(self.settings)}')
@@ -240,12 +241,13 @@ class Report:
         of_devices[device] = text
 
     def ceiling(self, metric: str, value: float, source: str) -> None:
-        """The most that physics allows of a metric on this machine, where somebody states it."""
+        """State the most that physics allows of a metric on this machine, if a source states it."""
         self.notes.setdefault("ceilings", {})[metric] = {"value": value, "source": source}
 
 
 def environment() -> dict[str, Any]:
-    """Facts of this machine that explain a number. torch is asked only if it was loaded anyway."""
+    """Return facts of this machine that explain a number. torch is asked only if it was loaded
+    anyway."""
     facts: dict[str, Any] = {
         "hostname": platform.node(),
         "kernel": platform.release(),
@@ -274,7 +276,8 @@ def environment() -> dict[str, Any]:
 
 
 def cudnn_version(number: int) -> str:
-    """91002 is 9.10.2; before version 9 there was one digit less: 8902 is 8.9.2."""
+    """Format a version: 91002 is 9.10.2; before version 9 there was one digit less: 8902 is
+    8.9.2."""
     major = 10000 if number >= 90000 else 1000
     return f"{number // major}.{number % major // 100}.{number % 100}"
 
@@ -285,7 +288,7 @@ def cudnn_version(number: int) -> str:
 def run(
     benchmark: Benchmark, measure: Callable[..., None], processes: Callable[[], int] | None = None
 ) -> NoReturn:
-    """The whole life of a program.
+    """Run the whole program, from arguments to the document.
 
     `processes` says how many ranks a torchrun program gets on this machine when it is run alone.
     """
@@ -353,7 +356,7 @@ def _ask_for_host_memory() -> None:
 
 
 def _gpus_watched(report: Report) -> AbstractContextManager[None]:
-    """Clocks and temperatures of a node's GPUs stand beside whatever is measured there."""
+    """Watch clocks and temperatures of a node's GPUs beside whatever is measured there."""
     if os.environ.get("LOCAL_RANK", "0") != "0" or ONE_GPU in os.environ:
         return nullcontext()
     try:
@@ -387,22 +390,22 @@ os.execvp(argv[0], argv)
 
 
 def bonded(argv: Sequence[str], cpus: frozenset[int] = frozenset()) -> list[str]:
-    """The command for a program that dies with this process, and runs on these of its CPUs.
+    """Return the command for a program that dies with this process, and runs on these of its CPUs.
 
-    A function to be called between fork and exec would do the same, but where other threads are
-    about, Python may hang there for ever.
+    A function to be called between fork and exec would do the same, but if other threads are
+    running, Python may hang there for ever.
     """
     allowed = ",".join(map(str, sorted(cpus & os.sched_getaffinity(0))))
     return [sys.executable, "-I", "-S", "-c", BEFORE_EXEC, str(os.getpid()), allowed, *argv]
 
 
 def split(text: str) -> list[str]:
-    """A list as a parameter carries it: separated by commas."""
+    """Split a list at its commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def chosen(parameter: str, text: str, allowed: Iterable[str]) -> list[str]:
-    """What a list names, each once and all of it known."""
+    """Return the names in a list, each once; all of them must be allowed."""
     names = list(dict.fromkeys(split(text)))
     if not names or not set(names) <= set(allowed):
         raise BadParameter(f'{parameter} cannot be "{text}": use {", ".join(allowed)}')
@@ -489,7 +492,8 @@ _READ: Mapping[type, Callable[[str], Value]] = {int: int, float: float, str: str
 
 
 def after(path: str | Path, label: str) -> str:
-    """What follows `label :` in a file of the kernel, or nothing where there is no such file."""
+    """Return what follows `label :` in a file of the kernel, or nothing if there is no such
+    file."""
     try:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,8 +1,8 @@
 """Convolutions at the shapes of ResNet and VGG: forward, and the gradients of data and weights.
 
-The three passes of a layer run different kernels, so each is a metric of its own. cuDNN may try
-its algorithms before the timing; 16-bit images lie channels last, as the matrix units like them. A
-part of every answer is computed again in fp64, without cuDNN.
+The three passes of a layer run different kernels, so each is a metric of its own. cuDNN may try its
+algorithms before the timing; 16-bit images are channels last, as the matrix units like them. A part
+of every answer is computed again in fp64, without cuDNN.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def flop(layer: Layer, batch: int) -> int:
-    """One multiplication and one addition per tap, channel, filter, and pixel of the output.
+    """Count one multiplication and one addition per tap, channel, filter, and pixel of the output.
 
     The gradient of the data and that of the weights each take as many.
     """
@@ -214,7 +214,7 @@ class Convolution:
 
 
 def in_fp64(one_pass: Callable[..., Tensor], *parts: Tensor) -> Tensor:
-    """The same pass without cuDNN, by torch's own kernels."""
+    """Compute the same pass without cuDNN, by torch's own kernels."""
     import torch
 
     with torch.backends.cudnn.flags(enabled=False):

@@ -109,7 +109,7 @@ Chase = Callable[[int, int], int]
 
 
 def loaded(code: bytes | None) -> Chase:
-    """The machine code as a function; its page is written first and made executable then."""
+    """Return the machine code as a function; its page is written first and made executable then."""
     if code is None:
         raise contract.NotApplicable(f"there is no loop for {platform.machine()} in this program")
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -126,7 +126,7 @@ def loaded(code: bytes | None) -> Chase:
 
 
 def cycle(lines: int) -> np.ndarray:
-    """For each line the next one, so that all of them form one cycle in random order."""
+    """Return for each line the next one, so that all of them form one cycle in random order."""
     import numpy as np
 
     order = np.random.default_rng(lines).permutation(lines)
@@ -136,7 +136,8 @@ def cycle(lines: int) -> np.ndarray:
 
 
 def lay_out(area: mmap.mmap, size: int) -> int:
-    """Write the cycle into the first `size` bytes; the address where it can be entered."""
+    """Write the cycle into the first `size` bytes; return the address at which it can be
+    entered."""
     import numpy as np
     from _numa import address_of
 
@@ -148,7 +149,7 @@ def lay_out(area: mmap.mmap, size: int) -> int:
 
 
 def latencies_ns(chase: Chase, start: int, samples: int, sample_s: float) -> list[float]:
-    """Each sample goes on where the one before it ended, so that it meets other lines."""
+    """Time samples, each from the end of the one before, so that it meets other lines."""
     clock = perf_counter()
     address = chase(start, WARM_UP_HOPS)
     hops = max(1, round(sample_s / ((perf_counter() - clock) / WARM_UP_HOPS)))

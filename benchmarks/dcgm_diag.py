@@ -1,7 +1,7 @@
 """NVIDIA's own diagnosis, `dcgmi diag`, as answers per test and GPU: right, or wrong.
 
 Its verdict becomes `agreement`: 1 for a pass, 1 / (1 + findings) for a failure. DCGM says of each
-finding what is to be done. Where that is to set something right, or only to watch it, nothing is
+finding what is to be done. If that is to set something right, or only to watch it, nothing is
 broken: it counts under `findings` instead. What was skipped did not pass: it has no answer, and
 takes from the device's `completeness`, which is compared with the fleet's. The exit code says
 nothing that the JSON does not, and is never passed on. DCGM runs the tests in a daemon of its own
@@ -84,7 +84,7 @@ def result_of(output: Output) -> Diagnosed:
 
 
 def answers(result: Diagnosed) -> dict[tuple[str, str], list[float]]:
-    """One answer per test and device; a test that stands there twice has its findings added."""
+    """Return one answer per test and device; a test that is listed twice has its findings added."""
     wrong: dict[tuple[str, str], int] = {}
     for tested in result.tested:
         if tested.status in ANSWERS:
@@ -94,13 +94,14 @@ def answers(result: Diagnosed) -> dict[tuple[str, str], list[float]]:
 
 
 def failures(tested: Tested) -> int:
-    """Findings that are no light ones; a failure without any finding is one itself."""
+    """Count findings that are not light; a failure without any finding is one itself."""
     heavy = sum(not is_light(finding.severity, tested.status) for finding in tested.findings)
     return heavy or (tested.status == "fail" and not tested.findings)
 
 
 def is_light(severity: str, status: str) -> bool:
-    """Where DCGM does not say how grave it is, a warning is light and a failure is not."""
+    """Return true for a light finding; without a severity a warning is light and a failure is
+    not."""
     return severity in LIGHT if severity else status != "fail"
 
 
@@ -111,7 +112,7 @@ def completeness(result: Diagnosed) -> dict[str, list[float]]:
 
 
 def light_findings(result: Diagnosed) -> dict[tuple[str, str], int]:
-    """Counts of each kind on each device, 0 too; without a severity it is to be watched."""
+    """Count each kind on each device, 0 too; without a severity it is to be watched."""
     ran = [tested for tested in result.tested if tested.status in ANSWERS]
     counts = Counter({(kind, tested.device): 0 for kind in LIGHT for tested in ran})
     for tested in ran:
@@ -121,7 +122,7 @@ def light_findings(result: Diagnosed) -> dict[tuple[str, str], int]:
 
 
 def findings(result: Diagnosed) -> str:
-    """What it had to say about tests that did not simply pass."""
+    """Describe tests that did not simply pass."""
     return "; ".join(
         f"{tested.device} {tested.test} {tested.status}: {reasons(tested)}"
         for tested in result.tested

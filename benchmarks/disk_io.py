@@ -1,9 +1,9 @@
 """Sequential and random reads and writes of one file in a directory, by fio, past the page cache.
 
 It writes to a file without a name, which is gone with its last user however that one ends, and
-never to a device. Where the file system refuses O_DIRECT the metrics say so ("_buffered"), because
-such numbers must not meet direct ones. Bandwidth and requests per second come from many requests
-in flight, latency from one at a time.
+never to a device. If the file system refuses O_DIRECT the metrics say so ("_buffered"), because
+such numbers must not meet direct ones. Bandwidth and requests per second come from many requests in
+flight, latency from one at a time.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def measure(
 
 
 def check(place: Path, size_mib: int, reserve_mib: int) -> tuple[str, str, str]:
-    """Which mount holds a directory, if it is a disk's and has the room."""
+    """Return the mount of a directory, if it is a disk's and has the room."""
     if not place.is_dir():
         raise contract.BadParameter(
             f'path "{place}" is {kind_of(place)}: name a directory on a mounted file system'
@@ -128,7 +128,8 @@ def kind_of(place: Path) -> str:
 
 
 def mounted(place: Path) -> tuple[str, str, str]:
-    """Type, source and place of the innermost mount that has the directory's device number."""
+    """Return type, source and place of the innermost mount that has the directory's device
+    number."""
     device, path = place.stat().st_dev, place.resolve()
     number = f"{os.major(device)}:{os.minor(device)}"
     mounts = [("", "", str(path))]  # some file systems have numbers that no mount shows
@@ -155,7 +156,8 @@ def filled_file(place: Path, size_mib: int) -> Iterator[BinaryIO]:
 
 
 def nameless_file(place: Path) -> BinaryIO:
-    """Where the file system has no O_TMPFILE the file has a name for an instant."""
+    """Open a file without a name; if the file system has no O_TMPFILE, it has a name for an
+    instant."""
     try:
         number = os.open(place, os.O_TMPFILE | os.O_RDWR, 0o600)
     except OSError:
@@ -165,7 +167,8 @@ def nameless_file(place: Path) -> BinaryIO:
 
 
 def remove_leftovers(place: Path) -> None:
-    """Of runs that were killed in that instant: an empty file of ours with such a name."""
+    """Remove files of runs that were killed in that instant: empty files of ours with such a
+    name."""
     for leftover in place.glob(f"{SCRATCH}*"):
         with suppress(OSError):
             state = leftover.lstat()
@@ -175,7 +178,7 @@ def remove_leftovers(place: Path) -> None:
 
 
 def fill(file: BinaryIO, size_mib: int) -> None:
-    """Real blocks with numbers in them: a hole, or zeros, would be read without the disk."""
+    """Write real blocks with numbers in them: a hole, or zeros, would be read without the disk."""
     for _ in range(size_mib):
         file.write(os.urandom(1 << 20))
     file.flush()
@@ -191,7 +194,8 @@ def accepts_o_direct(path: str) -> bool:
 
 
 def job_file(path: str, size_mib: int, samples: int, sample_s: float, direct: bool) -> str:
-    """One job per sample, one after the other, pattern by turns so that drift meets them all."""
+    """Return one job per sample, one after the other, pattern by turns so that drift meets them
+    all."""
     common = {
         "filename": path,
         "size": f"{size_mib}M",
@@ -227,7 +231,7 @@ def run_fio(fio: str, jobs: str) -> dict[str, Any]:
 
 
 def numbers_of(jobs: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """fio's results per metric, in the order of the runs."""
+    """Return fio's results per metric, in the order of the runs."""
     numbers: dict[str, list[float]] = {}
     for job in jobs:
         if job["jobname"] not in PATTERNS:

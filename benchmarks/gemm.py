@@ -97,21 +97,22 @@ def measure(report: contract.Report, dtypes: str, shapes: str, size: int, sample
 
 
 def no_blocks(lengths: tuple[int, ...]) -> str:
-    """Why a format that is multiplied in blocks has no such product."""
+    """Return the reason why a format that is multiplied in blocks has no such product."""
     if len(lengths) == 4:
         return "torch has no batch of such products"
     return "needs multiples of 16" if any(length % 16 for length in lengths) else ""
 
 
 def default_size(name: str, device: torch.device) -> int:
-    """Large enough for the full rate, and a few milliseconds on a GPU."""
+    """Return a size that is large enough for the full rate, and a few milliseconds on a GPU."""
     if device.type == "cpu":
         return 1024
     return 4096 if name in ("fp64", "fp32") else 8192
 
 
 def products(shapes: str, square: int, tokens: int) -> dict[str, tuple[int, ...]]:
-    """The products asked for, as (m, n, k) or (batch, m, n, k) under the name of their metric."""
+    """Return the products asked for, as (m, n, k) or (batch, m, n, k) under the name of their
+    metric."""
     by_name: dict[str, dict[str, tuple[int, ...]]] = {
         "square": {"": (square, square, square)},
         "attention": attention(tokens),

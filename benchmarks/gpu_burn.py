@@ -112,7 +112,7 @@ def measure(
 
 
 def free_memory() -> None:
-    """The next format is to find all of it free."""
+    """Free memory, so that the next format finds all of it free."""
     import torch
 
     torch.cuda.empty_cache()  # does nothing without a GPU
@@ -137,7 +137,7 @@ def burn_all(
 
 
 class Burn:
-    """One device's load in one format, and what came of it."""
+    """One device's load in one format, and its results."""
 
     def __init__(self, name: str, n: int, device: torch.device, memory_share: float = 0.0) -> None:
         import torch
@@ -163,7 +163,8 @@ class Burn:
         product()
 
     def run(self, seconds: float) -> list[float]:
-        """TFLOP/s, second by second: a device that slows down gets fewer products into each."""
+        """Return TFLOP/s, second by second: a device that slows down gets fewer products into
+        each."""
         from _timing import calls_for
 
         calls = calls_for(self.step, self.device, sample_s=1.0)
@@ -191,7 +192,7 @@ class Burn:
         return perf_counter() - started
 
     def step(self) -> None:
-        """A product and its comparison; nobody waits for the outcome."""
+        """Do a product and its comparison; nobody waits for the outcome."""
         import torch
 
         self.multiply()
@@ -203,7 +204,7 @@ class Burn:
 
 
 def more_places(out: torch.Tensor, memory_share: float) -> list[torch.Tensor]:
-    """For answers like this one, in so large a share of the memory that is free now."""
+    """Allocate answers like this one, in so large a share of the memory that is free now."""
     import torch
 
     if out.device.type != "cuda":
@@ -214,7 +215,8 @@ def more_places(out: torch.Tensor, memory_share: float) -> list[torch.Tensor]:
 
 
 def bits(numbers: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers: a NaN equals itself, and no wrong bit hides in a rounding."""
+    """Return the same memory as integers: a NaN equals itself, and no wrong bit hides in a
+    rounding."""
     import torch
 
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -1,8 +1,8 @@
 """Copies between host memory and each GPU: each way and both at once, from near and far nodes.
 
-Host memory is pinned or pageable and lies on the GPU's own NUMA node, to which the process is
-bound meanwhile; pinned copies are repeated on every other node. All bytes are checked when they
-have gone there and back.
+Host memory is pinned or pageable and is on the GPU's own NUMA node, to which the process is bound
+meanwhile; pinned copies are repeated on every other node. All bytes are checked when they have gone
+there and back.
 
 A machine without a GPU has no such link. There the copy between two host buffers by one core is
 measured, which is how a driver stages pageable memory; it is another metric, never a stand-in.
@@ -96,7 +96,8 @@ def measure(report: contract.Report, bytes: str, samples: int) -> None:
 
 
 def state_ceilings(report: contract.Report, bus_id: str | None, sizes: list[int]) -> None:
-    """Of PCIe, where sysfs knows the slot; a Grace CPU has another link to its GPU."""
+    """State the ceilings of PCIe, if sysfs knows the slot; a Grace CPU has another link to its
+    GPU."""
     from _numa import pci_folder
 
     if bus_id is None or platform.machine() != "x86_64":
@@ -116,7 +117,8 @@ def state_ceilings(report: contract.Report, bus_id: str | None, sizes: list[int]
 
 
 def pcie_gbps(gigatransfers: float, lanes: int) -> float:
-    """One bit per lane and transfer, less the line code; packets cost some more."""
+    """Return the rate of one bit per lane and transfer, less the line code; packets cost some
+    more."""
     return gigatransfers * PCIE_CODES[gigatransfers] * lanes / 8
 
 
@@ -152,7 +154,8 @@ def across_the_link(
 
 
 def host_bytes(bytes: str, **_: contract.Value) -> int:
-    """Two buffers of each size, pageable and pinned near the GPU, and pinned on each other node."""
+    """Return the bytes of two buffers of each size, pageable and pinned near the GPU, and pinned on
+    each other node."""
     import _numa
 
     sizes = [1 << 28] if bytes == "auto" else set(contract.sizes("bytes", bytes, 4))
@@ -161,9 +164,9 @@ def host_bytes(bytes: str, **_: contract.Value) -> int:
 
 @cache
 def host_words(size: int, node: Node | None, pinned: bool) -> Buffers:
-    """Two buffers on the node to which the process is bound.
+    """Return two buffers on the node to which the process is bound.
 
-    Kept to the end: torch hands pinned memory that was freed out again, wherever it lies.
+    They are kept to the end: torch hands pinned memory that was freed out again, wherever it is.
     """
     import torch
     from _copies import words
@@ -175,7 +178,7 @@ def host_words(size: int, node: Node | None, pinned: bool) -> Buffers:
 def there_and_back(
     report: contract.Report, kind: str, where: str, host: Buffers, there: torch.Tensor, samples: int
 ) -> int:
-    """Each direction by itself; the number of words that came back wrong."""
+    """Copy in each direction by itself; return the number of words that came back wrong."""
     from _copies import write_pattern, wrong_words
     from _timing import seconds_per_call
 

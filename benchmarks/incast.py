@@ -1,8 +1,8 @@
-"""Many nodes send to one at once, each node being the one in its turn.
+"""Many nodes send to one at once; each node is the receiver in its turn.
 
-What arrives is bound by the receiver's own links, and by how switches hold back senders that share
-a port: pairs of nodes never show it. GPU i of every other node sends to GPU i of the receiver; what
-arrives is checked. On one machine alone each rank stands for a node.
+The rate is bound by the receiver's own links, and by how switches hold back senders that share a
+port: pairs of nodes never show it. GPU i of every other node sends to GPU i of the receiver; what
+arrives is checked. On one machine alone each rank acts as a node.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -
 
 
 def ranks_by_node(group: Group) -> dict[str, list[int]]:
-    """Named as devices of one kind, so that any receiver is compared with all others."""
+    """Return the ranks of each node, named as devices of one kind, so that any receiver is compared
+    with all others."""
     from _group import everyones
 
     kind = group.device.type
@@ -85,13 +86,13 @@ def ranks_by_node(group: Group) -> dict[str, list[int]]:
 
 
 def spread(names: Sequence[str], count: int) -> list[str]:
-    """So many of them, evenly spread from the first on; with 0 all."""
+    """Return so many of them, evenly spread from the first on; with 0 all."""
     count = min(count or len(names), len(names))
     return [names[place * len(names) // count] for place in range(count)]
 
 
 class Incast:
-    """One rank's part in it: a receiver or a sender, with its buffers."""
+    """The part of one rank: a receiver or a sender, with its buffers."""
 
     def __init__(
         self, group: Group, nodes: Mapping[str, Sequence[int]], receiver: str, size: int
@@ -123,7 +124,7 @@ class Incast:
                 work.wait()
 
     def wrong_bytes(self) -> int:
-        """After one more time, at a receiver."""
+        """Send once more and count wrong bytes at a receiver."""
         for buffer in self.received:
             buffer.zero_()
         self.send()
@@ -132,7 +133,7 @@ class Incast:
 
 
 def pattern(sender: int, size: int, device: torch.device) -> torch.Tensor:
-    """Its own for each sender, so that messages that are mixed up are wrong."""
+    """Return a pattern of its own for each sender, so that messages that are mixed up are wrong."""
     import torch
 
     return (torch.arange(size, device=device) % 251 + sender).to(torch.uint8)

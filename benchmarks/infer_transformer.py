@@ -92,7 +92,7 @@ def measure(report: contract.Report, size: str, batches: str, prompt: int, sampl
 
 
 def halved(network: nn.Module) -> nn.Module:
-    """Weights as they are served: in bf16 on a GPU. What turns the heads stays as it is."""
+    """Return weights as they are served: in bf16 on a GPU. What turns the heads stays as it is."""
     import torch
 
     for parameter in network.parameters():
@@ -139,12 +139,12 @@ class Serving:
         return self.decoder.scores(self.tokens[:, :-1], 0)
 
     def decode(self) -> Tensor:
-        """The step after the prompts, which can be taken again and again."""
+        """Do the step after the prompts, which can be done again and again."""
         return self.decoder.scores(self.tokens[:, -1:], self.prompt)
 
     def wrong_scores(self) -> int:
-        """Of the first sequence those that the network does not give all at once; of the others
-        those that are no number."""
+        """Count scores of the first sequence that differ from the network's on all tokens at once,
+        and scores of the others that are not numbers."""
         self.prefill()
         scores = self.decode()
         truth = self.network(self.tokens[:1])[0, -1].float()

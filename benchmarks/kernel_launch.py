@@ -1,7 +1,7 @@
-"""What it costs to launch a kernel: the smallest torch operation, one addition to one number.
+"""The cost of a kernel launch: the smallest torch operation, one addition to one number.
 
-Event time is what CUDA events see per launch when launches follow each other; wall time is what
-the host waits when it synchronizes after each. Without a GPU, wall time is the cost of calling the
+Event time is what CUDA events see per launch when launches follow each other; wall time is what the
+host waits when it synchronizes after each. Without a GPU, wall time is the cost of calling the
 operation. The number counts the launches, so that a lost one shows.
 """
 

@@ -114,7 +114,7 @@ def measure_host(
 
 
 def chosen(parts: str, kernels: str) -> tuple[list[str], list[str]]:
-    """Whose memory, and by which kernels if it is not each one's own."""
+    """Return the chosen memories, and the kernels if each does not use its own."""
     names = [] if kernels == "auto" else contract.chosen("kernels", kernels, ARRAYS)
     return contract.chosen("parts", parts, ["gpu", "cpu"]), names
 
@@ -149,7 +149,7 @@ def check_all_memory(report: contract.Report, index: int) -> None:
 
 
 def wrong_in_pattern(chunks: list[torch.Tensor]) -> int:
-    """Wrong words after all were written, and again after all were written inverted."""
+    """Count wrong words after all were written, and again after all were written inverted."""
     wrong = 0
     for inverted in (False, True):
         write_all(chunks, inverted)
@@ -158,7 +158,8 @@ def wrong_in_pattern(chunks: list[torch.Tensor]) -> int:
 
 
 def write_all(chunks: list[torch.Tensor], inverted: bool) -> None:
-    """No two words are alike, so that one which lands in another's place is wrong."""
+    """Write words of which no two are alike, so that one which lands in another's place is
+    wrong."""
     from _copies import write_pattern
 
     for number, chunk in enumerate(chunks):
@@ -183,7 +184,7 @@ def state_ceilings(report: contract.Report, card: _ceilings.Gpu | None, kernels:
 
 
 def on_cpus(report: contract.Report, kernels: list[str], size_bytes: int, samples: int) -> None:
-    """All cores together; then each NUMA node by itself, where there are several."""
+    """Measure all cores together; then each NUMA node by itself, if there are several."""
     import _numa
     import torch
 
@@ -198,12 +199,12 @@ def on_cpus(report: contract.Report, kernels: list[str], size_bytes: int, sample
 
 
 def cpu_size(caches_bytes: int, available_bytes: int) -> int:
-    """STREAM's rule, if three such arrays leave half of the memory to others."""
+    """Return a size by STREAM's rule, if three such arrays leave half of the memory to others."""
     return min(max(1 << 28, 4 * caches_bytes), available_bytes // 6)
 
 
 def last_caches_bytes(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
-    """All caches of the last level together; each is shown by every CPU that shares it."""
+    """Sum all caches of the last level; each is shown by every CPU that shares it."""
     caches = {}
     for folder in cpus.glob("cpu[0-9]*/cache"):
         for last in sorted(folder.glob("index[0-9]*"))[-1:]:
@@ -212,7 +213,7 @@ def last_caches_bytes(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
 
 
 def memory_bytes() -> int:
-    """The machine's memory, or what a container was given of it."""
+    """Return the machine's memory, or what a container was given of it."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in ("memory.max", "memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):  # the other cgroup version, or "max"
@@ -251,9 +252,9 @@ def rate_gbps(kernel: str, elements: int, seconds: float) -> float:
 
 
 def whole_numbers(elements: int, device: torch.device, step: int) -> torch.Tensor:
-    """Small enough that every sum below is exact, in whatever order.
+    """Return numbers that are small enough that every sum below is exact, in whatever order.
 
-    All threads write, each its share, so that the pages of each lie on its NUMA node.
+    All threads write, each its share, so that the pages of each are on its NUMA node.
     """
     import torch
 
@@ -264,7 +265,7 @@ def whole_numbers(elements: int, device: torch.device, step: int) -> torch.Tenso
 def kernel(
     name: str, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor
 ) -> tuple[Callable[[], object], Callable[[], int]]:
-    """What to time, and a count of the wrong elements in its latest answer."""
+    """Return what to time, and a count of the wrong elements in its latest answer."""
     import torch
 
     total = torch.zeros((), dtype=b.dtype, device=b.device)

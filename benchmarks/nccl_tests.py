@@ -1,4 +1,4 @@
-"""NVIDIA's own nccl-tests, where they are installed: all devices of a node in one process.
+"""NVIDIA's own nccl-tests, if they are installed: all devices of a node in one process.
 
 It serves to compare with the numbers that others publish; `intranode_collective` measures the same
 without them. Bandwidths are worked out from size and time, because the tool prints two decimals.
@@ -89,7 +89,7 @@ def gpus() -> int:
 
 
 def add(report: contract.Report, name: str, ranks: int, texts: list[str]) -> None:
-    """The numbers of one operation and size, one of each from every text."""
+    """Report the numbers of one operation and size, one of each from every text."""
     rows = [row for text in texts for row in nccl_tests(text)]
     if not rows:
         raise contract.Unmeasured(f'{PROGRAMS[name]} wrote no result but "{texts[-1][-160:]}"')

@@ -1,9 +1,9 @@
-"""How a node is set up, as text: versions, modes, sizes and places of its parts.
+"""The settings of a node, as text: versions, modes, sizes and places of its parts.
 
-Nothing is loaded and nothing is timed. Nodes of a kind are to be set up alike: each setting is held
-against that of the others (configs/policies/expectations/), so what differs by itself, such as
-serial numbers and addresses, is not told. What cannot be read is named in the environment under
-"unread". Machines without GPUs or NICs have fewer settings, which is no failure.
+Nothing is loaded and nothing is timed. Nodes of a kind are to be set up alike: each setting is
+compared with that of the others (configs/policies/expectations/), so what differs by itself, such
+as serial numbers and addresses, is not reported. What cannot be read is named in the environment
+under "unread". Machines without GPUs or NICs have fewer settings, which is no failure.
 """
 
 from __future__ import annotations

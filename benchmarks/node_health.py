@@ -1,8 +1,8 @@
 """The state of a node, as its drivers, its kernel and its time service report it.
 
 Nothing is loaded and nothing is timed. Sizes, such as the number of GPUs, are compared with the
-fleet; errors and states have limits (configs/policies/limits/node_health.yaml). Of link counters
-only the rise during the look is reported. What cannot be read is left out and named in the
+fleet; errors and states have limits (configs/policies/limits/node_health.yaml). Only the rise of
+link counters during the look is reported. What cannot be read is left out and named in the
 environment under "unread", never reported as 0.
 """
 

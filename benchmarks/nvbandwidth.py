@@ -1,4 +1,4 @@
-"""NVIDIA's nvbandwidth, where it is installed: copies between host and GPUs and among GPUs.
+"""NVIDIA's nvbandwidth, if it is installed: copies between host and GPUs and among GPUs.
 
 Every test and pair of devices is a metric and a device of its own. What the tool waives on this
 machine (peer tests on one GPU) is noted and has no samples.
@@ -59,7 +59,8 @@ def measure(report: contract.Report, tests: str, samples: int) -> None:
 
 
 def result_of(output: Output) -> Nvbandwidth:
-    """It may exit with 1 for one test and still have measured the others, but says so."""
+    """Parse the output. The tool may exit with 1 for one test and still have measured the others,
+    but says so."""
     result = parse(output.stdout)
     if result.errors:
         raise contract.Unmeasured(f'nvbandwidth said "{"; ".join(result.errors)[:300]}"')

@@ -1,4 +1,4 @@
-"""What matrix products and all-reduces cost each other when they run at once, as in training.
+"""The cost of matrix products and all-reduces to each other when they run at once, as in training.
 
 Each is timed alone and then beside enough of the other to last three times as long, on streams of
 their own (threads on a CPU). The slowdown is the second time over the first, sample by sample.
@@ -102,7 +102,8 @@ Numbers = dict[str, list[float]]
 
 
 def timed(group: Group, loads: Loads, sample_s: float, samples: int) -> tuple[Numbers, Numbers]:
-    """Seconds per call alone, and the slowdown beside the other; both by the slowest rank."""
+    """Return seconds per call alone, and the slowdown beside the other; both by the slowest
+    rank."""
     import torch.distributed as dist
     from _timing import WARM_UP_SAMPLES, calls_for
 
@@ -129,7 +130,8 @@ def timed(group: Group, loads: Loads, sample_s: float, samples: int) -> tuple[Nu
 
 
 def together(device: torch.device, load: Load, rival: Load) -> float:
-    """Seconds that the load took while its rival ran beside it; both are over at the end."""
+    """Return the seconds that the load took while its rival ran beside it; both are over at the
+    end."""
     if device.type == "cuda":
         return on_streams(device, load, rival)
     aside = threading.Thread(target=repeat, args=rival)
@@ -147,7 +149,8 @@ def repeat(call: Callable[[], object], calls: int) -> None:
 
 
 def on_streams(device: torch.device, load: Load, rival: Load) -> float:
-    """The rival is queued first, so that it is there when the measured calls begin."""
+    """Time on streams; the rival is queued first, so that it is there when the measured calls
+    begin."""
     import torch
 
     aside = torch.cuda.Stream(device)

@@ -1,7 +1,7 @@
 """Bandwidth and latency between two nodes by perftest: RDMA writes, HCA by HCA (rail by rail).
 
 From 64 bytes to megabytes, because a switch may drop large packets in silence and pass small ones.
-With memory=cuda the buffers lie in the nearest GPU (GPUDirect RDMA), and the latency is that of
+With memory=cuda the buffers are in the nearest GPU (GPUDirect RDMA), and the latency is that of
 send and receive. An HCA that is up on one node only is a wrong answer of that pair, under
 `agreement:rails`. With a shift, each HCA meets another one than its namesake (across rails).
 """

@@ -91,7 +91,7 @@ def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails
 
 
 def check_rails(gpus: int, rails: str) -> None:
-    """GPU i is on rail i only where there are as many."""
+    """Refuse a number of rails other than the number of GPUs: else GPU i is not on rail i."""
     if gpus == 1:
         raise contract.NotApplicable("one way between two nodes: there is none across rails")
     if (named := contract.split(rails)) and len(named) != gpus:
@@ -126,7 +126,7 @@ def one_size(report: contract.Report, rail: Rail, name: str, size: int, samples:
 def ways(
     rail: Rail, sender: int, sent: torch.Tensor, received: torch.Tensor
 ) -> tuple[Callable[[], None], Callable[[], None]]:
-    """A message from the sender to the other end; and one there and back."""
+    """Return calls for a message from the sender to the other end, and for one there and back."""
     import torch.distributed as dist
 
     def send() -> None:

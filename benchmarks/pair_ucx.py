@@ -88,7 +88,7 @@ def measure(
 
 
 def by_tcp() -> dict[str, dict[str, str]]:
-    """On the interface that the launcher chose for this node, if it did."""
+    """Return the environment for the interface that the launcher chose for this node, if it did."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
     return {"tcp": {"UCX_TLS": "tcp"} | ({"UCX_NET_DEVICES": interface} if interface else {})}
 
@@ -111,7 +111,7 @@ def repeated(
     size: int,
     sender: int,
 ) -> list[float]:
-    """The values of as many tests as samples; shorter ones tell how long they must be."""
+    """Return the values of as many tests as samples; shorter ones show how long they must be."""
     test = "tag_lat" if unit == "us" else "tag_bw"
 
     def run_test(messages: int) -> float:
@@ -137,8 +137,8 @@ def repeated(
 
 
 def lasting(sample_s: float, message_s: Callable[[int], float]) -> int:
-    """How many messages last about `sample_s`, by a test that lasted half of it: a short one may
-    have met a busy moment, and samples as short as that would not repeat."""
+    """Return the number of messages that last about `sample_s`, by a test that lasted half of it: a
+    short one may have met a busy moment, and samples as short as that would not repeat."""
     tried = FEW
     while (needed := math.ceil(sample_s / message_s(tried))) > 2 * tried:
         tried = min(needed, GROWTH * tried)

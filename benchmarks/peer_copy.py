@@ -1,9 +1,9 @@
 """Copies from each GPU to each other one, one way at a time, both ways at once, and all at once.
 
 By default copy engines move the bytes. With `engine=sm` the GPU's own processors do, as kernels
-that read or write a neighbour's memory: rows with a gap between them cannot go by a copy engine.
-Where two GPUs cannot reach each other's memory the driver stages the copy through the host; that
-is measured as well and noted, because no metric can tell it from a broken link.
+that read or write a neighbour's memory: rows with a gap between them cannot go by a copy engine. If
+two GPUs cannot reach each other's memory, the driver stages the copy through the host; that is
+measured as well and noted, because no metric can tell it from a broken link.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Round:
-    """Copies that are made at once, and what their rate is called."""
+    """Copies that are made at once, and the name of their rate."""
 
     pattern: str
     device: str
@@ -93,7 +93,7 @@ class Round:
 
 
 def schedule(names: Sequence[str], patterns: Sequence[str]) -> list[Round]:
-    """What runs one after the other."""
+    """Return the rounds that run one after the other."""
     gpus = range(len(names))
 
     def others(gpu: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""Trains convolutional networks on random pictures: ResNet, DenseNet and VGG.
+"""Training of convolutional networks on random pictures: ResNet, DenseNet and VGG.
 
-ResNet asks for everything a little, DenseNet for memory bandwidth and many small kernels, VGG for
-arithmetic, and with its 138 million weights for the links. What is measured how: `_training.py`.
+ResNet needs a little of everything, DenseNet memory bandwidth and many small kernels, VGG
+arithmetic and, for its 138 million weights, the links. How they are measured: `_training.py`.
 """
 
 from __future__ import annotations

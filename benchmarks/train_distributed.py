@@ -1,4 +1,4 @@
-"""Trains the models of the other training programs over a group of nodes.
+"""Training of the other programs' models over a group of nodes.
 
 By default BERT, whose 335 million gradients are averaged by all-reduce, and the mixture of experts,
 whose tokens cross the fabric by all-to-all in every layer. Rates are the group's, at the pace of

@@ -1,7 +1,7 @@
-"""Trains a stack of eight LSTM layers on random sequences.
+"""Training of a stack of eight LSTM layers on random sequences.
 
 Each of its 512 steps waits for the one before, so small products follow each other without a pause
-and the latency of a GPU shows, not its width. What is measured how: `_training.py`.
+and the latency of a GPU shows, not its width. How it is measured: `_training.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Trains BERT, GPT-2, a Llama-like decoder or a mixture of experts on random tokens.
+"""Training of BERT, GPT-2, a Llama-like decoder or a mixture of experts on random tokens.
 
 The mixture's experts are spread over the devices of the node, so each of its layers waits for two
-all-to-alls on the way forward and two on the way back. What is measured how: `_training.py`.
+all-to-alls on the way forward and two on the way back. How they are measured: `_training.py`.
 """
 
 from __future__ import annotations
