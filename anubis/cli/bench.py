@@ -126,7 +126,7 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="The document, on a terminal too.")] = False,
 ) -> None:
     from anubis.config import catalog
-    from anubis.reach.executors.guardian import with_library, without_secrets
+    from anubis.reach.executors.guardian import add_library, remove_secrets
 
     if limits is not None:
         if json:
@@ -134,7 +134,7 @@ def run(
         _judge_alone(name, limits, context.args, benchmarks or ())
     program = catalog.find(name, catalog.load(catalog.folders(benchmarks or ())))
     argv = [*program.argv(sys.executable), *context.args]
-    environment = with_library(without_secrets(os.environ), str(program.library or ""))
+    environment = add_library(remove_secrets(os.environ), str(program.library or ""))
     sys.stdout.flush()
     try:
         if sys.stdout.isatty() and not json:

@@ -217,10 +217,10 @@ def _print_hook(folder: Path) -> None:
     """Print the variables for the shell that starts the job."""
     import shlex
 
-    from anubis.readers.jobs.live import FOLDER_VARIABLE, hooked
+    from anubis.readers.jobs.live import FOLDER_VARIABLE, add_hook
 
     place = folder.absolute()
-    path = shlex.quote(hooked({}, place)["PYTHONPATH"])
+    path = shlex.quote(add_hook({}, place)["PYTHONPATH"])
     print(f"export PYTHONPATH={path}${{PYTHONPATH:+:$PYTHONPATH}}")
     print(f"export {FOLDER_VARIABLE}={shlex.quote(str(place))}")
 

@@ -34,7 +34,7 @@ def schema(
     if name is None:
         _show((*documents.LINES, *documents.PROGRAMS))
         return
-    by_name = {"lines": schemas.of_every_line(), **schemas.schemas()}
+    by_name = {"lines": schemas.any_line_schema(), **schemas.schemas()}
     if name not in by_name:
         raise UsageError(f'no type "{name}"; {did_you_mean(name, by_name)}')
     print(json.dumps(by_name[name], indent=2, ensure_ascii=False))

@@ -18,7 +18,7 @@ from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import gap_name
 from anubis.core.records import Judgement, Phase, Plan, PlannedEntry
 from anubis.operations.campaigns import PlannedCampaign
-from anubis.reach.executors.programs import spelled
+from anubis.reach.executors.programs import spell
 from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
@@ -189,7 +189,7 @@ def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool
             "nics": len(coverage.nics),
             "switches": len(fabric.switches) - len(untested["switches"]),
             "links": sure,
-            "tiers": coverage_report.by_tier(coverage),
+            "tiers": coverage_report.tier_rows(coverage),
             "untested_switches": untested["switches"],
             "untested_links": [link_name(fabric, link) for link in coverage.untested_links],
             "across_rails_only": untested.get("across rails", []),
@@ -243,7 +243,7 @@ def _chosen_parameters(planned: Plan, entry: PlannedEntry) -> str:
         parameter.name: parameter.default for parameter in planned.spec(entry.workload).parameters
     }
     arguments = entry.workload.arguments.items()
-    return " ".join(f"{name}={spelled(v)}" for name, v in arguments if v != defaults.get(name))
+    return " ".join(f"{name}={spell(v)}" for name, v in arguments if v != defaults.get(name))
 
 
 def _notes(view: CampaignView) -> list[str]:

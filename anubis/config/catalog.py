@@ -24,7 +24,7 @@ from anubis.config import descriptions
 from anubis.core.errors import CatalogError, ContractError, UsageError, did_you_mean
 from anubis.core.records import BenchmarkSpec, ParameterValue, Readings, Result, Series
 from anubis.core.text import escape_line, make_storable
-from anubis.reach.executors.guardian import with_library
+from anubis.reach.executors.guardian import add_library
 from anubis.reach.executors.start_settings import LEFT_NOTHING, Program
 from anubis.text import places
 from anubis.text.files import json_value
@@ -204,7 +204,7 @@ def describe(file: Path, limit_s: float = DESCRIBE_LIMIT_S) -> BenchmarkSpec:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            env=with_library(os.environ, str(_shipped_folder())),
+            env=add_library(os.environ, str(_shipped_folder())),
             start_new_session=True,  # so that what it starts can be ended with it
         )
     except OSError as error:

@@ -15,8 +15,8 @@ from anubis.core.errors import ContractError
 from anubis.core.judge.limits import sentences_outside
 from anubis.core.records import BenchmarkSpec, Result
 from anubis.core.text import escape_line
-from anubis.reach.executors.guardian import with_library, without_secrets
-from anubis.reach.executors.programs import NOT_APPLICABLE, unanswered
+from anubis.reach.executors.guardian import add_library, remove_secrets
+from anubis.reach.executors.programs import NOT_APPLICABLE, missing_answers
 from anubis.reach.executors.start_settings import Program
 from anubis.text import places
 
@@ -60,7 +60,7 @@ def outside_limits(
     programs = catalog.load(catalog.folders(benchmarks), required={name})
     program = catalog.find(name, programs)
     result = _measure(program, arguments, limit_s)
-    silent = unanswered(result)
+    silent = missing_answers(result)
     return (*silent, *sentences_outside(result, program.spec, limits))
 
 
@@ -69,7 +69,7 @@ def _measure(program: Program, arguments: Sequence[str], limit_s: float) -> Resu
     try:
         run = subprocess.run(
             [*program.argv(sys.executable), *arguments],
-            env=with_library(without_secrets(os.environ), str(program.library or "")),
+            env=add_library(remove_secrets(os.environ), str(program.library or "")),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",

@@ -236,7 +236,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy) -> RankMap:
-    from anubis.readers.jobs.ranks import in_order, read_ranks
+    from anubis.readers.jobs.ranks import number_ranks, read_ranks
 
     if request.ranks:
         return read_ranks(request.ranks)
@@ -246,7 +246,7 @@ def _ranks(request: DiagnosisRequest, policy: DiagnosisPolicy) -> RankMap:
     nodes = request.nodes
     if not nodes and request.job and request.cluster:
         nodes = nodes_of(request.job, orchestrator_of(configs.cluster(request.cluster)))
-    return in_order(nodes, per_node)
+    return number_ranks(nodes, per_node)
 
 
 # --- what it left behind -------------------------------------------------------------------

@@ -79,11 +79,11 @@ class ClusterGlance:
         """Happenings of a node, the latest at the end. `actions`: those of the keeper on this
         node."""
         happened = chain(
-            map(told.of_incident, self.of_node.incidents.get(node, ())),
-            map(told.of_repair, self.of_node.repairs.get(node, ())),
-            map(told.of_validation, self.of_node.validations.get(node, ())),
-            map(told.of_notice, self.of_node.notices.get(node, ())),
-            map(told.of_action, actions),
+            map(told.incident_happening, self.of_node.incidents.get(node, ())),
+            map(told.repair_happening, self.of_node.repairs.get(node, ())),
+            map(told.validation_happening, self.of_node.validations.get(node, ())),
+            map(told.notice_happening, self.of_node.notices.get(node, ())),
+            map(told.action_happening, actions),
         )
         own = (replace(happening, cluster=self.cluster) for happening in happened)
         return told.timeline(own, None, last)

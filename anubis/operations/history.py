@@ -183,13 +183,13 @@ def _parts(history: History, cluster: str | None) -> list[ClusterHistory]:
 def _happenings(
     history: ClusterHistory, nodes: Collection[str] | None, at: float
 ) -> Iterator[Happening]:
-    yield from map(told.of_incident, history.incidents.all())
-    yield from map(told.of_repair, history.repairs.all())
-    yield from map(told.of_validation, history.experience.validations())
-    yield from map(told.of_notice, history.notices.all())
-    yield from map(told.of_decision, history.decisions.newest(MOST_DECISIONS))
-    yield from told.of_holds(history.holds.current(at))
-    yield from map(told.of_action, history.keeping.actions_about(nodes, MOST_ACTIONS))
+    yield from map(told.incident_happening, history.incidents.all())
+    yield from map(told.repair_happening, history.repairs.all())
+    yield from map(told.validation_happening, history.experience.validations())
+    yield from map(told.notice_happening, history.notices.all())
+    yield from map(told.decision_happening, history.decisions.newest(MOST_DECISIONS))
+    yield from told.hold_happenings(history.holds.current(at))
+    yield from map(told.action_happening, history.keeping.actions_about(nodes, MOST_ACTIONS))
 
 
 def track_records(*, cluster: str | None = None, caller: Caller = NOBODY) -> list[TrackRecord]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from anubis.core.records import ParameterValue
-from anubis.reach.executors.programs import spelled
+from anubis.reach.executors.programs import spell
 
 ITEM = re.compile(r"^(\s*)-\s")
 IN_BRACES = re.compile(r"(\bparameters:\s*\{)([^{}]*)(\})")
@@ -31,7 +31,7 @@ def snippet(parameters: Mapping[str, ParameterValue]) -> str:
 
 
 def _pairs(parameters: Mapping[str, ParameterValue]) -> str:
-    return ", ".join(f"{name}: {spelled(value)}" for name, value in parameters.items())
+    return ", ".join(f"{name}: {spell(value)}" for name, value in parameters.items())
 
 
 def _entry(lines: list[str], position: int) -> tuple[int, int, int]:
@@ -78,7 +78,7 @@ def _change_braces(match: re.Match[str], parameters: Mapping[str, ParameterValue
     inside = match[2].strip()
     for name, value in parameters.items():
         pair = re.compile(rf"\b{re.escape(name)}:\s*[^,]+")
-        spelt = f"{name}: {spelled(value)}"
+        spelt = f"{name}: {spell(value)}"
         inside = (
             pair.sub(spelt, inside) if pair.search(inside) else f"{inside}, {spelt}".lstrip(", ")
         )
@@ -97,7 +97,7 @@ def _change_below(
         own = re.compile(rf"^(\s{{{inner}}}{re.escape(name)}:\s*)[^\s#]+(.*)$")
         at = next((i for i, line in enumerate(changed) if own.match(line)), None)
         if at is None:
-            missing.append(f"{' ' * inner}{name}: {spelled(value)}")
+            missing.append(f"{' ' * inner}{name}: {spell(value)}")
         else:
-            changed[at] = own.sub(rf"\g<1>{spelled(value)}\g<2>", changed[at])
+            changed[at] = own.sub(rf"\g<1>{spell(value)}\g<2>", changed[at])
     return [*missing, *changed]

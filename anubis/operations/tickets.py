@@ -21,7 +21,7 @@ from anubis.operations.clusters import time_in
 from anubis.operations.decide import Terms, past_of, read_repertoire
 from anubis.operations.keeping_policy import kept_policy
 from anubis.operations.selector import risks
-from anubis.report.tickets import OutOfWork, Spare, SpareBuffer, Ticket, awaited
+from anubis.report.tickets import OutOfWork, Spare, SpareBuffer, Ticket, next_awaited
 from anubis.store.history import ClusterHistory, History
 
 MOST_ACTIONS = 2000  # the newest on tickets that are read
@@ -103,7 +103,7 @@ def _open_ticket(cluster: str, life: Life, opened: Opened, policy: Policy) -> Ti
         is_proposed=action is not None and action.stage is Stage.PROPOSED,
         remedy=remedy.action if remedy else "",
         vendor_asks=remedy.evidence if remedy else "",
-        awaits=awaited(life),
+        awaits=next_awaited(life),
     )
 
 

@@ -50,7 +50,7 @@ def nics_of(fabric: Fabric, block: Block) -> list[Nic]:
     return nics_on(fabric, block.top) + below
 
 
-def by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:
+def sort_by_name(fabric: Fabric, switches: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(switches, key=lambda switch: natural_key(fabric.name(switch))))
 
 
@@ -60,13 +60,13 @@ def _blocks(fabric: Fabric, switches: set[str]) -> tuple[Block, ...]:
     for part in _parts(fabric, switches):
         highest = max(fabric.tier[switch] for switch in part)
         top = {switch for switch in part if fabric.tier[switch] == highest}
-        blocks.append(Block(by_name(fabric, top), _blocks(fabric, part - top)))
+        blocks.append(Block(sort_by_name(fabric, top), _blocks(fabric, part - top)))
     return tuple(blocks)
 
 
 def _parts(fabric: Fabric, switches: set[str]) -> Iterator[set[str]]:
     left = set(switches)
-    for switch in by_name(fabric, switches):
+    for switch in sort_by_name(fabric, switches):
         if switch not in left:
             continue
         left.discard(switch)

@@ -16,12 +16,12 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 
 def sentences(standings: Iterable[ChoreStanding], now: float) -> Iterator[str]:
     for standing in standings:
-        happened = _happened(standing.last, now) if standing.last else "never done"
+        happened = _describe_last(standing.last, now) if standing.last else "never done"
         ahead = f"; next in {_roughly(standing.next_at - now)}" if standing.next_at else ""
         yield f"{standing.chore}: {happened}{ahead}"
 
 
-def _happened(last: ChoreRecord, now: float) -> str:
+def _describe_last(last: ChoreRecord, now: float) -> str:
     if last.ended is None:
         again = f", for the {last.tries}. time" if last.tries > 1 else ""
         return f"runs since {_roughly(now - last.began)}{again}"

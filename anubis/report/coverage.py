@@ -34,18 +34,18 @@ def missing(uncrossed: Mapping[str, int]) -> str:
 def sentence(coverage: Coverage) -> str:
     """State in one line, for each pair of tiers, how many links were crossed."""
     tiers = [
-        f"{sure:,} of {every:,} {_between(tiers)}"
+        f"{sure:,} of {every:,} {_name_tiers(tiers)}"
         for tiers, (sure, every) in coverage.counts_by_tier().items()
     ]
     return f"{', '.join(tiers)} (surely, or with a chance of {ASSURED:.0%})"
 
 
-def _between(tiers: tuple[int, int]) -> str:
+def _name_tiers(tiers: tuple[int, int]) -> str:
     low, high = tiers
     return f"links from tier {low} to {high}" if low != high else f"links within tier {low}"
 
 
-def by_tier(coverage: Coverage) -> list[TierCrossed]:
+def tier_rows(coverage: Coverage) -> list[TierCrossed]:
     return [
         {"from": low, "to": high, "crossed": sure, "links": every}
         for (low, high), (sure, every) in coverage.counts_by_tier().items()

@@ -45,7 +45,7 @@ def least_repeatable_first(criteria: Sequence[Criterion]) -> list[Criterion]:
     return sorted(criteria, key=lambda c: -1.0 if c.repeatability is None else c.repeatability)
 
 
-def applied(criterion: Criterion) -> Literal["own", "policy"]:
+def alpha_source(criterion: Criterion) -> Literal["own", "policy"]:
     """Say which alpha the criterion judges by: the policy's, or the metric's own."""
     return "own" if criterion.alpha == criterion.proposed_alpha else "policy"
 
@@ -89,7 +89,7 @@ def show(criteria: CriteriaSet, console: Console) -> None:
             f"{called[criterion.key]} {criterion.key.metric}{mark}",
             criterion.unit,
             share(criterion.repeatability),
-            f"{share(criterion.alpha)}{' own' if applied(criterion) == 'own' else ''}",
+            f"{share(criterion.alpha)}{' own' if alpha_source(criterion) == 'own' else ''}",
             Text(share(proposed), style="yellow" if too_loose else ""),
             _visible(criterion),
             f"{aside:,}/{criterion.units:,}",
@@ -148,7 +148,7 @@ def _fields(criterion: Criterion, suite: str) -> CriterionLine:
         "repeatability": criterion.repeatability,
         "alpha": criterion.alpha,
         "proposed_alpha": criterion.proposed_alpha,
-        "alpha_applied": applied(criterion),
+        "alpha_applied": alpha_source(criterion),
         "shows": criterion.shows,
         "repeats_to_alpha": criterion.repeats,
         "stalls": criterion.stalls,
@@ -200,9 +200,9 @@ def _rows(change: CriterionChange, notes: dict[str, int]) -> Iterator[tuple[str,
         yield "reference", *sizes, f"{share(change.alike)} alike"
     for move in change.moves:
         if move.aspect == "refusal":
-            yield "refused", _noted(old.refusal, notes), _noted(new.refusal, notes), ""
+            yield "refused", _note_number(old.refusal, notes), _note_number(new.refusal, notes), ""
         elif move.aspect not in HEALTHY:
-            before, after = spelled(move.aspect, move.before), spelled(move.aspect, move.after)
+            before, after = spell(move.aspect, move.before), spell(move.aspect, move.after)
             yield move.aspect.replace("_", " "), before, after, _difference(move)
     if any(move.aspect in HEALTHY for move in change.moves):
         before, after = (
@@ -211,7 +211,7 @@ def _rows(change: CriterionChange, notes: dict[str, int]) -> Iterator[tuple[str,
         yield "healthy units", before, after, ""
 
 
-def _noted(sentence: str, notes: dict[str, int]) -> str:
+def _note_number(sentence: str, notes: dict[str, int]) -> str:
     return f"({notes.setdefault(sentence, len(notes) + 1)})" if sentence else "no"
 
 
@@ -221,7 +221,7 @@ def _median(criterion: Criterion | None) -> str:
     return f"{figure(float(np.median(criterion.reference)))} {criterion.unit}"
 
 
-def spelled(field: str, value: Value) -> str:
+def spell(field: str, value: Value) -> str:
     if value is None or isinstance(value, str):
         return value or "-"
     if isinstance(value, bool):
@@ -282,9 +282,9 @@ def change_lines(
     campaign: str | None,
 ) -> Iterator[str]:
     for change in changes:
-        yield json_line("criterion-change", _moved(change))
+        yield json_line("criterion-change", _criterion_line(change))
     for node in nodes:
-        yield json_line("node-change", _turned(node))
+        yield json_line("node-change", _node_line(node))
     for part in verdicts:
         yield json_line("verdict-change", _judged_anew(part))
     counts: ChangesLine = {
@@ -296,7 +296,7 @@ def change_lines(
     yield json_line("changes", counts)
 
 
-def _moved(change: CriterionChange) -> CriterionChangeLine:
+def _criterion_line(change: CriterionChange) -> CriterionChangeLine:
     return {
         **_key(change.key),
         "change": change.kind,
@@ -305,7 +305,7 @@ def _moved(change: CriterionChange) -> CriterionChangeLine:
     }
 
 
-def _turned(change: NodeChange) -> NodeChangeLine:
+def _node_line(change: NodeChange) -> NodeChangeLine:
     return {
         "node": change.after.node,
         "before": change.before.judgement,

@@ -59,7 +59,7 @@ def headline(view: DiagnosisView) -> str:
         return f"{view.job} {verb} by its own doing, and no node is to blame"
     if not diagnosis.culprits:
         return f"{view.job} {verb}, and nobody can be named"
-    culprits = " and ".join(_who(diagnosis.culprits[:2]))
+    culprits = " and ".join(_culprit_names(diagnosis.culprits[:2]))
     more = f" and {len(diagnosis.culprits) - 2:,} more" if len(diagnosis.culprits) > 2 else ""
     return f"{view.job} {verb}: {culprits}{more}"
 
@@ -77,11 +77,11 @@ def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
     return "nothing wrong was seen, and nothing shows that it moves now"
 
 
-def _who(culprits: Sequence[Whom]) -> list[str]:
-    return [named(whom) for whom in culprits]
+def _culprit_names(culprits: Sequence[Whom]) -> list[str]:
+    return [subject_name(whom) for whom in culprits]
 
 
-def named(whom: Whom) -> str:
+def subject_name(whom: Whom) -> str:
     """Return a name such as `rank 3 on n1`, `GPU 0000:3b:00 of n1` or `link ...`."""
     if whom.part:
         return whom.part
@@ -101,7 +101,10 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
     elif view.evidence.stall:
         yield "what", view.evidence.stall.sentence
     if diagnosis.culprits:
-        yield "who", "; ".join(_who(diagnosis.culprits[:4])) + _and_more(diagnosis.culprits)
+        yield (
+            "who",
+            "; ".join(_culprit_names(diagnosis.culprits[:4])) + _count_more(diagnosis.culprits),
+        )
     if diagnosis.cause and diagnosis.cause not in diagnosis.decisive[:1]:
         yield "why", diagnosis.cause.evidence
     elif diagnosis.cause and diagnosis.cause.kind in (FactKind.ABSENT, FactKind.UNFINISHED):
@@ -109,11 +112,11 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
     if diagnosis.trouble is JobTrouble.NOTHING:
         yield "seen", moving(diagnosis.progress)
     elif diagnosis.collectors and diagnosis.trouble is not JobTrouble.UNKNOWN:
-        yield "how sure", how_sure(view)
+        yield "how sure", certainty(view)
         yield "cure", cure(diagnosis)
     for step in next_steps(view):
         yield "next", step
-    if gaps := not_seen(diagnosis.gaps.values()):
+    if gaps := missing_evidence(diagnosis.gaps.values()):
         yield "not seen", gaps
 
 
@@ -135,7 +138,7 @@ def _rises(count: str, rises: Sequence[Rise]) -> str:
     )
 
 
-def not_seen(gaps: Iterable[str]) -> str:
+def missing_evidence(gaps: Iterable[str]) -> str:
     """List missing evidence: first what was named but could not be read, then what could have been
     named. What no option brings is on the page alone."""
     every = dict.fromkeys(gaps)
@@ -144,11 +147,11 @@ def not_seen(gaps: Iterable[str]) -> str:
     return "; ".join([*failed, *([f"no {', '.join(unnamed)}"] if unnamed else [])])
 
 
-def _and_more(culprits: Sequence[Whom]) -> str:
+def _count_more(culprits: Sequence[Whom]) -> str:
     return f" and {len(culprits) - 4:,} more" if len(culprits) > 4 else ""
 
 
-def how_sure(view: DiagnosisView) -> str:
+def certainty(view: DiagnosisView) -> str:
     diagnosis = view.diagnosis
     if not diagnosis.confidence:
         return "not at all: no rule came to a conclusion"
@@ -226,7 +229,7 @@ def lines(view: DiagnosisView) -> Iterator[str]:
     yield json_line("diagnosis", _diagnosis_fields(view))
 
 
-def _whom_fields(whom: Whom) -> WhomFields:
+def _subject_fields(whom: Whom) -> WhomFields:
     return {
         "node": whom.node or None,
         "rank": whom.rank,
@@ -240,8 +243,8 @@ def _fact_fields(view: DiagnosisView, fact: JobFact) -> FactLine:
         "cluster": view.cluster,
         "job": view.diagnosis.job,
         "kind": fact.kind,
-        "whom": _whom_fields(fact.whom),
-        "peer": _whom_fields(fact.peer) if fact.peer else None,
+        "whom": _subject_fields(fact.whom),
+        "peer": _subject_fields(fact.peer) if fact.peer else None,
         "code": fact.code,
         "evidence": fact.evidence,
         "confidence": fact.confidence,
@@ -259,7 +262,7 @@ def _diagnosis_fields(view: DiagnosisView) -> DiagnosisLine:
         "answer": view.diagnosis.answer,
         "headline": headline(view),
         "trouble": diagnosis.trouble,
-        "culprits": [_whom_fields(whom) for whom in diagnosis.culprits],
+        "culprits": [_subject_fields(whom) for whom in diagnosis.culprits],
         "nodes": diagnosis.nodes,
         "is_the_job_itself": diagnosis.is_nobodys,
         "cause": diagnosis.cause.kind if diagnosis.cause else None,

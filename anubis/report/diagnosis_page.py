@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from anubis.report.diagnose import DiagnosisView, clock, headline, named, ten_lines
+from anubis.report.diagnose import DiagnosisView, clock, headline, subject_name, ten_lines
 from anubis.report.diagnosis_pictures import time_line, waiting_grid
 from anubis.report.page import page
 
@@ -52,7 +52,7 @@ def facts_of(view: DiagnosisView) -> PageFacts:
         "facts": [
             [
                 fact.kind.value,
-                named(fact.whom),
+                subject_name(fact.whom),
                 fact.evidence,
                 f"{fact.confidence:.0%}",
                 clock(fact.at) if fact.at is not None else "-",

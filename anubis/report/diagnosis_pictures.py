@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from anubis.core.diagnose.evidence import Advance, Call, Gravity, JobEvidence
 from anubis.core.diagnose.facts import Whom
-from anubis.report.svg import Element, add, cut, picture, title, written
+from anubis.report.svg import Element, add, cut, picture, serialize, title
 
 ROWS = 40  # of ranks or nodes; the culprits first
 COLUMNS = 128  # ranks of a grid
@@ -48,7 +48,7 @@ def time_line(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
                 x = LEFT + (WIDE - LEFT - RIGHT) * (mark.at - begin) / width_s
                 title(add(canvas, "circle", class_=mark.kind, cx=x, cy=y, r=5), mark.text)
     _ends(canvas, width_s, TOP + ROW * len(rows) + 16)
-    return written(canvas)
+    return serialize(canvas)
 
 
 def _ends(canvas: Element, width_s: float, y: float) -> None:
@@ -135,7 +135,7 @@ def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
     for place in range(0, len(ranks), max(1, len(ranks) // 8)):
         x, y = LEFT + CELL * place, TOP + ROW * len(groups) + 16
         add(canvas, "text", class_="row", x=x, y=y).text = str(ranks[place])
-    return written(canvas)
+    return serialize(canvas)
 
 
 def _groups(advances: Iterable[Advance]) -> list[list[Advance]]:

@@ -14,7 +14,7 @@ from anubis.core.arrays import Ints
 from anubis.core.records import Judgement, Samples
 from anubis.report.chart import Axis, Chart, Points
 from anubis.report.metrics import MetricRow
-from anubis.report.svg import Element, add, title, written
+from anubis.report.svg import Element, add, serialize, title
 
 POINTS = 32  # of a curve
 REFERENCE_POINTS = 96
@@ -79,7 +79,7 @@ def picture_of(distributions: Distributions, label: str) -> str:
     for curve, name in zip(curves[Judgement.DEFECTIVE], distributions.named, strict=True):
         title(chart.stairs(canvas, [curve], "curve defective"), name)
     _label(canvas, chart, curves[Judgement.DEFECTIVE], distributions.named)
-    return written(canvas)
+    return serialize(canvas)
 
 
 def steps(samples: Samples, points: int = POINTS) -> Points:

@@ -18,7 +18,7 @@ from anubis.core.fabric import Fabric, Link, Nic, Part, main_rails, natural_key
 from anubis.core.network.crossing import link_part
 from anubis.core.records import Judgement
 from anubis.report.blocks import nics_on, pods
-from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, title, written
+from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, serialize, title
 from anubis.report.view import GLYPH, Mark, NetworkView
 from anubis.text import hostlist
 from anubis.text.wording import called, counted
@@ -93,7 +93,7 @@ class _Strip:
 def drawing(view: NetworkView) -> str:
     """Draw the fabric as an SVG."""
     plan = _Plan(view)
-    columns = _placed(view.fabric, [plan.boxes(tier) for tier in plan.tiers])
+    columns = _place_boxes(view.fabric, [plan.boxes(tier) for tier in plan.tiers])
     boxes = [box for column in columns for box in column]
     left = EDGE + HOSTS - max((strip.width for box in boxes for strip in box.beside), default=0.0)
     width = max((box.left + BOX for box in boxes), default=left) - left
@@ -107,7 +107,7 @@ def drawing(view: NetworkView) -> str:
             add(canvas, "text", box.caption, class_="caption", x=box.left + BOX / 2, y=y)
         _draw_strips(canvas, box)
         _draw_box(canvas, plan, box)
-    return written(canvas)
+    return serialize(canvas)
 
 
 class _Plan:
@@ -131,10 +131,10 @@ class _Plan:
     def boxes(self, tier: int) -> list[_Box]:
         switches = [switch for switch in self.pod if max(1, self.fabric.tier[switch]) == tier]
         if tier == 1 and self._few:
-            switches = self._by_rail(switches)
+            switches = self._sort_by_rail(switches)
         boxes = [
             _Box(switches=group, column=tier - 1, note=", ".join(self._counts(group, tier)))
-            for group in self._grouped(switches)
+            for group in self._group_switches(switches)
         ]
         if tier > 1:
             return boxes
@@ -144,7 +144,7 @@ class _Plan:
             for box, caption in zip(boxes, captions, strict=True)
         ]
 
-    def _by_rail(self, leaves: Sequence[str]) -> list[str]:
+    def _sort_by_rail(self, leaves: Sequence[str]) -> list[str]:
         """Sort leaves by pod, and those of a pod by rail."""
         place = {pod: at for at, pod in enumerate(dict.fromkeys(self.pod[leaf] for leaf in leaves))}
         rails = {leaf: [natural_key(rail) for rail in self._rails(leaf)] for leaf in leaves}
@@ -183,12 +183,12 @@ class _Plan:
 
     # --- switches in boxes -----------------------------------------------------------------
 
-    def _grouped(self, switches: Sequence[str]) -> list[tuple[str, ...]]:
+    def _group_switches(self, switches: Sequence[str]) -> list[tuple[str, ...]]:
         """Return a box for each switch, or, if there are many, one for each blamed switch and one
         for each pod or rail."""
         if self._few:
             return [(switch,) for switch in switches]
-        alone = {switch: (switch,) for switch in switches if switch in self._blamed}
+        alone = {switch: (switch,) for switch in switches if switch in self._blamed_switches}
         alone = dict(list(alone.items())[:BOXES])
         keys: tuple[Callable[[str], object], ...] = (
             lambda switch: (self.pod[switch], self._rails(switch)),
@@ -214,7 +214,7 @@ class _Plan:
         return main_rails(nics_on(self.fabric, (switch,)))
 
     @cached_property
-    def _blamed(self) -> set[str]:
+    def _blamed_switches(self) -> set[str]:
         """The switches that are blamed, or that are an end of a blamed part."""
         switches = {end for part in self.marks for end in (part.name, part.other)} & set(self.pod)
         return switches | {nic.switch for nic in self.fabric.nics if self.mark_of_nic(nic)}
@@ -223,7 +223,7 @@ class _Plan:
 
     def _strips(self, switches: Sequence[str]) -> tuple[_Strip, ...]:
         nics = sorted(nics_on(self.fabric, switches), key=lambda nic: natural_key(nic.node))
-        named = [nic for nic in nics if self.mark_of_nic(nic) or (self._named and nic.node)]
+        named = [nic for nic in nics if self.mark_of_nic(nic) or (self._shows_names and nic.node)]
         have_chips = set(named)
         chips = list(dict.fromkeys(self._chip(nic) for nic in named))
         more = len(chips) - CHIPS
@@ -232,14 +232,15 @@ class _Plan:
         unnamed = [nic for nic in nics if nic not in have_chips]
         if len(self.fabric.nics) <= DOTS and len(switches) == 1:
             chips += [
-                _Chip(text="", about=self._about(nic), kind=self._kind(nic)) for nic in unnamed
+                _Chip(text="", about=self._describe_nic(nic), kind=self._kind(nic))
+                for nic in unnamed
             ]
         elif unnamed:
-            chips.append(_counted(unnamed))
-        return tuple(_in_lines(chips))
+            chips.append(_count_chip(unnamed))
+        return tuple(_fill_lines(chips))
 
     @cached_property
-    def _named(self) -> bool:
+    def _shows_names(self) -> bool:
         return len(self.fabric.nodes) <= NAMED
 
     def _chip(self, nic: Nic) -> _Chip:
@@ -248,7 +249,7 @@ class _Plan:
             return _Chip(text=f"{mark.sign} {name}", about=mark.sentence, kind=mark.kind)
         judgement = self.view.verdicts.get(nic.node)
         sign = f"{GLYPH[judgement]} " if judgement in TROUBLED else ""
-        return _Chip(text=sign + name, about=self._about(nic), kind=self._kind(nic))
+        return _Chip(text=sign + name, about=self._describe_nic(nic), kind=self._kind(nic))
 
     def _kind(self, nic: Nic) -> str:
         """Name of the judgement whose colour the page uses for a NIC."""
@@ -256,7 +257,7 @@ class _Plan:
             return judgement.value
         return "" if nic.node in self.chosen else "other"
 
-    def _about(self, nic: Nic) -> str:
+    def _describe_nic(self, nic: Nic) -> str:
         if not nic.node:
             return "a NIC of an unknown node"
         judgement = self.view.verdicts.get(nic.node)
@@ -266,7 +267,7 @@ class _Plan:
         return f"{nic.node}: {judgement.value}{unmeasured}"
 
 
-def _counted(nics: Sequence[Nic]) -> _Chip:
+def _count_chip(nics: Sequence[Nic]) -> _Chip:
     nodes = list(dict.fromkeys(nic.node for nic in nics if nic.node))
     unknown = sum(not nic.node for nic in nics)
     counts = [counted(len(nodes), "node")] if nodes else []
@@ -276,7 +277,7 @@ def _counted(nics: Sequence[Nic]) -> _Chip:
     return _Chip(text=" + ".join(counts), about=about, kind="count")
 
 
-def _in_lines(chips: Sequence[_Chip]) -> Iterator[_Strip]:
+def _fill_lines(chips: Sequence[_Chip]) -> Iterator[_Strip]:
     line: list[_Chip] = []
     for chip in chips:
         full = sum(placed.width for placed in line) + chip.width > HOSTS
@@ -291,7 +292,7 @@ def _in_lines(chips: Sequence[_Chip]) -> Iterator[_Strip]:
 # --- where a box stands ----------------------------------------------------------------------
 
 
-def _placed(fabric: Fabric, columns: Sequence[Sequence[_Box]]) -> list[list[_Box]]:
+def _place_boxes(fabric: Fabric, columns: Sequence[Sequence[_Box]]) -> list[list[_Box]]:
     """Place leaves one below the other; above them each switch in the middle of what it is linked
     to."""
     high = max(sum(box.height for box in column) for column in columns)

@@ -93,7 +93,7 @@ def campaign_line(glance: CampaignGlance) -> str:
     return json_line("campaign-status", campaign_fields(glance))
 
 
-def why(glance: NodeGlance) -> str:
+def judgement_reason(glance: NodeGlance) -> str:
     """Return the reason beside the judgement of a node."""
     if glance.why:
         return glance.why
@@ -111,7 +111,7 @@ def show_nodes(glances: Sequence[NodeGlance], console: Console) -> None:
         name = glance.node if len(clusters) == 1 else f"{glance.cluster}: {glance.node}"
         head = f"{GLYPH[glance.judgement]} {glance.judgement}"
         held = glance.hold.holder if glance.hold else ""
-        add_row(rows, name, head, _last(glance.last), held, why(glance))
+        add_row(rows, name, head, _last(glance.last), held, judgement_reason(glance))
     console.print(rows)
     console.print(f"  {_counts(glances)}", markup=False)
 
@@ -120,7 +120,7 @@ def _last(last: Validation | None) -> str:
     if last is None:
         return "-"
     code = f" ({last.code})" if last.code else ""
-    return f"{last.judgement}{code} {_when(last.at)}"
+    return f"{last.judgement}{code} {_show_time(last.at)}"
 
 
 def _counts(glances: Sequence[NodeGlance]) -> str:
@@ -138,7 +138,7 @@ def show_campaigns(glances: Sequence[CampaignGlance], console: Console) -> None:
 
 def _campaign_cells(glance: CampaignGlance) -> Iterator[str]:
     yield from (glance.campaign, glance.cluster, glance.suite, progress(glance))
-    yield _when(glance.created_at)
+    yield _show_time(glance.created_at)
     yield f"{glance.nodes:,}"
     yield f"{sum(glance.executions.values()):,}"
 
@@ -149,5 +149,5 @@ def progress(glance: CampaignGlance) -> str:
     return f"{GLYPH[glance.judgement]} {glance.judgement}" if glance.judgement else "over"
 
 
-def _when(at: float) -> str:
+def _show_time(at: float) -> str:
     return moment(at).removesuffix(" UTC")

@@ -27,8 +27,8 @@ from anubis.report.svg import (
     cut,
     number,
     picture,
+    serialize,
     title,
-    written,
 )
 from anubis.report.view import Mark, NetworkView
 from anubis.text.wording import called
@@ -211,7 +211,7 @@ def _sharing(
     """Give each node a row if there is room; else nodes of a leaf share one, else leaves of a
     pod."""
     if len(leaves) <= max_rows:
-        return _divided([_seats([leaf]) for leaf in leaves], max_rows)
+        return _divide([_seats([leaf]) for leaf in leaves], max_rows)
     for neighbours in (
         lambda leaf: (leaf.pod, leaf.switch in alone and leaf.switch),
         lambda leaf: leaf.switch in alone and leaf.switch,
@@ -220,14 +220,14 @@ def _sharing(
         parts = [list(group) for _, group in groupby(leaves, key=neighbours)]
         if len(parts) <= max_rows:
             break
-    return [_seats(part) for part in _divided(parts, max_rows)]
+    return [_seats(part) for part in _divide(parts, max_rows)]
 
 
 def _seats(leaves: Sequence[_Leaf]) -> list[tuple[str, _Leaf]]:
     return [(node, leaf) for leaf in leaves for node in leaf.nodes]
 
 
-def _divided(parts: Sequence[list[Shared]], max_rows: int) -> list[list[Shared]]:
+def _divide(parts: Sequence[list[Shared]], max_rows: int) -> list[list[Shared]]:
     """Divide parts into at most so many rows; no row has nodes of two parts."""
     size = next(
         size for size in count(1) if sum(-(-len(part) // size) for part in parts) <= max_rows
@@ -305,7 +305,7 @@ def drawing(view: NetworkView, matrix: Matrix, max_titles: int = TITLES) -> str:
         _draw_names(canvas, nodes, frame)
     _draw_labels(canvas, beside, frame)
     _draw_signs(canvas, beside, frame)
-    return written(canvas)
+    return serialize(canvas)
 
 
 def _label(matrix: Matrix) -> str:
@@ -344,7 +344,7 @@ def _leaf_bands(view: NetworkView, matrix: Matrix) -> list[_Band]:
 
 
 def _draw_cells(canvas: Element, matrix: Matrix, frame: _Frame, max_titles: int) -> None:
-    levels, speaking = matrix.levels, _titled(matrix, max_titles)
+    levels, speaking = matrix.levels, _choose_titles(matrix, max_titles)
     where = f"translate({number(frame.left)} {number(frame.top)}) scale({frame.cell:.6g})"
     cells, size = add(canvas, "g", class_="cells", transform=where), len(matrix.rows)
     cells.set("stroke-width", number(max(0.0, SMALLEST / frame.cell - 1)))
@@ -363,7 +363,7 @@ def _draw_cells(canvas: Element, matrix: Matrix, frame: _Frame, max_titles: int)
         _draw_shares(canvas, matrix, frame)
 
 
-def _titled(matrix: Matrix, max_titles: int) -> npt.NDArray[np.bool_]:
+def _choose_titles(matrix: Matrix, max_titles: int) -> npt.NDArray[np.bool_]:
     """Mark cells whose title names their nodes: all, or those below normal, or none."""
     levels = matrix.levels
     choices = (levels >= 0, levels > 0)

@@ -43,23 +43,25 @@ class Happening:
     cluster: str = UNNAMED
 
 
-def of_incident(incident: Incident) -> Happening:
-    return _of_node("incident", incident.start, f"{incident.category}, {_over(incident)}", incident)
+def incident_happening(incident: Incident) -> Happening:
+    return _node_happening(
+        "incident", incident.start, f"{incident.category}, {_describe_end(incident)}", incident
+    )
 
 
-def of_repair(repair: Repair) -> Happening:
-    summary = ", ".join(filter(None, (repair.action, _over(repair))))
-    return _of_node("repair", repair.start, summary, repair)
+def repair_happening(repair: Repair) -> Happening:
+    summary = ", ".join(filter(None, (repair.action, _describe_end(repair))))
+    return _node_happening("repair", repair.start, summary, repair)
 
 
-def of_validation(validation: Validation) -> Happening:
+def validation_happening(validation: Validation) -> Happening:
     code = f" ({validation.code})" if validation.code else ""
     benchmarks = counted(len(validation.benchmarks), "benchmark")
     summary = f"{validation.judgement.value}{code}, {benchmarks}, campaign {validation.campaign}"
-    return _of_node("validation", validation.at, summary, validation)
+    return _node_happening("validation", validation.at, summary, validation)
 
 
-def _over(record: Incident | Repair) -> str:
+def _describe_end(record: Incident | Repair) -> str:
     return "not over" if record.end is None else f"until {moment(record.end)}"
 
 
@@ -75,7 +77,7 @@ def _span(window: MaintenancePlanned) -> str:
     return f"from {moment(window.begin)} until {until}, by {window.source}"
 
 
-def of_notice(notice: Notice) -> Happening:
+def notice_happening(notice: Notice) -> Happening:
     event = notice.event
     category = (
         f', "{event.category}"' if isinstance(event, IncidentReported | SuspicionRaised) else ""
@@ -100,7 +102,7 @@ def of_notice(notice: Notice) -> Happening:
     )
 
 
-def of_action(action: LifeAction) -> Happening:
+def action_happening(action: LifeAction) -> Happening:
     """Describe what the keeper proposed or did, on whose order, and how it ended."""
     by = f", ordered by {action.ordered_by}" if action.ordered_by else ""
     note = f" ({action.note})" if action.note else ""
@@ -113,7 +115,7 @@ def of_action(action: LifeAction) -> Happening:
     )
 
 
-def of_decision(decision: Decision) -> Happening:
+def decision_happening(decision: Decision) -> Happening:
     tests = names([test.benchmark for test in decision.tests], TESTS_NAMED)
     summary = f"{decision.event}: {decision.action.value}{f', {tests}' if tests else ''}"
     return Happening(
@@ -125,7 +127,7 @@ def of_decision(decision: Decision) -> Happening:
     )
 
 
-def of_holds(holds: Iterable[Hold]) -> Iterator[Happening]:
+def hold_happenings(holds: Iterable[Hold]) -> Iterator[Happening]:
     """Yield one happening for all nodes of a holder."""
     nodes: defaultdict[Hold, list[str]] = defaultdict(list)
     for hold in holds:
@@ -140,7 +142,7 @@ def of_holds(holds: Iterable[Hold]) -> Iterator[Happening]:
         )
 
 
-def _of_node(
+def _node_happening(
     kind: str, at: float, summary: str, record: Incident | Repair | Validation
 ) -> Happening:
     return Happening(at=at, kind=kind, nodes=(record.node,), summary=summary, facts=asdict(record))
@@ -173,13 +175,13 @@ def show(happened: Sequence[Happening], console: Console) -> None:
         node = nodes[0] if len(nodes) == 1 else f"{len(nodes):,} nodes"
         if len(clusters) > 1:
             node = f"{happening.cluster}: {node}"
-        add_row(rows, _when(happening.at), node, happening.kind, happening.summary)
+        add_row(rows, _show_time(happening.at), node, happening.kind, happening.summary)
     console.print(rows)
     if len(clusters) == 1:
         console.print(f"  all of cluster {clusters[0]}", markup=False)
 
 
-def _when(at: float) -> str:
+def _show_time(at: float) -> str:
     return moment(at).removesuffix(" UTC")
 
 
@@ -192,6 +194,6 @@ def show_imports(imports: Sequence[Import], console: Console) -> None:
     rows = table("import", "when (UTC)", "cluster", "what", "new", "completed", "known", "file")
     for record in imports:
         counts = (f"{number:,}" for number in asdict(record.kept).values())
-        head = (str(record.key), _when(record.at), record.cluster, record.what)
+        head = (str(record.key), _show_time(record.at), record.cluster, record.what)
         add_row(rows, *head, *counts, record.file or record.campaign)
     console.print(rows)

@@ -38,7 +38,7 @@ def render(view: CampaignView) -> str:
         campaign=view.campaign,
         glyph=GLYPH,
         worst_first=WORST_FIRST,
-        kinds=kinds.by_sku(view.kinds),
+        kinds=kinds.kinds_by_sku(view.kinds),
         kind_sentence=kinds.sentence,
         describe_kind=kinds.description,
         fleet=_fleet(view),

@@ -33,7 +33,7 @@ def lines(view: CampaignView) -> Iterator[str]:
     if view.network and (crossed := view.network.coverage):
         fields: CrossedLine = {
             "nics": len(crossed.nics),
-            "tiers": coverage.by_tier(crossed),
+            "tiers": coverage.tier_rows(crossed),
             "uncrossed": view.network.uncrossed,
         }
         yield json_line("crossed", fields)

@@ -75,7 +75,7 @@ def headline(
     return "; ".join(parts)
 
 
-def turned(at: float, by: str) -> str:
+def describe_turn(at: float, by: str) -> str:
     return f"last turn {moment(at)}" + (f" by {by}" if by else "")
 
 
@@ -84,12 +84,12 @@ def show_lives(lives: Mapping[str, Life], console: Console) -> None:
     columns = table("node", "state", "why")
     for life in lives.values():
         if life.state not in QUIET:
-            add_row(columns, life.node, life.state.value, why(life))
+            add_row(columns, life.node, life.state.value, state_reason(life))
     if columns.row_count:
         console.print(columns)
 
 
-def why(life: Life) -> str:
+def state_reason(life: Life) -> str:
     """Return the reason for the state of a node."""
     if life.maintained is not None:
         return sentence_of_window(life.maintained, life.maintained.begin)
@@ -146,7 +146,7 @@ def life_fields(life: Life) -> LifeLine:
         "sku": life.sku,
         "jobs": sorted(life.jobs),
         "cordon": life.cordon,
-        "why": why(life),
+        "why": state_reason(life),
         "ticket": life.ticket,
     }
 

@@ -11,7 +11,7 @@ from anubis.core.records import NodeKind
 from anubis.text.wording import called, counted, figure, json_line, share
 
 
-def by_sku(kinds: Iterable[NodeKind]) -> list[tuple[str, list[NodeKind]]]:
+def kinds_by_sku(kinds: Iterable[NodeKind]) -> list[tuple[str, list[NodeKind]]]:
     ordered = sorted(kinds, key=lambda kind: kind.sku)
     return [(sku, list(of_sku)) for sku, of_sku in groupby(ordered, key=lambda kind: kind.sku)]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from anubis.report.chart import Axis, Chart
 from anubis.report.history import Happening
-from anubis.report.svg import Element, add, title, written
+from anubis.report.svg import Element, add, serialize, title
 from anubis.text.wording import moment
 
 LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
@@ -33,7 +33,7 @@ def life_line(life: Sequence[Happening], now: float) -> str:
     canvas = chart.frame(f"{len(drawn)} things that happened since {moment(begin)}, {tests} tests")
     for happening in drawn:
         _draw(happening, chart, canvas, now)
-    return written(canvas)
+    return serialize(canvas)
 
 
 def _chart(begin: float, end: float) -> Chart:

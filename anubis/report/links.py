@@ -69,7 +69,7 @@ class BetweenNodes:
         return sum(recency.every - recency.measured for recency in self.tiers.values())
 
 
-def between_line(between: BetweenNodes) -> str:
+def network_line(between: BetweenNodes) -> str:
     fields: BetweenLine = {
         "cluster": between.cluster,
         "campaign": between.campaign,

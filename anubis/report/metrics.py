@@ -152,7 +152,7 @@ def metric_rows(view: CampaignView) -> list[MetricRow]:
         key = measured.key
         place = (key.workload.benchmark, key.workload.parameters, key.metric)
         about = (statements[*place, kind] for kind in _device_kinds(measured.devices))
-        judgements, similarities = _of_each_unit(measured, chain.from_iterable(about))
+        judgements, similarities = _unit_judgements(measured, chain.from_iterable(about))
         rows.append(
             MetricRow(
                 measured=measured,
@@ -198,7 +198,7 @@ def _device_kinds(devices: Iterable[str]) -> list[str]:
     return sorted({device.partition(":")[0] for device in devices})
 
 
-def _of_each_unit(
+def _unit_judgements(
     measured: Units, statements: Iterable[Statement]
 ) -> tuple[npt.NDArray[np.int8], Samples]:
     judgements = np.full(len(measured), UNSAID, dtype=np.int8)

@@ -86,7 +86,7 @@ def show(views: Sequence[NodeView], now: float, console: Console) -> None:
     rows = table("node", "state", "work", "last verdict", "why it is out or unknown", gap=2)
     for view in views:
         state = view.seen.state if view.seen else "-"
-        add_row(rows, view.node, state, _work(view, now), _verdict(view), _why_out(view))
+        add_row(rows, view.node, state, _work(view, now), _verdict(view), _reason_out(view))
     console.print(rows)
 
 
@@ -153,7 +153,7 @@ def _verdict(view: NodeView) -> str:
     return f"{last.judgement.value}{code}, {moment(last.at)}"
 
 
-def _why_out(view: NodeView) -> str:
+def _reason_out(view: NodeView) -> str:
     seen = view.seen
     if view.maintenance:
         return view.maintenance

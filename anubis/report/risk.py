@@ -96,7 +96,7 @@ COLUMNS = (
 def show_evaluation(evaluation: Evaluation, choice: ModelChoice, console: Console) -> None:
     from rich.text import Text
 
-    for kind, scored in by_split(evaluation):
+    for kind, scored in scores_by_split(evaluation):
         console.print(Text(f"by {kind}: {SPLITS[kind]}", style="bold"))
         wide = console.width >= WIDE
         figures = [column.title for column in COLUMNS]
@@ -113,20 +113,20 @@ def show_evaluation(evaluation: Evaluation, choice: ModelChoice, console: Consol
         console.print(Text(sentence))
 
 
-def by_split(evaluation: Evaluation) -> Iterator[tuple[SplitKind, list[Score]]]:
+def scores_by_split(evaluation: Evaluation) -> Iterator[tuple[SplitKind, list[Score]]]:
     for kind in SPLITS:
         if scored := [score for score in evaluation.scores if score.split == kind]:
             yield kind, scored
 
 
-def by_model(scored: Sequence[Score]) -> Iterator[tuple[str, list[Score]]]:
+def scores_by_model(scored: Sequence[Score]) -> Iterator[tuple[str, list[Score]]]:
     for model in dict.fromkeys(score.model for score in scored):
         yield model, [score for score in scored if score.model == model]
 
 
 def rows(scored: Sequence[Score], spread: bool = True) -> Iterator[list[str]]:
     """Yield for each model its name and its figures."""
-    for model, scores in by_model(scored):
+    for model, scores in scores_by_model(scored):
         yield [
             model,
             *(mean(map(column.value, scores), column.shown, spread) for column in COLUMNS),

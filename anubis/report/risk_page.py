@@ -22,16 +22,16 @@ from anubis.report.risk import (
     COLUMNS,
     SPLITS,
     STATUS_FIGURES,
-    by_model,
-    by_split,
     most_at_risk,
     node_head,
     node_rows,
     rows,
+    scores_by_model,
+    scores_by_split,
     status_rows,
     status_words,
 )
-from anubis.report.svg import add, apart, cut, title, written
+from anubis.report.svg import add, apart, cut, serialize, title
 
 LOOKING = {model.name for model in MODELS if model.looks}
 UNDRAWN = ("random",)  # splits that decide nothing have their table only
@@ -57,7 +57,7 @@ def evaluation_page(evaluation: Evaluation, choice: ModelChoice, cluster: str) -
                 "rows": list(rows(scored)),
                 "plots": [] if kind in UNDRAWN else _calibration(scored),
             }
-            for kind, scored in by_split(evaluation)
+            for kind, scored in scores_by_split(evaluation)
         ],
     )
 
@@ -95,7 +95,9 @@ Groups = list[tuple[float, SeedMean]]  # the predicted risk of each, and what wa
 
 def _calibration(scored: Sequence[Score]) -> list[tuple[str, str]]:
     """Draw a picture for each model that tells nodes apart, all with the same scale."""
-    groups_of = {model: _groups(scores) for model, scores in by_model(scored) if model in LOOKING}
+    groups_of = {
+        model: _groups(scores) for model, scores in scores_by_model(scored) if model in LOOKING
+    }
     axis = _shares(
         p
         for groups in groups_of.values()
@@ -134,7 +136,7 @@ def _calibration_plot(model: str, groups: Groups, axis: Axis) -> str:
     for predicted, observed in groups:
         dot = chart.dot(canvas, (predicted, observed.mean))
         title(dot, f"predicted {predicted:.1%}, had an incident {observed.mean:.1%}")
-    return written(canvas)
+    return serialize(canvas)
 
 
 # --- nodes ---------------------------------------------------------------------------------
@@ -166,4 +168,4 @@ def _curves(nodes: Sequence[str], forecast: Forecast) -> str:
     for row, at in zip(first, apart(ends, [14.0] * len(ends), chart.height), strict=True):
         words = cut(nodes[row], LETTERS)
         add(canvas, "text", words, class_="named", x=chart.x(chart.across.end) + 6, y=at)
-    return written(canvas)
+    return serialize(canvas)

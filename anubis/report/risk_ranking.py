@@ -14,7 +14,7 @@ from anubis.models.risk.contributions import Carrier
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.files import ModelProvenance
 from anubis.report.page import page
-from anubis.report.risk import COLUMNS, SPLITS, by_split, rows
+from anubis.report.risk import COLUMNS, SPLITS, rows, scores_by_split
 from anubis.report.service_pages import path_of
 from anubis.report.view import GLYPH
 from anubis.text.wording import counted, json_line
@@ -87,11 +87,11 @@ def risk_page(glances: Sequence[RiskGlance], as_of: float) -> str:
         is_modelled=bool(glances) and all(glance.model for glance in glances),
         shown=SHOWN,
         notable=notable,
-        in_words=in_words,
+        in_words=describe_carrier,
         amount=amount,
-        per_cent=per_cent,
+        per_cent=percent,
         columns=COLUMNS,
-        judged=judged,
+        judged=held_out_scores,
         glyph=GLYPH,
         path_of=path_of,
     )
@@ -102,7 +102,7 @@ def notable(at_risk: NodeAtRisk) -> list[Carrier]:
     return [carrier for carrier in at_risk.carriers if carrier.without < least][:CARRIERS_NAMED]
 
 
-def in_words(carrier: Carrier, at_risk: NodeAtRisk) -> str:
+def describe_carrier(carrier: Carrier, at_risk: NodeAtRisk) -> str:
     """Return words such as `3 gpu incidents, the last 20 h ago` or `back for 5 h`."""
     status, traits = at_risk.status, at_risk.traits
     about = carrier.about
@@ -131,7 +131,7 @@ def _hours(hours: float) -> str:
     return f"{hours:,.0f} h" if hours < 2 * DAY_H else f"{hours / DAY_H:,.0f} days"
 
 
-def per_cent(chance: float) -> str:
+def percent(chance: float) -> str:
     return f"{chance:.1%}" if chance >= 0.001 else f"{chance:.2%}"
 
 
@@ -139,9 +139,9 @@ def amount(expected: float) -> str:
     return f"{expected:,.1f}" if expected >= 1 else f"{expected:.2g}"
 
 
-def judged(origin: ModelProvenance) -> Iterator[tuple[str, list[str]]]:
+def held_out_scores(origin: ModelProvenance) -> Iterator[tuple[str, list[str]]]:
     """Yield scores of the model on data that it did not learn from, by what was held back."""
     evaluation = Evaluation(scores=origin.scores)
-    for kind, scored in by_split(evaluation):
+    for kind, scored in scores_by_split(evaluation):
         for row in rows(scored):
             yield SPLITS[kind], row

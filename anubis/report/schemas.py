@@ -44,13 +44,13 @@ class Plain(GenerateJsonSchema):
         return super().field_is_required(field, total)
 
     def dataclass_schema(self, schema: Any) -> Schema:
-        return _described(super().dataclass_schema(schema), schema["cls"])
+        return _describe(super().dataclass_schema(schema), schema["cls"])
 
     def typed_dict_schema(self, schema: Any) -> Schema:
-        return _described(super().typed_dict_schema(schema), schema["cls"])
+        return _describe(super().typed_dict_schema(schema), schema["cls"])
 
 
-def _described(schema: Schema, source: type[Any]) -> Schema:
+def _describe(schema: Schema, source: type[Any]) -> Schema:
     for name, sentence in _sentences(source.__module__).get(source.__name__, {}).items():
         if name in schema["properties"]:
             schema["properties"][name]["description"] = sentence
@@ -62,10 +62,10 @@ def _sentences(module: str) -> dict[str, dict[str, str]]:
     """Map each class of a module to the descriptions of its fields."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    return {node.name: dict(_below_fields(node.body)) for node in classes}
+    return {node.name: dict(_field_sentences(node.body)) for node in classes}
 
 
-def _below_fields(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+def _field_sentences(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
     for pair in pairwise(body):
         match pair:
             case (
@@ -91,11 +91,11 @@ def request_schema(record: type[Any]) -> Schema:
     """Return the schema of a request; fields with a default may be left out."""
     adapter: TypeAdapter[Any] = TypeAdapter(tuple[record], config=CONFIG)  # type: ignore[valid-type] # at run time
     definitions = adapter.json_schema(mode="validation", schema_generator=Plain)["$defs"]
-    schema: Schema = _inlined(definitions[record.__name__], definitions)
+    schema: Schema = _inline(definitions[record.__name__], definitions)
     return schema | {"additionalProperties": False}
 
 
-def of_every_line() -> Schema:
+def any_line_schema() -> Schema:
     """Return the schema that any line has to match."""
     made = schemas()
     return {"$schema": DIALECT, "oneOf": [made[document.name] for document in LINES]}
@@ -126,12 +126,12 @@ def _schemas(documents: Iterable[DocumentType], mode: JsonSchemaMode) -> dict[st
     sources = tuple(dict.fromkeys(source for document in documents for source in document.fields))
     adapter: TypeAdapter[Any] = TypeAdapter(tuple[sources], config=CONFIG)  # type: ignore[valid-type] # at run time
     definitions = adapter.json_schema(mode=mode, schema_generator=Plain)["$defs"]
-    return {document.name: _joined(document, definitions) for document in documents}
+    return {document.name: _join_fields(document, definitions) for document in documents}
 
 
-def _joined(document: DocumentType, definitions: Mapping[str, Schema]) -> Schema:
+def _join_fields(document: DocumentType, definitions: Mapping[str, Schema]) -> Schema:
     """Return one table with the fields of all sources."""
-    parts = [_inlined(definitions[source.__name__], definitions) for source in document.fields]
+    parts = [_inline(definitions[source.__name__], definitions) for source in document.fields]
     joined: Schema = {
         "$schema": DIALECT,
         "title": schema_name(document.name),
@@ -150,17 +150,17 @@ def _begin(schema: Schema, name: str, value: str) -> None:
     schema["required"] = [name, *schema["required"]]
 
 
-def _inlined(schema: Any, definitions: Mapping[str, Schema]) -> Any:
+def _inline(schema: Any, definitions: Mapping[str, Schema]) -> Any:
     """Return a schema with its references replaced by what they refer to."""
     match schema:
         case {"$ref": str(place), **beside}:
-            return _inlined(definitions[place.rpartition("/")[2]], definitions) | beside
+            return _inline(definitions[place.rpartition("/")[2]], definitions) | beside
         case dict():
             return {
-                key: _inlined(part, definitions)
+                key: _inline(part, definitions)
                 for key, part in schema.items()
                 if not (key == "title" and isinstance(part, str))
             }
         case list():
-            return [_inlined(part, definitions) for part in schema]
+            return [_inline(part, definitions) for part in schema]
     return schema

@@ -17,7 +17,7 @@ from anubis.core.records import WORST_FIRST, Judgement
 from anubis.core.select.decision import Decision
 from anubis.report import decision as decisions
 from anubis.report import keep
-from anubis.report.fleet import CampaignGlance, NodeGlance, progress, why
+from anubis.report.fleet import CampaignGlance, NodeGlance, judgement_reason, progress
 from anubis.report.history import Happening
 from anubis.report.life_line import life_line
 from anubis.report.page import page
@@ -72,7 +72,7 @@ def fleet(clusters: Sequence[ClusterOnPage], as_of: float) -> str:
         listed=LISTED,
         glyph=GLYPH,
         href=href,
-        why=why,
+        why=judgement_reason,
         sentence=keep.sentence,
     )
 
@@ -98,7 +98,7 @@ def node(
     hold, last, traits = glance.hold, glance.last, glance.traits
     facts = (
         ("state", kept.state.value if kept else ""),
-        ("why", keep.why(kept) if kept else ""),
+        ("why", keep.state_reason(kept) if kept else ""),
         ("ticket", kept.ticket if kept else ""),
         ("held by", f"{hold.holder} since {moment(hold.since)}" if hold else ""),
         ("last verdict", f"{last.judgement} ({last.code}) {moment(last.at)}" if last else ""),
@@ -113,15 +113,15 @@ def node(
         node=glance,
         facts=facts,
         line=life_line(life, as_of),
-        life=[_told(happening) for happening in life],
+        life=[_happening_row(happening) for happening in life],
         decisions=list(made),
         diagnosed=diagnosed,
         paragraph=decisions.paragraph,
-        why=why,
+        why=judgement_reason,
     )
 
 
-def _told(happening: Happening) -> dict[str, object]:
+def _happening_row(happening: Happening) -> dict[str, object]:
     return {
         "at": happening.at,
         "kind": happening.kind,

@@ -73,20 +73,20 @@ def text(name: str, study: Study) -> Iterator[str]:
     yield from textwrap.wrap(knowledge(study), 78)
     yield ""
     shown = [column for column in _columns(study) if column.figure not in ONLY_ON_THE_PAGE]
-    yield from _aligned([["", *(column.title for column in shown)], *_rows(study, shown)])
+    yield from _align([["", *(column.title for column in shown)], *_rows(study, shown)])
     legend = "; ".join(f"{column.title}: {column.help}" for column in shown)
     yield from textwrap.wrap(legend, 78, initial_indent="  ", subsequent_indent="  ")
     sweeps = list(_catches(study))
     if sweeps:
         yield ""
         yield "where benchmarks find only a part of what they could (the model's main assumption):"
-        yield from _aligned([["catch", "", "work %", "validation h", "MTBI h"], *sweeps])
+        yield from _align([["catch", "", "work %", "validation h", "MTBI h"], *sweeps])
     p0s = list(_p0s(study))
     if p0s:
         yield ""
         yield "the Selector by the risk p0 that it accepts, and what it gains in % of node time:"
         head = ["p0", "work %", "validation h", "MTBI h", "over absence", "over full set"]
-        yield from _aligned([head, *p0s])
+        yield from _align([head, *p0s])
     yield ""
     yield from findings(study)
 
@@ -131,7 +131,7 @@ def stops_paying(study: Study) -> str:
     """Say up to which p0 the Selector does better than no validation."""
     if study.scenario.seeds == 1:
         return "One seed cannot tell whether the Selector pays: a gain may be chance."
-    tried = _tried(study)
+    tried = _tried_values(study)
     gains = [estimate(study.gains("absence", p0)) for p0 in tried]
     paying = [p0 for p0, gain in zip(tried, gains, strict=True) if gain.low > 0]
     if not paying:
@@ -182,7 +182,7 @@ def render(name: str, study: Study) -> str:
         rows=_rows(study, _columns(study)),
         catches=list(_catches(study)),
         p0s=list(_p0s(study)),
-        pictures=pictures(study, _tried(study)),
+        pictures=pictures(study, _tried_values(study)),
     )
 
 
@@ -235,7 +235,7 @@ def _catches(study: Study) -> Iterator[list[str]]:
             yield [f"{catch:g}", policy, *_short(study.estimates(trial))]
 
 
-def _tried(study: Study) -> list[float]:
+def _tried_values(study: Study) -> list[float]:
     """List the values of p0 that were tried, in order; none if there was only one."""
     scenario = study.scenario
     if not scenario.sweep.p0 or "selector" not in scenario.policies:
@@ -245,7 +245,7 @@ def _tried(study: Study) -> list[float]:
 
 
 def _p0s(study: Study) -> Iterator[list[str]]:
-    for p0 in _tried(study):
+    for p0 in _tried_values(study):
         estimates = study.estimates(study.trial("selector", p0=p0))
         gains = [
             interval(estimate(study.gains(over, p0)), 100, 2)
@@ -263,7 +263,7 @@ def _pair(value: SeedMean) -> list[float]:
 # --- spelling ------------------------------------------------------------------------------
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Align names to the left, numbers and their titles to the right."""
     names = [all(cell[:1].isalpha() for cell in column[1:]) for column in zip(*rows, strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

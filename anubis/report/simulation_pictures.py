@@ -11,7 +11,7 @@ import numpy as np
 
 from anubis.lab.study.trials import SeedMean, Study, Trial, utilization_over_time
 from anubis.report.chart import Axis, Chart, Points, round_down, round_up, whole_steps
-from anubis.report.svg import Element, add, title, written
+from anubis.report.svg import Element, add, serialize, title
 
 BINS = 90  # of the curves over time
 BAR = 0.62  # of a row
@@ -46,14 +46,14 @@ def pictures(study: Study, tried: Sequence[float]) -> list[Picture]:
     """Return three pictures for every study, and the others if several p0 were tried."""
     estimates: dict[str, Figures]
     estimates = {p: study.estimates(study.trial(p)) for p in study.scenario.policies}
-    drawn = [_over_time(study), _spent(study, estimates), _between_incidents(estimates)]
+    drawn = [_utilization_picture(study), _time_picture(study, estimates), _mtbi_picture(estimates)]
     if len(tried) > 1:
         by_p0 = {p0: study.estimates(study.trial("selector", p0=p0)) for p0 in tried}
         drawn += [_work_by_p0(by_p0, estimates), _validation_by_p0(by_p0)]
     return drawn
 
 
-def _over_time(study: Study) -> Picture:
+def _utilization_picture(study: Study) -> Picture:
     days = (np.arange(BINS) + 0.5) * study.scenario.days / BINS
     chart = replace(WIDE, across=replace(WIDE.across, title="days", end=study.scenario.days))
     canvas = chart.frame("share of nodes at work over the days, a curve for each policy")
@@ -63,7 +63,7 @@ def _over_time(study: Study) -> Picture:
     return Picture(
         name="Work over time",
         about="share of all nodes",
-        svg=written(canvas),
+        svg=serialize(canvas),
         key=[(_look(policy), policy) for policy in study.scenario.policies],
         wide=True,
     )
@@ -76,7 +76,7 @@ def _mean_over_time(study: Study, trial: Trial) -> list[float]:
     return means
 
 
-def _spent(study: Study, estimates: Mapping[str, Figures]) -> Picture:
+def _time_picture(study: Study, estimates: Mapping[str, Figures]) -> Picture:
     chart = replace(CARD, across=replace(CARD.across, spelled="{:.0%}".format), up=_rows(estimates))
     canvas = chart.frame("shares of node time of each policy")
     for row, (policy, figures) in zip(chart.up.ticks, estimates.items(), strict=True):
@@ -98,12 +98,12 @@ def _spent(study: Study, estimates: Mapping[str, Figures]) -> Picture:
     return Picture(
         name="Node time",
         about="by what it was spent on",
-        svg=written(canvas),
+        svg=serialize(canvas),
         key=[(f"spent {name}", words) for name, words in SPENT.items()],
     )
 
 
-def _between_incidents(estimates: Mapping[str, Figures]) -> Picture:
+def _mtbi_picture(estimates: Mapping[str, Figures]) -> Picture:
     """Draw the mean time between incidents; a policy without an incident has none."""
     measured = {p: f["mtbi_h"] for p, f in estimates.items() if math.isfinite(f["mtbi_h"].mean)}
     means = [mtbi.mean for mtbi in measured.values()] or [1.0]
@@ -122,7 +122,7 @@ def _between_incidents(estimates: Mapping[str, Figures]) -> Picture:
     return Picture(
         name="Mean time between incidents",
         about="hours in service, a logarithmic axis",
-        svg=written(canvas),
+        svg=serialize(canvas),
     )
 
 
@@ -148,11 +148,11 @@ def _work_by_p0(by_p0: Mapping[float, Figures], estimates: Mapping[str, Figures]
     for p0, share in work.items():
         if math.isfinite(share.margin):
             chart.line(canvas, [(p0, share.low), (p0, share.high)], "interval")
-    _dotted(chart, canvas, [(p0, share.mean) for p0, share in work.items()])
+    _draw_dotted_line(chart, canvas, [(p0, share.mean) for p0, share in work.items()])
     return Picture(
         name="Work",
         about="by the risk that is accepted before a benchmark runs",
-        svg=written(canvas),
+        svg=serialize(canvas),
         key=[(_look(policy), policy) for policy in ("selector", *levels)],
     )
 
@@ -163,15 +163,15 @@ def _validation_by_p0(by_p0: Mapping[float, Figures]) -> Picture:
     up = Axis(title="hours per node", end=end, spelled="{:.4g}".format)
     chart = replace(CARD, across=_p0s(by_p0), up=up)
     canvas = chart.frame("validation hours of the Selector by p0")
-    _dotted(chart, canvas, hours)
+    _draw_dotted_line(chart, canvas, hours)
     return Picture(
         name="Validation",
         about="by the risk that is accepted before a benchmark runs",
-        svg=written(canvas),
+        svg=serialize(canvas),
     )
 
 
-def _dotted(chart: Chart, canvas: Element, points: Points) -> None:
+def _draw_dotted_line(chart: Chart, canvas: Element, points: Points) -> None:
     chart.line(canvas, points, f"curve {_look('selector')}")
     for point in points:
         chart.dot(canvas, point, _look("selector"))

@@ -46,7 +46,7 @@ def title(parent: Element, text: str) -> None:
     add(parent, "title", text)
 
 
-def written(element: Element) -> str:
+def serialize(element: Element) -> str:
     return ElementTree.tostring(element, encoding="unicode")
 
 

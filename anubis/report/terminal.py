@@ -76,7 +76,7 @@ def _print_kinds(view: CampaignView, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    for sku, of_sku in kinds.by_sku(view.kinds):
+    for sku, of_sku in kinds.kinds_by_sku(view.kinds):
         console.print()
         console.print(Text(kinds.sentence(sku, of_sku)))
         for kind in of_sku:
@@ -152,7 +152,7 @@ def _print_metrics(rows: list[MetricRow], console: Console) -> None:
     figures = ("median", "repeat", "alpha", "defective")
     lines = table("benchmark, metric", "unit", figures=figures, gap=2)  # to fit into 80 columns
     notes: dict[str, int] = {}
-    for benchmark, metrics in _by_benchmark(listed).items():
+    for benchmark, metrics in _rows_by_benchmark(listed).items():
         add_row(lines, benchmark)
         for row in metrics:
             mark = f" ({notes.setdefault(row.note, len(notes) + 1)})" if row.note else ""
@@ -191,7 +191,7 @@ def _print_reckoning(reckoning: Reckoning, console: Console) -> None:
         console.print(f"  wrongly blamed: {names(blamed)}", markup=False, highlight=False)
 
 
-def _by_benchmark(rows: list[MetricRow]) -> dict[str, list[MetricRow]]:
+def _rows_by_benchmark(rows: list[MetricRow]) -> dict[str, list[MetricRow]]:
     called = benchmark_labels([row.key for row in rows])
     grouped: dict[str, list[MetricRow]] = {}
     for row in rows:

@@ -105,7 +105,7 @@ class OutOfWork:
     by_others: tuple[str, ...]  # nodes that a person keeps from jobs
 
 
-def awaited(life: Life) -> Awaited:
+def next_awaited(life: Life) -> Awaited:
     """Return what must happen before a node that is out serves again."""
     match life.state:
         case State.TESTING:

@@ -11,7 +11,7 @@ from anubis.core.fabric import Fabric, Nic, Placement, Remark, main_rails, natur
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Judgement
-from anubis.report.blocks import Block, by_name, nics_of, nics_on, take_apart
+from anubis.report.blocks import Block, nics_of, nics_on, sort_by_name, take_apart
 from anubis.report.jsonl import part_fields
 from anubis.text.wording import called, counted, json_line, moment
 
@@ -43,7 +43,7 @@ def text(
     if routes:
         yield f"routes: {routes}"
     if placement:
-        yield from _placed(placement)
+        yield from _placement_lines(placement)
     for title, odd in (("in the source", findings), ("in the fabric", inspection.findings)):
         if odd:
             yield ""
@@ -72,7 +72,7 @@ def json_lines(
         yield json_line("shortage", {**asdict(shortage), "degraded": shortage.is_degraded})
     for verdict in inspection.miscabled:
         yield json_line("part", part_fields(verdict))
-    yield from _counted(inspection)
+    yield from _counter_lines(inspection)
     for finding in (*findings, *inspection.findings):
         yield json_line("finding", asdict(finding))
     pairs = fabric.pairs_by_hops(placement.nodes if placement else None)
@@ -97,7 +97,7 @@ def json_lines(
     yield json_line("topology", summary)
 
 
-def _counted(inspection: Inspection) -> Iterator[str]:
+def _counter_lines(inspection: Inspection) -> Iterator[str]:
     counters = inspection.counters
     for counted_port in inspection.counted:
         about: CounterLine = {
@@ -194,7 +194,7 @@ def _distances(fabric: Fabric, nodes: Collection[str] | None) -> Iterator[str]:
         yield f"{'no way' if hops is None else hops:<6}  {pairs:,}"
 
 
-def _placed(placement: Placement) -> Iterator[str]:
+def _placement_lines(placement: Placement) -> Iterator[str]:
     yield ""
     total = counted(len(placement.nodes) + len(placement.unplaced), "node")
     yield f"asked for: {total}, of which {len(placement.nodes):,} are in the fabric"
@@ -269,7 +269,7 @@ def _rough_shape(fabric: Fabric, block: Block) -> object:
 def _label(fabric: Fabric, alike: Sequence[Block]) -> str:
     tops = [switch for block in alike for switch in block.top]
     suffix = " each" if len(alike) > 1 else ""
-    name = called([fabric.name(switch) for switch in by_name(fabric, tops)])
+    name = called([fabric.name(switch) for switch in sort_by_name(fabric, tops)])
     prefix = f"{len(alike):,} x " if len(alike) > 1 else ""
     if all(block.below for block in alike):
         switches = _range([len(block.top) for block in alike], "switch", "switches")
@@ -298,11 +298,11 @@ def _leaf_label(fabric: Fabric, alike: Sequence[Block]) -> str:
         parts.append(f"{several} {called(sorted(rails, key=natural_key)).strip('[]')}")
     uplinks = [_uplinks(fabric, switch) for switch in tops]
     if any(uplinks):
-        parts.append(f"{_range(uplinks, 'uplink')}{_oversubscribed(fabric, tops)}")
+        parts.append(f"{_range(uplinks, 'uplink')}{_describe_oversubscription(fabric, tops)}")
     return ", ".join(parts)
 
 
-def _oversubscribed(fabric: Fabric, leaves: Sequence[str]) -> str:
+def _describe_oversubscription(fabric: Fabric, leaves: Sequence[str]) -> str:
     shares = [share for leaf in leaves if (share := fabric.oversubscription(leaf)) is not None]
     if not shares or max(shares) <= 1:
         return ""

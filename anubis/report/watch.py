@@ -70,7 +70,7 @@ class LookView:
 def headline(view: LookView) -> str:
     look, conclusion = view.look, view.conclusion
     minutes = lasting(look.end - look.start)
-    judged = _of_all(len(look.judged), len(look.judged) + len(look.unjudged), "metric")
+    judged = _count_of(len(look.judged), len(look.judged) + len(look.unjudged), "metric")
     if conclusion.answer is LookAnswer.NOBODY:
         return (
             f"{view.job}: nothing unlike its peers in {minutes} on {judged} of "
@@ -86,7 +86,7 @@ def headline(view: LookView) -> str:
     if conclusion.answer is LookAnswer.UNKNOWN:
         return f"{view.job}: cannot say: {conclusion.why}"
     if len(look.suspicions) == 1:
-        return f"{view.job}: {_named(view, look.suspicions[0])}; nobody else"
+        return f"{view.job}: {_describe_suspicion(view, look.suspicions[0])}; nobody else"
     suspects = [suspicion.node for suspicion in look.suspicions]
     first = min(suspicion.since for suspicion in look.suspicions)
     return (
@@ -95,7 +95,7 @@ def headline(view: LookView) -> str:
     )
 
 
-def _named(view: LookView, suspicion: Suspicion) -> str:
+def _describe_suspicion(view: LookView, suspicion: Suspicion) -> str:
     first = suspicion.deviations[0]
     peers = len(peers_of(view, suspicion.node))
     since = clock(suspicion.since)
@@ -163,7 +163,7 @@ def next_steps(view: LookView) -> list[str]:
     ]
 
 
-def unjudged(view: LookView) -> Iterator[str]:
+def unjudged_reasons(view: LookView) -> Iterator[str]:
     """Yield each reason with the metrics that were not judged because of it."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in view.look.unjudged.items():
@@ -198,7 +198,7 @@ def _amount(view: LookView, deviation: Deviation, value: float) -> str:
     return amount(value, metric.unit if metric else "")
 
 
-def _of_all(some: int, total: int, noun: str) -> str:
+def _count_of(some: int, total: int, noun: str) -> str:
     return counted(some, noun) if some == total else f"{some:,} of {total:,} {noun}s"
 
 
@@ -206,7 +206,7 @@ def _of_all(some: int, total: int, noun: str) -> str:
 
 
 def show(view: LookView, console: Console) -> None:
-    for line in _wrapped(headline(view)):
+    for line in _wrap(headline(view)):
         console.print(line, markup=False, style="bold" if view.look.suspicions else "")
     for suspicion in view.look.suspicions:
         console.print()
@@ -218,7 +218,7 @@ def show(view: LookView, console: Console) -> None:
             _print(console, sentence)
     _print_list(console, "odd, and no suspicion:", [odd(oddity) for oddity in view.look.oddities])
     if view.look.judged:  # else it is the first line
-        _print_list(console, "not judged:", list(unjudged(view)))
+        _print_list(console, "not judged:", list(unjudged_reasons(view)))
     _print_list(console, "about the telemetry:", list(view.remarks))
     if steps := next_steps(view):
         console.print("\nwhat next: only a test says whether the node is bad")
@@ -257,7 +257,7 @@ def _print_list(console: Console, title: str, lines: Sequence[str]) -> None:
 
 
 def _print(console: Console, sentence: str, indent: str = "") -> None:
-    for line in _wrapped(sentence, indent):
+    for line in _wrap(sentence, indent):
         console.print(line, markup=False, highlight=False)
 
 
@@ -266,7 +266,7 @@ def unbroken(sentence: str) -> str:
     return FIGURE_AND_UNIT.sub("\\1\u00a0\\2", sentence)
 
 
-def _wrapped(sentence: str, indent: str = "") -> list[str]:
+def _wrap(sentence: str, indent: str = "") -> list[str]:
     """Wrap a sentence; a figure and its unit stay on one line."""
     lines = textwrap.wrap(
         unbroken(sentence),

@@ -30,7 +30,7 @@ def origin_of(model: WatchModel) -> str:
 def show(model: WatchModel, screen: Console) -> None:
     limits_at = [f"{size:,} nodes" for size in SIZES]
     shown = table("metric", figures=["error", "variance", *limits_at])
-    for metric in _in_order(model):
+    for metric in _ordered_metrics(model):
         fit, limits = model.origin.fits.get(metric), model.thresholds[metric]
         learned = [f"{fit.error:.1e}", f"{fit.variance:.1e}"] if fit else ["-", "-"]
         add_row(shown, metric, *learned, *(f"{limits.value_at(size):.2f}" for size in SIZES))
@@ -50,7 +50,7 @@ def lines(model: WatchModel, file: Path) -> Iterator[str]:
         "order_from": origin.order,
     }
     yield json_line("watch-model", head)
-    for metric in _in_order(model):
+    for metric in _ordered_metrics(model):
         fit, limits = origin.fits.get(metric), model.thresholds[metric]
         fields: ModelledMetricLine = {
             "metric": metric,
@@ -66,6 +66,6 @@ def lines(model: WatchModel, file: Path) -> Iterator[str]:
         yield json_line("modelled-metric", fields)
 
 
-def _in_order(model: WatchModel) -> tuple[str, ...]:
+def _ordered_metrics(model: WatchModel) -> tuple[str, ...]:
     """Return the metrics that the model looks at, then the others."""
     return (*model.order, *sorted(set(model.thresholds) - set(model.order)))

@@ -20,7 +20,7 @@ from anubis.report.watch import (
     odd,
     peers_of,
     unbroken,
-    unjudged,
+    unjudged_reasons,
 )
 from anubis.report.watch_pictures import NodePicture, pictures_of_job, pictures_of_node
 
@@ -82,7 +82,7 @@ def _section(view: LookView) -> LookSection:
         begins_late=look.start > view.telemetry.start,
         pictures=[] if look.suspicions else pictures_of_job(view),
         oddities=[odd(oddity) for oddity in look.oddities],
-        unjudged=list(unjudged(view)),
+        unjudged=list(unjudged_reasons(view)),
         remarks=view.remarks,
         steps=next_steps(view),
         learned_from=view.learned_from,

@@ -13,7 +13,7 @@ from anubis.core.arrays import Flags, Floats, Floats32
 from anubis.core.watch.findings import Sign, Suspicion
 from anubis.core.watch.telemetry import WatchedMetric
 from anubis.report.chart import Axis, Chart, Points, whole_steps
-from anubis.report.svg import Element, add, number, title, written
+from anubis.report.svg import Element, add, number, serialize, title
 from anubis.report.watch import LookView, amount, clock, peers_of
 
 DOTS = 300  # points of a line at most
@@ -79,11 +79,14 @@ def _picture(
             title(chart.line(canvas, stretch, "suspect"), suspicion.node)
         _mark_moment(view, chart, canvas, name, suspicion)
     return NodePicture(
-        metric=name, about=_about(view, name, suspicion), svg=written(canvas), wide=wide
+        metric=name,
+        about=_describe_picture(view, name, suspicion),
+        svg=serialize(canvas),
+        wide=wide,
     )
 
 
-def _about(view: LookView, name: str, suspicion: Suspicion | None) -> str:
+def _describe_picture(view: LookView, name: str, suspicion: Suspicion | None) -> str:
     unit = view.metrics[name].unit
     for deviation in suspicion.deviations if suspicion else ():
         if deviation.metric == name and deviation.sign is Sign.VANISHED:
@@ -103,17 +106,17 @@ def _course(view: LookView, name: str, node: str | None) -> _Course:
     suspects = {suspicion.node for suspicion in view.look.suspicions}
     peers = peers_of(view, node) if node else list(telemetry.nodes)
     rows = [row for row, peer in enumerate(telemetry.nodes) if peer in set(peers) - suspects]
-    low, middle, high = _percentiles(_thinned(values[rows]))
+    low, middle, high = _percentiles(_thin(values[rows]))
     return _Course(
-        times=_thinned(telemetry.times[None, :].astype(np.float64))[0],
+        times=_thin(telemetry.times[None, :].astype(np.float64))[0],
         low=low,
         middle=middle,
         high=high,
-        node=_thinned(values[[telemetry.nodes.index(node)]])[0] if node else None,
+        node=_thin(values[[telemetry.nodes.index(node)]])[0] if node else None,
     )
 
 
-def _thinned(values: Floats | Floats32) -> Floats:
+def _thin(values: Floats | Floats32) -> Floats:
     """Reduce rows to at most so many points: means of adjacent values that are known."""
     step = -(-values.shape[1] // DOTS)
     points = -(-values.shape[1] // step)

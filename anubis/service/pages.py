@@ -157,7 +157,7 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
         if kept.doubt:
             headline = f"{kept.doubt}; {headline}"
         if turn := kept.last_turn:
-            headline = f"{headline}; {keep.turned(turn.at, turn.by)}"
+            headline = f"{headline}; {keep.describe_turn(turn.at, turn.by)}"
         pages.append(
             ClusterOnPage(
                 name=name,

@@ -90,7 +90,7 @@ def fabric_overview(question: Question) -> Overview:
     return Overview(
         at=at,
         page=links.fabric_page(clusters, at),
-        documents={"fabric": [(c.cluster, links.between_line(c)) for c in clusters]},
+        documents={"fabric": [(c.cluster, links.network_line(c)) for c in clusters]},
     )
 
 

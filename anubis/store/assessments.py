@@ -33,7 +33,7 @@ from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import begin_watches
-from anubis.store.mapping import UNPACKABLE, Prose, R, RecordTable, Row, converted, packed
+from anubis.store.mapping import UNPACKABLE, Prose, R, RecordTable, Row, converted_form, packed_form
 from anubis.store.measured import (
     FAILED,
     MEASURED,
@@ -72,7 +72,7 @@ RULINGS = RecordTable(
     long=("similarities",),
     together={("participants", "devices"): reference("roster", ROSTERS)},
     reason=Prose,
-    similarities=packed("similarities"),
+    similarities=packed_form("similarities"),
 )
 
 NODE_VERDICTS = RecordTable(
@@ -83,7 +83,7 @@ NODE_VERDICTS = RecordTable(
     checked=True,
     long=("owes",),
     reason=Prose,
-    owes=converted(
+    owes=converted_form(
         sa.Column("owes", sa.Text),
         lambda names: None if names is None else codec.dump(names),
         lambda cell: None if cell is None else codec.load(tuple[str, ...], cell),
@@ -123,7 +123,7 @@ class Assessments:
             key = key_of(connection, campaign_id)
             for name, kind in TABLES.items():
                 connection.execute(sa.delete(kind.table).where(kind.c.campaign == key))
-                transaction.insert(kind, _placed(key, getattr(assessment, name)))
+                transaction.insert(kind, _position_rows(key, getattr(assessment, name)))
             campaign = short_row(connection, campaign_id)
             CAMPAIGNS.revise(
                 connection,
@@ -142,7 +142,7 @@ class Assessments:
     def of_nodes(self, campaign_id: str) -> tuple[NodeVerdict, ...]:
         """Return the verdicts on nodes alone."""
         with self._database.reading() as connection:
-            return of_campaign(connection, NODE_VERDICTS, short_row(connection, campaign_id))
+            return campaign_records(connection, NODE_VERDICTS, short_row(connection, campaign_id))
 
     def defective_devices(self, campaign_id: str) -> dict[str, list[str]]:
         """List, for each node, the devices that fell short by themselves, in the order of its
@@ -172,11 +172,14 @@ class Assessments:
             if campaign.finished_at is None:
                 return None
             return Assessment(
-                **{name: of_campaign(connection, kind, campaign) for name, kind in TABLES.items()}
+                **{
+                    name: campaign_records(connection, kind, campaign)
+                    for name, kind in TABLES.items()
+                }
             )
 
 
-def _placed(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
+def _position_rows(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:
     for position, record in enumerate(records):
         yield record, {"campaign": key, "position": position}
 
@@ -202,7 +205,7 @@ def has_paths(campaign: sa.Row[Any]) -> bool:
     return bool(campaign.counts and json.loads(campaign.counts).get(PATHS))
 
 
-def of_campaign(
+def campaign_records(
     connection: sa.Connection, kind: RecordTable[R], campaign: sa.Row[Any]
 ) -> tuple[R, ...]:
     query = kind.select().where(kind.c.campaign == campaign.key).order_by(kind.c.position)

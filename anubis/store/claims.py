@@ -57,7 +57,7 @@ def claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
         yield
 
 
-def taken(campaign_id: str, holder: str) -> CampaignTakenError:
+def taken_error(campaign_id: str, holder: str) -> CampaignTakenError:
     return CampaignTakenError(
         f'campaign "{campaign_id}" is being driven by {holder}; wait until that ends,'
         " or end it there and resume the campaign here"
@@ -67,9 +67,9 @@ def taken(campaign_id: str, holder: str) -> CampaignTakenError:
 @contextmanager
 def _file_claim(database: Database, campaign_id: str, key: int) -> Iterator[None]:
     path = Path(f"{database.place}.campaign-{key}.lock")
-    handle = _locked(path)
+    handle = _lock_file(path)
     if handle is None:
-        raise taken(campaign_id, _noted(path) or "another process")
+        raise taken_error(campaign_id, _read_note(path) or "another process")
     try:
         with suppress(OSError):  # the note is a courtesy: a full disk must not stop a resume
             os.ftruncate(handle, 0)
@@ -80,7 +80,7 @@ def _file_claim(database: Database, campaign_id: str, key: int) -> Iterator[None
         os.close(handle)
 
 
-def _locked(path: Path) -> int | None:
+def _lock_file(path: Path) -> int | None:
     """Lock the file and return its handle; None if another process has the lock."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -97,7 +97,7 @@ def _locked(path: Path) -> int | None:
         os.close(handle)
 
 
-def _noted(path: Path) -> str:
+def _read_note(path: Path) -> str:
     """Read the note in which the holder named itself."""
     with suppress(OSError):
         return path.read_text(errors="replace")[:200]
@@ -119,10 +119,10 @@ class _Session:
         last."""
         if self._connection is None or self._connection.invalidated:
             self.close()
-            self._connection = self._begun()
+            self._connection = self._begin()
         return self._connection
 
-    def _begun(self) -> sa.Connection:
+    def _begin(self) -> sa.Connection:
         connection = self._database.engine.connect()
         try:
             connection.detach()  # the lock lives as long as the connection: no pool may keep it
@@ -142,10 +142,10 @@ class _Session:
                     f'history "{self._database.place}": the server has not noticed yet that it lost'
                     " this driver"
                 )
-            raise taken(self._campaign_id, holder or "another process")
+            raise taken_error(self._campaign_id, holder or "another process")
         hold = {"holder": holder_of(self._campaign_id), "owner": this_process(), "lasts": LASTS_S}
         for owner, until in connection.execute(PERHAPS_DRIVING, hold):
-            raise taken(
+            raise taken_error(
                 self._campaign_id,
                 f"{owner}, or was when the server was restarted: nobody knows before {utc(until)}",
             )
@@ -212,7 +212,7 @@ class ProcessLock:
     def holder(self) -> str:
         """Name the process that has the lock; empty if none has it."""
         if self._database.dialect == "sqlite":
-            return _noted(self._path) if _is_locked(self._path) else ""
+            return _read_note(self._path) if _is_locked(self._path) else ""
         with self._database.reading() as connection:
             return connection.execute(HOLDER, self._lock).scalar() or ""
 
@@ -231,7 +231,7 @@ class ProcessLock:
 
     def _has_file(self) -> bool:
         if self._file is None:
-            self._file = _locked(self._path)
+            self._file = _lock_file(self._path)
             if self._file is not None:
                 os.ftruncate(self._file, 0)
                 os.pwrite(self._file, own_name().encode(), 0)

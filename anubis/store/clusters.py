@@ -22,7 +22,7 @@ from anubis.store.database import Database, upsert
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.mapping import CHECKED_BY, RecordTable, metadata
 from anubis.store.notices import NOTICES
-from anubis.store.tallies import TALLIES, tallied
+from anubis.store.tallies import TALLIES, recount
 from anubis.store.traits import TRAITS
 
 LONGEST_SHOWN = 100
@@ -70,7 +70,7 @@ class Clusters:
         cluster's, if its campaigns were carried out in the same way.
         """
         with self._database.reading() as connection:
-            before = _known(connection, cluster.name)
+            before = _find_known(connection, cluster.name)
         if before and before.executor:
             _refuse_another(before, cluster)
         if before and (not cluster.executor or _is_as_before(before, cluster)):
@@ -127,7 +127,7 @@ class Clusters:
             for campaign in measured:
                 forget_campaign(connection, campaign)
             gone = {}
-            for table in (*_owned(), TALLIES.table):
+            for table in (*_tables_of_clusters(), TALLIES.table):
                 own = sa.delete(table).where(table.c.cluster == name)
                 gone[table.name] = connection.execute(own).rowcount
             connection.execute(sa.delete(CLUSTERS.table).where(CLUSTERS.c.name == name))
@@ -151,7 +151,7 @@ def unknown(name: str, names: Collection[str], files: Collection[str] | None = N
     return f'{head}; did you mean "{close[0]}"? {has}' if close else f"{head}; {has}"
 
 
-def _owned() -> Iterator[sa.Table]:
+def _tables_of_clusters() -> Iterator[sa.Table]:
     """Yield the tables whose rows belong to a cluster, except the tallies of those rows."""
     of_clusters = (table for table in metadata.tables.values() if "cluster" in table.c)
     return (table for table in of_clusters if table is not TALLIES.table)
@@ -163,14 +163,14 @@ def _names(connection: sa.Connection) -> list[str]:
     of_campaigns = connection.execute(sa.select(CAMPAIGNS.c.cluster).distinct()).scalars()
     if None in names or {*of_campaigns} - {*names, UNNAMED}:
         raise Damage("the list of clusters is damaged")
-    for table in _owned():
+    for table in _tables_of_clusters():
         first = sa.select(sa.literal(1)).where(table.c.cluster == UNNAMED).limit(1)
         if connection.execute(first).scalar():
             return [*names, UNNAMED]
     return names
 
 
-def _known(connection: sa.Connection, name: str) -> KnownCluster | None:
+def _find_known(connection: sa.Connection, name: str) -> KnownCluster | None:
     query = CLUSTERS.select().where(CLUSTERS.c.name == name)
     cluster = next(CLUSTERS.records(connection, query), None)
     if cluster and not (isinstance(cluster.executor, str) and isinstance(cluster.address, str)):
@@ -212,8 +212,8 @@ def _belongs(connection: sa.Connection, cluster: ClusterIdentity, nodes: Collect
 
 
 def _rename(connection: sa.Connection, old: str, new: str) -> None:
-    with tallied(connection, old, *TALLIED), tallied(connection, new, *TALLIED):
-        for table in _owned():
+    with recount(connection, old, *TALLIED), recount(connection, new, *TALLIED):
+        for table in _tables_of_clusters():
             checked: RecordTable[Any] | None = table.info.get(CHECKED_BY)
             if checked:
                 checked.revise(connection, table.c.cluster == old, cluster=new)

@@ -62,7 +62,7 @@ def document(value: object) -> object:
     return value
 
 
-def unchanged(value: Any) -> Any:
+def identity(value: Any) -> Any:
     return value
 
 
@@ -89,7 +89,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     if origin in (Union, types.UnionType) and type(None) in arguments and len(arguments) == 2:
         read_some = _reader(next(item for item in arguments if item is not type(None)))
         return lambda item: None if item is None else read_some(item)
-    return unchanged
+    return identity
 
 
 def _record_reader(kind: Any) -> Callable[[Any], Any]:

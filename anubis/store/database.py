@@ -82,21 +82,21 @@ class Database:
         self.engine.dispose()
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        return self._joined() or self._transaction(self.engine)
+        return self._current_transaction() or self._transaction(self.engine)
 
     def writing(self) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction: all of it is on disk when the block is left, or none of it."""
-        if joined := self._joined():
+        if joined := self._current_transaction():
             return joined
         if self.claimed is not None:
-            return self._explained(self._claimed_transaction)
+            return self._explain_errors(self._claimed_transaction)
         return self._transaction(self.engine.execution_options(writes=True))
 
     @contextmanager
     def together(self) -> Iterator[None]:
         """Make what this thread reads and writes in the block one transaction, or part of the one
         that it is in."""
-        if self._joined() is not None:
+        if self._current_transaction() is not None:
             yield
             return
         with self.writing() as connection:
@@ -106,12 +106,12 @@ class Database:
             finally:
                 self._of_thread.connection = None
 
-    def _joined(self) -> AbstractContextManager[sa.Connection] | None:
+    def _current_transaction(self) -> AbstractContextManager[sa.Connection] | None:
         connection = getattr(self._of_thread, "connection", None)
         return nullcontext(connection) if connection is not None else None
 
     def _transaction(self, engine: sa.Engine) -> AbstractContextManager[sa.Connection]:
-        return self._explained(engine.begin)
+        return self._explain_errors(engine.begin)
 
     @contextmanager
     def _claimed_transaction(self) -> Iterator[sa.Connection]:
@@ -121,7 +121,7 @@ class Database:
             yield connection
 
     @contextmanager
-    def _explained(
+    def _explain_errors(
         self, begin: Callable[[], AbstractContextManager[sa.Connection]]
     ) -> Iterator[sa.Connection]:
         try:
@@ -235,13 +235,13 @@ def _parse(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError):
-        raise StoreError(_unknown(_without_secrets(url))) from None
+        raise StoreError(_unknown(_hide_secrets(url))) from None
     backend = parsed.get_backend_name()
     if backend == "sqlite" and parsed.database and parsed.database != ":memory:":
         return parsed.set(drivername="sqlite", database=str(Path(parsed.database).resolve()))
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
-    raise StoreError(_unknown(_without_secrets(url)))
+    raise StoreError(_unknown(_hide_secrets(url)))
 
 
 def _unknown(url: str) -> str:
@@ -254,10 +254,10 @@ def _unknown(url: str) -> str:
 def _place(url: sa.URL) -> str:
     if url.get_backend_name() == "sqlite":
         return str(url.database)
-    return _without_secrets(url.set(drivername="postgresql").render_as_string(hide_password=False))
+    return _hide_secrets(url.set(drivername="postgresql").render_as_string(hide_password=False))
 
 
-def _without_secrets(url: str) -> str:
+def _hide_secrets(url: str) -> str:
     """Hide secrets in a URL: before the host, and among the parameters."""
     hidden = re.sub(r"(://[^/:@]*):.*@", r"\1:***@", url)
     return re.sub(r"((?:password|passphrase|secret|token)=)[^&#]*", r"\1***", hidden, flags=re.I)
@@ -286,7 +286,7 @@ def _postgresql(url: sa.URL) -> sa.Engine:
             connect_args={"application_name": own_name(), **limits},
             pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
         )
-        return _told(engine, FOR_EACH_CONNECTION)
+        return _apply_settings(engine, FOR_EACH_CONNECTION)
     except ModuleNotFoundError:
         raise StoreError(
             f'history "{_place(url)}": the PostgreSQL driver is not installed; run'
@@ -294,7 +294,7 @@ def _postgresql(url: sa.URL) -> sa.Engine:
         ) from None
 
 
-def _told(engine: sa.Engine, settings: Sequence[str]) -> sa.Engine:
+def _apply_settings(engine: sa.Engine, settings: Sequence[str]) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def tell(connection: Any, _record: object) -> None:
         connection.autocommit = True  # the settings of a transaction that is rolled back are, too
@@ -307,14 +307,14 @@ def _told(engine: sa.Engine, settings: Sequence[str]) -> sa.Engine:
 def _sqlite(url: sa.URL) -> sa.Engine:
     file = Path(str(url.database))
     if is_read_only(url):
-        return _prepared(sa.create_engine(url, creator=partial(_connect_to_read, file)), READ_ONLY)
+        return _prepare(sa.create_engine(url, creator=partial(_connect_to_read, file)), READ_ONLY)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError as error:
         raise explain(_place(url), error) from error
-    return _prepared(sa.create_engine(url), PRAGMAS)
+    return _prepare(sa.create_engine(url), PRAGMAS)
 
 
 def is_read_only(url: sa.URL) -> bool:
@@ -329,7 +329,7 @@ def is_read_only(url: sa.URL) -> bool:
 
 
 @cache
-def _of_all_files() -> tuple[sa.Dialect, sa.util.LRUCache[Any, Any]]:
+def _shared_dialect() -> tuple[sa.Dialect, sa.util.LRUCache[Any, Any]]:
     """Return a dialect that has met SQLite, and the statements compiled for it: half of what a
     query costs, and the same for each file that this process opens."""
     engine = sa.create_engine("sqlite://")
@@ -359,8 +359,8 @@ def _connect_to_read(file: Path) -> sqlite3.Connection:
     return connection
 
 
-def _prepared(engine: sa.Engine, pragmas: Sequence[str]) -> sa.Engine:
-    engine.dialect, compiled = _of_all_files()
+def _prepare(engine: sa.Engine, pragmas: Sequence[str]) -> sa.Engine:
+    engine.dialect, compiled = _shared_dialect()
     engine.update_execution_options(compiled_cache=compiled)
 
     @sa.event.listens_for(engine, "connect")

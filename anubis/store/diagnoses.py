@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.store.claims import diagnosis_lock
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Prose, RecordTable, converted
+from anubis.store.mapping import Prose, RecordTable, converted_form
 
 DETAILS_KEPT_S = 30 * 86_400.0
 SAME_S = 0.001  # as precisely as an address says when it was
@@ -24,7 +24,7 @@ DIAGNOSES = RecordTable(
     sa.Column("cluster", sa.Text, primary_key=True),
     keys=("job", "at"),
     headline=Prose,
-    nodes=converted(
+    nodes=converted_form(
         sa.Column("nodes", sa.Text, nullable=False),
         ",".join,
         lambda text: tuple(filter(None, text.split(","))),
@@ -40,11 +40,11 @@ class DiagnosisDetails:
     page: str  # what its page shows, as JSON
 
 
-def _packed(text: str) -> bytes:
+def _pack(text: str) -> bytes:
     return zlib.compress(text.encode(errors="replace"))
 
 
-def _unpacked(cell: bytes) -> str:
+def _unpack(cell: bytes) -> str:
     return zlib.decompress(cell).decode()
 
 
@@ -53,8 +53,8 @@ DETAILS = RecordTable(
     DiagnosisDetails,
     sa.Column("cluster", sa.Text, primary_key=True),
     keys=("job", "at"),
-    lines=converted(sa.Column("lines", sa.LargeBinary, nullable=False), _packed, _unpacked),
-    page=converted(sa.Column("page", sa.LargeBinary, nullable=False), _packed, _unpacked),
+    lines=converted_form(sa.Column("lines", sa.LargeBinary, nullable=False), _pack, _unpack),
+    page=converted_form(sa.Column("page", sa.LargeBinary, nullable=False), _pack, _unpack),
 )
 
 
@@ -86,13 +86,13 @@ class Diagnoses:
 
     def since(self, at: float) -> list[PastDiagnosis]:
         """Return diagnoses since then, oldest first."""
-        return self._chosen(DIAGNOSES.c.at >= at)
+        return self._read_chosen(DIAGNOSES.c.at >= at)
 
     def naming(self, at: float) -> list[PastDiagnosis]:
         """Return diagnoses since then that suspect a node, oldest first."""
-        return self._chosen((DIAGNOSES.c.at >= at) & (DIAGNOSES.c.nodes != ""))
+        return self._read_chosen((DIAGNOSES.c.at >= at) & (DIAGNOSES.c.nodes != ""))
 
-    def _chosen(self, chosen: sa.ColumnElement[bool]) -> list[PastDiagnosis]:
+    def _read_chosen(self, chosen: sa.ColumnElement[bool]) -> list[PastDiagnosis]:
         query = DIAGNOSES.select().where((DIAGNOSES.c.cluster == self._cluster) & chosen)
         with self._database.reading() as connection:
             return list(DIAGNOSES.records(connection, query.order_by(DIAGNOSES.c.at)))

@@ -56,10 +56,10 @@ def recording(folder: Path | None, campaign: str) -> Iterator[Witness]:
 
 
 def line(entry: Entry) -> str:
-    return canonical({type(entry).__name__: codec.document(_without_samples(entry))})
+    return canonical({type(entry).__name__: codec.document(_drop_samples(entry))})
 
 
-def _without_samples(entry: Entry) -> Entry:
+def _drop_samples(entry: Entry) -> Entry:
     """Drop the samples of earlier runs: the history has them, and the machine asks only how those
     runs ended."""
     if not isinstance(entry, Opening):

@@ -20,7 +20,7 @@ from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference,
 
 def _readings() -> Form:
     """Return the form of samples and their layout; NULL if nothing was measured."""
-    layout, samples = reference("layout", LAYOUTS, nullable=True), mapping.packed("samples")
+    layout, samples = reference("layout", LAYOUTS, nullable=True), mapping.packed_form("samples")
 
     def write(readings: Readings, share: Share) -> RowValues:
         parts = (readings.layout, readings.values) if readings else (None, None)
@@ -50,7 +50,7 @@ ONCE = ("campaign", "step", "attempt")
 STEP = mapping.side_by_side(  # first in the row: it can be read where the rest is damaged
     Step,
     id="step",
-    workload=mapping.repeated(mapping.side_by_side(Workload)),
+    workload=mapping.repeated_form(mapping.side_by_side(Workload)),
     participants=reference("participants", PARTICIPANTS),
 )
 
@@ -158,7 +158,7 @@ def _rows(
         try:
             run: Execution | DamagedExecution = read(row)
         except (Damage, *UNPACKABLE) as damage:
-            run = _damaged(campaign.id, row, damage)
+            run = _damaged_execution(campaign.id, row, damage)
         if not isinstance(row[number], int):
             raise Damage(f'campaign "{campaign.id}": the number of an execution is damaged')
         if row[number] <= last:
@@ -167,8 +167,8 @@ def _rows(
         yield run
 
 
-def _damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> DamagedExecution:
-    sentence = what_is_damaged(campaign, row, damage)
+def _damaged_execution(campaign: str, row: sa.Row[Any], damage: Exception) -> DamagedExecution:
+    sentence = describe_damage(campaign, row, damage)
     try:
         step = STEP.reader(0)(row)
     except (Damage, *UNPACKABLE):
@@ -179,11 +179,13 @@ def _damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> DamagedExecu
     return DamagedExecution(step=step, is_sure=EXECUTIONS.is_short_sound(row), sentence=sentence)
 
 
-def what_is_damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> str:
+def describe_damage(campaign: str, row: sa.Row[Any], damage: Exception) -> str:
     """Describe a damaged execution; its names are sure if only the samples are damaged."""
     cells = row._mapping
-    nodes = ", ".join(map(str, _listed(cells[PARTICIPANTS.cell])))
-    metrics = ", ".join(dict.fromkeys(str(metric) for metric, *_ in _listed(cells[LAYOUTS.cell])))
+    nodes = ", ".join(map(str, _read_list(cells[PARTICIPANTS.cell])))
+    metrics = ", ".join(
+        dict.fromkeys(str(metric) for metric, *_ in _read_list(cells[LAYOUTS.cell]))
+    )
     step = f"of {cells[EXECUTIONS.c.benchmark]} on {nodes or '?'} ({metrics or '?'})"
     if isinstance(damage, Damage) and damage.only_long:
         return f'campaign "{campaign}": the samples {step} are damaged'
@@ -191,7 +193,7 @@ def what_is_damaged(campaign: str, row: sa.Row[Any], damage: Exception) -> str:
     return f'campaign "{campaign}": execution {number}, perhaps {step}, is damaged'
 
 
-def _listed(document: str | None) -> list[Any]:
+def _read_list(document: str | None) -> list[Any]:
     try:
         return list(json.loads(document or "[]"))
     except (ValueError, TypeError):

@@ -35,8 +35,8 @@ from anubis.store.assessments import (
     NODE_VERDICTS,
     PART_VERDICTS,
     VERDICTS,
+    campaign_records,
     has_paths,
-    of_campaign,
 )
 from anubis.store.campaigns import CAMPAIGNS, CHECKSUM, DEMANDS, SHORT, checked_rows, refuse_gone
 from anubis.store.checksums import Checksum, Damage
@@ -55,10 +55,10 @@ from anubis.store.measured import (
 )
 from anubis.store.notices import (
     NOTICES,
+    all_notices,
     apart_from_jobs,
     ids_since,
     marks_apart_from_jobs,
-    told,
     told_by_id,
 )
 from anubis.store.tallies import RowTally, refuse_changed, tallies_of
@@ -132,7 +132,7 @@ class Experience:
                 watches=current(WATCHES, WATCHES.all),
                 traits=current(TRAITS, traits_of),
                 notices=self._notices(connection, tallies.get(NOTICES.table.name)),
-                validations=self._validated(connection, since),
+                validations=self._read_validations(connection, since),
             )
 
     def told(self) -> Happened:
@@ -144,7 +144,7 @@ class Experience:
         """Return the same, with repairs and conclusions of campaigns: what the state of nodes
         depends on."""
         with self._one_reader, self._database.reading() as connection:
-            happened = self._told_in(connection, self._validated(connection, since))
+            happened = self._told_in(connection, self._read_validations(connection, since))
             tally = tallies_of(connection, self._cluster).get(REPAIRS.table.name)
             repairs = self._current(connection, REPAIRS, tally, REPAIRS.all)
             return replace(happened, repairs=repairs)
@@ -213,7 +213,7 @@ class Experience:
             more = self._newly_told(connection, before, tally) if before and tally else None
             if more is None:
                 refuse_changed(connection, self._cluster, NOTICES)
-                in_order = tuple(told(connection, self._cluster))
+                in_order = tuple(all_notices(connection, self._cluster))
             else:
                 every = chain(before.in_order if before else (), more)
                 in_order = tuple(sorted(every, key=attrgetter("at", "id")))
@@ -238,7 +238,7 @@ class Experience:
                 return notices
         return None
 
-    def _validated(self, connection: Connection, since: float) -> tuple[Validation, ...]:
+    def _read_validations(self, connection: Connection, since: float) -> tuple[Validation, ...]:
         """Return validations by time and node."""
         # not by cluster: an index that is damaged would make all nodes strangers
         rows = checked_rows(connection, select(*SHORT).where(*VALIDATED))
@@ -259,7 +259,7 @@ class Experience:
         every = chain.from_iterable(concluded.values())
         self._validations = tuple(sorted(every, key=attrgetter("at", "node")))
 
-    def _by_campaign(
+    def _recall(
         self, connection: Connection, question: str, ask: Callable[[], A], more: object = None
     ) -> A:
         """Return the last answer, unless a campaign was concluded, begun or forgotten since."""
@@ -275,17 +275,17 @@ class Experience:
         """Return conclusions about each node from campaigns that ended since then, by time and
         node, with the benchmarks that measured it."""
         with self._one_reader, self._database.reading() as connection:
-            results = self._validated(connection, since)
+            results = self._read_validations(connection, since)
         return [result for result in results if result.at >= since]
 
     def failed_tests(self) -> dict[tuple[str, str], set[str]]:
         """Map campaign and node to the benchmarks in which the single node was defective; a bad
         group counts for a node that is blamed."""
         with self._database.reading() as connection:
-            return self._by_campaign(connection, "failed", partial(self._failed, connection))
+            return self._recall(connection, "failed", partial(self._failures, connection))
 
-    def _failed(self, connection: Connection) -> dict[tuple[str, str], set[str]]:
-        concluded = _concluded(connection, self._cluster)
+    def _failures(self, connection: Connection) -> dict[tuple[str, str], set[str]]:
+        concluded = _concluded_rows(connection, self._cluster)
         of_cluster = verdicts.c.campaign.in_(
             select(campaigns.c.key).where(campaigns.c.cluster == self._cluster)
         )
@@ -301,7 +301,7 @@ class Experience:
     def demands(self) -> CampaignDemands:
         """Return what campaigns asked of the nodes that they validated."""
         with self._database.reading() as connection:
-            return self._by_campaign(connection, "demands", partial(self._demands, connection))
+            return self._recall(connection, "demands", partial(self._demands, connection))
 
     def _demands(self, connection: Connection) -> CampaignDemands:
         query = DEMANDS.select().add_columns(campaigns.c.id)
@@ -317,11 +317,11 @@ class Experience:
         """Map campaigns to faulty paths, in order of time. Scans have none: they blame parts of the
         fabric."""
         with self._database.reading() as connection:
-            return self._by_campaign(connection, "paths", partial(self._paths, connection))
+            return self._recall(connection, "paths", partial(self._paths, connection))
 
     def _paths(self, connection: Connection) -> dict[str, tuple[PartVerdict, ...]]:
         return {
-            row.id: of_campaign(connection, PART_VERDICTS, row)
+            row.id: campaign_records(connection, PART_VERDICTS, row)
             for row in _campaigns_with_paths(connection, self._cluster)
         }
 
@@ -343,9 +343,7 @@ class Experience:
         going_on = select(func.count()).where(executions.c.campaign.in_(not_over))
         with self._database.reading() as connection:
             ask = partial(self._durations_s, connection)
-            return self._by_campaign(
-                connection, "durations", ask, connection.execute(going_on).scalar()
-            )
+            return self._recall(connection, "durations", ask, connection.execute(going_on).scalar())
 
     def _durations_s(self, connection: Connection) -> Durations:
         workload = (executions.c.benchmark, executions.c.parameters)
@@ -365,7 +363,7 @@ def _ended_of(cluster: str) -> tuple[ColumnElement[bool], ...]:
     return campaigns.c.finished_at.is_not(None), campaigns.c.cluster == cluster
 
 
-def _concluded(connection: Connection, cluster: str) -> list[Row[Any]]:
+def _concluded_rows(connection: Connection, cluster: str) -> list[Row[Any]]:
     """Return concluded campaigns in order of time."""
     query = select(*SHORT).where(*_ended_of(cluster))
     return list(checked_rows(connection, query.order_by(campaigns.c.finished_at, campaigns.c.id)))
@@ -375,7 +373,7 @@ def _campaigns_with_paths(connection: Connection, cluster: str) -> list[Row[Any]
     """Return campaigns that have a verdict on a path, or had one when they were concluded."""
     have_paths = select(part_verdicts.c.campaign).where(part_verdicts.c.code == PATH)
     keys = {*connection.execute(have_paths.distinct()).scalars()}
-    return [row for row in _concluded(connection, cluster) if row.key in keys or has_paths(row)]
+    return [row for row in _concluded_rows(connection, cluster) if row.key in keys or has_paths(row)]
 
 
 def _mark(row: Row[Any], since: float) -> ConcludedMark:
@@ -392,7 +390,7 @@ def _validations(
     for key in recent:
         refuse_other(by_key[key], MEASURED, measured[key].sum)
     nothing = MeasuredNodes({}, {})
-    owed = cache(partial(_owed, connection))
+    owed = cache(partial(_debts, connection))
     validations = defaultdict[int, list[Validation]](list)
     for node, judgement, code, key, owes in _node_verdicts(connection, list(by_key)):
         campaign, in_campaign = by_key[key], measured.get(key, nothing)
@@ -417,7 +415,7 @@ def _is_open(judgement: str, code: str) -> bool:
     return leaves_open(JUDGEMENTS[judgement], code)
 
 
-def _owed(connection: Connection, campaign: Row[Any], noted: str | None) -> tuple[str, ...]:
+def _debts(connection: Connection, campaign: Row[Any], noted: str | None) -> tuple[str, ...]:
     """Return what a node left unanswered; if that was not noted, all that the campaign asked."""
     if noted is not None:
         return codec.load(tuple[str, ...], noted)

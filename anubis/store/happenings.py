@@ -109,7 +109,7 @@ class HappeningTable(RecordTable[R]):
 
     def about(self, connection: sa.Connection, names: Iterable[str]) -> Iterable[sa.RowMapping]:
         """Yield rows of any cluster by the first column of their key: the node, or the job."""
-        for some in self._by_first_key(names):
+        for some in self._key_clauses(names):
             query = sa.select(self.table).where(some)
             yield from self.checked(connection.execute(query).mappings())
 
@@ -118,10 +118,10 @@ class HappeningTable(RecordTable[R]):
     ) -> Iterator[R]:
         """Yield the same for one cluster, as records."""
         query = self.select().where(self.c.cluster == cluster).order_by(*self._order)
-        for some in self._by_first_key(names):
+        for some in self._key_clauses(names):
             yield from self.records(connection, query.where(some))
 
-    def _by_first_key(self, names: Iterable[str]) -> Iterator[sa.ColumnElement[bool]]:
+    def _key_clauses(self, names: Iterable[str]) -> Iterator[sa.ColumnElement[bool]]:
         first, *_ = self.table.primary_key
         ordered = sorted(set(names))
         for start in range(0, len(ordered), PER_QUESTION):

@@ -177,7 +177,7 @@ class Holds:
         """Give damaged holds, and holds that a wrong clock dated too late, an end from now on:
         readers alone would never notice."""
         with self._database.reading() as connection:
-            if not _damaged(connection, now):
+            if not _damaged_rows(connection, now):
                 return
         with self._database.writing() as connection:
             _settle_damaged(connection, now)
@@ -210,12 +210,12 @@ def _can_be(hold: Hold, now: float) -> bool:
 
 def _settle_damaged(connection: sa.Connection, now: float) -> None:
     """Replace damaged holds by holds that end, so that they do not keep their nodes for ever."""
-    damaged = _damaged(connection, now)
+    damaged = _damaged_rows(connection, now)
     settled = [HOLDS.row(_read(row, now), cluster=row.cluster) for row in damaged]
     upsert(connection, HOLDS.table, settled, replace=True)
 
 
-def _damaged(connection: sa.Connection, now: float) -> list[sa.Row[Any]]:
+def _damaged_rows(connection: sa.Connection, now: float) -> list[sa.Row[Any]]:
     return [
         row
         for row in connection.execute(HOLDS.select())

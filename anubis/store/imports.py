@@ -15,7 +15,7 @@ from anubis.store.campaigns import forget_campaign
 from anubis.store.database import Database
 from anubis.store.happenings import INCIDENTS, WATCHES, Kept
 from anubis.store.mapping import RecordTable, Row, side_by_side
-from anubis.store.tallies import tallied
+from anubis.store.tallies import recount
 from anubis.store.traits import TRAITS, keep_traits
 
 SUGGESTED = 10  # imports that an error lists: the latest
@@ -61,28 +61,28 @@ class Imports:
         watches: Iterable[Watch],
     ) -> Import:
         with self._database.writing() as connection:
-            key = _begun(connection, what="incidents", file=file, at=at, cluster=cluster)
+            key = _begin(connection, what="incidents", file=file, at=at, cluster=cluster)
             beside = {"told_by": key, "cluster": cluster}
-            reported = (_reported(incident, beside) for incident in incidents)
+            reported = (_incident_row(incident, beside) for incident in incidents)
             kept = INCIDENTS.keep(connection, cluster, reported)
             watched = (WATCHES.row(watch, **beside) for watch in watches)
             WATCHES.keep(connection, cluster, watched)
-            return _ended(connection, key, kept)
+            return _end(connection, key, kept)
 
     def add_traits(
         self, file: str, at: float, cluster: str, traits: Iterable[NodeTraits]
     ) -> Import:
         with self._database.writing() as connection:
-            key = _begun(connection, what="nodes", file=file, at=at, cluster=cluster)
+            key = _begin(connection, what="nodes", file=file, at=at, cluster=cluster)
             kept = keep_traits(connection, traits, told_by=key, cluster=cluster)
-            return _ended(connection, key, kept)
+            return _end(connection, key, kept)
 
     def add_campaign(self, file: str, at: float, cluster: str, campaign: str) -> Import:
         """Note the import of a campaign that is in the history."""
         with self._database.writing() as connection:
             origin = {"file": file, "at": at, "cluster": cluster, "campaign": campaign}
-            key = _begun(connection, what="measurements", **origin)
-            return _ended(connection, key, Kept(new=1, completed=0, known=0))
+            key = _begin(connection, what="measurements", **origin)
+            return _end(connection, key, Kept(new=1, completed=0, known=0))
 
     def of_campaign(self, campaign: str) -> Import:
         with self._database.reading() as connection:
@@ -104,19 +104,19 @@ class Imports:
             return _forget(connection, key)
 
 
-def _begun(connection: sa.Connection, **origin: object) -> int:
+def _begin(connection: sa.Connection, **origin: object) -> int:
     row = {"campaign": "", **origin, "new": 0, "completed": 0, "known": 0}
     begun = sa.insert(IMPORTS.table).values(**row)
     return int(connection.execute(begun.returning(IMPORTS.c.key)).scalar_one())
 
 
-def _ended(connection: sa.Connection, key: int, kept: Kept) -> Import:
+def _end(connection: sa.Connection, key: int, kept: Kept) -> Import:
     counts = sa.update(IMPORTS.table).where(IMPORTS.c.key == key).values(**asdict(kept))
     connection.execute(counts)
     return next(IMPORTS.records(connection, IMPORTS.select().where(IMPORTS.c.key == key)))
 
 
-def _reported(incident: Incident, beside: Row) -> Row:
+def _incident_row(incident: Incident, beside: Row) -> Row:
     ended_by = None if incident.end is None else beside["told_by"]
     return INCIDENTS.row(incident, **beside, ended_by=ended_by)
 
@@ -130,7 +130,7 @@ def _forget(connection: sa.Connection, key: int) -> Forgotten:
     incidents, watches = INCIDENTS.table, WATCHES.table
     of_import = sa.select(IMPORTS.c.campaign, IMPORTS.c.cluster).where(IMPORTS.c.key == key)
     campaign, cluster = connection.execute(of_import).one()
-    with tallied(connection, cluster, INCIDENTS, WATCHES, TRAITS):
+    with recount(connection, cluster, INCIDENTS, WATCHES, TRAITS):
         reported = connection.execute(sa.delete(incidents).where(incidents.c.told_by == key))
         reopened = INCIDENTS.revise(
             connection, incidents.c.ended_by == key, ended_at=None, ended_by=None

@@ -46,7 +46,7 @@ from anubis.store.claims import ProcessLock, driving_lock, keeping_lock
 from anubis.store.database import PER_QUESTION, Database, upsert, write_alone
 from anubis.store.experience import VALIDATED
 from anubis.store.happenings import JOBS, REPAIRS, WATCHES
-from anubis.store.mapping import Form, RecordTable, Row, converted, metadata
+from anubis.store.mapping import Form, RecordTable, Row, converted_form, metadata
 from anubis.store.notices import NOTICES
 from anubis.store.tallies import change_tally, wait_for_tally
 
@@ -122,7 +122,7 @@ KEEPERS = RecordTable(
     KeeperRow,
     sa.Column("cluster", sa.Text, primary_key=True),
     checked=True,
-    breakers=converted(
+    breakers=converted_form(
         sa.Column("breakers", sa.Text, nullable=False),
         lambda breakers: codec.dump(_Breakers(by_scope=breakers)),
         lambda text: codec.load(_Breakers, text).by_scope,
@@ -155,7 +155,7 @@ KEPT_BY = RecordTable(
     KeptBy,
     sa.Column("cluster", sa.Text, primary_key=True),
     checked=True,
-    policy=converted(sa.Column("policy", sa.Text, nullable=False), codec.dump, _policy_in),
+    policy=converted_form(sa.Column("policy", sa.Text, nullable=False), codec.dump, _policy_in),
 )
 
 
@@ -171,7 +171,7 @@ CLOCKS = RecordTable(
     ClockRow,
     sa.Column("cluster", sa.Text, primary_key=True),
     checked=True,
-    kept=converted(
+    kept=converted_form(
         sa.Column("kept", sa.Text, nullable=False),
         codec.dump,
         lambda text: codec.load(KeptClock, text),
@@ -318,12 +318,12 @@ class Turn:
         """Send a command again, or propose it again, if it had no effect or failed."""
         stage = first_stage(command)
         if stage is not Stage.PROPOSED or action.stage is Stage.FAILED:
-            by = "" if stage is Stage.PROPOSED else action.ordered_by or self._by_policy
+            by = "" if stage is Stage.PROPOSED else action.ordered_by or self._policy_name
             self.approve(action, command, at, by)
 
     def _add(self, command: LifeCommand, at: float) -> None:
         stage = first_stage(command)
-        by = "" if stage is Stage.PROPOSED else self._by_policy
+        by = "" if stage is Stage.PROPOSED else self._policy_name
         action = LifeAction(id=0, at=at, command=command, stage=stage, changed_at=at, ordered_by=by)
         row = ACTIONS.row(action, cluster=self._cluster)
         del row["id"]
@@ -335,7 +335,7 @@ class Turn:
         )
 
     @property
-    def _by_policy(self) -> str:
+    def _policy_name(self) -> str:
         return f"the policy, in a turn of {self._by}" if self._by else "the policy"
 
     def approve(self, action: LifeAction, command: LifeCommand, at: float, by: str) -> None:
@@ -505,7 +505,7 @@ class KeeperState:
         ends = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, of_ends)
         with self._database.reading() as connection:
             return kept_suspicions(
-                _raised(connection, raised.order_by(NOTICES.c.at, NOTICES.c.id)),
+                _read_raised(connection, raised.order_by(NOTICES.c.at, NOTICES.c.id)),
                 (
                     (action.at, action.command)
                     for action in _sound(connection, ends)
@@ -593,14 +593,14 @@ def _redate(connection: sa.Connection, cluster: str, correction: Correction) -> 
     tallied = [(JOBS, OF_SPAN), (NOTICES, ("at",)), (REPAIRS, OF_SPAN), (WATCHES, OF_WATCH)]
     for kind, names in tallied:
         wait_for_tally(connection, cluster, kind)
-        gone, come = _redated(connection, cluster, correction, kind, names)
+        gone, come = _redate_rows(connection, cluster, correction, kind, names)
         change_tally(connection, cluster, kind, come=come, gone=gone)
-    _redated(connection, cluster, correction, CAMPAIGNS, ("created_at", "finished_at"))
-    _redated(connection, cluster, correction, ACTIONS, ("at", "changed_at"))
-    _redated(connection, cluster, correction, KEEPERS, ("turned_at", "seen_at"))
+    _redate_rows(connection, cluster, correction, CAMPAIGNS, ("created_at", "finished_at"))
+    _redate_rows(connection, cluster, correction, ACTIONS, ("at", "changed_at"))
+    _redate_rows(connection, cluster, correction, KEEPERS, ("turned_at", "seen_at"))
 
 
-def _redated(
+def _redate_rows(
     connection: sa.Connection,
     cluster: str,
     correction: Correction,
@@ -629,7 +629,7 @@ def _redate_lives(connection: sa.Connection, cluster: str, time: Time) -> None:
 
 def news_of(connection: sa.Connection, cluster: str) -> News:
     notices = NOTICES.select().where(
-        NOTICES.c.cluster == cluster, ~_heard(cluster, "notice", NOTICES.c.id)
+        NOTICES.c.cluster == cluster, ~_heard_clause(cluster, "notice", NOTICES.c.id)
     )
     columns = (CAMPAIGNS.c.id, CAMPAIGNS.c.created_at, CAMPAIGNS.c.finished_at)
     campaigns = sa.select(*columns).where(*_unheard_campaigns(cluster))
@@ -643,11 +643,11 @@ def news_of(connection: sa.Connection, cluster: str) -> News:
 
 
 def _unheard_campaigns(cluster: str) -> tuple[sa.ColumnElement[bool], ...]:
-    is_heard = _heard(cluster, "campaign", CAMPAIGNS.c.id)
+    is_heard = _heard_clause(cluster, "campaign", CAMPAIGNS.c.id)
     return CAMPAIGNS.c.cluster == cluster, *VALIDATED, ~is_heard
 
 
-def _heard(cluster: str, kind: str, id: sa.Column[str]) -> sa.Exists:
+def _heard_clause(cluster: str, kind: str, id: sa.Column[str]) -> sa.Exists:
     return sa.exists().where(HEARD.c.cluster == cluster, HEARD.c.kind == kind, HEARD.c.id == id)
 
 
@@ -700,7 +700,7 @@ def _sound(connection: sa.Connection, query: sa.Select[Any]) -> list[LifeAction]
     return sound
 
 
-def _raised(
+def _read_raised(
     connection: sa.Connection, query: sa.Select[Any]
 ) -> Iterator[tuple[str, float, SuspicionRaised]]:
     read = NOTICES.reader()

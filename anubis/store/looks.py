@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from anubis.core.watch.rounds import KeptLook
 from anubis.store.claims import watch_lock
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Prose, RecordTable, converted, plain
+from anubis.store.mapping import Prose, RecordTable, converted_form, plain_form
 
 LOOKS = RecordTable(
     "looks",
@@ -39,12 +39,12 @@ DETAILS = RecordTable(
     LookDetails,
     sa.Column("cluster", sa.Text, primary_key=True),
     keys=("job",),
-    page=converted(
+    page=converted_form(
         sa.Column("page", sa.LargeBinary, nullable=False),
         lambda text: zlib.compress(text.encode(errors="replace")),
         lambda cell: zlib.decompress(cell).decode(),
     ),
-    stream=plain(sa.Column("stream", sa.LargeBinary, nullable=False)),
+    stream=plain_form(sa.Column("stream", sa.LargeBinary, nullable=False)),
     lines=Prose,
 )
 

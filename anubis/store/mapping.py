@@ -54,10 +54,10 @@ class SharedTable:
     """Values that many rows have in common, kept once and named by the digest of their text."""
 
     table: sa.Table
-    key: Callable[[Any], Hashable] = codec.unchanged  # what tells two values apart
+    key: Callable[[Any], Hashable] = codec.identity  # what tells two values apart
     text: Callable[[Any], str]  # of a key
-    store: Callable[[str], Any] = codec.unchanged  # the cell for a text
-    text_in: Callable[[Any], str] = codec.unchanged  # a cell
+    store: Callable[[str], Any] = codec.identity  # the cell for a text
+    text_in: Callable[[Any], str] = codec.identity  # a cell
     load: Callable[[str], Any]  # from the text back to the value
 
     def checked(self, digest: str, cell: Any) -> Any:
@@ -103,12 +103,12 @@ class Form:
         return self.selected or self.columns
 
 
-def plain(column: sa.Column[Any]) -> Form:
+def plain_form(column: sa.Column[Any]) -> Form:
     """Return the form of a value that is kept as it is."""
     return Form(columns=(column,), write=lambda value, _: (value,), reader=itemgetter)
 
 
-def converted(
+def converted_form(
     column: sa.Column[Any], write: Callable[[Any], Any], read: Callable[[Any], Any]
 ) -> Form:
     def reader(place: int) -> Callable[[RowValues], Any]:
@@ -117,7 +117,7 @@ def converted(
     return Form(columns=(column,), write=lambda value, _: (write(value),), reader=reader)
 
 
-def packed(name: str) -> Form:
+def packed_form(name: str) -> Form:
     """Return the form of samples as bytes; NULL if there are none."""
 
     def reader(place: int) -> Callable[[RowValues], Any]:
@@ -130,7 +130,7 @@ def packed(name: str) -> Form:
     )
 
 
-def shared(column: sa.Column[Any], shared_table: SharedTable) -> Form:
+def shared_form(column: sa.Column[Any], shared_table: SharedTable) -> Form:
     """Return the form of a value that is kept in a table of its own; NULL for None."""
 
     def reader(place: int) -> Callable[[RowValues], Any]:
@@ -153,7 +153,7 @@ def shared(column: sa.Column[Any], shared_table: SharedTable) -> Form:
     )
 
 
-def repeated(form: Form) -> Form:
+def repeated_form(form: Form) -> Form:
     """Return the form of a value that many rows of one answer repeat: it is made once."""
 
     def reader(place: int) -> Callable[[RowValues], Any]:
@@ -185,14 +185,14 @@ def side_by_side(
         parts[name,] = (
             exception
             if isinstance(exception, Form)
-            else _derived(name, hints[name], exception, name in keys)
+            else _derive(name, hints[name], exception, name in keys)
         )
     if exceptions:
         raise TypeError(f'{record.__name__} has no field "{min(exceptions)}"')
-    return _composed(record, parts)
+    return _compose(record, parts)
 
 
-def _derived(name: str, hint: Any, exception: str | SqlType, primary_key: bool) -> Form:
+def _derive(name: str, hint: Any, exception: str | SqlType, primary_key: bool) -> Form:
     kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kind = next(kind for kind in kinds if kind is not types.NoneType)
     renamed = isinstance(exception, str)
@@ -203,17 +203,17 @@ def _derived(name: str, hint: Any, exception: str | SqlType, primary_key: bool) 
         nullable=types.NoneType in kinds,
     )
     if kind in PLAIN:
-        return plain(column)
+        return plain_form(column)
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return converted(
+        return converted_form(
             column,
             lambda value: None if value is None else value.value,
             lambda cell: None if cell is None else kind(cell),
         )
-    return converted(column, codec.dump, lambda text: codec.load(hint, text))
+    return converted_form(column, codec.dump, lambda text: codec.load(hint, text))
 
 
-def _composed(record: type[Any], parts: Mapping[tuple[str, ...], Form]) -> Form:
+def _compose(record: type[Any], parts: Mapping[tuple[str, ...], Form]) -> Form:
     forms = tuple(parts.values())
     getters = [(attrgetter(*names), form.write) for names, form in parts.items()]
 
@@ -317,7 +317,7 @@ class RecordTable(Generic[R]):
         keys, names = list(self.table.primary_key), [*changes, "checksum"]
         revised = [
             {f"was_{key.name}": row[key.name] for key in keys}
-            | {f"is_{name}": self._revised(row, changes)[name] for name in names}
+            | {f"is_{name}": self._revise_row(row, changes)[name] for name in names}
             for row in self.checked(rows)
         ]
         if revised:
@@ -361,7 +361,7 @@ class RecordTable(Generic[R]):
             connection.execute(sa.update(self.table).where(*same).values(values), changes)
         return were, rows
 
-    def _revised(self, row: sa.RowMapping, changes: Row) -> Row:
+    def _revise_row(self, row: sa.RowMapping, changes: Row) -> Row:
         return self.stamped({**row, **changes})
 
     def select(self) -> sa.Select[Any]:

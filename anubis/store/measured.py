@@ -42,17 +42,18 @@ class MeasuredNodes:
 def measured_nodes(connection: sa.Connection, keys: Sequence[int]) -> dict[int, MeasuredNodes]:
     """Return what measured the nodes, by the key of the campaign."""
     by, inapplicable = (
-        _ended(connection, keys, ended) for ended in (Ended.MEASURED, Ended.NOT_APPLICABLE)
+        _benchmarks_by_node(connection, keys, ended)
+        for ended in (Ended.MEASURED, Ended.NOT_APPLICABLE)
     )
     return {key: MeasuredNodes(by[key], inapplicable[key]) for key in keys}
 
 
-def _ended(
+def _benchmarks_by_node(
     connection: sa.Connection, keys: Sequence[int], ended: Ended
 ) -> defaultdict[int, dict[str, BenchmarkNames]]:
     measured: defaultdict[int, dict[str, BenchmarkNames]] = defaultdict(dict)
     nodes_of = cache(PARTICIPANTS.checked)
-    in_order = cache(_in_order)  # most nodes of a campaign were measured by the same ones
+    in_order = cache(_sort_names)  # most nodes of a campaign were measured by the same ones
     for start in range(0, len(keys), PER_QUESTION):
         for key, digest, nodes, listed in connection.execute(
             _ended_in(keys[start : start + PER_QUESTION], ended)
@@ -63,7 +64,7 @@ def _ended(
             for node in nodes_of(digest, nodes):
                 before = of_campaign.get(node)
                 own = in_order(listed)
-                of_campaign[node] = own if before is None else _joined(before, own)
+                of_campaign[node] = own if before is None else _join(before, own)
     return measured
 
 
@@ -86,12 +87,12 @@ def _ended_in(keys: Sequence[int], ended: Ended) -> sa.Select[Any]:
 
 
 @cache
-def _joined(some: BenchmarkNames, more: BenchmarkNames) -> BenchmarkNames:
+def _join(some: BenchmarkNames, more: BenchmarkNames) -> BenchmarkNames:
     return tuple(sorted({*some, *more}))
 
 
-def _in_order(listed: str) -> BenchmarkNames:
-    """Sort listed names; a repeated benchmark is listed twice."""
+def _sort_names(listed: str) -> BenchmarkNames:
+    """Return listed names sorted, each once: a benchmark that was repeated is listed twice."""
     return tuple(sorted(set(listed.split(","))))
 
 

@@ -59,7 +59,7 @@ class Notices:
     def all(self) -> list[Notice]:
         with self._database.reading() as connection:
             refuse_changed(connection, self._cluster, NOTICES)
-            return told(connection, self._cluster)
+            return all_notices(connection, self._cluster)
 
     def apart_from_jobs(self) -> list[Notice]:
         """Return all notices except those of jobs, in order of time."""
@@ -75,7 +75,7 @@ class Notices:
             return list(NOTICES.records(connection, query))
 
 
-def told(connection: sa.Connection, cluster: str) -> list[Notice]:
+def all_notices(connection: sa.Connection, cluster: str) -> list[Notice]:
     """Return all notices of a cluster, in order of time."""
     query = NOTICES.select().where(NOTICES.c.cluster == cluster)
     query = query.order_by(NOTICES.c.at, NOTICES.c.id)

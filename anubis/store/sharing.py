@@ -26,13 +26,13 @@ from anubis.store.mapping import (
     SharedTable,
     digest_of,
     metadata,
-    shared,
+    shared_form,
 )
 
 Roster = tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]  # participants, devices
 
 
-def _by_digest(name: str, value: sa.Column[Any]) -> sa.Table:
+def _digest_table(name: str, value: sa.Column[Any]) -> sa.Table:
     return sa.Table(name, metadata, sa.Column("digest", sa.String(32), primary_key=True), value)
 
 
@@ -42,28 +42,28 @@ def _roster(text: str) -> Roster:
 
 
 ENVIRONMENTS = SharedTable(
-    table=_by_digest("environments", sa.Column("document", sa.Text, nullable=False)),
+    table=_digest_table("environments", sa.Column("document", sa.Text, nullable=False)),
     key=canonical,
-    text=codec.unchanged,
+    text=codec.identity,
     load=json.loads,
 )
 
 PARTICIPANTS = SharedTable(  # the order is the order of the ranks
-    table=_by_digest("participants", sa.Column("nodes", sa.Text, nullable=False)),
+    table=_digest_table("participants", sa.Column("nodes", sa.Text, nullable=False)),
     text=canonical,
     load=lambda text: tuple(json.loads(text)),
 )
 
 # Which series an execution measured: a list of [metric, device, number of samples].
 LAYOUTS = SharedTable(
-    table=_by_digest("layouts", sa.Column("document", sa.Text, nullable=False)),
+    table=_digest_table("layouts", sa.Column("document", sa.Text, nullable=False)),
     text=lambda layout: canonical(layout.series),
     load=lambda text: Layout(tuple((metric, device, n) for metric, device, n in json.loads(text))),
 )
 
 # The units that a ruling is about: a list of [participants, device], compressed.
 ROSTERS = SharedTable(
-    table=_by_digest("rosters", sa.Column("document", sa.LargeBinary, nullable=False)),
+    table=_digest_table("rosters", sa.Column("document", sa.LargeBinary, nullable=False)),
     text=lambda roster: canonical(list(zip(*roster, strict=True))),
     store=lambda text: zlib.compress(text.encode(), level=1),
     text_in=lambda packed: zlib.decompress(packed).decode(),
@@ -74,7 +74,7 @@ ROSTERS = SharedTable(
 def reference(name: str, shared_table: SharedTable, nullable: bool = False) -> Form:
     """Return the form of a column that names a shared value."""
     digest = sa.ForeignKey(shared_table.table.c.digest)
-    return shared(sa.Column(name, sa.String(32), digest, nullable=nullable), shared_table)
+    return shared_form(sa.Column(name, sa.String(32), digest, nullable=nullable), shared_table)
 
 
 class Sharing:

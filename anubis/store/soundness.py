@@ -18,7 +18,7 @@ from anubis.store.campaigns import CAMPAIGNS, SHORT, refuse_gone
 from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.decisions import DECISIONS
-from anubis.store.executions import EXECUTIONS, what_is_damaged
+from anubis.store.executions import EXECUTIONS, describe_damage
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import ACTIONS, KEEPERS, KEPT_BY, LIVES
@@ -59,25 +59,25 @@ class Examination:
 
     def examine(self) -> Soundness:
         damages = [
-            *self._guarded("the file", self._file),
-            *self._guarded("campaigns", self._all_campaigns),
+            *self._guard("the file", self._file),
+            *self._guard("campaigns", self._all_campaigns),
         ]
         for shared in SHARED:
-            damages += self._guarded(shared.table.name, partial(self._shared, shared))
+            damages += self._guard(shared.table.name, partial(self._examine_shared, shared))
         for kind in OF_CAMPAIGN:
-            damages += self._guarded(kind.table.name, partial(self._records, kind))
+            damages += self._guard(kind.table.name, partial(self._records, kind))
         for kind in OF_NODES:
-            damages += self._guarded(kind.table.name, partial(self._of_nodes, kind))
-        damages += self._guarded("tallies", self._tallies)
-        damages += self._gone()
-        damages += self._guarded("what campaigns measured", self._measured)
+            damages += self._guard(kind.table.name, partial(self._examine_nodes, kind))
+        damages += self._guard("tallies", self._tallies)
+        damages += self._find_gone()
+        damages += self._guard("what campaigns measured", self._examine_measured)
         return Soundness(
             campaigns=len(self._campaigns),
             rows=self._rows,
             damages=tuple(map(escape, dict.fromkeys(damages))),
         )
 
-    def _guarded(self, thing: str, examine: Callable[[], Iterator[str]]) -> Iterator[str]:
+    def _guard(self, thing: str, examine: Callable[[], Iterator[str]]) -> Iterator[str]:
         self._tell(f"looking at {thing}, {self._rows:,} rows so far")
         try:
             yield from examine()
@@ -108,7 +108,7 @@ class Examination:
         with self._database.reading() as connection:
             yield from self._each(connection, kind, name)
 
-    def _of_nodes(self, kind: RecordTable[Any]) -> Iterator[str]:
+    def _examine_nodes(self, kind: RecordTable[Any]) -> Iterator[str]:
         def name(row: sa.Row[Any]) -> str:
             return f'a row of {kind.table.name} of cluster "{row.cluster}"'
 
@@ -139,11 +139,11 @@ class Examination:
                 read(row)
             except (Damage, *UNPACKABLE) as damage:
                 if kind is EXECUTIONS and row.campaign in self._campaigns:
-                    yield what_is_damaged(self._campaigns[row.campaign].id, row, damage)
+                    yield describe_damage(self._campaigns[row.campaign].id, row, damage)
                 else:
                     yield f"{name(row)} is damaged"
 
-    def _shared(self, shared: SharedTable) -> Iterator[str]:
+    def _examine_shared(self, shared: SharedTable) -> Iterator[str]:
         with self._database.reading() as connection:
             rows = connection.execution_options(yield_per=AT_ONCE).execute(sa.select(shared.table))
             for digest, cell in rows:
@@ -153,7 +153,7 @@ class Examination:
                 except (Damage, *UNPACKABLE):
                     yield f'value "{digest}" of {shared.table.name} is damaged'
 
-    def _measured(self) -> Iterator[str]:
+    def _examine_measured(self) -> Iterator[str]:
         for campaign in self._campaigns.values():
             try:
                 with self._database.reading() as connection:
@@ -161,7 +161,7 @@ class Examination:
             except (Damage, *UNPACKABLE) as damage:
                 yield str(damage)
 
-    def _gone(self) -> Iterator[str]:
+    def _find_gone(self) -> Iterator[str]:
         for key, campaign in self._campaigns.items():
             for kind in OF_CAMPAIGN:
                 try:

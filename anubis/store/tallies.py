@@ -3,7 +3,7 @@ that is gone or was replaced shows. Rows without a checksum do not count.
 
 A writer that knows the changed rows names those that came and those that went (`change_tally`); it
 costs as much as they do, and what was wrong before stays wrong. Any other writer works within
-`tallied`, which counts all rows of the cluster, before and after.
+`recount`, which counts all rows of the cluster, before and after.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TALLIES = RecordTable("tallies", RowTally, keys=("name", "cluster"), total=sa.Bi
 
 
 @contextmanager
-def tallied(connection: sa.Connection, cluster: str, *kinds: Kind) -> Iterator[None]:
+def recount(connection: sa.Connection, cluster: str, *kinds: Kind) -> Iterator[None]:
     """Count the rows anew after the block; other writers of the same rows wait."""
     ordered = sorted(kinds, key=lambda kind: kind.table.name)
     for kind in ordered:
@@ -58,7 +58,9 @@ def wait_for_tally(connection: sa.Connection, cluster: str, kind: Kind) -> None:
     """Make other writers of this kind and cluster wait until this transaction ends."""
     first = RowTally(name=kind.table.name, cluster=cluster, rows=0, total=0)
     upsert(connection, TALLIES.table, [TALLIES.row(first)])
-    connection.execute(sa.select(TALLIES.c.rows).where(_of(kind, cluster)).with_for_update())
+    connection.execute(
+        sa.select(TALLIES.c.rows).where(_tally_clause(kind, cluster)).with_for_update()
+    )
 
 
 def change_tally(
@@ -75,7 +77,7 @@ def change_tally(
         "rows": TALLIES.c.rows + (len(added) - len(removed)),
         "total": TALLIES.c.total + (sum(added) - sum(removed)),
     }
-    connection.execute(sa.update(TALLIES.table).where(_of(kind, cluster)).values(more))
+    connection.execute(sa.update(TALLIES.table).where(_tally_clause(kind, cluster)).values(more))
 
 
 def _halves(rows: Iterable[StoredRow]) -> list[int]:
@@ -102,7 +104,7 @@ def refuse_changed(connection: sa.Connection, cluster: str, *kinds: Kind) -> Non
             )
 
 
-def _of(kind: Kind, cluster: str) -> sa.ColumnElement[bool]:
+def _tally_clause(kind: Kind, cluster: str) -> sa.ColumnElement[bool]:
     return (TALLIES.c.name == kind.table.name) & (TALLIES.c.cluster == cluster)
 
 

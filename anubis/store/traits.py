@@ -12,7 +12,7 @@ from anubis.core.history.traits import NodeTraits
 from anubis.store.database import upsert
 from anubis.store.happenings import Kept
 from anubis.store.mapping import RecordTable
-from anubis.store.tallies import tallied
+from anubis.store.tallies import recount
 
 BY_CAMPAIGNS = 0  # in place of the number of an import
 
@@ -35,11 +35,11 @@ def traits_of(connection: sa.Connection, cluster: str) -> list[NodeTraits]:
     of_node: dict[str, NodeTraits] = {}
     for earlier in TRAITS.records(connection, query):
         latest = of_node.get(earlier.node)
-        of_node[earlier.node] = completed(latest, earlier) if latest else earlier
+        of_node[earlier.node] = complete(latest, earlier) if latest else earlier
     return list(of_node.values())
 
 
-def completed(traits: NodeTraits, earlier: NodeTraits) -> NodeTraits:
+def complete(traits: NodeTraits, earlier: NodeTraits) -> NodeTraits:
     open_ = [name for name, value in asdict(traits).items() if value in (None, "")]
     return replace(traits, **{name: getattr(earlier, name) for name in open_})
 
@@ -54,11 +54,11 @@ def keep_traits(
         earlier = before.get(latest.node)
         if earlier is None:
             new.append(latest)
-        elif completed(latest, earlier) != earlier:
+        elif complete(latest, earlier) != earlier:
             changed.append(latest)
         else:
             same += 1
     rows = [TRAITS.row(latest, told_by=told_by, cluster=cluster) for latest in (*new, *changed)]
-    with tallied(connection, cluster, TRAITS):
+    with recount(connection, cluster, TRAITS):
         upsert(connection, TRAITS.table, rows, replace=True)
     return Kept(new=len(new), completed=len(changed), known=same)

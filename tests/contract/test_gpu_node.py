@@ -26,7 +26,7 @@ from anubis.core.campaign.machine import Failed, Launch, Measured
 from anubis.core.records import MetricSpec, Node, Step, Workload
 from anubis.reach.executors import guardian
 from anubis.reach.executors.local import LocalExecutor
-from anubis.reach.executors.machine import describe, free_port, listed, port_range
+from anubis.reach.executors.machine import describe, free_port, parse_listing, port_range
 from anubis.reach.executors.programs import last_words, order, processes_on_each
 from anubis.reach.executors.start_settings import Program, Rendezvous, StartSettings
 from tests.contract.conftest import BENCHMARKS
@@ -339,7 +339,7 @@ def test_a_gpu_without_slices_is_one_and_a_sliced_one_is_its_slices():
 GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-2)
 """
     card = "NVIDIA A100-SXM4-40GB"
-    assert listed(listing) == [f"{card} MIG 3g.20gb"] * 2 + [card]
+    assert parse_listing(listing) == [f"{card} MIG 3g.20gb"] * 2 + [card]
 
 
 PAIR = SimpleNamespace(exclusive=True, launcher="torchrun")

@@ -65,8 +65,8 @@ class Cluster(Network):
         self.launched.append(launch.step.id)
         super().launch(launch)
 
-    def _measured(self, step, spec, **about):
-        event = super()._measured(step, spec, **about)
+    def _measurement(self, step, spec, **about):
+        event = super()._measurement(step, spec, **about)
         if spec.name == "pair" and self.inapplicable.intersection(step.participants):
             event = replace(event, result=Result(not_applicable="ib_write_bw is missing"))
         return event

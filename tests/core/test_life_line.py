@@ -11,7 +11,13 @@ from anubis.core.history.status import Incident, Repair, Validation
 from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.commands import Cordon, Mode
 from anubis.core.records import Judgement
-from anubis.report.history import of_action, of_incident, of_notice, of_repair, of_validation
+from anubis.report.history import (
+    action_happening,
+    incident_happening,
+    notice_happening,
+    repair_happening,
+    validation_happening,
+)
 from anubis.report.life_line import life_line
 
 DAY_S = 86_400.0
@@ -19,18 +25,22 @@ BEGIN, NOW = 100 * DAY_S, 104 * DAY_S
 
 
 def verdict(at, judgement):
-    return of_validation(
+    return validation_happening(
         Validation(node="n1", at=at, campaign="c1", judgement=judgement, code="", benchmarks=())
     )
 
 
 CORDON = Cordon(mode=Mode.ACT, node="n1", code="GEMM", reason="slow")
 LIFE = [
-    of_notice(Notice(id="e", at=BEGIN, event=NodeAdded(nodes=("n1",)))),
+    notice_happening(Notice(id="e", at=BEGIN, event=NodeAdded(nodes=("n1",)))),
     verdict(BEGIN + DAY_S, Judgement.HEALTHY),
-    of_incident(Incident(node="n1", category="<gpu>", start=BEGIN + DAY_S, end=BEGIN + 3 * DAY_S)),
-    of_repair(Repair(node="n1", start=BEGIN + 2 * DAY_S, action="new fan")),
-    of_action(LifeAction(id=7, at=BEGIN + DAY_S, command=CORDON, stage=Stage.DONE, changed_at=NOW)),
+    incident_happening(
+        Incident(node="n1", category="<gpu>", start=BEGIN + DAY_S, end=BEGIN + 3 * DAY_S)
+    ),
+    repair_happening(Repair(node="n1", start=BEGIN + 2 * DAY_S, action="new fan")),
+    action_happening(
+        LifeAction(id=7, at=BEGIN + DAY_S, command=CORDON, stage=Stage.DONE, changed_at=NOW)
+    ),
     verdict(NOW, Judgement.DEFECTIVE),
 ]
 

@@ -88,7 +88,7 @@ class Network(SimulatedExecutor):
     def launch(self, launch):
         if self.broken & set(launch.step.participants):
             step = launch.step
-            self._at(1.0, step, launch.attempt, Failed, {"reason": "no route to host"})
+            self._schedule(1.0, step, launch.attempt, Failed, {"reason": "no route to host"})
         else:
             super().launch(launch)
 

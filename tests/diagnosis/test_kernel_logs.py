@@ -9,10 +9,10 @@ import pytest
 from anubis.config import configs
 from anubis.core.errors import EvidenceError
 from anubis.readers.jobs.kernel_logs import read_kernel
-from anubis.readers.jobs.ranks import in_order
+from anubis.readers.jobs.ranks import number_ranks
 
 CLASSES = configs.error_classes()
-TWO = in_order(["n1", "n2"], 1)
+TWO = number_ranks(["n1", "n2"], 1)
 FALLEN = "NVRM: Xid (PCI:0000:3b:00): 79, pid=17, GPU has fallen off the bus."
 AT = 1_771_045_421.0  # 2026-02-14 05:03:41
 JOURNAL = json.dumps(

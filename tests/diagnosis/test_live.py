@@ -47,11 +47,11 @@ from anubis.readers.jobs.live import (
     LiveAnswer,
     LiveLook,
     LiveRank,
-    announced,
+    add_hook,
     ask_ranks,
     evidence_of_looks,
+    find_ranks,
     hang_together,
-    hooked,
     parse_stack,
     pulse_of,
     ranks_in,
@@ -210,40 +210,40 @@ def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
         ranks_in(tmp_path)
     (tmp_path / "0.json").write_text("[]")
     with pytest.raises(EvidenceError, match="no announcement"):
-        announced(tmp_path)
+        find_ranks(tmp_path)
     for odd in (
         '{"rank": 1e400, "pid": 9, "socket": "s"}',
         '{"rank": -1, "pid": 0, "socket": "s"}',
     ):
         (tmp_path / "0.json").write_text(odd)
         with pytest.raises(EvidenceError, match="announce"):
-            announced(tmp_path)
+            find_ranks(tmp_path)
 
 
 def test_only_the_owner_of_a_folder_says_which_ranks_are_there(tmp_path: Path):
     told = tmp_path / "0.json"
     told.write_text(json.dumps({"rank": 0, "pid": os.getpid(), "socket": "/run/other.sock"}))
-    (rank,) = announced(tmp_path)
+    (rank,) = find_ranks(tmp_path)
     assert rank.socket == str(tmp_path / "other.sock")  # nothing elsewhere is asked
     tmp_path.chmod(0o777)
     with pytest.raises(EvidenceError, match=f'others may write to "{tmp_path}"'):
-        announced(tmp_path)
+        find_ranks(tmp_path)
     tmp_path.chmod(0o700)
     told.rename(tmp_path / "aside")
     told.symlink_to("aside")
     with pytest.raises(EvidenceError, match="no file of the owner"):
-        announced(tmp_path)
+        find_ranks(tmp_path)
     told.unlink()
     os.mkfifo(told)  # to read it would take for ever
     with pytest.raises(EvidenceError, match="no file of the owner"):
-        announced(tmp_path)
+        find_ranks(tmp_path)
     told.unlink()
     if os.geteuid() == 0:
         (tmp_path / "aside").rename(told)
         for place in (tmp_path, told):
             os.chown(place, 65534, 65534)
         with pytest.raises(EvidenceError, match=r"of user 65534 announces process .* of user 0"):
-            announced(tmp_path)
+            find_ranks(tmp_path)
 
 
 def test_the_hook_follows_no_link_that_somebody_planted(tmp_path: Path):
@@ -254,7 +254,7 @@ def test_the_hook_follows_no_link_that_somebody_planted(tmp_path: Path):
     planted.chmod(0o777)
     (planted / "0.refused").symlink_to(victim)
     code = "import torch.distributed"
-    environment = {**hooked(dict(os.environ), planted), "RANK": "0"}
+    environment = {**add_hook(dict(os.environ), planted), "RANK": "0"}
     environment["PYTHONPATH"] += f":{tmp_path / 'fake'}"
     package = tmp_path / "fake" / "torch" / "distributed"
     package.mkdir(parents=True)
@@ -282,19 +282,19 @@ def test_a_process_that_is_stopped_or_gone_is_seen_from_outside(
     words = {"rank": 3, "pid": process.pid, "socket": str(tmp_path / "no.sock")}
     (tmp_path / "3.json").write_text(json.dumps(words))
     assert pulse_of(process.pid) is Pulse.ANSWERS
-    silent = evidence_of_looks([ask_ranks(announced(tmp_path))])
+    silent = evidence_of_looks([ask_ranks(find_ranks(tmp_path))])
     assert "rank 3 did not answer" in next(iter(silent.gaps.values()))
     process.send_signal(signal.SIGSTOP)
     assert eventually(lambda: pulse_of(process.pid) is Pulse.STOPPED)
     assert [
         fact.kind
-        for fact in reason(evidence_of_looks([ask_ranks(announced(tmp_path))]), hang.RULES).facts
+        for fact in reason(evidence_of_looks([ask_ranks(find_ranks(tmp_path))]), hang.RULES).facts
     ] == ["stopped"]
     process.kill()
     assert eventually(lambda: pulse_of(process.pid) is Pulse.GONE)
     assert [
         fact.kind
-        for fact in reason(evidence_of_looks([ask_ranks(announced(tmp_path))]), hang.RULES).facts
+        for fact in reason(evidence_of_looks([ask_ranks(find_ranks(tmp_path))]), hang.RULES).facts
     ] == ["gone"]
 
 
@@ -303,13 +303,13 @@ def test_when_a_process_ended_is_known_only_of_one_that_was_met_while_it_ran(
 ):
     words = {"rank": 3, "pid": process.pid, "socket": str(tmp_path / "no.sock")}
     (tmp_path / "3.json").write_text(json.dumps(words))
-    looks = watch_ranks(lambda: announced(tmp_path), every_s=0.05)
+    looks = watch_ranks(lambda: find_ranks(tmp_path), every_s=0.05)
     assert next(looks).ended == {}
     killed_at = time.time()
     process.kill()
     ends = next(look.ended for look in looks if look.ended)
     assert killed_at <= ends[3] <= time.time()
-    (late,) = evidence_of_looks([next(watch_ranks(lambda: announced(tmp_path)))]).processes
+    (late,) = evidence_of_looks([next(watch_ranks(lambda: find_ranks(tmp_path)))]).processes
     assert (late.pulse, late.at) == (Pulse.GONE, None)
 
 
@@ -417,7 +417,7 @@ def test_a_job_that_nobody_answered_for_is_not_called_well(process, tmp_path: Pa
 
 def test_a_job_with_the_hook_is_asked_where_it_announced_itself(tmp_path: Path):
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
-    with subprocess.Popen(sleep, env=hooked({}, tmp_path)) as process:
+    with subprocess.Popen(sleep, env=add_hook({}, tmp_path)) as process:
         assert eventually(lambda: live_folder(process.pid))
         assert live_folder(process.pid) == tmp_path
         process.kill()
@@ -514,7 +514,7 @@ def test_the_hook_runs_the_sitecustomize_that_was_there_and_loads_nothing_else(t
         "import sys; print(getattr(sys, 'was_run', False),"
         " any(name.startswith(('torch', 'anubis')) for name in sys.modules))"
     )
-    environment = hooked({**os.environ, "PYTHONPATH": str(tmp_path), "RANK": "0"}, tmp_path)
+    environment = add_hook({**os.environ, "PYTHONPATH": str(tmp_path), "RANK": "0"}, tmp_path)
     output = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert output.stdout.split() == [b"True", b"False"]
     assert not list(tmp_path.glob("*.json"))
@@ -538,7 +538,7 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
     live = tmp_path / "live"
     live.mkdir(mode=0o700)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    environment = hooked(dict(os.environ), live)
+    environment = add_hook(dict(os.environ), live)
     with (tmp_path / "log").open("wb") as log:
         job = subprocess.Popen(
             [*command, str(tmp_path / "train.py")], env=environment, stdout=log, stderr=log
@@ -547,7 +547,7 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
         until = time.monotonic() + LIMIT_S
         look = next(
             look
-            for look in watch_ranks(lambda: announced(live))
+            for look in watch_ranks(lambda: find_ranks(live))
             if look.hangs or time.monotonic() > until
         )
         evidence = evidence_of_looks([look])
@@ -557,6 +557,6 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
         assert "train.py" in analysis.decisive[0].evidence
     finally:
         job.terminate()
-        for rank in announced(live):
+        for rank in find_ranks(live):
             os.kill(rank.pid, signal.SIGKILL)
         job.wait()

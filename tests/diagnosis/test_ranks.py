@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anubis.core.errors import EvidenceError
-from anubis.readers.jobs.ranks import in_order, parse_ranks
+from anubis.readers.jobs.ranks import number_ranks, parse_ranks
 
 
 def test_a_table_says_node_stage_and_address():
@@ -17,7 +17,7 @@ def test_a_table_says_node_stage_and_address():
 
 
 def test_without_a_table_ranks_follow_each_other_on_the_nodes():
-    assert in_order(["a", "b"], 2).nodes == {0: "a", 1: "a", 2: "b", 3: "b"}
+    assert number_ranks(["a", "b"], 2).nodes == {0: "a", 1: "a", 2: "b", 3: "b"}
 
 
 @pytest.mark.parametrize(

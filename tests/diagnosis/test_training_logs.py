@@ -13,11 +13,11 @@ from anubis.core.diagnose.analyst import analyse
 from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, Gravity, RankMap
 from anubis.core.errors import EvidenceError
-from anubis.readers.jobs.ranks import in_order
+from anubis.readers.jobs.ranks import number_ranks
 from anubis.readers.jobs.training_logs import read_training
 
 CLASSES = configs.error_classes()
-FOUR = in_order(["n1", "n2"], 2)
+FOUR = number_ranks(["n1", "n2"], 2)
 
 
 def read(path, ranks=FOUR):

@@ -30,7 +30,7 @@ from anubis.operations.keep import actions
 from anubis.operations.nodes import nodes
 from anubis.operations.tell import tell
 from anubis.report import nodes as node_listing
-from anubis.report.fleet import node_fields, why
+from anubis.report.fleet import judgement_reason, node_fields
 from anubis.store.history import History
 from tests.edges.test_keeping import ACT, DAY_S, Site
 
@@ -130,7 +130,12 @@ def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_say_what_t
     asked = site.asked("n1")
     answers = {view.judgement, glance.judgement, asked.judged["n1"]}
     assert answers == {Judgement.UNKNOWN}
-    assert node_listing.fields(view)["doubt"] == why(glance) == node_fields(glance)["why"] == doubt
+    assert (
+        node_listing.fields(view)["doubt"]
+        == judgement_reason(glance)
+        == node_fields(glance)["why"]
+        == doubt
+    )
     assert f"; {doubt}" in sentence(asked)
     site.off_s = 0.0
     site.keep(**PROPOSED)

@@ -91,7 +91,7 @@ def test_a_small_archive_does_not_become_a_large_text(tmp_path: Path):
     with pytest.raises(UsageError, match=f"more than 256 MiB or {MOST_RATIO} times its size"):
         read_bytes(bomb, UsageError)
     refused = pytest.raises(UsageError, match=rf"{MOST_RATIO} times its size|a line of more than")
-    with refused, stream.opened(bomb) as table:
+    with refused, stream.open_table(bomb) as table:
         list(table)
 
 

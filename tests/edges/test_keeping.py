@@ -71,7 +71,7 @@ from anubis.operations.sweep import sweep
 from anubis.operations.tell import tell
 from anubis.operations.watch_rounds import Watching, watch_jobs
 from anubis.readers.telemetry.pulled import PulledTelemetry
-from anubis.report.history import of_notice
+from anubis.report.history import notice_happening
 from anubis.report.keep import headline, keeping_fields
 from anubis.report.nodes import standing
 from anubis.report.watch_rounds import sentences_on_rates
@@ -892,7 +892,7 @@ def test_the_mix_of_a_suspicion_reaches_the_decision_and_the_history(site):
         (notice,) = [n for n in history.only().notices.all() if n.id == "s"]
     assert (decision.event, decision.category) == ("suspicion-raised", "gpu")
     assert 0.5 <= decision.p < 1
-    assert "gpu 80%, host 20%), by watch, confidence 0.50" in of_notice(notice).summary
+    assert "gpu 80%, host 20%), by watch, confidence 0.50" in notice_happening(notice).summary
 
 
 def test_what_was_kept_before_there_was_a_mix_is_read_as_ever():

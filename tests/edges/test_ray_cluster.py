@@ -202,7 +202,7 @@ class Intruder:
         self.loot.chmod(0o777)
         self.session = Path(cluster.nodes[0].get_session_dir_path())
         staging, _ = newly_staged(programs.values())
-        digest = hashlib.sha256(ray_process.packed(staging)).hexdigest()
+        digest = hashlib.sha256(ray_process.pack(staging)).hexdigest()
         shutil.rmtree(staging)
         self.planted = [self.session / "anubis" / digest[:16], Path("/tmp", f"anubis-{digest}")]
         self.pid = 0
@@ -297,7 +297,7 @@ def test_every_node_runs_the_program_that_travelled_there(
         assert event.result.environment["arguments"] == f"--mark={MARK}"
         home = Path(event.result.environment["home"])
         assert home.parent.name.startswith(agent.FOLDERS)
-        assert guardian.who_may_change(str(home)) == ""
+        assert guardian.foreign_writers(str(home)) == ""
         assert event.result.environment["path"] == os.environ.get("PYTHONPATH", "")  # not Ray's
         assert list(next(iter(event.result.series)).samples) == [1, 2]
 
@@ -535,7 +535,7 @@ def test_a_program_that_is_not_as_it_was_sent_is_put_there_again(tmp_path: Path)
     places.mkdir(mode=0o700)
     programs_in(source)
     (source / "beside" / "table.csv").write_text("a,b")
-    package = ray_process.packed(source)
+    package = ray_process.pack(source)
     sent = agent.ProgramFolder(package, hashlib.sha256(package).hexdigest())
     sent.settle([str(places)])
     assert sent.folder.stat().st_mode & 0o7777 == 0o700
@@ -558,10 +558,10 @@ def test_a_program_that_is_not_as_it_was_sent_is_put_there_again(tmp_path: Path)
 
 def test_programs_that_were_changed_on_the_way_are_refused(tmp_path: Path) -> None:
     programs_in(tmp_path)
-    package = ray_process.packed(tmp_path)
+    package = ray_process.pack(tmp_path)
     (tmp_path / "answers.sh").write_text(ANSWERS.replace("speed", "haste"))
     with pytest.raises(RuntimeError, match="came are not those that were sent"):
-        agent.ProgramFolder(ray_process.packed(tmp_path), hashlib.sha256(package).hexdigest())
+        agent.ProgramFolder(ray_process.pack(tmp_path), hashlib.sha256(package).hexdigest())
 
 
 @pytest.fixture
@@ -585,14 +585,14 @@ def test_a_folder_that_others_could_exchange_is_refused_in_one_sentence(street: 
         (0o1777, f'everybody may change "{open_to_all / "below"}" (mode 0777)'),
     ):
         open_to_all.chmod(mode)
-        assert guardian.who_may_change(str(open_to_all / "below")) == trouble
+        assert guardian.foreign_writers(str(open_to_all / "below")) == trouble
     shut.chmod(0o700)  # nobody else gets to what is below
-    assert guardian.who_may_change(str(shut / "below")) == ""
+    assert guardian.foreign_writers(str(shut / "below")) == ""
     if os.geteuid() == 0:
         open_to_all.chmod(0o755)
         os.chown(open_to_all, NOBODY, NOBODY)
         theirs = f'"{open_to_all}" belongs to nobody'
-        assert guardian.who_may_change(str(open_to_all)) == theirs
+        assert guardian.foreign_writers(str(open_to_all)) == theirs
         with pytest.raises(RuntimeError, match=re.escape(theirs)):
             own_folder.make_own_folder("mine", [str(open_to_all), str(open_to_all)])
     made = own_folder.make_own_folder("mine", [str(open_to_all / "below"), str(shut)])
@@ -623,9 +623,9 @@ def test_the_same_programs_make_the_same_package_whenever_they_are_packed(tmp_pa
         folder.mkdir()
         programs_in(folder)
     os.utime(second / "answers.sh", (1e9, 1e9))
-    assert ray_process.packed(first) == ray_process.packed(second)
+    assert ray_process.pack(first) == ray_process.pack(second)
     (second / "answers.sh").write_text("#!/bin/sh\n")
-    assert ray_process.packed(first) != ray_process.packed(second)
+    assert ray_process.pack(first) != ray_process.pack(second)
 
 
 class MuteLink:

@@ -9,7 +9,7 @@ import pytest
 
 from anubis.core.errors import ExecutorError, StoreError
 from anubis.core.records import Campaign, CampaignKind, Plan, Policy
-from anubis.reach.executors.guardian import without_secrets
+from anubis.reach.executors.guardian import remove_secrets
 from anubis.reach.executors.ray_cluster import newly_staged
 from anubis.store.history import History
 from tests.edges.desk import Desk
@@ -53,7 +53,7 @@ def test_a_program_gets_neither_our_history_nor_a_secret():
         "http_proxy": "http://proxy:3128",
         "LD_LIBRARY_PATH": "/a:/b",
     }
-    assert without_secrets({**ours, **its}) == its
+    assert remove_secrets({**ours, **its}) == its
 
 
 def test_what_an_operator_says_in_a_file_reaches_the_program(monkeypatch: pytest.MonkeyPatch):

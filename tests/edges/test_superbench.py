@@ -39,7 +39,7 @@ from anubis.operations.validator import judge
 from anubis.readers.superbench.adoption import adopt
 from anubis.readers.superbench.aliases import alias
 from anubis.readers.superbench.names import direction, place
-from anubis.readers.superbench.results import NodeResults, parse_results, shown
+from anubis.readers.superbench.results import NodeResults, describe_value, parse_results
 from anubis.readers.superbench.rules import apply_rules, parse_rules
 from anubis.readers.superbench.summary import summarize
 from tests.edges.desk import NO_VERDICT
@@ -882,4 +882,4 @@ def test_an_exported_rate_is_told_in_superbenchs_unit():
 
 def test_any_foreign_value_can_be_put_into_a_sentence():
     for value in (b"\x00\xff", None, True, {}, [], "text", 1.5, float("nan"), date(2026, 11, 22)):
-        assert shown(value)
+        assert describe_value(value)

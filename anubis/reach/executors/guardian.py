@@ -111,8 +111,8 @@ class Guard:
             self._start()
         except (OSError, subprocess.SubprocessError) as error:
             return self._outcome(could_not_start=str(error))
-        self.selector.register(0, selectors.EVENT_READ, self._on_stdin)
-        self.selector.register(wakeup, selectors.EVENT_READ, self._on_signal)
+        self.selector.register(0, selectors.EVENT_READ, self._handle_stdin)
+        self.selector.register(wakeup, selectors.EVENT_READ, self._handle_signal)
 
         self._follow(self.started + self.order["timeout_s"])
         timed_out = not (self.status is not None or self.stdout.flooded or self.unwanted)
@@ -143,7 +143,7 @@ class Guard:
     def _make_scratch(self) -> None:
         if scratch := self.order.get("scratch", ""):
             parent = os.path.realpath(Path(scratch).parent)
-            if trouble := who_may_change(parent):
+            if trouble := foreign_writers(parent):
                 raise OSError(f'no folder in "{parent}" is safe from other users: {trouble}')
             Path(scratch).mkdir(0o700)  # and not into one that somebody else made
             self.scratch = scratch
@@ -163,8 +163,8 @@ class Guard:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=self.scratch or self.order.get("cwd"),
-            env=with_library(
-                {**without_secrets(os.environ), **self.order.get("env", {})},
+            env=add_library(
+                {**remove_secrets(os.environ), **self.order.get("env", {})},
                 self.order.get("library", ""),
             ),
             start_new_session=True,
@@ -222,12 +222,12 @@ class Guard:
             while self._read(pipe, keep) and time.monotonic() < deadline:
                 pass
 
-    def _on_stdin(self, fd: Any) -> None:
+    def _handle_stdin(self, fd: Any) -> None:
         if not os.read(fd, READ_BYTES):
             self.unwanted = True
             self.selector.unregister(fd)
 
-    def _on_signal(self, fd: Any) -> None:
+    def _handle_signal(self, fd: Any) -> None:
         with contextlib.suppress(BlockingIOError):
             if any(number != signal.SIGCHLD for number in os.read(fd, READ_BYTES)):
                 self.unwanted = True
@@ -317,7 +317,7 @@ def end_with_front(front: int) -> None:
         os.kill(front, signal.SIGKILL)
 
 
-def who_may_change(folder: str) -> str:
+def foreign_writers(folder: str) -> str:
     """Name the users besides root and this one who could put something else at this real path, in
     one sentence; "" if there are none. Below a folder that only we may enter, nothing matters any
     more."""
@@ -387,7 +387,7 @@ class Watched:
         return json.dumps(facts).encode()
 
 
-def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+def remove_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """Return our own environment as a program may see it: without our history, passwords, tokens
     and keys."""
     return {
@@ -397,7 +397,7 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def with_library(environment: Mapping[str, str], library: str) -> dict[str, str]:
+def add_library(environment: Mapping[str, str], library: str) -> dict[str, str]:
     """Add a library to the path of Python modules, after what the operator has on the path."""
     path = os.pathsep.join(filter(None, (environment.get("PYTHONPATH"), library)))
     return {**environment, "PYTHONPATH": path} if library else dict(environment)
@@ -422,7 +422,7 @@ def occupied_by(patience_s: float = 5.0) -> str:
     A process that has just ended may be listed a moment longer.
     """
     until = time.monotonic() + patience_s
-    while pids := on_gpus():
+    while pids := gpu_processes():
         if time.monotonic() > until:
             names = ", ".join(map(owner, pids[:3])) + (" and more" if len(pids) > 3 else "")
             return f"the GPUs here are in use by {names}: the node is left alone"
@@ -430,13 +430,13 @@ def occupied_by(patience_s: float = 5.0) -> str:
     return ""
 
 
-def on_gpus() -> list[int]:
+def gpu_processes() -> list[int]:
     """List processes that compute on GPUs, as far as the tools say."""
     root = Path(os.environ.get("ANUBIS_HOST_ROOT", "/"))
-    return sorted(on_nvidias() | on_amds(root / "sys/class/kfd/kfd/proc"))
+    return sorted(nvidia_processes() | amd_processes(root / "sys/class/kfd/kfd/proc"))
 
 
-def on_nvidias(patience_s: float = 10.0) -> set[int]:
+def nvidia_processes(patience_s: float = 10.0) -> set[int]:
     """Return processes by NVIDIA's tool. One that hangs says nothing, and is left behind."""
     deadline = time.monotonic() + patience_s
     query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
@@ -454,7 +454,7 @@ def on_nvidias(patience_s: float = 10.0) -> set[int]:
     return {int(word) for word in words if word.isdecimal()}
 
 
-def on_amds(processes: Path) -> set[int]:
+def amd_processes(processes: Path) -> set[int]:
     """Return processes by AMD's compute driver: those that have it open, with queues or memory on a
     GPU."""
     return {

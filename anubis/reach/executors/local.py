@@ -28,7 +28,7 @@ from anubis.reach.executors.programs import (
     Parse,
     ProgramOutcome,
     event_of,
-    failed,
+    failed_event,
     order,
     outcome_in,
     processes_on_each,
@@ -135,7 +135,7 @@ class LocalExecutor:
             )
         except OSError as error:
             reason = f"no guardian could be started for {program.spec.name}: {error}"
-            self._events.append(failed(launch, self.now(), reason, infrastructure=True))
+            self._events.append(failed_event(launch, self.now(), reason, infrastructure=True))
             return
         running = LocalLaunch(launch, process, guardian.Watched(process.pid, program_order))
         with suppress(BrokenPipeError):  # it died already: its silence is reported like any other

@@ -92,10 +92,10 @@ def gpu_models(root: Path = Path("/")) -> tuple[list[str], bool]:
     if not shutil.which("nvidia-smi"):
         return [], False
     listing, exit_code = answer(["nvidia-smi", "-L"], TOOL_PATIENCE_S)
-    return listed(listing), exit_code == 0
+    return parse_listing(listing), exit_code == 0
 
 
-def listed(listing: str) -> list[str]:
+def parse_listing(listing: str) -> list[str]:
     """Parse the output of `nvidia-smi -L`; a GPU that is sliced (MIG) is listed by its slices."""
     models: list[str] = []
     slices: dict[int, list[str]] = {}

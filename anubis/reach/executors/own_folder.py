@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from anubis.reach.executors.guardian import who_may_change
+from anubis.reach.executors.guardian import foreign_writers
 
 
 def make_own_folder(kind: str, parents: Iterable[str]) -> Path:
@@ -26,7 +26,7 @@ def make_own_folder(kind: str, parents: Iterable[str]) -> Path:
     can put another in its place; a RuntimeError says why there is none."""
     troubles = []
     for parent in map(os.path.realpath, parents):
-        trouble = who_may_change(parent)
+        trouble = foreign_writers(parent)
         if not trouble:
             return Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=parent))
         troubles.append(f'no folder in "{parent}" is safe from other users: {trouble}')

@@ -25,7 +25,7 @@ from anubis.reach.executors.callback import Entrance
 from anubis.reach.executors.programs import ProgramOutcome
 from anubis.reach.executors.remote_commands import TAKE_IN, last_words, lines_for, report_in
 from anubis.reach.executors.start_settings import PodStart, RayStart
-from anubis.reach.orchestrators.kubernetes_api import ACCEPTED, NOT_FOUND, KubernetesApi, accepted
+from anubis.reach.orchestrators.kubernetes_api import ACCEPTED, NOT_FOUND, KubernetesApi, accept
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields
 from anubis.reach.orchestrators.kubernetes_objects import is_something, name_of
 
@@ -100,7 +100,7 @@ class Pods(Entrance):
         """Make the pod first, so that the Secret has an owner from its begin."""
         try:
             reply = self._api.ask("GET", f"/api/v1/nodes/{quote(node, safe='')}")
-            gpus = gpus_of(accepted(reply, f'node "{node}"', "status"), self._pods.kubernetes.gpus)
+            gpus = gpus_of(accept(reply, f'node "{node}"', "status"), self._pods.kubernetes.gpus)
             driver = (self.address, self.port)
             spec = pod_spec(self._start, self._pods, node, gpus, driver, errand.name)
             about = {"name": errand.name, "labels": {"app": APP, RUN: self._run}}
@@ -116,7 +116,7 @@ class Pods(Entrance):
 
     def _post(self, plural: str, document: Document, request: str) -> Document:
         reply = self._api.ask("POST", f"{self._place}/{plural}", body=document)
-        return accepted(reply, request, rights=RIGHTS)
+        return accept(reply, request, rights=RIGHTS)
 
     def _look(self) -> None:
         """Look at the pods that have not called yet, as long as there are any."""
@@ -279,7 +279,7 @@ def gpus_of(node: Document, patterns: tuple[str, ...]) -> dict[str, str]:
 def address_of(pods: PodStart, node: str) -> str:
     """Return the address of a node in Kubernetes; its name, if it has none."""
     reply = KubernetesApi(pods.kubernetes).ask("GET", f"/api/v1/nodes/{quote(node, safe='')}")
-    shown = Fields(accepted(reply, f'node "{node}"', "status")).rows("status", "addresses")
+    shown = Fields(accept(reply, f'node "{node}"', "status")).rows("status", "addresses")
     internal = (e.needed("address") for e in shown if e.text("type") == "InternalIP")
     return next(internal, node)
 
@@ -308,4 +308,4 @@ def sweep(api: KubernetesApi, place: str) -> None:
             path = f"{place}/pods/{quote(name_of(pod), safe='')}"
             reply = api.ask("DELETE", path, query={"gracePeriodSeconds": str(TO_GO_S)})
             if reply.status not in (ACCEPTED, NOT_FOUND):
-                accepted(reply, f'removal of "{name_of(pod)}"', rights=RIGHTS)
+                accept(reply, f'removal of "{name_of(pod)}"', rights=RIGHTS)

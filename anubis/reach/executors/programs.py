@@ -61,13 +61,13 @@ def order(
             env["OMP_NUM_THREADS"] = str(max(1, machine.cores // processes))
     if settings.ports:
         env["ANUBIS_PORTS"] = settings.ports
-    variables, parameters = parted(arguments)
+    variables, parameters = split_arguments(arguments)
     chosen = {**settings.env, **variables}
     return {
         "argv": [
             *settings.prefix,
             *program.argv(settings.python or machine.python, launcher),
-            *(f"--{name}={spelled(value)}" for name, value in sorted(parameters.items())),
+            *(f"--{name}={spell(value)}" for name, value in sorted(parameters.items())),
         ],
         "env": {k: value for k, value in env.items() if k not in machine.is_set} | chosen,
         "vacant_gpus": machine.gpus > 0 and program.spec.exclusive and not settings.shared_gpus,
@@ -80,7 +80,7 @@ def order(
     }
 
 
-def parted(
+def split_arguments(
     arguments: Mapping[str, ParameterValue],
 ) -> tuple[dict[str, str], dict[str, ParameterValue]]:
     """Split arguments into variables of the environment that a suite sets, and the program's own
@@ -143,7 +143,7 @@ def network(interface: str) -> dict[str, str]:
     return exactly if interface else {}
 
 
-def spelled(value: ParameterValue) -> str:
+def spell(value: ParameterValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -190,7 +190,7 @@ def _is_reportable(name: str, value: object) -> bool:
     return type(value) is type(0 if UNSAID[name] is None and value is not None else UNSAID[name])
 
 
-def failed(launch: Launch, at: float, reason: str, *, infrastructure: bool = False) -> Failed:
+def failed_event(launch: Launch, at: float, reason: str, *, infrastructure: bool = False) -> Failed:
     step_id, attempt = launch.step.id, launch.attempt
     return Failed(
         step_id=step_id, attempt=attempt, at=at, reason=reason, infrastructure=infrastructure
@@ -199,7 +199,7 @@ def failed(launch: Launch, at: float, reason: str, *, infrastructure: bool = Fal
 
 def measured_in_part(measured: Measured) -> Measured | Failed | TimedOut:
     """Return a failure if one device of several did not answer; what the others measured stays."""
-    reasons = unanswered(measured.result)
+    reasons = missing_answers(measured.result)
     if not reasons:
         return measured
     return (Failed if measured.result.environment.get(FAILED_DEVICES) else TimedOut)(
@@ -211,7 +211,7 @@ def measured_in_part(measured: Measured) -> Measured | Failed | TimedOut:
     )
 
 
-def unanswered(result: Result) -> tuple[str, ...]:
+def missing_answers(result: Result) -> tuple[str, ...]:
     """List devices that failed or gave no answer, each with the reason."""
     facts: Any = result.environment
     reasons = {**facts.get(FAILED_DEVICES, {}), **facts.get(SILENT_DEVICES, {})}
@@ -224,7 +224,7 @@ def event_of(
     """Return the event that an outcome amounts to; `outcome` is the guardian's, or {} for its
     silence."""
     event = _end_in(outcome, launch, spec, at, parse)
-    return _with_lost(event, {launch.step.participants[0]: outcome}, spec)
+    return _lose_stuck(event, {launch.step.participants[0]: outcome}, spec)
 
 
 def _end_in(
@@ -241,13 +241,13 @@ def _end_in(
         reason = f"no answer within {step.timeout_s:g} s; {killed_with(outcome)}"
         return TimedOut(step_id=step.id, attempt=attempt, at=at, reason=reason)
     if could_not_run(outcome) or port_was_taken(outcome, spec):
-        return failed(launch, at, why_not(outcome, spec), infrastructure=True)
-    if reason := why_not(outcome, spec):
-        return failed(launch, at, reason)
+        return failed_event(launch, at, failure(outcome, spec), infrastructure=True)
+    if reason := failure(outcome, spec):
+        return failed_event(launch, at, reason)
     try:
-        result = parse(outcome["stdout"], spec, parted(launch.parameters)[1])
+        result = parse(outcome["stdout"], spec, split_arguments(launch.parameters)[1])
     except ContractError as error:
-        return failed(launch, at, with_last_words(f"{spec.name}: {error}", outcome, spec))
+        return failed_event(launch, at, add_last_words(f"{spec.name}: {error}", outcome, spec))
     not_applicable, exited = bool(result.not_applicable), exit_code(outcome, spec)
     if not_applicable != (exited == NOT_APPLICABLE):
         document = f'"{result.not_applicable}"' if not_applicable else "none"
@@ -255,14 +255,14 @@ def _end_in(
             f"{spec.name} exited with {exited}, but its document's reason for being not applicable"
             f" is {document}: exit {NOT_APPLICABLE} and a reason go together"
         )
-        return failed(launch, at, reason)
+        return failed_event(launch, at, reason)
     if outcome["left_behind"]:
         facts = {**result.environment, "processes_left_behind": outcome["left_behind"]}
         result = replace(result, environment=facts)
     return measured_in_part(Measured(step_id=step.id, attempt=attempt, at=at, result=result))
 
 
-def _with_lost(
+def _lose_stuck(
     event: Measured | Failed | TimedOut,
     outcomes: Mapping[str, ProgramOutcome],
     spec: BenchmarkSpec,
@@ -279,7 +279,7 @@ def _with_lost(
     return replace(event, reason="; ".join(parts), lost=tuple(stuck))
 
 
-def why_not(outcome: ProgramOutcome, spec: BenchmarkSpec, *, document: bool = True) -> str:
+def failure(outcome: ProgramOutcome, spec: BenchmarkSpec, *, document: bool = True) -> str:
     """Return the reason why there is nothing to read; "" if it ended well, with its document if one
     is expected."""
     name = spec.name
@@ -296,12 +296,12 @@ def why_not(outcome: ProgramOutcome, spec: BenchmarkSpec, *, document: bool = Tr
         )
     number, code = death_signal(outcome, spec), exit_code(outcome, spec)
     if number is not None:
-        return with_last_words(f"{name} was killed by {signal_name(number)}", outcome, spec)
+        return add_last_words(f"{name} was killed by {signal_name(number)}", outcome, spec)
     if code not in (0, NOT_APPLICABLE):
-        return with_last_words(f"{name} exited with {code}", outcome, spec)
+        return add_last_words(f"{name} exited with {code}", outcome, spec)
     if document and not outcome["stdout"].strip():
         nothing = f"{name} exited with {code} but wrote nothing to stdout (one JSON document"
-        return with_last_words(f"{nothing} expected)", outcome, spec)
+        return add_last_words(f"{nothing} expected)", outcome, spec)
     return ""
 
 
@@ -371,7 +371,7 @@ def last_words(outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
     return words if len(words) <= LAST_WORDS else words[: LAST_WORDS - 1] + "…"
 
 
-def with_last_words(reason: str, outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
+def add_last_words(reason: str, outcome: ProgramOutcome, spec: BenchmarkSpec) -> str:
     words = last_words(outcome, spec)
     return f'{reason}; last words on stderr: "{words}"' if words else reason
 
@@ -388,7 +388,7 @@ def culprit(outcomes: Mapping[str, ProgramOutcome], spec: BenchmarkSpec) -> list
     failed = [
         node
         for node, outcome in outcomes.items()
-        if not outcome.get("killed") and why_not(outcome, spec, document=False)
+        if not outcome.get("killed") and failure(outcome, spec, document=False)
     ]
 
     def innocence(node: str) -> int:
@@ -420,4 +420,4 @@ def group_event_of(
     event = _end_in(outcomes[at_fault[0]] if at_fault else answer, launch, spec, at, parse)
     if not isinstance(event, Measured) and len(at_fault) not in (0, len(participants)):
         event = replace(event, reason=f"on {', '.join(at_fault)}: {event.reason}")
-    return _with_lost(event, outcomes, spec)
+    return _lose_stuck(event, outcomes, spec)

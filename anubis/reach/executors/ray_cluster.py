@@ -40,12 +40,12 @@ from anubis.reach.executors.programs import (
     Parse,
     ProgramOutcome,
     exit_code,
-    failed,
+    failed_event,
+    failure,
     group_event_of,
     order,
     outcome_in,
     processes_on_each,
-    why_not,
 )
 from anubis.reach.executors.ray_link import Answer, RayLink, safe_place
 from anubis.reach.executors.ray_start import StartedRay
@@ -269,7 +269,7 @@ class RayExecutor:
         self._events.append(Started(step_id=step.id, attempt=attempt, at=self.now()))
         if running.program.spec.launcher == "torchrun":
             first = self._agents[step.participants[0]]
-            on_port = partial(self._on_port, running)
+            on_port = partial(self._handle_port, running)
             self._ask(first, on_port, "free_port", self._settings.ports)
         else:
             self._order(running, None)
@@ -306,10 +306,10 @@ class RayExecutor:
                 rendezvous or None,
                 self._settings,
             )
-            on_report = partial(self._on_report, running, name)
+            on_report = partial(self._handle_report, running, name)
             self._ask(agent, on_report, "run", running.key, program_order, group="work")
 
-    def _on_port(self, running: RayLaunch, port: int, trouble: str) -> None:
+    def _handle_port(self, running: RayLaunch, port: int, trouble: str) -> None:
         if not self._is_current(running):
             return
         if trouble:
@@ -318,16 +318,16 @@ class RayExecutor:
         else:
             self._order(running, port)
 
-    def _on_report(self, running: RayLaunch, name: str, report: bytes, trouble: str) -> None:
+    def _handle_report(self, running: RayLaunch, name: str, report: bytes, trouble: str) -> None:
         agent = self._agents[name]
         if trouble:  # of the agent, or of the way to it: the program may run all the same
             unmeasured = {"could_not_start": trouble}
-            then = partial(self._on_outcome, running, name, unmeasured)
+            then = partial(self._handle_outcome, running, name, unmeasured)
             self._kill_on(agent, running.key, then)
         else:
-            self._on_outcome(running, name, outcome_in(report))
+            self._handle_outcome(running, name, outcome_in(report))
 
-    def _on_outcome(self, running: RayLaunch, name: str, outcome: ProgramOutcome) -> None:
+    def _handle_outcome(self, running: RayLaunch, name: str, outcome: ProgramOutcome) -> None:
         if not self._is_current(running):
             return
         running.outcomes[name] = outcome
@@ -344,7 +344,7 @@ class RayExecutor:
 
     def _fail(self, running: RayLaunch, reason: str, *, again: bool) -> None:
         self._forget(running)
-        self._events.append(failed(running.launch, self.now(), reason, infrastructure=again))
+        self._events.append(failed_event(running.launch, self.now(), reason, infrastructure=again))
 
     def _kill_rest(self, running: RayLaunch) -> None:
         """End the participants that have not reported yet; each will report that it was killed."""
@@ -358,9 +358,9 @@ class RayExecutor:
         self, agent: AgentHandle, key: str, then: Callable[[], None] = lambda: None
     ) -> None:
         agent.dying.add(key)
-        self._ask(agent, partial(self._on_killed, agent, key, then), "kill", key)
+        self._ask(agent, partial(self._handle_killed, agent, key, then), "kill", key)
 
-    def _on_killed(
+    def _handle_killed(
         self, agent: AgentHandle, key: str, then: Callable[[], None], _: None, trouble: str
     ) -> None:
         agent.dying.discard(key)
@@ -409,7 +409,7 @@ class RayExecutor:
         starting = [agent for agent in self._agents.values() if not agent.lost]
         for agent in starting:
             self._link.start_agent(agent.node_id, agent.address, agent.gpus)
-            self._ask(agent, partial(self._on_description, agent), "describe")
+            self._ask(agent, partial(self._handle_description, agent), "describe")
         began = time.monotonic()
         while starting := [agent for agent in starting if not (agent.machine or agent.lost)]:
             waited_s = START_DEADLINE_S if self._link.broken else time.monotonic() - began
@@ -423,18 +423,18 @@ class RayExecutor:
         is taken is theirs."""
         reserved = taken_in_ray(agent.resources, self._link.joined.free.get(agent.node_id))
         reserved.pop("GPU", None)
-        return why_reserved(reserved, agent.resources)
+        return reservation(reserved, agent.resources)
 
     def _give_up_start(self, agent: AgentHandle, waited_s: float) -> None:
         """Lose an agent that waited too long: it has all GPUs of its node alone, or does not
         start."""
         taken = taken_in_ray({"GPU": agent.gpus}, self._link.joined.free.get(agent.node_id))
         if taken and waited_s >= GPU_PATIENCE_S:
-            self._lose(agent, why_reserved(taken, agent.resources))
+            self._lose(agent, reservation(taken, agent.resources))
         elif waited_s >= START_DEADLINE_S:
             self._lose(agent, f"no agent started on it within {START_DEADLINE_S:g} s")
 
-    def _on_description(
+    def _handle_description(
         self, agent: AgentHandle, described: tuple[Machine, str], trouble: str
     ) -> None:
         if trouble:
@@ -502,7 +502,7 @@ class RayExecutor:
             return
         if not agent.pinging and now - agent.pinged_at > PING_EVERY_S:
             agent.pinging, agent.pinged_at = True, now
-            self._ask(agent, partial(self._on_ping, agent), "ping")
+            self._ask(agent, partial(self._handle_ping, agent), "ping")
         if agent.pinging and agent.silent_since is None:
             agent.silent_since = now
 
@@ -514,7 +514,7 @@ class RayExecutor:
                 if agent.is_silent(now, SILENCE_S):
                     self._lose(agent, f"its agent has not answered for {SILENCE_S:g} s")
 
-    def _on_ping(self, agent: AgentHandle, _: None, trouble: str) -> None:
+    def _handle_ping(self, agent: AgentHandle, _: None, trouble: str) -> None:
         agent.pinging = False
         if not trouble:
             agent.silent_since = None
@@ -540,7 +540,7 @@ def taken_in_ray(total: Mapping[str, float], free: Mapping[str, float] | None) -
     return {kind: taken for kind, taken in left.items() if taken > LEAST_TAKEN}
 
 
-def why_reserved(taken: Mapping[str, float], total: Mapping[str, float]) -> str:
+def reservation(taken: Mapping[str, float], total: Mapping[str, float]) -> str:
     """Describe the first of the taken resources; empty if nothing is taken."""
     if not taken:
         return ""
@@ -582,7 +582,7 @@ def agents_of(
 
 
 def _ended_well(outcome: ProgramOutcome, spec: BenchmarkSpec) -> bool:
-    return exit_code(outcome, spec) == 0 and not why_not(outcome, spec, document=False)
+    return exit_code(outcome, spec) == 0 and not failure(outcome, spec, document=False)
 
 
 def newly_staged(programs: Iterable[Program]) -> tuple[Path, dict[Path, str]]:

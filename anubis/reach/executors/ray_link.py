@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from anubis.core.errors import ExecutorError
-from anubis.reach.executors.guardian import who_may_change
+from anubis.reach.executors.guardian import foreign_writers
 
 JOIN_DEADLINE_S = 60.0  # a cold disk reads a Python and a Ray
 REACH_PATIENCE_S = 5.0
@@ -267,7 +267,7 @@ def safe_place(longest: int = 4096) -> str:
     except OSError as error:
         raise ExecutorError(f"no place for temporary files: {error.strerror}; set TMPDIR") from None
     place = place if len(place) <= longest else "/tmp"
-    if trouble := who_may_change(place):
+    if trouble := foreign_writers(place):
         raise ExecutorError(
             f'no file in "{place}" is safe from other users: {trouble}; mend that, or set TMPDIR to'
             " a folder that only you may change"

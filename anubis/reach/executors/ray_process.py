@@ -92,7 +92,7 @@ def main() -> None:
     correspondent = Correspondent(pipe)
     try:
         joined = connect(join)
-        correspondent.offer(packed(join.programs))
+        correspondent.offer(pack(join.programs))
     except Exception as error:
         correspondent.send(Joined(trouble=shorten_error(error)))
         os._exit(1)
@@ -147,7 +147,7 @@ def connect(join: Join) -> Joined:
     return Joined(records=records(), free={node: dict(kinds) for node, kinds in free.items()})
 
 
-def packed(folder: Path) -> bytes:
+def pack(folder: Path) -> bytes:
     """Pack all files of a folder: the same bytes each time. Ray ships folders as well, but by a
     `runtime_env`, with which every worker loads Ray twice."""
     buffer = io.BytesIO()

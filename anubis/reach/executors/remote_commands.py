@@ -102,7 +102,7 @@ class CommandErrand:
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
                 argv,
-                env=outside_of_slurm(guardian.without_secrets(os.environ)),
+                env=outside_of_slurm(guardian.remove_secrets(os.environ)),
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,

@@ -76,10 +76,10 @@ class SimulatedExecutor:
         duration_s = spec.duration_s * (0.9 + 0.2 * share(self._fleet.seed, step.id))
         if launch.crosses_fabric:
             self._on_fabric.add(step.id)
-        self._at(0.0, step, attempt, Started, {})
+        self._schedule(0.0, step, attempt, Started, {})
         if self._lost.intersection(step.participants):
             return  # the campaign is about to be told
-        troubled = self._troubled(step)
+        troubled = self._troubles(step)
         if "lost" in troubled:
             node, at = troubled["lost"], self._clock + duration_s / 2
             self._lost.add(node)
@@ -87,13 +87,13 @@ class SimulatedExecutor:
             heapq.heappush(self._due, (at, next(self._count), ("", 0), lambda: event))
         elif "hang" in troubled:
             reason = f"no answer within {step.timeout_s:g} s (planted)"
-            self._at(step.timeout_s, step, attempt, TimedOut, {"reason": reason})
+            self._schedule(step.timeout_s, step, attempt, TimedOut, {"reason": reason})
         elif "crash" in troubled:
             reason = f"{step.workload.benchmark} was killed by SIGSEGV (planted)"
-            self._at(duration_s / 2, step, attempt, Failed, {"reason": reason})
+            self._schedule(duration_s / 2, step, attempt, Failed, {"reason": reason})
         else:
             self._note_crossing(step, duration_s)
-            self._at(duration_s, step, attempt, partial(self._measured, step, spec), {})
+            self._schedule(duration_s, step, attempt, partial(self._measurement, step, spec), {})
 
     def kill(self, kill: Kill) -> None:
         self._killed.add((kill.step_id, kill.attempt))
@@ -116,7 +116,7 @@ class SimulatedExecutor:
     def close(self) -> None:
         self._due.clear()
 
-    def _measured(self, step: Step, spec: BenchmarkSpec, **about: Any) -> CampaignEvent:
+    def _measurement(self, step: Step, spec: BenchmarkSpec, **about: Any) -> CampaignEvent:
         environment = settings(self.planted, step, spec)
         return Measured(
             result=Result(series=self._measure(step, spec), environment=environment), **about
@@ -124,7 +124,9 @@ class SimulatedExecutor:
 
     def _measure(self, step: Step, spec: BenchmarkSpec) -> Readings:
         if self.network and step.id in self._on_fabric and len(step.participants) == 2:
-            return readings(self.network, step, spec, self._fleet.samples, self._beside(step))
+            return readings(
+                self.network, step, spec, self._fleet.samples, self._concurrent_steps(step)
+            )
         left = share_left(self.network, step) if self.network else 1.0
         return measure(self._fleet, self.planted, step, spec, left)
 
@@ -141,7 +143,7 @@ class SimulatedExecutor:
                     id_: old for id_, old in self._crossing.items() if old.end >= still
                 } | {step.id: run}
 
-    def _beside(self, step: Step) -> list[Step]:
+    def _concurrent_steps(self, step: Step) -> list[Step]:
         """List the pairs that were under way in the middle of this one."""
         if step.id not in self._crossing:
             return []
@@ -153,7 +155,7 @@ class SimulatedExecutor:
             if run is not own and run.begin <= middle < run.end
         ]
 
-    def _at(
+    def _schedule(
         self,
         after_s: float,
         step: Step,
@@ -167,7 +169,7 @@ class SimulatedExecutor:
         )
         heapq.heappush(self._due, (at, next(self._count), (step.id, attempt), made))
 
-    def _troubled(self, step: Step) -> dict[Trouble, str]:
+    def _troubles(self, step: Step) -> dict[Trouble, str]:
         """Return the participants with a trouble in this benchmark, one for each kind of
         trouble."""
         return {

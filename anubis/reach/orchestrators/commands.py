@@ -42,14 +42,18 @@ def run_command(
     try:
         out, err = process.communicate(stdin.encode(), timeout=deadline_s)
     except subprocess.TimeoutExpired:
-        raise OrchestratorError(f"{_named(words)}: no answer within {deadline_s:g} s") from None
+        raise OrchestratorError(
+            f"{_show_command(words)}: no answer within {deadline_s:g} s"
+        ) from None
     finally:
         _end(process)
     if process.returncode:
         reason = _last_line(err) or _last_line(out) or f"exit code {process.returncode}"
-        raise OrchestratorError(f"{_named(words)}: {reason}")
+        raise OrchestratorError(f"{_show_command(words)}: {reason}")
     if len(out) > MOST_BYTES:
-        raise OrchestratorError(f"{_named(words)}: printed {len(out):,} bytes, too many to read")
+        raise OrchestratorError(
+            f"{_show_command(words)}: printed {len(out):,} bytes, too many to read"
+        )
     return out.decode(errors="replace")
 
 
@@ -65,7 +69,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(KILLED_WITHIN_S)
 
 
-def _named(words: Sequence[str]) -> str:
+def _show_command(words: Sequence[str]) -> str:
     text = " ".join(words)
     return escape_line(text if len(text) <= MOST_NAMED else f"{text[:MOST_NAMED]}...")
 

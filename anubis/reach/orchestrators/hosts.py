@@ -57,7 +57,7 @@ class HostsOrchestrator:
                 owners.setdefault(self._job(node, id), owner)
         return FleetSeen(
             at=at,
-            nodes={n: self._shown(n, host) for n, host in hosts.items()},
+            nodes={n: self._seen_node(n, host) for n, host in hosts.items()},
             jobs={
                 job: SeenJob(owner=owners[job], nodes=tuple(nodes))
                 for job, nodes in nodes_of.items()
@@ -86,7 +86,7 @@ class HostsOrchestrator:
         if before:
             self._run(self._settings.release, node)
 
-    def _shown(self, node: str, host: HostSeen) -> SeenNode:
+    def _seen_node(self, node: str, host: HostSeen) -> SeenNode:
         return SeenNode(
             sku=self._skus.of(node),
             state="no answer" if host.trouble else "cordoned" if host.reason else "up",

@@ -16,18 +16,18 @@ from anubis.reach.orchestrators.kubernetes_api import (
     FORBIDDEN,
     NOT_FOUND,
     KubernetesApi,
-    accepted,
+    accept,
 )
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields
 from anubis.reach.orchestrators.kubernetes_objects import (
     WRITER,
     JobOwner,
+    add_pod,
     cordon_of,
     cordoning,
     ends_by,
     event,
     is_work,
-    joined,
     name_of,
     owner_of,
     releasing,
@@ -97,7 +97,7 @@ class KubernetesOrchestrator:
             node = Fields(pod).text("spec", "nodeName")
             if node in nodes and is_work(pod, direct, self._settings):
                 owner = self._top(direct, by_uid, before)
-                jobs[owner.job] = joined(jobs.get(owner.job), pod, owner)
+                jobs[owner.job] = add_pod(jobs.get(owner.job), pod, owner)
         return jobs
 
     def cordon(self, node: str, reason: str) -> None:
@@ -150,13 +150,13 @@ class KubernetesOrchestrator:
         path = f"/api/v1/nodes/{quote(node, safe='')}"
         for _ in range(MOST_TRIES):
             request = f'{order} of "{node}"'
-            document = accepted(self._api.ask("GET", path), request, "spec")
+            document = accept(self._api.ask("GET", path), request, "spec")
             patch = change(document)
             if patch is None:
                 return document, False
             reply = self._api.ask("PATCH", path, body=patch, form=MERGE, query=OURS)
             if reply.status != CONFLICT:
-                return accepted(reply, request, "spec"), True
+                return accept(reply, request, "spec"), True
         raise OrchestratorError(
             f'kubernetes: {order} of "{node}": others changed the node {MOST_TRIES} times in a row'
             " while it was changed; see who writes it by kubectl get node --show-managed-fields"
@@ -168,12 +168,12 @@ class KubernetesOrchestrator:
             return
         path = f"/api/v1/nodes/{quote(name_of(document), safe='')}/status"
         reply = self._api.ask("PATCH", path, body=patch, form=STRATEGIC, query=OURS)
-        accepted(reply, f'{order} of "{name_of(document)}", condition')
+        accept(reply, f'{order} of "{name_of(document)}", condition')
 
     def _tell(self, document: Document, word: str, message: str, *, is_warning: bool) -> None:
         body = event(document, word=word, message=message, is_warning=is_warning, at=self._clock())
         reply = self._api.ask("POST", "/api/v1/namespaces/default/events", body=body)
-        accepted(reply, f'event on "{name_of(document)}"')
+        accept(reply, f'event on "{name_of(document)}"')
 
     # --- what is there ---------------------------------------------------------------------
 
@@ -187,14 +187,14 @@ class KubernetesOrchestrator:
         limit = owner.ends_by
         for _ in range(MOST_OWNERS):
             is_pod = owner.kind == "Pod"
-            above = pods.get(owner.uid, owner) if is_pod else self._above(owner, before)
+            above = pods.get(owner.uid, owner) if is_pod else self._owner_above(owner, before)
             limit = min(limit, above.ends_by)
             if above.uid == owner.uid:
                 break
             owner = above
         return replace(owner, ends_by=limit)
 
-    def _above(self, owner: JobOwner, before: Mapping[JobOwner, JobOwner]) -> JobOwner:
+    def _owner_above(self, owner: JobOwner, before: Mapping[JobOwner, JobOwner]) -> JobOwner:
         """Return the owner above, asked for once: owners do not change. One that is gone, or not to
         be seen, has none."""
         if not owner.path:
@@ -207,5 +207,5 @@ class KubernetesOrchestrator:
         reply = self._api.ask("GET", owner.path)
         if reply.status in (FORBIDDEN, NOT_FOUND):
             return owner
-        document = accepted(reply, f'owner "{owner.job}"')
+        document = accept(reply, f'owner "{owner.job}"')
         return replace(owner_of(document), ends_by=ends_by(document))

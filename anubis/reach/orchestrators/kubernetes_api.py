@@ -70,7 +70,7 @@ class KubernetesApi:
             reply = self.ask("GET", path, query=query)
             if reply.status == GONE and more:
                 return None
-            part = Fields(accepted(reply, f'list "{path}"', "items"), f'list "{path}"')
+            part = Fields(accept(reply, f'list "{path}"', "items"), f'list "{path}"')
             kind = part.text("kind").removesuffix("List")
             items += [
                 {"kind": kind, **item.raw} if kind else item.raw for item in part.rows("items")
@@ -109,7 +109,7 @@ class KubernetesApi:
         limit_s: float,
     ) -> ApiReply:
         def send() -> ApiReply:
-            client = self._connected()
+            client = self._connect()
             request = client.param_serialize(
                 method=method,
                 resource_path=path,
@@ -127,7 +127,7 @@ class KubernetesApi:
             )
 
         try:
-            return _within(limit_s, send)
+            return _call_within(limit_s, send)
         except TimeoutError:
             raise OrchestratorError(
                 f'kubernetes: {method} "{path}": no answer within {self._settings.deadline_s:g} s'
@@ -141,7 +141,7 @@ class KubernetesApi:
                 f'kubernetes: {method} "{path}": {_last_line(str(trouble))}'
             ) from trouble
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         """Return the client. It is no cached property: all instances share its lock, which a plugin
         may never free."""
         if self._client is None:
@@ -182,7 +182,7 @@ def _find_the_way(settings: KubernetesSettings, config: Any, into: Any) -> None:
         ) from None
 
 
-def _within(limit_s: float, call: Callable[[], Returned]) -> Returned:
+def _call_within(limit_s: float, call: Callable[[], Returned]) -> Returned:
     """Return the result of the call within the limit, whatever it waits for; a late one is left
     behind."""
     answers: SimpleQueue[tuple[Returned | None, Exception | None]] = SimpleQueue()
@@ -215,11 +215,11 @@ def pause_after(reply: ApiReply, method: str) -> float | None:
 def _pause(text: str) -> float:
     """Parse seconds, or a date of HTTP; the usual pause if it is neither."""
     with suppress(ValueError, OverflowError):
-        return max(0.0, float(text)) if text.isdecimal() else _until_date(text)
+        return max(0.0, float(text)) if text.isdecimal() else _seconds_until(text)
     return PAUSE_S
 
 
-def _until_date(text: str) -> float:
+def _seconds_until(text: str) -> float:
     # wall clock: its API server says until when, by such a clock
     return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
 
@@ -236,7 +236,7 @@ def _document(content: bytes) -> Document:
     )
 
 
-def accepted(
+def accept(
     reply: ApiReply, request: str, part: str = "metadata", rights: str = "rights.yaml"
 ) -> Document:
     """Return the answer if it is the expected object: a proxy in between may answer, too.

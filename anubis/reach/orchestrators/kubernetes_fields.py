@@ -120,12 +120,12 @@ class Fields:
         return ".".join([self._path, *names] if self._path else names)
 
     def _odd(self, names: Sequence[str], value: object, expected: str) -> OrchestratorError:
-        shown = "not there" if value is None else _shown(value)
-        whose, path = self._whose or called(self._root), escape_line(self._path_to(names))
+        shown = "not there" if value is None else _show(value)
+        whose, path = self._whose or name_object(self._root), escape_line(self._path_to(names))
         return OrchestratorError(f"kubernetes: {whose}: {path} is {shown}, expected {expected}")
 
 
-def called(document: Document) -> str:
+def name_object(document: Document) -> str:
     """Return kind and name of a document, as far as it has them."""
     metadata = document.get("metadata")
     about: Document = metadata if isinstance(metadata, Mapping) else {}
@@ -143,6 +143,6 @@ def instant(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     text = escape_line(repr(value) if isinstance(value, str) else str(value))
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

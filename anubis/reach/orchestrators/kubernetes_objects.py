@@ -124,7 +124,7 @@ def windows_of(nodes: Mapping[str, Document], key: str, at: float) -> dict[str, 
         f"{key}={value}" if value else key: SeenWindow(
             nodes=tuple(names),
             begin=at,
-            end=_until(value),
+            end=_end_in(value),
             reason=f"kubernetes: {key}" + (f"={escape_line(value)}" if value else ""),
         )
         for value, names in by_value.items()
@@ -139,7 +139,7 @@ def maintenance_of(node: Document, key: str) -> str | None:
     return next((taint.text("value") for taint in _taints(node) if taint.text("key") == key), None)
 
 
-def _until(value: str) -> float:
+def _end_in(value: str) -> float:
     """Return the time that a text names; if there is none, no end: its owner takes it back."""
     try:
         return instant(value)
@@ -256,7 +256,7 @@ def ends_by(document: Document) -> float:
     return math.inf if limit is None else started_at(document) + limit
 
 
-def joined(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
+def add_pod(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
     """Return a job with one more of its pods."""
     node, start = Fields(pod).needed("spec", "nodeName"), started_at(pod)
     limit = min(ends_by(pod), owner.ends_by)
@@ -292,16 +292,16 @@ def cordoning(node: Document, reason: str, settings: KubernetesSettings) -> Docu
     """Return the change that takes a node out, as one merge patch; None if it is out already."""
     code = flag(code_of(reason))
     marks = (code if settings.label else None, code if settings.taint else None)
-    return _changed(node, unschedulable=True, reason=reason, marks=marks)
+    return _change(node, unschedulable=True, reason=reason, marks=marks)
 
 
 def releasing(node: Document) -> Document | None:
     """Return the change that takes back all that is ours; None if there is nothing. Only for a node
     that nobody else keeps from jobs."""
-    return _changed(node, unschedulable=False, reason=None, marks=(None, None))
+    return _change(node, unschedulable=False, reason=None, marks=(None, None))
 
 
-def _changed(
+def _change(
     node: Document, *, unschedulable: bool, reason: str | None, marks: tuple[str | None, str | None]
 ) -> Document | None:
     label, taint = marks
@@ -338,13 +338,13 @@ def shown_condition(node: Document, reason: str | None, at: float) -> Document |
     """
     shown = _condition(node, CONDITION)
     if reason is None or code_of(reason) in NO_DEFECT:
-        return _of_status({"$patch": "delete", "type": CONDITION}) if shown.raw else None
+        return _status_patch({"$patch": "delete", "type": CONDITION}) if shown.raw else None
     code, sentence = code_of(reason), sentence_of(reason)
     status = shown.text("status")
     if (status, shown.text("reason"), shown.text("message")) == ("False", code, sentence):
         return None
     since = shown.text("lastTransitionTime") if status == "False" else ""
-    return _of_status(
+    return _status_patch(
         {
             "type": CONDITION,
             "status": "False",
@@ -356,7 +356,7 @@ def shown_condition(node: Document, reason: str | None, at: float) -> Document |
     )
 
 
-def _of_status(condition: Document) -> Document:
+def _status_patch(condition: Document) -> Document:
     return {"status": {"conditions": [condition]}}
 
 

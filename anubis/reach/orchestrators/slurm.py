@@ -162,13 +162,13 @@ def _nodes_in(line: str) -> Iterator[SlurmNode]:
         begins += width
     if not row["StateComplete"]:
         raise OrchestratorError(f'sinfo printed "{line.strip()[:80]}", expected a node and a state')
-    for name in _expanded(row["NodeList"]):
+    for name in _expand(row["NodeList"]):
         yield SlurmNode(
             name=name,
             state=row["StateComplete"].lower(),
             features=frozenset(row["Features"].split(",")),
-            reason=_or_nothing(row["Reason"]),
-            reason_by=_or_nothing(row["User"]),
+            reason=_blank_unknown(row["Reason"]),
+            reason_by=_blank_unknown(row["User"]),
             reason_at=_seconds(row["Timestamp"]),
         )
 
@@ -186,11 +186,11 @@ def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
         if state == "PENDING" or not nodes:
             continue
         if (user.strip(), name.strip()) == (us, SLURM_JOB):
-            tested.update(_expanded(nodes))
+            tested.update(_expand(nodes))
             continue
         jobs[id] = SeenJob(
             owner=user.strip(),
-            nodes=tuple(_expanded(nodes)),
+            nodes=tuple(_expand(nodes)),
             started_at=_seconds(start),
             ends_by=_seconds(end) or inf,
         )
@@ -214,9 +214,9 @@ def parse_windows(text: str) -> dict[str, SeenWindow]:
                 " start in seconds"
             )
         end = _seconds(row.get("EndTime", ""))
-        if _or_nothing(nodes) and (end is None or end > start):
+        if _blank_unknown(nodes) and (end is None or end > start):
             windows[f"reservation {name}"] = SeenWindow(
-                nodes=tuple(_expanded(nodes)),
+                nodes=tuple(_expand(nodes)),
                 begin=start,
                 end=inf if end is None else end,
                 reason=f"slurm's reservation {name}",
@@ -255,13 +255,15 @@ def fleet_seen(
         on_node[job.nodes[0]].append(id)
     return FleetSeen(
         at=at,
-        nodes={node.name: _seen(node, sku_of(node), tuple(on_node[node.name])) for node in nodes},
+        nodes={
+            node.name: _seen_node(node, sku_of(node), tuple(on_node[node.name])) for node in nodes
+        },
         jobs={**jobs, **unseen},
         windows=_windows_of(at, nodes, windows),
     )
 
 
-def _seen(node: SlurmNode, sku: str, jobs: tuple[str, ...]) -> SeenNode:
+def _seen_node(node: SlurmNode, sku: str, jobs: tuple[str, ...]) -> SeenNode:
     shows, cordon = node.shows, node.cordon
     return SeenNode(
         sku=sku,
@@ -295,14 +297,14 @@ def _windows_of(
     return of_nodes
 
 
-def _expanded(nodes: str) -> list[str]:
+def _expand(nodes: str) -> list[str]:
     try:
         return hostlist.expand(nodes)
     except HostlistError as error:
         raise OrchestratorError(f"slurm's {error}") from None
 
 
-def _or_nothing(text: str) -> str:
+def _blank_unknown(text: str) -> str:
     return "" if text.lower() in ("none", "unknown", "(null)", "n/a") else text
 
 

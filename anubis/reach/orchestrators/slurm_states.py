@@ -162,7 +162,7 @@ def _read(text: str) -> SlurmState:
         bare = word.removesuffix(signs)
         for sign in signs:
             words.update(SIGNS[sign])
-        meant = tuple(_known(bare))
+        meant = tuple(_known_words(bare))
         words.update(meant)
         if bare and not meant:
             strange.append(bare)
@@ -171,7 +171,7 @@ def _read(text: str) -> SlurmState:
     return SlurmState(words=frozenset(words), strange=tuple(strange))
 
 
-def _known(word: str) -> Iterator[str]:
+def _known_words(word: str) -> Iterator[str]:
     if word in WORDS:
         yield word
     yield from OTHER_NAMES.get(word, ())

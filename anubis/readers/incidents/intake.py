@@ -16,7 +16,7 @@ from anubis.readers.incidents.mapping import (
     EventMapping,
     IncidentMapping,
     IntervalMapping,
-    filled,
+    fill,
 )
 from anubis.readers.incidents.records import SourceRecord, SourceRecords
 from anubis.text import hostlist
@@ -84,7 +84,7 @@ def take_in(
         else _intervals(records, mapping, clock, desk)
     )
     fleet = None if nodes is None else set(nodes)
-    incidents = _without_duplicates(
+    incidents = _drop_duplicates(
         [candidate for candidate in candidates if _is_usable(candidate, now, fleet, desk)], desk
     )
     taken = tuple(_incident(candidate, now, desk) for candidate in incidents)
@@ -118,7 +118,7 @@ def _intervals(
     records: SourceRecords, mapping: IntervalMapping, clock: Clock, desk: _Desk
 ) -> Iterator[_SourceIncident]:
     for record in records.rows:
-        written = filled(mapping.end, record.cells)
+        written = fill(mapping.end, record.cells)
         written = "" if written in mapping.not_over else written
         start = _read(clock, record, mapping.start, "start", desk)
         end = _read(clock, record, mapping.end, "end", desk) if start and written else None
@@ -159,7 +159,7 @@ def _events(
     records: SourceRecords, mapping: EventMapping, clock: Clock, desk: _Desk
 ) -> Iterator[tuple[Moment, bool, SourceRecord]]:
     for record in records.rows:
-        event = filled(mapping.event, record.cells)
+        event = fill(mapping.event, record.cells)
         if event not in (*mapping.starts, *mapping.ends):
             desk.leave_out("the event is neither a start nor an end", record, event)
         elif moment := _read(clock, record, mapping.time, "time", desk):
@@ -169,7 +169,7 @@ def _events(
 def _read(
     clock: Clock, record: SourceRecord, column: str, column_name: str, desk: _Desk
 ) -> Moment | None:
-    text = filled(column, record.cells)
+    text = fill(column, record.cells)
     moment = clock.read(text)
     if moment is None:
         desk.leave_out(f"the {column_name} cannot be read as a time", record, text or "nothing")
@@ -180,7 +180,7 @@ def _incident_of(
     record: SourceRecord, mapping: IncidentMapping, start: Moment, end: Moment | None
 ) -> _SourceIncident:
     category = mapping.category_of(record.cells) or NOT_SAID
-    return _SourceIncident(record, filled(mapping.node, record.cells), category, start, end)
+    return _SourceIncident(record, fill(mapping.node, record.cells), category, start, end)
 
 
 # --- what of it can be taken ---------------------------------------------------------------
@@ -223,7 +223,7 @@ def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
     return Incident(node=incident.node, category=incident.category, start=start, end=end)
 
 
-def _without_duplicates(incidents: list[_SourceIncident], desk: _Desk) -> list[_SourceIncident]:
+def _drop_duplicates(incidents: list[_SourceIncident], desk: _Desk) -> list[_SourceIncident]:
     """Keep one incident for each node, start and category; of two that differ only in their ends,
     the one with the later end."""
     kept_of: dict[tuple[str, float, str], _SourceIncident] = {}
@@ -296,11 +296,11 @@ def _watches(
     clusters = defaultdict[str, _Cluster](_Cluster)
     read = cache(clock.read)  # the same few in every record
     for record in records.rows:
-        node = filled(mapping.node, record.cells)
+        node = fill(mapping.node, record.cells)
         if node not in seen:
             continue
-        added = read(filled(mapping.since, record.cells))
-        gone = read(filled(mapping.until, record.cells))
+        added = read(fill(mapping.since, record.cells))
+        gone = read(fill(mapping.until, record.cells))
         since[node] = added.at if added else first
         until[node] = max(seen[node], min(last, gone.at)) if gone else last
         cluster = clusters[mapping.cluster_of(record.cells)]

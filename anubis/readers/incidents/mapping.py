@@ -65,18 +65,18 @@ class _Columns:
         """Return the text of the column or, if there are several columns, the heading of the first
         that is not empty."""
         if isinstance(self.category, str):
-            return filled(self.category, cells)
+            return fill(self.category, cells)
         return next((name for name in self.category if cells.get(name)), "")
 
     def cluster_of(self, cells: Cells) -> str:
         """Return the common begin of the names of a cluster's nodes: the last column in them
         numbers them."""
-        return filled(self.node.rpartition("{")[0], cells)
+        return fill(self.node.rpartition("{")[0], cells)
 
     def size_of(self, cells: Cells) -> int:
         """Return the number of nodes of the cluster; 0 if it is not known."""
         size = str(self.size)
-        size = size if size.isdecimal() else filled(size, cells)
+        size = size if size.isdecimal() else fill(size, cells)
         return int(size) if size.isdecimal() else 0
 
 
@@ -116,7 +116,7 @@ IncidentMapping = IntervalMapping | EventMapping
 KINDS: dict[str, type[IncidentMapping]] = {"intervals": IntervalMapping, "events": EventMapping}
 
 
-def mapped(texts: Iterable[str]) -> dict[str, str]:
+def parse_columns(texts: Iterable[str]) -> dict[str, str]:
     """Parse columns as the command line writes them, `node=host`: by key a heading, or a text with
     headings."""
     columns: dict[str, str] = {}
@@ -140,7 +140,7 @@ def columns_in(text: str) -> list[str]:
     return _PLACE.findall(text) or ([text] if text else [])
 
 
-def filled(text: str, cells: Cells) -> str:
+def fill(text: str, cells: Cells) -> str:
     """Return a column's cell, or the text with cells in it; empty if one of its columns is."""
     if not _PLACE.search(text):
         return cells.get(text, "")

@@ -11,7 +11,7 @@ from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.history.traits import NodeTraits
 from anubis.readers.incidents.clock import Clock
 from anubis.readers.incidents.intake import Note
-from anubis.readers.incidents.mapping import Cells, check_keys, columns_in, filled, mapped
+from anubis.readers.incidents.mapping import Cells, check_keys, columns_in, fill, parse_columns
 from anubis.readers.incidents.records import SourceRecords
 from anubis.text import hostlist
 
@@ -33,7 +33,7 @@ class NodeMapping:
     def of(cls, columns: Iterable[str], times: Iterable[str] = (), zone: str = "UTC") -> Self:
         """Parse a mapping as the command line writes it: `rack=Rack`."""
         clock = Clock(formats=tuple(times) or ("iso",), zone=zone, origin="1970-01-01")
-        return cls(columns=mapped(columns), clock=clock)
+        return cls(columns=parse_columns(columns), clock=clock)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,18 +48,18 @@ def take_in_nodes(
     records: SourceRecords, mapping: NodeMapping, where: str, now: float
 ) -> NodeIntake:
     """Read traits of nodes; if a node is listed twice, the last line counts."""
-    columns = _bound(mapping, records.columns, where)
+    columns = _bind(mapping, records.columns, where)
     left_out, remarks = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     of_node: dict[str, NodeTraits] = {}
     for record in records.rows:
-        node = filled(columns["node"], record.cells)
+        node = fill(columns["node"], record.cells)
         if not hostlist.is_name(node):
             left_out[_unusable(node)].append(record.where)
             continue
-        installed, because = _installed(columns, record.cells, mapping.clock, now)
+        installed, because = _install_date(columns, record.cells, mapping.clock, now)
         if because:
             remarks[because].append(record.where)
-        texts = {key: filled(columns[key], record.cells) for key in TEXTS if key in columns}
+        texts = {key: fill(columns[key], record.cells) for key in TEXTS if key in columns}
         traits = NodeTraits(node=node, installed=installed, **texts)
         if of_node.setdefault(node, traits) != traits:
             remarks["the node is listed twice and otherwise: the last line counts"].append(
@@ -76,7 +76,7 @@ def take_in_nodes(
     )
 
 
-def _bound(mapping: NodeMapping, heading: tuple[str, ...], where: str) -> dict[str, str]:
+def _bind(mapping: NodeMapping, heading: tuple[str, ...], where: str) -> dict[str, str]:
     """Map each key to its column, as far as the table has them."""
     chosen = {key: mapping.columns.get(key, key if key in heading else "") for key in KEYS}
     for key, text in chosen.items():
@@ -101,11 +101,11 @@ def _unusable(node: str) -> str:
     return f'the name is not a node name: "{node[:40]}"' if node else "no node is named"
 
 
-def _installed(
+def _install_date(
     columns: Mapping[str, str], cells: Cells, clock: Clock, now: float
 ) -> tuple[float | None, str]:
     """Return the date of installation, or None, and the reason if the cell has no usable date."""
-    text = filled(columns.get("installed", ""), cells)
+    text = fill(columns.get("installed", ""), cells)
     if not text:
         return None, ""
     moment = clock.read(text)

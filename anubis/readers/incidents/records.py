@@ -36,10 +36,10 @@ def read(path: Path) -> SourceRecords:
 def parse(text: str, where: str) -> SourceRecords:
     if not text.strip():
         raise UsageError(f"{where} is empty: expected CSV with a heading, JSON or JSON Lines")
-    return _of_json(text, where) if text.lstrip()[0] in "[{" else _of_table(text, where)
+    return _parse_json(text, where) if text.lstrip()[0] in "[{" else _parse_table(text, where)
 
 
-def _of_table(text: str, where: str) -> SourceRecords:
+def _parse_table(text: str, where: str) -> SourceRecords:
     lines = text.split("\n")
     heading = next(line for line in lines if line.strip())
     reader = csv.reader(lines, delimiter=max(",;\t|", key=heading.count))
@@ -62,13 +62,13 @@ def _of_table(text: str, where: str) -> SourceRecords:
     return SourceRecords(columns=columns, rows=tuple(rows))
 
 
-def _of_json(text: str, where: str) -> SourceRecords:
+def _parse_json(text: str, where: str) -> SourceRecords:
     try:
         tables = enumerate(_flat(json_value(text), {}), start=1)
         rows = [SourceRecord(where=f"record {n}", cells=cells) for n, cells in tables]
         unreadable: list[str] = []
     except json.JSONDecodeError as error:
-        rows, unreadable = _of_lines(text)
+        rows, unreadable = _parse_lines(text)
         if not rows:
             raise UsageError(f"{where} is no JSON: {error}; was it cut off?") from None
     except ValueError as error:
@@ -77,7 +77,7 @@ def _of_json(text: str, where: str) -> SourceRecords:
     return SourceRecords(columns=tuple(columns), rows=tuple(rows), unreadable=tuple(unreadable))
 
 
-def _of_lines(text: str) -> tuple[list[SourceRecord], list[str]]:
+def _parse_lines(text: str) -> tuple[list[SourceRecord], list[str]]:
     rows, unreadable = [], []
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():

@@ -265,8 +265,8 @@ class _Reading:
     def __init__(self, dumps: Mapping[int, FlightDump], ranks: frozenset[int]) -> None:
         self.dumps = dumps
         self.ranks = ranks
-        self.groups = {rank: _told(dump) for rank, dump in dumps.items()}
-        for rank, naming in _inferred(dumps, self.groups).items():
+        self.groups = {rank: _recorded_groups(dump) for rank, dump in dumps.items()}
+        for rank, naming in _infer_groups(dumps, self.groups).items():
             self.groups[rank] = {**naming, **self.groups[rank]}
         self.members = self._members()
         self.with_pairs = {
@@ -314,7 +314,7 @@ class _Reading:
                 recorded.setdefault(_key(call), []).append(call)
             for number, group in self.groups[rank].items():
                 if calls := recorded.get(group):
-                    counted = _counted(calls)
+                    counted = _count_calls(calls)
                 elif group not in self.with_pairs and number in dump.status:
                     status = dump.status[number]
                     counted = status.enqueued, status.completed, status.started, ""
@@ -355,12 +355,12 @@ def _key(call: RecordedCall) -> GroupKey:
     return call.name, call.description
 
 
-def _told(dump: FlightDump) -> dict[str, GroupKey]:
+def _recorded_groups(dump: FlightDump) -> dict[str, GroupKey]:
     """Return the groups in which a rank recorded calls, by their numbers."""
     return {call.group: _key(call) for call in dump.calls}
 
 
-def _inferred(
+def _infer_groups(
     dumps: Mapping[int, FlightDump], naming: Mapping[int, Mapping[str, GroupKey]]
 ) -> dict[int, dict[str, GroupKey]]:
     """Infer groups from ranks with the same communicators: their numbers mean groups of the same
@@ -390,7 +390,7 @@ def _inferred(
     return inferred
 
 
-def _counted(calls: Sequence[RecordedCall]) -> tuple[int, int, int | None, str]:
+def _count_calls(calls: Sequence[RecordedCall]) -> tuple[int, int, int | None, str]:
     """Count launched, finished and begun collectives, and name the operation that is under way.
     Calls that are older than the recorder's memory were finished."""
     enqueued = max(call.collective for call in calls)
@@ -417,14 +417,14 @@ def _whole(calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
                 yield call
         elif call.is_pair:
             finished = all_of_them.state is CallState.FINISHED
-            yield call if not finished else _ended(call, all_of_them)
+            yield call if not finished else _end_with(call, all_of_them)
 
 
 def _place(call: RecordedCall) -> tuple[str, bool, int]:
     return call.group, call.is_pair, call.pair if call.is_pair else call.collective
 
 
-def _ended(call: RecordedCall, with_them: RecordedCall) -> RecordedCall:
+def _end_with(call: RecordedCall, with_them: RecordedCall) -> RecordedCall:
     return RecordedCall(
         **{**call.__dict__, "state": CallState.FINISHED, "finished": with_them.finished}
     )

@@ -217,7 +217,7 @@ class _Shared:
 def step_times(ended: Sequence[EndedCollective]) -> Iterator[StepTime]:
     """Yield, for equal parts of the time, how long each rank was in the collectives of each of its
     communicators. The rest of its time was its own."""
-    shared = sorted(_shared(_last_run(ended)), key=lambda collective: collective.at)
+    shared = sorted(_shared_collectives(_last_run(ended)), key=lambda collective: collective.at)
     if len(shared) < PARTS * FEWEST_IN_PART:
         return
     begin, length = shared[0].at, (shared[-1].at - shared[0].at) / PARTS
@@ -263,7 +263,7 @@ def _last_run(ended: Sequence[EndedCollective]) -> list[EndedCollective]:
     return [collective for collective in ended if collective.member.process in processes]
 
 
-def _shared(ended: Sequence[EndedCollective]) -> Iterator[_Shared]:
+def _shared_collectives(ended: Sequence[EndedCollective]) -> Iterator[_Shared]:
     ranks = job_ranks({collective.member for collective in ended})
     met: dict[tuple[str, str, int], dict[int, EndedCollective]] = {}
     for collective in ended:

@@ -97,7 +97,7 @@ def kernel_lines(line: str, about: float, zone: tzinfo = UTC) -> Iterator[Kernel
     if not line.strip():
         return
     if line.startswith("{"):
-        yield from _of_json(line)
+        yield from _parse_json(line)
         return
     if match := KMSG.match(line):
         for message in re.split(r"\\x0a|\\n", match[1]):
@@ -114,7 +114,7 @@ def kernel_lines(line: str, about: float, zone: tzinfo = UTC) -> Iterator[Kernel
         yield KernelLine(message=line.strip())
 
 
-def _of_json(line: str) -> Iterator[KernelLine]:
+def _parse_json(line: str) -> Iterator[KernelLine]:
     """Parse a line of `journalctl -o json`. A message with odd bytes is a list of numbers there."""
     try:
         record = json.loads(line)

@@ -76,13 +76,13 @@ class LiveAnswer:
     why_not: str = ""
 
 
-def hooked(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+def add_hook(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     """Return the environment with which a job has to be started so that its ranks answer."""
     paths = [str(HOOK), *filter(None, [environment.get("PYTHONPATH")])]
     return {**environment, "PYTHONPATH": ":".join(paths), FOLDER_VARIABLE: str(folder)}
 
 
-def announced(folder: Path) -> list[LiveRank]:
+def find_ranks(folder: Path) -> list[LiveRank]:
     try:
         files = sorted(folder.glob("*.json"))[:MOST_RANKS]
         if files and folder.stat().st_mode & 0o022:
@@ -91,10 +91,10 @@ def announced(folder: Path) -> list[LiveRank]:
             )
     except OSError as cause:
         raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None
-    return [_announced(file) for file in files]
+    return [_read_rank(file) for file in files]
 
 
-def _announced(file: Path) -> LiveRank:
+def _read_rank(file: Path) -> LiveRank:
     """Read the announcement of a rank; only the rank's own user may write it, and only from the
     folder."""
     try:
@@ -108,7 +108,7 @@ def _announced(file: Path) -> LiveRank:
         rank = LiveRank(
             rank=int(words["rank"]),
             pid=int(words["pid"]),
-            socket=_beside(file, str(words["socket"])),
+            socket=_socket_path(file, str(words["socket"])),
             host=escape_line(str(words.get("host", "")))[:LONGEST_HOST],
             world=int(words.get("world", 0)),
             here=int(words.get("here", 0)),
@@ -125,7 +125,7 @@ def _announced(file: Path) -> LiveRank:
     return rank
 
 
-def _beside(file: Path, socket: str) -> str:
+def _socket_path(file: Path, socket: str) -> str:
     """Return the path of a socket in this folder, whatever folder was announced: nothing elsewhere
     is asked."""
     return str(file.with_name(socket.rpartition("/")[2])) if socket else ""
@@ -148,7 +148,7 @@ class LiveLook:
 
 
 def ranks_in(folder: Path) -> list[LiveRank]:
-    ranks = announced(folder)
+    ranks = find_ranks(folder)
     if not ranks:
         raise EvidenceError(
             f'no rank has announced itself in "{folder}": was the job started with {HOOK} on'
@@ -160,7 +160,7 @@ def ranks_in(folder: Path) -> list[LiveRank]:
 def refusals(folder: Path) -> str:
     """Say why ranks did not announce themselves, as the hook in them noted; empty if none noted
     anything."""
-    present = {rank.rank for rank in announced(folder)}
+    present = {rank.rank for rank in find_ranks(folder)}
     why: dict[int, str] = {}
     for file in sorted(folder.glob("*.refused"))[:MOST_RANKS]:
         is_note = file.stem.isdigit() and stat.S_ISREG(file.lstat().st_mode)
@@ -346,7 +346,7 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
     answers = [answer for look in looks for answer in look.answers]
     ranks = [answer.rank for answer in answers]
     dumps, unread = _dumps_of(answers)
-    everybody, unasked = _expected(ranks)
+    everybody, unasked = _expected_ranks(ranks)
     recorded = evidence_of(
         dumps, at=max((look.at for look in looks), default=0.0), expected=everybody
     )
@@ -364,7 +364,7 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
         ranks=RankMap(nodes=hosts, addresses={host: host for host in hosts.values()}),
         steps=steps,
         progress=() if unasked else tuple(_progress(looks)),
-        mute=frozenset(_asked(answers)) - {advance.rank for advance in recorded.advances},
+        mute=frozenset(_present_ranks(answers)) - {advance.rank for advance in recorded.advances},
         gaps={name: why for name, why in gaps.items() if why},
         connections=connections,
         stacks=tuple(
@@ -382,7 +382,7 @@ def _progress(looks: Iterable[LiveLook]) -> Iterator[Rise]:
         yield from progress_of(look.counts, look.at, look.fresh_s)
 
 
-def _asked(answers: Iterable[LiveAnswer]) -> Iterator[int]:
+def _present_ranks(answers: Iterable[LiveAnswer]) -> Iterator[int]:
     """Yield ranks that are there, whether they answered or not."""
     for answer in answers:
         if answer.pulse is Pulse.ANSWERS and answer.rank.socket:
@@ -417,7 +417,7 @@ def _dumps_of(answers: Iterable[LiveAnswer]) -> tuple[dict[int, FlightDump], str
     return dumps, next(iter(sentences), "")
 
 
-def _expected(ranks: Sequence[LiveRank]) -> tuple[frozenset[int], str]:
+def _expected_ranks(ranks: Sequence[LiveRank]) -> tuple[frozenset[int], str]:
     """Return the ranks that should have left a record: all ranks of the job, if all of its machines
     were asked. Else return a sentence too: nothing is known of ranks on other machines."""
     present = frozenset(rank.rank for rank in ranks)

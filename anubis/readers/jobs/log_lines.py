@@ -39,7 +39,7 @@ def log_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     files: list[Path] = []
-    for file in _below(path):
+    for file in _files_below(path):
         files.append(file)
         if len(files) > MOST_FILES:
             raise EvidenceError(f'"{path}" has more than {MOST_FILES} files: name fewer')
@@ -53,7 +53,7 @@ def last_written(path: Path, enough: float) -> float | None:
     None: there is no log, or it cannot be read."""
     newest: float | None = None
     try:
-        for file in islice([path] if path.is_file() else _below(path), MOST_FILES):
+        for file in islice([path] if path.is_file() else _files_below(path), MOST_FILES):
             at = file.stat().st_mtime
             newest = at if newest is None else max(newest, at)
             if newest > enough:
@@ -63,7 +63,7 @@ def last_written(path: Path, enough: float) -> float | None:
     return newest
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def _files_below(folder: Path) -> Iterator[Path]:
     for file in folder.rglob("*"):
         if file.suffix not in NO_LOGS and not file.name.startswith(".") and file.is_file():
             yield file

@@ -111,24 +111,24 @@ class _Builder:
             key = stack.pop()
             _table(stack[-1])[_key(key)] = value
         elif name == "APPENDS":
-            values = self._since_mark()
+            values = self._pop_to_mark()
             _list(stack[-1]).extend(values)
         elif name == "SETITEMS":
-            values = self._since_mark()
+            values = self._pop_to_mark()
             _table(stack[-1]).update(zip(map(_key, values[::2]), values[1::2], strict=True))
         elif name == "TUPLE":
-            stack.append(tuple(self._since_mark()))
+            stack.append(tuple(self._pop_to_mark()))
         elif name == "LIST":
-            stack.append(self._since_mark())
+            stack.append(self._pop_to_mark())
         elif name == "DICT":
-            values = self._since_mark()
+            values = self._pop_to_mark()
             stack.append(dict(zip(map(_key, values[::2]), values[1::2], strict=True)))
         elif name == "POP":
             stack.pop()
         else:
             raise _Refused(f'it holds more than plain values: the instruction "{name}"')
 
-    def _since_mark(self) -> list[Any]:
+    def _pop_to_mark(self) -> list[Any]:
         values: list[Any] = []
         while (value := self.stack.pop()) is not _Mark:
             values.append(value)

@@ -24,9 +24,9 @@ def ranks_of_process(pid: int) -> list[LiveRank]:
     ranks: dict[int, LiveRank] = {}
     for descendant in _family(pid):
         environment = _environment(descendant)
-        rank, world = _counted(environment, RANK), _counted(environment, WORLD)
+        rank, world = _number_in(environment, RANK), _number_in(environment, WORLD)
         if rank is None:
-            rank, world = _counted(environment, SLURM_RANK), _counted(environment, SLURM_WORLD)
+            rank, world = _number_in(environment, SLURM_RANK), _number_in(environment, SLURM_WORLD)
         if rank is not None:
             ranks.setdefault(
                 rank,
@@ -36,7 +36,7 @@ def ranks_of_process(pid: int) -> list[LiveRank]:
                     socket="",
                     host=socket.gethostname(),
                     world=world or 0,
-                    here=_counted(environment, HERE) or 0,
+                    here=_number_in(environment, HERE) or 0,
                 ),
             )
     if not ranks:
@@ -85,6 +85,6 @@ def _environment(pid: int) -> Mapping[str, str]:
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
-def _counted(environment: Mapping[str, str], name: str) -> int | None:
+def _number_in(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None

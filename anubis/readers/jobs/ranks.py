@@ -14,7 +14,7 @@ COLUMNS = ("rank", "node", "stage", "address")
 MOST_RANKS = 1_000_000
 
 
-def in_order(nodes: Sequence[str], per_node: int) -> RankMap:
+def number_ranks(nodes: Sequence[str], per_node: int) -> RankMap:
     """Number ranks as launchers do: the first so many are the first node's."""
     ranks = (node for node in nodes for _ in range(per_node))
     return RankMap(nodes=dict(enumerate(ranks)), addresses={node: node for node in nodes})

@@ -93,11 +93,11 @@ def _files(folder: Path) -> list[Path]:
 
 def parse_ras(text: str, where: str) -> list[RasReport]:
     if text.lstrip().startswith("{"):
-        return [_of_json(part, where) for part in DOCUMENT_END.split(text.strip())]
+        return [_parse_json(part, where) for part in DOCUMENT_END.split(text.strip())]
     parts = [part for part in REPORT_START.split(text) if "Communicators..." in part]
     if not parts:
         raise EvidenceError(f"{where} is no report of NCCL's RAS: it has no list of communicators")
-    return [_of_text(part, where) for part in parts]
+    return [_parse_text(part, where) for part in parts]
 
 
 REPORT_START = re.compile(r"(?m)^(?=[ \t]*Job summary)")
@@ -108,7 +108,7 @@ NO_COMMA = re.compile(r'(?m)(?<=[\w"}\]])(?=[ \t]*\n[ \t]*")')
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def _of_json(text: str, where: str) -> RasReport:
+def _parse_json(text: str, where: str) -> RasReport:
     try:
         try:
             document = json_value(text)
@@ -296,7 +296,7 @@ class _TextReport:
         return RasReport(communicators=(*named, *rest))
 
 
-def _of_text(text: str, where: str) -> RasReport:
+def _parse_text(text: str, where: str) -> RasReport:
     lines = text.splitlines()
     if len(lines) > MOST_LINES:
         raise EvidenceError(f"{where}: {len(lines):,} lines, at most {MOST_LINES:,} are read")
@@ -355,7 +355,7 @@ def _progress(reports: Sequence[RasReport]) -> Iterator[Rise]:
     if len(reports) < 2:
         return
     (since, before), (until, after) = (
-        (time_of(report.taken, 0.0), _launched(report)) for report in reports
+        (time_of(report.taken, 0.0), _count_launches(report)) for report in reports
     )
     rises = [(before.get(rank, count), count) for rank, count in after.items()]
     if since is not None and until is not None and len(rises) == reports[-1].size:
@@ -370,7 +370,7 @@ def _progress(reports: Sequence[RasReport]) -> Iterator[Rise]:
         )
 
 
-def _launched(report: RasReport) -> dict[int, int]:
+def _count_launches(report: RasReport) -> dict[int, int]:
     """Count the launches of each rank in communicators of the whole job."""
     counts: dict[int, int] = {}
     for communicator in report.communicators:

@@ -87,7 +87,7 @@ class SocketWatch:
 
     def sample(self, pids: Mapping[int, int]) -> None:
         """Take a sample; `pids`: by rank. A process that may not be read has no connections."""
-        wires = dict(_of_ranks(pids))
+        wires = dict(_wires_of_ranks(pids))
         owners = {(wire.here, wire.there): rank for rank, own in wires.items() for wire in own}
         unread = {(wire.here, wire.there) for own in wires.values() for wire in own if wire.unread}
         now: dict[_Place, _Sample] = {}
@@ -120,7 +120,7 @@ class SocketWatch:
             )
 
 
-def _of_ranks(pids: Mapping[int, int]) -> Iterator[tuple[int, list[Wire]]]:
+def _wires_of_ranks(pids: Mapping[int, int]) -> Iterator[tuple[int, list[Wire]]]:
     networks: dict[Path, dict[int, Wire]] = {}
     for rank, pid in pids.items():
         place = Path("/proc", str(pid))

@@ -140,14 +140,16 @@ def step_times(spans: SpansOfSteps, stages: Mapping[int, int]) -> Iterator[StepT
             rank=rank,
             step=step,
             duration_s=duration,
-            own_s=covered(span for span in spans_of_step if span.is_work) if is_recorded else None,
+            own_s=covered_s(span for span in spans_of_step if span.is_work)
+            if is_recorded
+            else None,
             communicator=f"stage {stage}",
             collective_s=waited[rank, step] if len(group) > 1 else None,
             group_s=fmean(group) if len(group) > 1 else None,
         )
 
 
-def covered(spans: Iterable[TraceSpan]) -> float:
+def covered_s(spans: Iterable[TraceSpan]) -> float:
     """Return the seconds that at least one of the spans covers."""
     total, end = 0.0, -math.inf
     for span in sorted(spans, key=lambda span: span.start_s):

@@ -217,7 +217,7 @@ class Reading:
             self._goes_on(text)
         if "step" in text or "iter" in text or "Step" in text or "Iter" in text:
             self._step(speaker, line, text)
-        if self._traces and speaker in self._traces and self._in_trace(speaker, text):
+        if self._traces and speaker in self._traces and self._continue_trace(speaker, text):
             return
         if TRACEBACK in text and "traceback :" not in text:
             chained = self._ended.pop(speaker, None)
@@ -236,11 +236,11 @@ class Reading:
         if ROOT_CAUSE in text or text.startswith("===="):
             self._is_root = ROOT_CAUSE in text
         if " : " in text or "  : " in text or "exitcode" in text or "rank" in text:
-            self._in_table(text)
+            self._read_table(text)
         if FAILED in text or RESTARTS in text:
             self._failed_at = self._now() or 0.0
         if "srun: error" in text and (match := SRUN.search(text)):
-            self._of_srun(match)
+            self._read_srun(match)
         recognised = self.classes.match_training(text)
         if recognised is not None:
             self._tell(speaker, host, recognised, text)
@@ -333,7 +333,7 @@ class Reading:
             at=self._now(),
             peer=_peer(recognised.parts),
             device=recognised.parts.get("device", ""),
-            detail=detail or f"{code}: {without_numbers(text)}",
+            detail=detail or f"{code}: {remove_numbers(text)}",
             lasted_s=lasted_s,
         )
         self.events.append((speaker, host, event))
@@ -346,7 +346,7 @@ class Reading:
 
     # --- tracebacks ---
 
-    def _in_trace(self, speaker: Speaker, text: str) -> bool:
+    def _continue_trace(self, speaker: Speaker, text: str) -> bool:
         """Return true if the line belongs to the traceback that its speaker writes."""
         trace = self._traces[speaker]
         trace.lines += 1
@@ -360,14 +360,14 @@ class Reading:
         del self._traces[speaker]
         if not EXCEPTION.match(text):
             return False
-        self._raised(speaker, trace, text)
+        self._note_exception(speaker, trace, text)
         return True
 
-    def _raised(self, speaker: Speaker, trace: _Trace, text: str) -> None:
+    def _note_exception(self, speaker: Speaker, trace: _Trace, text: str) -> None:
         recognised = self.classes.match_training(text) or self.classes.match_training(TRACEBACK)
         if recognised is None:
             return
-        detail = f"{without_numbers(text)} in {trace.frame}"
+        detail = f"{remove_numbers(text)} in {trace.frame}"
         if trace.chained is not None:
             _, _, first = self.events[trace.chained]
             self._ended[speaker] = trace.chained
@@ -405,7 +405,7 @@ class Reading:
             if size > self.process_ranks.get(process, (0, 0))[0]:
                 self.process_ranks[process] = (size, int(match[1]))
 
-    def _in_table(self, text: str) -> None:
+    def _read_table(self, text: str) -> None:
         """Read a line of torchrun's table of processes that failed."""
         match = ENTRY.match(text)
         if match is None:
@@ -423,7 +423,7 @@ class Reading:
                 self.hosts[int(rank[0])] = host
         self._entry = {}
 
-    def _of_srun(self, match: re.Match[str]) -> None:
+    def _read_srun(self, match: re.Match[str]) -> None:
         rank = int(match[2])
         if self.ranks.nodes and self.ranks.node_of(rank) != self.ranks.node_named(match[1]):
             return  # a task that is no rank
@@ -452,7 +452,7 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?")
 PREAMBLE = re.compile(r"^.*?(?:\w+\.(?:cpp|cc|h|py):#?\d*\] ?|NCCL WARN )")
 
 
-def without_numbers(text: str) -> str:
+def remove_numbers(text: str) -> str:
     """Remove addresses, paths and numbers from a text, so that it is the same on all ranks."""
     text = PREAMBLE.sub("", text)
     text = PATH.sub("PATH", HEX.sub("#", text))
@@ -476,7 +476,7 @@ def _peer(parts: Mapping[str, str]) -> str:
 
 def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     readings = list(readings)
-    placed = _placed(readings, ranks)
+    placed = _add_places(readings, ranks)
     processes: dict[str, tuple[int, int]] = {}
     for reading in readings:
         for process, (size, rank) in reading.process_ranks.items():
@@ -520,7 +520,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         ranks=placed,
         log=tuple(log),
         exits=exits,
-        advances=_with_members(advances, placed),
+        advances=_add_members(advances, placed),
         mute=frozenset(spoken - {rank for rank, _ in advances}),
         progress=_steps_of(readings),
         unread=frozenset(placed.nodes.values()) - read,
@@ -534,7 +534,7 @@ def _steps_of(readings: Iterable[Reading]) -> tuple[Rise, ...]:
     return tuple(sorted(runs, key=lambda run: run.until + run.vouches_s)[:1])
 
 
-def _placed(readings: Iterable[Reading], ranks: RankMap) -> RankMap:
+def _add_places(readings: Iterable[Reading], ranks: RankMap) -> RankMap:
     """Add addresses and places that the logs give; those that were given in the request are
     better."""
     nodes, addresses = dict(ranks.nodes), dict(ranks.addresses)
@@ -601,7 +601,7 @@ def _advance(rank: int, group: str, status: tuple[int, int, int, str]) -> Advanc
     )
 
 
-def _with_members(
+def _add_members(
     advances: Mapping[tuple[int, str], Advance], ranks: RankMap
 ) -> tuple[Advance, ...]:
     """Complete the groups: the job's first group has all ranks; others have those that reported on

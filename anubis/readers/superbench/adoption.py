@@ -26,8 +26,8 @@ from anubis.core.records import (
     Result,
 )
 from anubis.readers.superbench.names import RETURN_CODE, VERSION, MetricPlace, place, spec, workload
-from anubis.readers.superbench.results import NodeResults, comparable, cut, number, shown
-from anubis.readers.tables.plans import ASSUMED_S, execution, one_phase, step
+from anubis.readers.superbench.results import NodeResults, comparable, cut, describe_value, number
+from anubis.readers.tables.plans import ASSUMED_S, execution, phase, step
 from anubis.text.wording import counted
 from anubis.text.wording import names as few
 
@@ -72,7 +72,7 @@ def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]
     plan = Plan(
         suite=VERSION,
         nodes=tuple(Node(name=row.node, sku=sku) for row in rows),
-        phases=(one_phase(map(workload, specs)),),
+        phases=(phase(map(workload, specs)),),
         specs=tuple(specs.values()),
         left_out=remarks,
     )
@@ -178,7 +178,7 @@ def _lacking(
     for name in expected:
         if name not in usable:
             benchmark = metrics[name].place.benchmark
-            state = f"is {shown(row.values[name])}" if name in row.values else "is missing"
+            state = f"is {describe_value(row.values[name])}" if name in row.values else "is missing"
             lacking[benchmark].append(f"{cut(name.removeprefix(f'{benchmark}/'))} {state}")
     return lacking
 
@@ -199,7 +199,7 @@ def _executions(
         planned = partial(step, workload(benchmark), node, position=position)
         if benchmark in failed:  # its numbers, if any, cannot be trusted
             name, code = failed[benchmark]
-            reason = f"its {name.removeprefix(f'{benchmark}/')} is {shown(code)}"
+            reason = f"its {name.removeprefix(f'{benchmark}/')} is {describe_value(code)}"
             environment = {} if number(code) is None else {RETURN_CODE: code}
             result = Result(environment=environment)
             yield execution(planned(), Ended.FAILED, reason=reason, result=result)

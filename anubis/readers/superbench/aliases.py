@@ -56,9 +56,9 @@ def alias(
         return None  # there it is between the host's buffers
     for pattern, name, factor in PATTERNS:
         if match := pattern.fullmatch(f"{benchmark}/{metric}"):
-            return re.sub(COLLECTIVES, _without_underscore, match.expand(name)), factor
+            return re.sub(COLLECTIVES, _drop_underscores, match.expand(name)), factor
     return None
 
 
-def _without_underscore(operation: re.Match[str]) -> str:
+def _drop_underscores(operation: re.Match[str]) -> str:
     return operation[0].replace("_", "")

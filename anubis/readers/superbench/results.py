@@ -79,7 +79,7 @@ def comparable(value: object) -> float | None:
     return finite if finite is not None and finite > 0 else None
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """Describe a foreign value in a sentence."""
     match value:
         case str():
@@ -117,7 +117,7 @@ def _object(text: str, where: str) -> dict[str, object]:
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
     if not isinstance(document, dict):
-        raise UsageError(f"{where}: expected a JSON object, found {shown(document)}")
+        raise UsageError(f"{where}: expected a JSON object, found {describe_value(document)}")
     return document
 
 
@@ -133,6 +133,6 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _row(document: dict[str, object], here: str) -> NodeResults:
     node = document.pop("node", None)
     if not isinstance(node, str) or not node.strip():
-        problem = "it is missing" if node is None else f"found {shown(node)}"
+        problem = "it is missing" if node is None else f"found {describe_value(node)}"
         raise UsageError(f'{here}: "node" must be the name of a node, {problem}')
     return NodeResults(node, document)

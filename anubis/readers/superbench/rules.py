@@ -18,7 +18,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import WORST_FIRST, Assessment, Judgement, NodeVerdict, Verdict
 from anubis.readers.superbench.names import place
 from anubis.readers.superbench.patterns import Pattern
-from anubis.readers.superbench.results import NodeResults, number, shown
+from anubis.readers.superbench.results import NodeResults, describe_value, number
 from anubis.text.reading import load_yaml
 
 FUNCTIONS = ("variance", "value", "failure_check")
@@ -79,22 +79,22 @@ def parse_rules(document: Mapping[str, object], where: str) -> tuple[Rule, ...]:
 def _rule(name: str, rule: object, where: str) -> Rule:
     here = f'{where}: rule "{name}"'
     if not isinstance(rule, dict):
-        raise UsageError(f"{here}: expected a table, found {shown(rule)}")
+        raise UsageError(f"{here}: expected a table, found {describe_value(rule)}")
     criterion = rule.get("criteria")
     function = rule.get("function")
     if function not in FUNCTIONS or rule.get("store"):
-        problem = f"its function is {shown(function)}"
+        problem = f"its function is {describe_value(function)}"
         if function in FUNCTIONS:
             problem = "it is stored for other rules"
         raise UsageError(
             f"{here}: {problem}, and Anubis applies only {', '.join(FUNCTIONS)} by themselves; "
-            f"take it out of a copy of the file (criteria: {shown(criterion)})"
+            f"take it out of a copy of the file (criteria: {describe_value(criterion)})"
         )
     comparison = _COMPARISON.fullmatch(criterion) if isinstance(criterion, str) else None
     if not comparison:
         raise UsageError(
-            f"{here}: its criteria is {shown(criterion)}, expected one comparison with a number "
-            'like "lambda x:x<-0.05"; code in a rule is never run'
+            f"{here}: its criteria is {describe_value(criterion)}, expected one comparison with a"
+            ' number like "lambda x:x<-0.05"; code in a rule is never run'
         )
     return Rule(
         name=name,
@@ -146,7 +146,7 @@ def apply_rules(
         means = {name: _mean(rule, name, baseline) for name in matching}
         for row in rows:
             problems = [*_missing(rule, matching, row), *_violations(rule, means, row)]
-            verdicts += problems or [_kept(rule, len(matching), row)]
+            verdicts += problems or [_healthy_verdict(rule, len(matching), row)]
     if not verdicts:
         raise UsageError("no rule matches a metric in the results: nothing could be judged")
     verdicts.sort(key=lambda verdict: WORST_FIRST.index(verdict.judgement))
@@ -170,13 +170,13 @@ def _violations(rule: Rule, means: Mapping[str, float], row: NodeResults) -> Ite
     for name, mean in means.items():
         value = number(row.values.get(name))
         if value is None:
-            state = f"is {shown(row.values[name])}" if name in row.values else "is missing"
+            state = f"is {describe_value(row.values[name])}" if name in row.values else "is missing"
             yield _verdict(rule, row, name, Judgement.UNKNOWN, "NOT-MEASURED", f"{name} {state}")
         elif rule.function == "variance" and rule.violated_by((value - mean) / mean):
             change = f"{(value - mean) / mean:+.1%} from the baseline's {mean:.4g}"
-            yield _broken(rule, row, name, f"{name} is {value:.4g}, {change}")
+            yield _defective_verdict(rule, row, name, f"{name} is {value:.4g}, {change}")
         elif rule.function != "variance" and rule.violated_by(value):
-            yield _broken(rule, row, name, f"{name} is {value:.4g}")
+            yield _defective_verdict(rule, row, name, f"{name} is {value:.4g}")
 
 
 def _missing(rule: Rule, names: Iterable[str], row: NodeResults) -> Iterator[Verdict]:
@@ -189,12 +189,12 @@ def _missing(rule: Rule, names: Iterable[str], row: NodeResults) -> Iterator[Ver
                 yield _verdict(rule, row, "", Judgement.UNKNOWN, "NOT-MEASURED", reason)
 
 
-def _broken(rule: Rule, row: NodeResults, name: str, reason: str) -> Verdict:
+def _defective_verdict(rule: Rule, row: NodeResults, name: str, reason: str) -> Verdict:
     code = f"RULE.{rule.name}".upper()
     return _verdict(rule, row, name, Judgement.DEFECTIVE, code, f"{reason} ({rule.condition})")
 
 
-def _kept(rule: Rule, values: int, row: NodeResults) -> Verdict:
+def _healthy_verdict(rule: Rule, values: int, row: NodeResults) -> Verdict:
     return _verdict(rule, row, "", Judgement.HEALTHY, "OK", f"keeps the rule: {values} values")
 
 

@@ -27,7 +27,7 @@ def summarize(plan: Plan, executions: Iterable[Execution]) -> Summary:
     """Return nodes in the order of the plan and names in alphabetical order, so that bytes
     repeat."""
     last = latest_executions(executions)
-    called = _annotated(entry.workload for phase in plan.phases for entry in phase.entries)
+    called = _annotated_names(entry.workload for phase in plan.phases for entry in phase.entries)
     lines: dict[str, dict[str, object]] = {node.name: {} for node in plan.nodes}
     for name, benchmark, code in _return_codes(last, called):
         lines[name][f"{benchmark}/{RETURN_CODE}"] = code
@@ -110,7 +110,7 @@ def _alias(key: CriterionKey, called: Mapping[Workload, str]) -> tuple[str, floa
     return alias(called[key.workload], key.metric, key.workload.arguments)
 
 
-def _annotated(workloads: Iterable[Workload]) -> dict[Workload, str]:
+def _annotated_names(workloads: Iterable[Workload]) -> dict[Workload, str]:
     """Name benchmarks; one that runs in several ways is `benchmark:annotation`, as SuperBench
     writes it."""
     siblings: defaultdict[str, list[Workload]] = defaultdict(list)

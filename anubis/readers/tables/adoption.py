@@ -24,7 +24,7 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.readers.tables.intake import ForeignTable, SeriesName
-from anubis.readers.tables.plans import ASSUMED_S, execution, one_phase, step
+from anubis.readers.tables.plans import ASSUMED_S, execution, phase, step
 from anubis.text.wording import counted, names
 
 VERSION = "csv"  # nobody says which version of what program measured
@@ -49,7 +49,7 @@ def adopt(table: ForeignTable, suite: str) -> tuple[Plan, list[Execution]]:
     plan = Plan(
         suite=suite,
         nodes=tuple(Node(name=node, sku=sku) for node, sku in table.skus.items()),
-        phases=(one_phase([workload]),),
+        phases=(phase([workload]),),
         specs=(spec,),
     )
     readings = _readings(table)

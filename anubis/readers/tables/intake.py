@@ -21,7 +21,7 @@ from anubis.core.errors import UsageError
 from anubis.core.records import MetricSpec, Samples
 from anubis.readers.incidents.clock import Clock
 from anubis.readers.tables.mapping import DIRECTIONS, BoundMapping, TableMapping, TableRow, bind
-from anubis.readers.tables.stream import TableStream, opened
+from anubis.readers.tables.stream import TableStream, open_table
 from anubis.text import hostlist
 from anubis.text.wording import counted, names
 
@@ -75,7 +75,7 @@ def read(
 ) -> ForeignTable:
     """Read all of the table. Unless wrong lines are skipped, look at them before anything is
     kept."""
-    with opened(path) as stream:
+    with open_table(path) as stream:
         desk = _Desk(stream, mapping, now)
         desk.read(math.inf if skip_wrong else ENOUGH_WRONG)
     if not desk.samples and not desk.wrong:

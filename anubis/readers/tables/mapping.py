@@ -8,7 +8,7 @@ from typing import NamedTuple, Self, get_args
 
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.records import Direction, MetricSpec
-from anubis.readers.incidents.mapping import check_keys, columns_in, filled, mapped
+from anubis.readers.incidents.mapping import check_keys, columns_in, fill, parse_columns
 
 KEYS = ("node", "device", "metric", "value", "unit", "direction", "sku", "time")
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -34,7 +34,7 @@ class TableMapping:
     @classmethod
     def of(cls, columns: Iterable[str], metrics: Iterable[str] = (), *, sku: str = "") -> Self:
         """Parse a mapping as the command line writes it: `node=host`, `step_ms=lower,ms`."""
-        return cls(columns=mapped(columns), metrics=tuple(map(_metric, metrics)), sku=sku)
+        return cls(columns=parse_columns(columns), metrics=tuple(map(_metric, metrics)), sku=sku)
 
     def __post_init__(self) -> None:
         check_keys(self.columns, KEYS)
@@ -124,6 +124,6 @@ def _picker(text: str, heading: Sequence[str]) -> ReadCell:
     if names == [text]:
         (place,) = places
         return lambda row: row[place].strip()
-    return lambda row: filled(
+    return lambda row: fill(
         text, {name: row[place].strip() for name, place in zip(names, places, strict=True)}
     )

@@ -10,7 +10,7 @@ ASSUMED_S = 1.0  # how long a step took: files do not say, and a specification m
 NOTHING = Result()
 
 
-def one_phase(workloads: Iterable[Workload]) -> Phase:
+def phase(workloads: Iterable[Workload]) -> Phase:
     return Phase(name="imported", entries=tuple(map(_entry, workloads)))
 
 

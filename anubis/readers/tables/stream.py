@@ -41,7 +41,7 @@ class TableStream:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[TableStream]:
+def open_table(path: Path) -> Iterator[TableStream]:
     """Open a table; whatever cannot be read while the block runs is one error."""
     where, stream = f'"{path}"', None
     try:

@@ -51,7 +51,7 @@ class Agents:
         grid = grid_over(until - last_s, until, step if step > 0 else 1.0)
         telemetry = align(samples, self._metrics, nodes, grid)
         remarks = [
-            *_unanswered(reasons, nodes),
+            *_describe_silent(reasons, nodes),
             *_clocks(rows, nodes, until),
             *_absent(rows, self._names),
             *(text for text in silences(telemetry, self._settings) if "at all" not in text),
@@ -116,7 +116,7 @@ def _samples(
     }
 
 
-def _unanswered(reasons: Mapping[str, str], nodes: Sequence[str]) -> list[str]:
+def _describe_silent(reasons: Mapping[str, str], nodes: Sequence[str]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for node, reason in reasons.items():
         by_reason.setdefault(reason, []).append(node)

@@ -171,14 +171,14 @@ class TelemetrySettings:
 
 def telemetry_settings(path: Path) -> TelemetrySettings:
     where = f'"{path}"'
-    return read(_written(path, ()), TelemetrySettings, where, ConfigError)
+    return read(_read_document(path, ()), TelemetrySettings, where, ConfigError)
 
 
 def shipped_settings() -> TelemetrySettings:
     return telemetry_settings(places.shipped("configs") / "telemetry" / f"{DEFAULT}.yaml")
 
 
-def _written(path: Path, above: tuple[Path, ...]) -> dict[str, object]:
+def _read_document(path: Path, above: tuple[Path, ...]) -> dict[str, object]:
     """Return the document of a file, with all that it is based on."""
     document = load_yaml(path, ConfigError)
     name = document.get("based_on")
@@ -189,7 +189,7 @@ def _written(path: Path, above: tuple[Path, ...]) -> dict[str, object]:
     basis = _basis(name, path)
     if basis.resolve() in (path.resolve(), *above):
         raise ConfigError(f'"{path}" is based on itself, through "{name}"')
-    return _merged(_written(basis, (path.resolve(), *above)), document, f'"{path}"')
+    return _merge(_read_document(basis, (path.resolve(), *above)), document, f'"{path}"')
 
 
 def _basis(name: str, path: Path) -> Path:
@@ -202,7 +202,7 @@ def _basis(name: str, path: Path) -> Path:
     raise ConfigError(f'"{path}": there is no "{name}" to be based on; {did_you_mean(name, names)}')
 
 
-def _merged(
+def _merge(
     basis: Mapping[str, object], changes: Mapping[str, object], where: str
 ) -> dict[str, object]:
     entries = {str(entry.get("metric")): entry for entry in _entries(basis, where)}

@@ -58,14 +58,14 @@ def fetch(question: HttpQuestion) -> HttpAnswer:
     watch.start()
     try:
         with closing(connection):
-            answer = _asked(connection, question)
+            answer = _ask(connection, question)
         if late.is_set():
             raise TimeoutError  # what was cut off may look whole
         return answer
     except (OSError, http.client.HTTPException, ValueError) as cause:
         if late.is_set() or isinstance(cause, TimeoutError):
             raise TimeoutPassedError(f"no answer within {question.deadline_s:g} s") from None
-        raise _in_words(cause) from None
+        raise _explain(cause) from None
     finally:
         watch.cancel()
 
@@ -80,7 +80,7 @@ def _connection(question: HttpQuestion) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(host, parts.port, timeout=limit_s)
 
 
-def _asked(connection: http.client.HTTPConnection, question: HttpQuestion) -> HttpAnswer:
+def _ask(connection: http.client.HTTPConnection, question: HttpQuestion) -> HttpAnswer:
     parts = urlsplit(question.url)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     method = "GET" if question.body is None else "POST"
@@ -101,7 +101,7 @@ def _asked(connection: http.client.HTTPConnection, question: HttpQuestion) -> Ht
         )
 
 
-def _in_words(cause: Exception) -> TelemetryError:
+def _explain(cause: Exception) -> TelemetryError:
     match cause:
         case ssl.SSLCertVerificationError():
             return UnreachableError(f"its certificate is not trusted: {cause.verify_message}")

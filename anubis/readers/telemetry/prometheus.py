@@ -35,7 +35,7 @@ from anubis.readers.telemetry.fetching import (
     UnreachableError,
     fetch,
 )
-from anubis.readers.telemetry.prometheus_answers import SampleMatrix, matrix, of_nodes, scalar
+from anubis.readers.telemetry.prometheus_answers import SampleMatrix, matrix, node_series, scalar
 from anubis.readers.telemetry.pulled import PulledTelemetry, nodes_in_words, silences
 from anubis.text import files
 
@@ -125,9 +125,9 @@ class Prometheus:
             values={name: np.full(shape, np.nan, dtype=np.float32) for name in self._names}
         )
         self._collect(list(self._parts(nodes, grid)), collected)
-        telemetry = self._made(nodes, grid, collected)
+        telemetry = self._make_telemetry(nodes, grid, collected)
         remarks = [f"{name} is left out: {why}" for name, why in collected.failures.items()]
-        remarks += _repeated(collected, self._names, nodes)
+        remarks += _repetition_remarks(collected, self._names, nodes)
         if until - now > CLOCKS_APART_S:
             remarks.append(f"the clock of {self.name} is {until - now:,.0f} s behind ours")
         remarks += [
@@ -137,7 +137,7 @@ class Prometheus:
         ]
         return PulledTelemetry(telemetry=telemetry, remarks=tuple(remarks))
 
-    def _made(self, nodes: Sequence[str], grid: Grid, collected: _Collected) -> Telemetry:
+    def _make_telemetry(self, nodes: Sequence[str], grid: Grid, collected: _Collected) -> Telemetry:
         """Return the telemetry; an error if nothing is known: that must not pass for a look."""
         for name in collected.failures:
             collected.values[name][:] = np.nan
@@ -174,7 +174,7 @@ class Prometheus:
                     some = nodes[number::slices]
                     yield _Part(
                         name=name,
-                        expression=_filled(metric, name, label, some, grid.step_s),
+                        expression=_fill_query(metric, name, label, some, grid.step_s),
                         label=label,
                         nodes=tuple(some),
                         rows=slice(number, None, slices),
@@ -217,7 +217,7 @@ class Prometheus:
         answer = self._range(part, collected)
         if answer.warnings:
             raise TelemetryError(f"the answer is not whole: {answer.warnings[0]}")
-        series, twice = of_nodes(answer, part.nodes)
+        series, twice = node_series(answer, part.nodes)
         if twice:
             collected.twice.setdefault(part.name, set()).update(twice)
         points = slice(part.first, part.first + part.grid.points)
@@ -282,7 +282,7 @@ def _check(nodes: Sequence[str]) -> None:
             raise UsageError(f'"{node}" is not a node name')
 
 
-def _filled(
+def _fill_query(
     metric: MetricSettings, name: str, label: str, nodes: Sequence[str], step_s: float
 ) -> str:
     aggregate = metric.aggregate_of_worst if name.endswith(f":{WORST}") else "avg"
@@ -306,7 +306,9 @@ def _matcher(label: str, nodes: Sequence[str]) -> str:
     return f'{label}=~"(?:{names})(?:[.][^:]*)?(?::[0-9]+)?"'
 
 
-def _repeated(collected: _Collected, names: Sequence[str], nodes: Sequence[str]) -> Iterator[str]:
+def _repetition_remarks(
+    collected: _Collected, names: Sequence[str], nodes: Sequence[str]
+) -> Iterator[str]:
     for name in names:
         if name in collected.failures or name not in collected.twice:
             continue

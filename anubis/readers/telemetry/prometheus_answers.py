@@ -146,7 +146,7 @@ def _excerpt(body: bytes) -> str:
 # --- from labels to nodes --------------------------------------------------------------------
 
 
-def of_nodes(answer: SampleMatrix, nodes: Sequence[str]) -> tuple[SampledSeries, set[str]]:
+def node_series(answer: SampleMatrix, nodes: Sequence[str]) -> tuple[SampledSeries, set[str]]:
     """Return a series for each node, the one with most samples, and the nodes that have several."""
     row_of = {node: row for row, node in enumerate(nodes)}
     rows = np.array([_row(name, row_of) for name in answer.names], dtype=np.int64)
@@ -167,10 +167,10 @@ def of_nodes(answer: SampleMatrix, nodes: Sequence[str]) -> tuple[SampledSeries,
 
 def _row(name: str, row_of: dict[str, int]) -> int:
     """Return the row of a name, with or without its domain; -1 if no node has it."""
-    host = without_port(name)
+    host = drop_port(name)
     return row_of.get(host, row_of.get(host.partition(".")[0], -1))
 
 
-def without_port(name: str) -> str:
+def drop_port(name: str) -> str:
     host, colon, port = name.rpartition(":")
     return host.strip("[]") if colon and port.isdecimal() else name

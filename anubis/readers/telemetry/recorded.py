@@ -33,7 +33,7 @@ from anubis.core.watch.alignment import (
 from anubis.core.watch.telemetry import Telemetry
 from anubis.readers.telemetry.agent_lines import agent_rows
 from anubis.readers.telemetry.config import TelemetrySettings
-from anubis.readers.telemetry.prometheus_answers import without_port
+from anubis.readers.telemetry.prometheus_answers import drop_port
 from anubis.readers.telemetry.pulled import MOST_CELLS, PulledTelemetry, silences
 from anubis.text import files
 
@@ -218,7 +218,7 @@ def _csv(
         if fast:
             raise _UnplacedError from None
         raise TelemetryError(f"{where}: {_csv_sentence(str(cause))}") from None
-    return _of_table(table, columns, where)
+    return _from_arrow(table, columns, where)
 
 
 def _kind_of_time(cell: bytes) -> Any:
@@ -266,7 +266,7 @@ def _parquet(path: Path, names: Sequence[str], where: str) -> _Table:
         raise TelemetryError(
             f"cannot read {where} as Parquet: {' '.join(str(cause).split())[:200]}"
         ) from None
-    return _of_table(table, columns, where)
+    return _from_arrow(table, columns, where)
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def _hint(name: str, header: Sequence[str]) -> str:
     return did_you_mean(name, [text[:40] for text in header[:20]])
 
 
-def _of_table(table: pa.Table, columns: _Columns, where: str) -> _Table:
+def _from_arrow(table: pa.Table, columns: _Columns, where: str) -> _Table:
     remarks = list(columns.remarks)
     nodes, rows = _labels(table["node"], where, "node")
     times = _seconds(table["time"], where)
@@ -439,7 +439,7 @@ def _openmetrics(
             raise TelemetryError(
                 f"{where} has more than {MOST_LINES:,} lines: write it as Parquet or CSV"
             )
-        line = _decoded(raw, where, number)
+        line = _decode(raw, where, number)
         if not line or line.startswith("#"):
             kind = line.split()
             if kind[1:2] == ["TYPE"] and kind[3:4] == ["counter"]:
@@ -486,7 +486,7 @@ def _openmetrics(
     return _Table(nodes=tuple(row_of), samples=samples, remarks=remarks)
 
 
-def _decoded(raw: bytes, where: str, number: int) -> str:
+def _decode(raw: bytes, where: str, number: int) -> str:
     try:
         return raw.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
@@ -496,7 +496,7 @@ def _decoded(raw: bytes, where: str, number: int) -> str:
 def _series_of(matched: re.Match[str], labels: Sequence[str]) -> tuple[str, str]:
     values = dict(_LABEL.findall(matched[2] or ""))
     node = next((values[label] for label in labels if values.get(label)), "")
-    return matched[1] or values.get("__name__", ""), without_port(node)
+    return matched[1] or values.get("__name__", ""), drop_port(node)
 
 
 def _number(text: str, where: str, number: int) -> float:

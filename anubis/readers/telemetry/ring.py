@@ -27,12 +27,12 @@ class TelemetryRing:
     def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
         kept = self._kept
         if kept is None or not self._goes_on(kept, nodes, until, last_s):
-            return self._filled(nodes, until, last_s)
+            return self._fill(nodes, until, last_s)
         since_s = max(LATE_S, until - kept.end + LATE_S)
         pulled = self._source.pull(nodes, until, min(since_s, self._span_s))
         if not _fits(kept, pulled.telemetry):
-            return self._filled(nodes, until, last_s)
-        self._kept = merged(kept, pulled.telemetry, self._span_s)
+            return self._fill(nodes, until, last_s)
+        self._kept = merge(kept, pulled.telemetry, self._span_s)
         return replace(pulled, telemetry=_ending(self._kept, until, last_s))
 
     def _goes_on(self, kept: Telemetry, nodes: Sequence[str], until: float, last_s: float) -> bool:
@@ -43,13 +43,13 @@ class TelemetryRing:
             and kept.end <= until <= kept.end + self._span_s - LATE_S
         )
 
-    def _filled(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
+    def _fill(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
         pulled = self._source.pull(nodes, until, max(last_s, self._span_s))
         self._kept = pulled.telemetry
         return replace(pulled, telemetry=_ending(self._kept, until, last_s))
 
 
-def merged(earlier: Telemetry, later: Telemetry, span_s: float) -> Telemetry:
+def merge(earlier: Telemetry, later: Telemetry, span_s: float) -> Telemetry:
     """Merge two pieces on one grid. What is known stays known; if both are known, the later one is
     right."""
     start = max(min(earlier.start, later.start), later.end - span_s)

@@ -24,7 +24,7 @@ from anubis.readers.topology.ethernet_counters import (
     parse_table,
 )
 from anubis.readers.topology.ibnetdiscover import guid_of, switch_name
-from anubis.readers.topology.text import decode, located
+from anubis.readers.topology.text import decode, locate
 from anubis.text.files import read_bytes
 
 LIVE = ("ibqueryerrors",)
@@ -68,11 +68,11 @@ def live(command: Sequence[str] = LIVE) -> CounterReading:
 
 def load(path: Path) -> CounterReading:
     text, findings = decode(read_bytes(path, TopologyError))
-    reading = _of_any_kind(text, f'"{path}"')
+    reading = _parse_any(text, f'"{path}"')
     return replace(reading, findings=(*findings, *reading.findings))
 
 
-def _of_any_kind(text: str, where: str) -> CounterReading:
+def _parse_any(text: str, where: str) -> CounterReading:
     if not (is_ethtool(text) or is_table(text)):
         return parse(text, where)
     try:
@@ -84,7 +84,7 @@ def _of_any_kind(text: str, where: str) -> CounterReading:
         unread=frozenset(),
         is_whole=True,
         shows_zeros=True,
-        findings=tuple(located(findings, where)),
+        findings=tuple(locate(findings, where)),
     )
 
 
@@ -139,7 +139,7 @@ def parse(text: str, where: str) -> CounterReading:
         counts=tuple(counts),
         unread=frozenset(unread),
         is_whole=not is_cut_off and bool(unread or not failures),
-        findings=tuple(located(findings, where)),
+        findings=tuple(locate(findings, where)),
     )
 
 

@@ -20,8 +20,8 @@ FAMILIES = (  # labels of one maker, from the node upwards
 def parse(document: object, where: str) -> Survey:
     draft = Draft()
     nodes = _nodes(document, where)
-    family = max(FAMILIES, key=lambda labels: _labelled(labels, nodes))
-    if not _labelled(family, nodes):
+    family = max(FAMILIES, key=lambda labels: _count_labels(labels, nodes))
+    if not _count_labels(family, nodes):
         leaf_labels = ", ".join(labels[0] for labels in FAMILIES)
         raise TopologyError(f"{where}: no node has a label of a switch; known: {leaf_labels}")
     paths = {
@@ -47,7 +47,7 @@ def parse(document: object, where: str) -> Survey:
     return draft.survey()
 
 
-def _labelled(family: tuple[str, ...], nodes: Mapping[str, Mapping[str, str]]) -> int:
+def _count_labels(family: tuple[str, ...], nodes: Mapping[str, Mapping[str, str]]) -> int:
     return sum(bool(labels.get(key)) for labels in nodes.values() for key in family)
 
 

@@ -23,7 +23,7 @@ from anubis.readers.topology import (
 )
 from anubis.readers.topology.draft import Survey
 from anubis.readers.topology.ibnetdiscover import Owner
-from anubis.readers.topology.text import decode, located
+from anubis.readers.topology.text import decode, locate
 from anubis.text.files import json_value, parse_yaml, read_bytes
 
 LIVE = ("ibnetdiscover",)
@@ -38,7 +38,7 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
     """Return the fabric in a file of any known kind, or in a folder of lldpctl's output for each
     host."""
     if path.is_dir():
-        return _of_folder(path)
+        return _load_folder(path)
     text, findings = decode(read_bytes(path, TopologyError))
     text, tables = forwarding.split(text)
     if tables.strip() and not text.strip():
@@ -47,8 +47,8 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
             "ibnetdiscover > FILE; dump_fts >> FILE"
         )
     source, as_of = f'"{path}"', path.stat().st_mtime
-    survey = _from(source, as_of, _with(findings, text, source, mapping))
-    return _routed(survey, tables, source, as_of)
+    survey = _from(source, as_of, _load_text(findings, text, source, mapping))
+    return _add_routes(survey, tables, source, as_of)
 
 
 def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
@@ -59,11 +59,11 @@ def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
     text, findings = decode(answer.out)
     lines = [line for line in answer.err.split("\n") if line.strip()]
     findings += [Remark(kind="said", sentence=line) for line in lines]
-    survey = _with(findings, text, f'what "{command[0]}" says', mapping)
+    survey = _load_text(findings, text, f'what "{command[0]}" says', mapping)
     tables, odd = _live_tables()
     survey = replace(survey, findings=(*survey.findings, *odd))
     now = time.time()  # wall clock: dates a file, and decides nothing
-    return _routed(_from("ibnetdiscover", now, survey), tables, f'"{forwarding.LIVE[0]}"', now)
+    return _add_routes(_from("ibnetdiscover", now, survey), tables, f'"{forwarding.LIVE[0]}"', now)
 
 
 def _from(source: str, as_of: float, survey: Survey) -> Survey:
@@ -83,7 +83,7 @@ def _live_tables() -> tuple[str, list[Remark]]:
     return forwarding.split(text)[1], findings
 
 
-def _routed(survey: Survey, tables: str, source: str, as_of: float) -> Survey:
+def _add_routes(survey: Survey, tables: str, source: str, as_of: float) -> Survey:
     if not tables.strip():
         return survey
     fabric = survey.fabric
@@ -119,9 +119,9 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
     if _OF_IBNETDISCOVER.search(text):
         return ibnetdiscover.parse(text, owners)
     if text.lstrip()[0] in "{[":
-        return _of_json(text, where)
+        return _parse_json(text, where)
     if _OF_YAML.search(text):
-        return _of_yaml(parse_yaml(text, where, TopologyError), where)
+        return _parse_yaml(parse_yaml(text, where, TopologyError), where)
     if _OF_SLURM.search(text):
         return slurm.parse_conf(text)
     survey = table.parse(text)
@@ -135,29 +135,29 @@ def parse(text: str, where: str, owners: Mapping[str, Owner] | None = None) -> S
     return survey
 
 
-def _with(findings: list[Remark], text: str, where: str, mapping: Path | None) -> Survey:
+def _load_text(findings: list[Remark], text: str, where: str, mapping: Path | None) -> Survey:
     owners = None
     if mapping:
         written_there, odd = decode(read_bytes(mapping, TopologyError))
         owners, more = ibnetdiscover.parse_mapping(written_there)
-        findings = [*findings, *located((*odd, *more), f'"{mapping}"')]
+        findings = [*findings, *locate((*odd, *more), f'"{mapping}"')]
     survey = parse(text, where, owners)
     return replace(survey, findings=(*findings, *survey.findings))
 
 
-def _of_json(text: str, where: str) -> Survey:
+def _parse_json(text: str, where: str) -> Survey:
     try:
         document = json_value(text)
     except ValueError as error:
-        return _of_json_lines(text, where, error)
+        return _parse_json_lines(text, where, error)
     if isinstance(document, dict) and ("items" in document or "metadata" in document):
         return kubernetes.parse(document, where)
     if isinstance(document, dict) and "racks" not in document:
         return lldp.parse(text, where)
-    return _of_yaml(document, where)
+    return _parse_yaml(document, where)
 
 
-def _of_json_lines(text: str, where: str, error: ValueError) -> Survey:
+def _parse_json_lines(text: str, where: str, error: ValueError) -> Survey:
     """Parse one document per line; if that fails too, report that the single document is broken."""
     try:
         return lldp.parse(text, where)
@@ -168,7 +168,7 @@ def _of_json_lines(text: str, where: str, error: ValueError) -> Survey:
         raise TopologyError(f"{where} is not valid JSON: {reason}") from None
 
 
-def _of_yaml(document: object, where: str) -> Survey:
+def _parse_yaml(document: object, where: str) -> Survey:
     if isinstance(document, list):
         return slurm.parse_yaml(document, where)
     if isinstance(document, dict) and ("items" in document or "metadata" in document):
@@ -176,7 +176,7 @@ def _of_yaml(document: object, where: str) -> Survey:
     return written.parse(document, where)
 
 
-def _of_folder(folder: Path) -> Survey:
+def _load_folder(folder: Path) -> Survey:
     """Read one file for each host, named after it: node001.json."""
     files = sorted(folder.glob("*.json"))
     if not files:
@@ -186,7 +186,7 @@ def _of_folder(folder: Path) -> Survey:
     lines, findings = [], []
     for file in files:
         text, odd = decode(read_bytes(file, TopologyError))
-        findings += located(odd, file.name)
+        findings += locate(odd, file.name)
         try:
             lines.append(json.dumps({"host": file.stem, **json_value(text)}))
         except (ValueError, TypeError):

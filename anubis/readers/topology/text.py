@@ -31,7 +31,7 @@ def decode(data: bytes) -> tuple[str, list[Remark]]:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", ""), findings
 
 
-def located(remarks: Iterable[Remark], where: str) -> list[Remark]:
+def locate(remarks: Iterable[Remark], where: str) -> list[Remark]:
     return [replace(remark, sentence=f"in {where}: {remark.sentence}") for remark in remarks]
 
 
