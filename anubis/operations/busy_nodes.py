@@ -84,12 +84,10 @@ def others_work(
     """Read whose work is on the nodes. `windows`: of maintenance; `jobs`: those without a reported
     end, both from the history. `own_job`: the job that the nodes are for; empty: the Slurm job in
     which this process runs."""
-    own_job = own_job or os.environ.get("SLURM_JOB_ID", "")
     of_history = {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
     orchestrator = orchestrator_of(cluster) if cluster else None
     if orchestrator is None or cluster is None:
-        told_jobs = jobs_on_nodes(jobs, at)
-        return OthersWork(maintained=of_history, told_jobs=told_jobs, own_job=own_job)
+        return replace(told_work(jobs, at, own_job), maintained=of_history)
     try:
         seen = orchestrator.observe()
     except OrchestratorError as error:
@@ -99,10 +97,19 @@ def others_work(
     shown = open_windows(windows_seen(seen), at)
     return OthersWork(
         seen=seen,
-        own_job=own_job,
+        own_job=own_job or _own_slurm_job(),
         owner=owner_name(cluster),
         maintained=of_history | {node: sentence(window, at) for node, window in shown.items()},
     )
+
+
+def told_work(jobs: Iterable[Job], at: float, own_job: str = "") -> OthersWork:
+    """Work that was reported, and nothing else; arguments as above."""
+    return OthersWork(told_jobs=jobs_on_nodes(jobs, at), own_job=own_job or _own_slurm_job())
+
+
+def _own_slurm_job() -> str:
+    return os.environ.get("SLURM_JOB_ID", "")
 
 
 def spare_busy(brief: Brief, work: OthersWork, caller: Caller) -> Brief:

@@ -35,6 +35,20 @@ def identify(name: str, cluster: configs.Cluster) -> ClusterIdentity:
     )
 
 
+def cluster_file(part: ClusterHistory, name: str | None) -> configs.Cluster | None:
+    """The cluster's file; None if there is none, or it cannot be read, so that nothing runs there.
+    `name`: as the request says it."""
+    with suppress(ConfigError):
+        is_here = name is None and part.cluster == identify_here().name
+        return configs.cluster(name or (THIS_MACHINE if is_here else part.cluster))
+    return None
+
+
+def identify_here() -> ClusterIdentity:
+    """This machine, as a cluster."""
+    return identify(THIS_MACHINE, configs.cluster(THIS_MACHINE))
+
+
 def name_in_history(name: str, cluster: configs.Cluster) -> str:
     """Name of the cluster in the history, however its nodes are reached."""
     here = isinstance(cluster, configs.LocalCluster)
@@ -158,7 +172,7 @@ def now_in(name: str | None, caller: Caller) -> float:
 
 def refuse_unreachable(cluster: str, name: str | None) -> None:
     """Refuse tests on a cluster that was not named, unless it is this machine."""
-    if name is None and cluster != identify(THIS_MACHINE, configs.cluster(THIS_MACHINE)).name:
+    if name is None and cluster != identify_here().name:
         raise UsageError(
             f'tests have to run on cluster "{cluster}": say with --cluster how its nodes are'
             " reached"

@@ -14,8 +14,9 @@ from anubis.core.history.standing import Debts, Standing, tell_debts
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.core.select.decision import Decision
 from anubis.core.select.selection import Budget
+from anubis.operations.busy_nodes import told_work
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import find, time_in
+from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
     Terms,
@@ -28,8 +29,10 @@ from anubis.operations.decide import (
     weigh,
 )
 from anubis.operations.objections import objections_in
+from anubis.operations.owners import owner_name
 from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
 from anubis.report.maintenance import sentence
+from anubis.store.history import ClusterHistory
 
 
 def gate(
@@ -43,11 +46,11 @@ def gate(
     caller: Caller = NOBODY,
 ) -> GateResult:
     """Decide if nodes are good for a job. Nothing runs without `may_test`, nor on nodes that the
-    history calls unfit or that are under maintenance at any time of the job. `unknown_passes`: a
-    node may pass if no test could judge it. `is_kept`: the decision is in the history before
-    anything runs, together with its campaign; otherwise the caller keeps it. A refused gate leaves
-    no trace. Nodes that the cluster does not have are refused, unless the job is stopped by another
-    node anyway: a caller that reads a refusal as "unknown" must not lose a no-go."""
+    history calls unfit, that are under maintenance at any time of the job, or at work for another
+    one. `unknown_passes`: a node may pass if no test could judge it. `is_kept`: the decision is in
+    the history before anything runs, together with its campaign; otherwise the caller keeps it. A
+    refused gate leaves no trace. Nodes that the cluster does not have are refused, unless another
+    node stops the job anyway: a caller that reads a refusal as "unknown" must not lose a no-go."""
     job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
     repertoire = read_repertoire(terms)
     with caller.history() as history:
@@ -68,15 +71,17 @@ def gate(
         links = past.links_among(nodes)
         if not unfit and not links:  # a no-go counts, whatever other nodes were named
             refuse_nodes(part, job, terms, may_test=may_test)
-        asks = (
-            not unfit and not links and (unknown_passes or not _has_unpaid_debt(decision, standing))
+        busy = _at_work(nodes, part, terms, time.now)
+        holds_back: Doubt = (
+            "busy" if busy else "owed" if _has_unpaid_debt(decision, standing) else ""
         )
+        asks = not unfit and not links and (unknown_passes or not holds_back)
         runs = asks and (may_test or not decision.tests)
         if is_kept and not (runs and decision.tests):
             keep(decision, cluster, history, caller)
     doubt = _doubt(decision, terms, repertoire.policy) if runs or not asks else "tests"
     if not asks and not unfit and not links:
-        doubt = "owed"
+        doubt = holds_back
     caller.decided(decision)
     with _tests(decision, terms, caller) if runs else nullcontext() as campaign:
         tested = _tested_nodes(campaign)
@@ -94,6 +99,7 @@ def gate(
             links={**links, **_tested_links(campaign, nodes)},
             unfit=unfit,
             owing=tell_debts(nodes, owes),
+            busy=busy,
             campaign=campaign,
             is_tested=runs,
             doubt=doubt,
@@ -118,6 +124,15 @@ def _tests(
     from anubis.operations.decided_tests import carried_out_tests  # half of a gate's imports
 
     return carried_out_tests(decision, terms, caller, beside=partial(add, decision))
+
+
+def _at_work(nodes: Sequence[str], part: ClusterHistory, terms: Terms, at: float) -> dict[str, str]:
+    """Nodes on which another job runs, as it was told, and which one. An orchestrator gives its
+    nodes to jobs itself and knows of more than was told: it is asked when a test has to run."""
+    cluster = cluster_file(part, terms.cluster)
+    if cluster and owner_name(cluster):
+        return {}
+    return told_work(part.jobs.unended(), at, terms.job).among(nodes)
 
 
 def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from anubis.report.documents import GateLine
 
 OWING_NAMED = 1  # nodes whose debts a sentence explains
+BUSY_NAMED = 1  # nodes at work that a sentence names the job of
 UNFIT_NAMED = 2  # nodes out of service whose reason a sentence gives
 LINKS_NAMED = 3  # bad links that a sentence names
 TESTS_NAMED = 3
@@ -29,6 +30,7 @@ def fields(result: GateResult) -> GateLine:
         "unknown": result.unknown,
         "unfit": result.unfit,
         "owing": result.owing,
+        "busy": result.busy,
         "needs": list(dict.fromkeys(test.benchmark for test in result.missing_tests)),
         "budget_short": result.doubt == "budget",
         "remaining": result.decision.remaining,
@@ -69,6 +71,10 @@ def _reasons(result: GateResult) -> Iterator[str]:
         yield from (
             f"{node}: {' '.join(why.split())}" for node, why in islice(result.doubts.items(), 1)
         )
+        if result.doubt == "busy":
+            yield from (f"{node}: {why}" for node, why in islice(result.busy.items(), BUSY_NAMED))
+            if unnamed := list(result.busy)[BUSY_NAMED:]:
+                yield f"also at work: {called(unnamed)}"
         owing = [node for node in result.owing if node in result.unknown]
         yield from (f"{node}: {result.owing[node]}" for node in owing[:OWING_NAMED])
         if owing[OWING_NAMED:]:
@@ -83,6 +89,8 @@ def _unknown_reason(result: GateResult) -> str:
             tests = names([test.benchmark for test in result.missing_tests], TESTS_NAMED)
             longest = lasting(result.decision.longest_s)
             return f"tests would have to run first ({tests}; {longest} a node)"
+        case "busy":
+            return "these nodes are not all free"
         case "owed":
             return "no test of this gate answers what is owed (--partners or anubis validate may)"
         case "policy":

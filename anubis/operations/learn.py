@@ -90,7 +90,9 @@ def _collect_units(
 ) -> tuple[list[Units], Mapping[str, Versions]]:
     """Units of all campaigns, and the versions that the last one found."""
     parts = [
-        CampaignEvidence(campaign=source, executions=latest_executions(intact.executions_of(source)))
+        CampaignEvidence(
+            campaign=source, executions=latest_executions(intact.executions_of(source))
+        )
         for source in pooled
     ]
     plan = pooled[-1].plan

@@ -13,8 +13,9 @@ from anubis.core.select.decision import ChosenTest, Decision
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
 
-# tests: they would have to run, and may not; owed: no test that can be chosen answers what is owed
-Doubt = Literal["budget", "policy", "tests", "owed", ""]
+# tests: they would have to run, and may not; owed: no test that can be chosen answers what is owed;
+# busy: another job runs on some of the nodes
+Doubt = Literal["budget", "policy", "tests", "owed", "busy", ""]
 BadLinks = Mapping[tuple[str, ...], str]  # nodes that do badly together, and why
 
 
@@ -39,6 +40,7 @@ class GateResult:
     links: BadLinks
     unfit: Mapping[str, str]  # nodes that are out of service or under maintenance, and why
     owing: Mapping[str, str]  # nodes that still owe an answer: what, and since when
+    busy: Mapping[str, str]  # nodes on which another job runs, and which one
     campaign: CampaignResult | None  # that carried the decision out
     is_tested: bool  # the decided tests were run; else the answer was known before
     doubt: Doubt  # what lets no node pass while too much risk is left

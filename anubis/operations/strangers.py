@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 
 from anubis.config import configs
-from anubis.core.errors import ConfigError, UsageError
+from anubis.core.errors import UsageError
 from anubis.core.history.events import Notice
 from anubis.operations.caller import Caller
-from anubis.operations.clusters import THIS_MACHINE, identify
+from anubis.operations.clusters import cluster_file
 from anubis.store.history import ClusterHistory
 from anubis.text import hostlist
 from anubis.text.hostlist import shortened
@@ -27,7 +26,7 @@ def refuse_strangers(
     rest = strangers_among(part, nodes, name)
     if not rest:
         return
-    if may_be_reached and isinstance(_cluster_file(part, name), configs.RayCluster):
+    if may_be_reached and isinstance(cluster_file(part, name), configs.RayCluster):
         return
     raise UsageError(no_such_node(rest, part, name))
 
@@ -39,13 +38,13 @@ def strangers_among(
     rest = [node for node in nodes if node not in in_history]
     if not rest:
         return ()
-    listed = {*_listed_nodes(_cluster_file(part, name))}
+    listed = {*_listed_nodes(cluster_file(part, name))}
     return [node for node in rest if node not in listed]
 
 
 def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | None) -> str:
     """A sentence that refuses them, with the cluster's nodes, the likely name and what to do."""
-    listed, in_history = _listed_nodes(_cluster_file(part, name)), part.node_names.all()
+    listed, in_history = _listed_nodes(cluster_file(part, name)), part.node_names.all()
     there = list(dict.fromkeys([*listed, *in_history]))
     if not in_history:
         has = f", whose file lists {shortened(listed)}" if listed else ""
@@ -77,14 +76,6 @@ def refuse_partners_of_themselves(nodes: Collection[str], partners: Collection[s
         raise UsageError(
             f'node "{shortened(own)}" cannot be its own partner: --partners takes other nodes'
         )
-
-
-def _cluster_file(part: ClusterHistory, name: str | None) -> configs.Cluster | None:
-    """The cluster's file; None if there is none, or it cannot be read."""
-    is_here = part.cluster == identify(THIS_MACHINE, configs.cluster(THIS_MACHINE)).name
-    with suppress(ConfigError):
-        return configs.cluster(name or (THIS_MACHINE if is_here else part.cluster))
-    return None
 
 
 def _listed_nodes(cluster: configs.Cluster | None) -> Sequence[str]:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from anubis.config import configs
-from anubis.core.errors import ConfigError, UsageError
+from anubis.core.errors import UsageError
 from anubis.core.history.events import Tick
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import tell_debts
 from anubis.operations.busy_nodes import drop_busy, others_work
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.clusters import THIS_MACHINE, find, time_in
+from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
     Terms,
@@ -52,7 +51,7 @@ def sweep(
         past = past_of(part, time.now, repertoire).doubting(time.doubt)
         past = past.add_objections(objections_in(part))
         jobs = part.jobs.unended()
-        work = others_work(_cluster_file(terms.cluster), past.windows, time.now, jobs)
+        work = others_work(cluster_file(part, terms.cluster), past.windows, time.now, jobs)
         idle = Tick(nodes=tuple(drop_busy(_idle_nodes(nodes, past, part, time.now), work, caller)))
         weighed = weigh(idle, terms, repertoire, past, part, time.now)
         decision = replace(weighed, cluster=part.cluster)
@@ -69,15 +68,6 @@ def sweep(
         )
         caller.swept(result)
     return result
-
-
-def _cluster_file(cluster: str | None) -> configs.Cluster | None:
-    """The cluster's file; None if it is only a name in the history, and nothing can be run
-    there."""
-    try:
-        return configs.cluster(cluster or THIS_MACHINE)
-    except ConfigError:
-        return None
 
 
 def _idle_nodes(

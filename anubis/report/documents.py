@@ -177,6 +177,8 @@ class GateLine(TypedDict):
     """Nodes that are out of service, and why."""
     owing: Mapping[str, str]
     """Nodes that owe an answer: to which benchmarks, and since when."""
+    busy: Mapping[str, str]
+    """Nodes on which another job runs, as it was told, and which one."""
     needs: Sequence[str]
     """Tests that would have to run first, where nothing may run."""
     budget_short: bool

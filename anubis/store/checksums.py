@@ -3,8 +3,8 @@ refused, and never judged.
 
 The upper half of a checksum is about the short cells of a row, the lower half about the long ones,
 such as samples or a plan: a list of thousands reads only the short ones. CRC-32 finds every burst
-of up to 32 wrong bits and misses one in four billion others. It is no seal against forgers, and costs
-a fifth of one.
+of up to 32 wrong bits and misses one in four billion others. It is no seal against forgers, which
+would cost five times as much.
 """
 
 from __future__ import annotations

@@ -373,7 +373,9 @@ def _campaigns_with_paths(connection: Connection, cluster: str) -> list[Row[Any]
     """Return campaigns that have a verdict on a path, or had one when they were concluded."""
     have_paths = select(part_verdicts.c.campaign).where(part_verdicts.c.code == PATH)
     keys = {*connection.execute(have_paths.distinct()).scalars()}
-    return [row for row in _concluded_rows(connection, cluster) if row.key in keys or has_paths(row)]
+    return [
+        row for row in _concluded_rows(connection, cluster) if row.key in keys or has_paths(row)
+    ]
 
 
 def _mark(row: Row[Any], since: float) -> ConcludedMark:

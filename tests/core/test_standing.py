@@ -329,6 +329,7 @@ def test_a_gate_that_tests_nothing_says_go_exactly_where_every_rule_allows_it(hi
         links={},
         unfit=known.unfit,
         owing={},
+        busy={},
         campaign=None,
         is_tested=False,
         doubt="",

@@ -275,7 +275,7 @@ def test_as_shipped_everything_is_proposed_and_nothing_is_done(site):
     assert [action.id for action in again.actions] == [action.id for action in fleet.actions]
 
 
-def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site):
+def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site, monkeypatch):
     """As it was told: nobody shows jobs here."""
     node = _good(site)
     site.tell(NodeAdded(nodes=(node,)))
@@ -289,14 +289,22 @@ def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site):
     for kind in (CampaignKind.VALIDATE, CampaignKind.SCAN, CampaignKind.ACCEPT):
         with pytest.raises(OrchestratorError, match=why):
             site.measure(kind, [node])
-    with pytest.raises(OrchestratorError, match=why):
-        site.asked(node, may_test=True)
+    for may_test in (False, True):
+        answer = site.asked(node, may_test=may_test)
+        assert (answer.answer, answer.doubt) == ("unknown", "busy")
+        assert f"these nodes are not all free: {node}; {node}: job 17 runs" in sentence(answer)
     site.keep(owner=False, test=Mode.ACT)
     assert _campaigns(site) == campaigns, "nothing ran"
     assert node not in _measured(site.measure(CampaignKind.VALIDATE))
     site.tell(NodeAdded(nodes=(node,)))
     assert site.asked(node, may_test=True, job="17").answer == "go"
+    assert site.asked(node).answer == "unknown", "it is proven, and not free"
+    assert site.asked(site.bad, node).answer == "no-go", "that stands first"
+    with monkeypatch.context() as patch:
+        patch.setenv("SLURM_JOB_ID", "17")
+        assert site.asked(node).answer == "go"
     site.tell(JobEnded(nodes=(), job="17"))
+    assert site.asked(node).answer == "go"
     assert node in _measured(site.measure(CampaignKind.VALIDATE, [node]))
 
 

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from anubis.core.errors import AnubisError, StoreError, StoreUnreachableError, UsageError
 from anubis.core.history.events import KEPT, IncidentReported
-from anubis.core.history.status import Incident, Repair
+from anubis.core.history.status import Incident, Job, Repair
 from anubis.core.history.traits import NodeTraits
 from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.breaker import Breaker
@@ -132,6 +132,20 @@ def test_a_gate_is_answered_at_once_and_kept_as_a_decision(visitor):
     assert "anubis_gate_duration_seconds_count 1.0" in text
 
 
+def test_a_gate_for_a_job_is_answered_alike_by_both_doors(fleet, visitor):
+    """On a node where another job runs, as it was told, nobody passes."""
+    running = Job(id="7", nodes=("n2",), start=time.time() - 60, planned_s=3600)
+    visitor.house.history.only().jobs.add([running])
+    asked = {"nodes": ["n[1-2]"], "duration_s": 60}
+    words = ("gate", "n[1-2]", "--duration", "60s", "--no-tests", "--suite", fleet.where["suite"])
+    for job, expected in (("8", "unknown"), ("7", "go")):
+        answer = visitor.ask("/v1/gate", "POST", json={**asked, "job": job}).json()
+        printed = fleet.ask(*words, "--job", job, "--json").summary
+        known = {name: cell for name, cell in answer.items() if name != "remaining"}
+        assert known == {name: printed[name] for name in known}
+        assert (answer["answer"], [*answer["busy"]]) == (expected, ["n2"] * (job != "7"))
+
+
 def test_who_answers_a_gate_writes_nothing_and_the_one_writer_keeps_it(fleet, visitor):
     terms = Terms(suite=fleet.where["suite"], benchmarks=fleet.where["benchmarks"])
     url = visitor.house.history_url
@@ -160,7 +174,7 @@ def test_a_gate_that_would_have_to_test_says_so_and_only_act_may_start_it(
     visitor.house.history.only().incidents.add(
         [Incident(node="n1", category="gpu", start=time.time() - 0.002, end=time.time() - 0.001)]
     )
-    asked = {"nodes": ["n1"], "duration_s": 86400}
+    asked = {"nodes": ["n1"], "duration_s": 86400, "job": "7"}
     answer = visitor.ask("/v1/gate", "POST", json=asked).json()
     assert (answer["answer"], answer["needs"]) == ("unknown", ["flow"])
     asked["start_tests"] = True
@@ -172,6 +186,7 @@ def test_a_gate_that_would_have_to_test_says_so_and_only_act_may_start_it(
     ((verb, nodes, *options),) = begun
     assert (verb, nodes) == ("gate", "n1")
     assert options[options.index("--duration") + 1] == "86400s"
+    assert "--job=7" in options
     assert ("ops", "tests on n1") in [(e.who, e.path[:11]) for e in visitor.told()]
 
 
