@@ -371,7 +371,7 @@ class _Hand:
         run."""
         time = self._time()
         unended = [] if time.doubt else self._part.jobs.unended()
-        over = [job for job in unended if job.start <= time.now and not job.is_running(time.now)]
+        over = [job for job in unended if not job.is_running(time.now)]
         if over:
             note([_end_of(job, time.now) for job in over], self._part)
 

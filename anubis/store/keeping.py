@@ -4,10 +4,9 @@ received, and what it proposed or had done. Only one process takes a turn at a t
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, dataclass, fields, replace
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -54,8 +53,6 @@ LISTED = 100  # actions
 NAMED_AT_ONCE = 16  # nodes of which the database picks the actions
 FEW = 500  # nodes that are asked for by name
 NOT_THERE = [state.value for state in (State.RETIRED, State.MAINTENANCE, State.LOST)]
-OF_SPAN = ("started_at", "ended_at")  # columns of what began and ended
-OF_WATCH = ("since", "until")
 FORGOTTEN = (
     "what was known of its life is damaged in the history, so it has to prove itself again: look at"
     " anubis history check"
@@ -186,6 +183,21 @@ HEARD = sa.Table(
 )
 
 
+OF_SPAN = ("started_at", "ended_at")  # columns of what began and ended
+TOLD: tuple[tuple[RecordTable[Any], tuple[str, ...]], ...] = (
+    (JOBS, OF_SPAN),
+    (NOTICES, ("at",)),
+    (REPAIRS, OF_SPAN),
+    (WATCHES, ("since", "until")),
+)
+DATED: tuple[tuple[RecordTable[Any], tuple[str, ...]], ...] = (
+    (CAMPAIGNS, ("created_at", "finished_at")),
+    (ACTIONS, ("at", "changed_at")),
+    (KEEPERS, ("turned_at", "seen_at")),
+)
+ChosenDates = Callable[["sa.Column[Any]"], "sa.ColumnElement[bool]"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
     """A campaign that is over."""
@@ -238,19 +250,23 @@ class Turn:
         return Keeper(policy, lives.values(), row.breakers, seen_at, row.turned_at, dating)
 
     def news(self) -> News:
-        """Return the news. A notice dated later than now is redated to now, so that news of a later
-        turn comes after it."""
+        """Return the news. A notice dated later than now, and what followed from it, are redated to
+        now, so that news of a later turn comes after them."""
         news = news_of(self._connection, self._cluster)
         now = self._time.now if self._time else math.inf
-        early = [notice.id for notice in news.notices if notice.at > now + TOLERANCE_S]
+        early = sorted({notice.at for notice in news.notices if notice.at > now + TOLERANCE_S})
         if not early:
             return news
-        wait_for_tally(self._connection, self._cluster, NOTICES)
+        by_now = [now - place * math.ulp(now) for place in range(len(early))][::-1]  # in order
+        dates = dict(zip(early, by_now, strict=True))
         for start in range(0, len(early), PER_QUESTION):
-            some = NOTICES.c.id.in_(early[start : start + PER_QUESTION])
-            chosen = (NOTICES.c.cluster == self._cluster) & some
-            gone, come = NOTICES.redate(self._connection, chosen, partial(min, now), "at")
-            change_tally(self._connection, self._cluster, NOTICES, come=come, gone=gone)
+            some = early[start : start + PER_QUESTION]
+            _redate_told(
+                self._connection,
+                self._cluster,
+                lambda column, some=some: column.in_(some),
+                lambda at: dates.get(at, at),
+            )
         return news_of(self._connection, self._cluster)
 
     def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
@@ -589,29 +605,37 @@ def _latest(connection: sa.Connection, cluster: str, now: float) -> float:
 
 
 def _redate(connection: sa.Connection, cluster: str, correction: Correction) -> None:
-    tallied: list[tuple[RecordTable[Any], tuple[str, ...]]]
-    tallied = [(JOBS, OF_SPAN), (NOTICES, ("at",)), (REPAIRS, OF_SPAN), (WATCHES, OF_WATCH)]
-    for kind, names in tallied:
+    def is_late(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
+        # no database compares with infinity alike
+        return (
+            sa.true() if correction.begins_after == -math.inf else column > correction.begins_after
+        )
+
+    _redate_told(connection, cluster, is_late, correction.date)
+    for kind, names in DATED:
+        _redate_rows(connection, cluster, is_late, correction.date, kind, names)
+
+
+def _redate_told(
+    connection: sa.Connection, cluster: str, is_meant: ChosenDates, date: Callable[[float], float]
+) -> None:
+    """Events, and what followed from them."""
+    for kind, names in TOLD:
         wait_for_tally(connection, cluster, kind)
-        gone, come = _redate_rows(connection, cluster, correction, kind, names)
+        gone, come = _redate_rows(connection, cluster, is_meant, date, kind, names)
         change_tally(connection, cluster, kind, come=come, gone=gone)
-    _redate_rows(connection, cluster, correction, CAMPAIGNS, ("created_at", "finished_at"))
-    _redate_rows(connection, cluster, correction, ACTIONS, ("at", "changed_at"))
-    _redate_rows(connection, cluster, correction, KEEPERS, ("turned_at", "seen_at"))
 
 
 def _redate_rows(
     connection: sa.Connection,
     cluster: str,
-    correction: Correction,
+    is_meant: ChosenDates,
+    date: Callable[[float], float],
     kind: RecordTable[Any],
     names: Sequence[str],
 ) -> tuple[list[Row], list[Row]]:
-    late = sa.or_(*(kind.c[name] > correction.begins_after for name in names))
-    if correction.begins_after == -math.inf:  # no database compares with that alike
-        late = sa.true()
-    chosen = (kind.c.cluster == cluster) & late
-    return kind.redate(connection, chosen, correction.date, *names)
+    some = sa.or_(*(is_meant(kind.c[name]) for name in names))
+    return kind.redate(connection, (kind.c.cluster == cluster) & some, date, *names)
 
 
 def _redate_lives(connection: sa.Connection, cluster: str, time: Time) -> None:

@@ -15,6 +15,7 @@ from anubis.core.clock import SETTLED_S
 from anubis.core.history.events import (
     FleetUpgraded,
     IncidentReported,
+    JobAllocated,
     NodeAdded,
     RepairBegun,
     RepairDone,
@@ -144,14 +145,28 @@ def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_say_what_t
 
 
 def test_what_another_machine_tells_as_of_tomorrow_is_tested_once_and_not_in_each_turn(site):
-    event = IncidentReported(nodes=("n1",), category="gpu")
-    tell(event, cluster=site.cluster, caller=site.caller_on("one that is ahead", DAY_S))
-    before = count_tests(site)["n1"]
+    ahead = site.caller_on("one that is ahead", DAY_S)
+    some, before = ("n1", "n2", "n3"), count_tests(site)
+    for event in (
+        IncidentReported(nodes=("n1",), category="gpu"),
+        *(kind(nodes=("n2",)) for kind in 2 * [RepairBegun, RepairDone]),
+        RepairDone(nodes=("n3",)),
+        JobAllocated(nodes=("n4",), job="7", duration_s=60.0),
+    ):
+        tell(event, cluster=site.cluster, caller=ahead)
+    assert site.asked("n4").busy
     for _ in range(4):
-        fleet = site.keep(**ACT)
-    assert count_tests(site)["n1"] == before + 1
-    assert fleet.lives["n1"].state is State.IN_SERVICE
-    assert site.gate("n1") is Judgement.HEALTHY
+        fleet = site.keep(owner=False, test=Mode.ACT)
+    assert count_tests(site) - before == dict.fromkeys(some, 1)
+    for node in some:
+        assert fleet.lives[node].state is State.IN_SERVICE
+        assert site.gate(node) is Judgement.HEALTHY, node
+    assert site.asked("n4").busy
+    site.later(DAY_S + 60.0)  # as that machine had it, and longer than the job was planned
+    fleet = site.keep(owner=False, test=Mode.ACT)
+    assert count_tests(site) - before == dict.fromkeys(some, 1)
+    assert site.gate(*some) is Judgement.HEALTHY
+    assert not site.asked("n4").busy
 
 
 def test_an_alert_that_began_now_is_taken_while_the_clock_is_behind(site):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anubis.core.arrays import Flags, Floats
-from anubis.core.clock import DAY_S, TOLERANCE_S
+from anubis.core.clock import DAY_S
 from anubis.core.records import Judgement
 
 Times = npt.NDArray[np.float64]
@@ -96,11 +96,13 @@ class Job:
         _check_stretch(f'job "{self.id}"', self.start, self.end)
 
     def is_running(self, at: float) -> bool:
-        """Return whether it runs: until its reported end, or until a day after its planned end. So
-        a job without a reported end does not keep its nodes from tests for ever."""
+        """Return whether it runs: until its reported end, or until a day after its planned end, so
+        that a job without a reported end does not keep its nodes from tests for ever. Such a job
+        has begun even if its start lies ahead: a clock was wrong."""
         planned_s = LONGEST_JOB_S if self.planned_s is None else self.planned_s
-        until = self.start + planned_s + OVERDUE_S if self.end is None else self.end
-        return self.start - TOLERANCE_S <= at < until
+        if self.end is None:
+            return at < self.start + planned_s + OVERDUE_S
+        return self.start <= at < self.end
 
 
 def jobs_on_nodes(jobs: Iterable[Job], at: float) -> dict[str, list[Job]]:

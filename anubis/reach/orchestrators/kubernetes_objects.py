@@ -73,7 +73,7 @@ def sku_by_label(node: Document, label: str) -> str:
 
 
 def sku_by_gpus(node: Document) -> str:
-    """Return the sku in the words of `reach.executors.machine`, so that both ways give the same one."""
+    """Return the sku in the words of `reach.executors.machine`, as the executors say it."""
     labels = _labels(node)
     product = next(filter(None, map(labels.text, PRODUCTS)), "")
     count = labels.text("nvidia.com/gpu.count") or _capacity(node)
