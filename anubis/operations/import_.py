@@ -187,8 +187,7 @@ def report_incidents(
     not say how long nodes were watched. Reports on nodes that the cluster does not have are
     ignored."""
     chosen, now = configs.incident_mapping(mapping), now_in(cluster, caller)
-    latest = max(now, caller.clock())  # wall clock: alerts are dated by it, and dated anew with it
-    taken = intake.take_in(records.parse(text, source), chosen, source, latest)
+    taken = intake.take_in(records.parse(text, source), chosen, source, now, is_news=True)
     _tell(taken, caller)
     if not taken.incidents:
         left_out = "; ".join(map(_sentence, taken.left_out))

@@ -7,6 +7,7 @@ import json
 import random
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import product
 
 import pytest
 
@@ -176,6 +177,37 @@ def test_an_alert_that_began_now_is_taken_while_the_clock_is_behind(site):
     text = json.dumps({"node": "n1", "category": "gpu", "start": start, "end": None})
     report_incidents(text, "a monitor", cluster=site.cluster, caller=site.caller)
     assert site.keep(**ACT).lives["n1"].out_reason[0] == "INCIDENT"
+
+
+def test_an_alert_is_over_when_its_monitor_says_so_whatever_its_clock_says(site):
+    """As it begins and as it ends, it is ahead, right or behind. An end to come is believed."""
+    ways = [(a, b) for a, b in product((30 * DAY_S, 0.0, -30 * DAY_S), repeat=2) if b <= max(a, 0)]
+    acting = {**ACT, "out_of_fleet": 1.0, "out_of_sku": 1.0}
+
+    def report(node, start, end=None):
+        told = {"node": node, "category": "gpu", "start": start, "end": end}
+        report_incidents(json.dumps(told), "it", cluster=site.cluster, caller=site.caller)
+
+    def date(off_s):
+        return datetime.fromtimestamp(site.now + off_s, UTC).isoformat()
+
+    starts = [date(at_start) for at_start, _ in ways]
+    ill = FLEET[: len(ways)]
+    for node, start in zip(ill, starts, strict=True):
+        report(node, start)
+    fleet = site.keep(**acting)
+    assert all(fleet.lives[node].incidents for node in ill)
+    assert {site.gate(node) for node in ill} == {Judgement.DEFECTIVE}
+    site.later(3600.0)
+    for node, start, (_, at_end) in zip(ill, starts, ways, strict=True):
+        report(node, start, date(at_end))
+    assert {site.gate(node) for node in ill}.isdisjoint({Judgement.HEALTHY}), "unproven since"
+    for _ in range(3):
+        fleet = site.keep(**acting)
+    assert not any(life.incidents for life in fleet.lives.values())
+    site.later(31 * DAY_S)
+    fleet = site.keep(**acting)
+    assert {life.state for life in fleet.lives.values()} == {State.IN_SERVICE}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])

@@ -27,7 +27,9 @@ LONGEST_JOB_S = 30 * DAY_S  # if its planned duration is unknown
 
 @dataclass(frozen=True, kw_only=True)
 class Incident:
-    """A stretch in which something was wrong with a node."""
+    """A stretch in which something was wrong with a node. The start is the identity of an
+    incident, so it stays even if a clock that was ahead dated it later than the end: then the
+    incident was short, and at its end."""
 
     node: str
     category: str
@@ -35,7 +37,7 @@ class Incident:
     end: float | None = None  # None: not over yet
 
     def __post_init__(self) -> None:
-        _check_stretch(f"the incident of {self.node}", self.start, self.end)
+        _check_times(f"the incident of {self.node}", self.start, self.end)
         if not self.category:
             raise ValueError(f"the incident of {self.node} has no category")
 
@@ -115,9 +117,13 @@ def jobs_on_nodes(jobs: Iterable[Job], at: float) -> dict[str, list[Job]]:
     return dict(on_node)
 
 
-def _check_stretch(whose: str, start: float, end: float | None) -> None:
+def _check_times(whose: str, start: float, end: float | None) -> None:
     if not math.isfinite(start) or not (end is None or math.isfinite(end)):
         raise ValueError(f"{whose} begins at {start} and ends at {end}, expected finite times")
+
+
+def _check_stretch(whose: str, start: float, end: float | None) -> None:
+    _check_times(whose, start, end)
     if end is not None and end < start:
         raise ValueError(f"{whose} ends before it starts")
 

@@ -18,12 +18,17 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IncidentColumns:
-    """Incidents in columns; the end is infinite if an incident is not over."""
+    """Incidents in columns; the end is infinite if an incident is not over, and never before the
+    start."""
 
     node: Sequence[str]
     category: Sequence[str]
     start: Times
     end: Times
+
+    def __post_init__(self) -> None:
+        if (self.end < self.start).any():
+            object.__setattr__(self, "start", np.minimum(self.start, self.end))
 
     @classmethod
     def from_incidents(cls, incidents: Iterable[Incident]) -> IncidentColumns:

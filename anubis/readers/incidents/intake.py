@@ -70,9 +70,13 @@ def take_in(
     where: str,
     now: float,
     nodes: Collection[str] | None = None,
+    *,
+    is_news: bool = False,
 ) -> Intake:
     """Read incidents and watches. `nodes` are all watched nodes, if known: those without a record
-    had no incident, and records of other nodes are left out."""
+    had no incident, and records of other nodes are left out. `is_news`:
+    the records were reported as things happened: they have begun, and those with an end are over,
+    whatever the reporter's clock says."""
     _check_columns(records, mapping, where)
     desk = _Desk()
     for place in records.unreadable:
@@ -85,7 +89,12 @@ def take_in(
     )
     fleet = None if nodes is None else set(nodes)
     incidents = _drop_duplicates(
-        [candidate for candidate in candidates if _is_usable(candidate, now, fleet, desk)], desk
+        [
+            candidate
+            for candidate in candidates
+            if _is_named(candidate, fleet, desk) and (is_news or _is_dated(candidate, now, desk))
+        ],
+        desk,
     )
     taken = tuple(_incident(candidate, now, desk) for candidate in incidents)
     _look_for_overlaps(incidents, taken, desk)
@@ -186,7 +195,7 @@ def _incident_of(
 # --- what of it can be taken ---------------------------------------------------------------
 
 
-def _is_usable(incident: _SourceIncident, now: float, fleet: set[str] | None, desk: _Desk) -> bool:
+def _is_named(incident: _SourceIncident, fleet: set[str] | None, desk: _Desk) -> bool:
     node = incident.node
     if not node:
         desk.leave_out("no node is named", incident.record)
@@ -194,18 +203,35 @@ def _is_usable(incident: _SourceIncident, now: float, fleet: set[str] | None, de
         desk.leave_out("the name is not a node name", incident.record, node)
     elif fleet is not None and node not in fleet:
         desk.leave_out("the node is not in the list", incident.record, node)
-    elif incident.start.at > now:
+    else:
+        return True
+    return False
+
+
+def _is_dated(incident: _SourceIncident, now: float, desk: _Desk) -> bool:
+    if incident.start.at > now:
         desk.leave_out("it begins in the future", incident.record)
-    elif incident.end and incident.start.at > max(incident.end):
+    elif _is_backwards(incident):
         desk.leave_out("it ends before it begins", incident.record)
     else:
         return True
     return False
 
 
+def _is_backwards(incident: _SourceIncident) -> bool:
+    return incident.end is not None and incident.start.at > max(incident.end)
+
+
 def _incident(incident: _SourceIncident, now: float, desk: _Desk) -> Incident:
     end = None
-    if incident.end:
+    if incident.start.at > now:
+        desk.remark(
+            "it begins in the future: it counts from now, a clock is wrong", incident.record
+        )
+    if _is_backwards(incident):
+        end = now  # nobody knows which of its dates is right
+        desk.remark("it ends before it begins: it is over now, a clock is wrong", incident.record)
+    elif incident.end:
         # in the hour that is repeated, the end may be in the second one
         end = incident.end.at if incident.end.at >= incident.start.at else incident.end.otherwise
         if end > now:
