@@ -52,6 +52,7 @@ class Shift:
     after: float  # exclusive
     until: float  # inclusive
     by_s: float
+    floor: float = -math.inf  # none comes before it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +67,18 @@ class Correction:
         """The date up to which all dates stay."""
         return min(shift.after for shift in self.shifts)
 
+    @property
+    def until(self) -> float:
+        """As of then it is made."""
+        return max(shift.until for shift in self.shifts)
+
+    def carry(self, at: float) -> float:
+        """Of what lasts a moment longer: it lasts as much longer afterwards."""
+        return self.date(min(at, self.until)) + max(0.0, at - self.until)
+
     def date(self, at: float) -> float:
-        by = (shift.by_s for shift in self.shifts if shift.after < at <= shift.until)
-        return at + next(by, 0.0)
+        meant = (shift for shift in self.shifts if shift.after < at <= shift.until)
+        return next((max(at + shift.by_s, shift.floor) for shift in meant), at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,9 +186,10 @@ def _shifts(
     if by_s > 0 and abs(kept.ahead_s) <= TOLERANCE_S:  # older dates may be right
         return replace(kept, since=last + by_s, older=last, ahead_s=by_s), [in_doubt]
     since, ahead_s = kept.since + by_s, kept.ahead_s + by_s
-    by_this_clock = replace(in_doubt, after=kept.since)
-    if since >= kept.older - TOLERANCE_S:
+    if since >= kept.older - TOLERANCE_S:  # also what was told late, as of before that
+        by_this_clock = replace(in_doubt, after=kept.older, floor=kept.older)
         return replace(kept, since=since, ahead_s=ahead_s), [by_this_clock]
+    by_this_clock = replace(in_doubt, after=kept.since)
     before = Shift(after=-math.inf, until=kept.older, by_s=ahead_s)  # or the order would be lost
     return replace(kept, since=-math.inf, older=-math.inf, ahead_s=ahead_s), [by_this_clock, before]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -56,7 +56,7 @@ from anubis.reach.executors.executor import Executor
 from anubis.report.view import CampaignView
 from anubis.store import event_log
 from anubis.store.history import ClusterHistory, History
-from anubis.store.holds import HeldNodes, holder_of, utc
+from anubis.store.holds import RENEWED_S, HeldNodes, holder_of, utc
 from anubis.store.trouble import insist
 from anubis.text import places
 from anubis.text.hostlist import shortened
@@ -311,18 +311,27 @@ def _hold(
         nodes = [node.name for node in campaign.plan.nodes]
     nodes = [] if campaign.is_in_memory else nodes
     part = history.of(campaign.cluster)
-    clock = caller.clock if campaign.is_in_memory else _steady_clock(part, caller)
+    clock = caller.clock if campaign.is_in_memory else hold_clock(part, caller)
     return part.holds.hold(nodes, holder_of(campaign.id), clock, beginning)
 
 
-def _steady_clock(part: ClusterHistory, caller: Caller) -> Callable[[], float]:
+def hold_clock(part: ClusterHistory, caller: Caller) -> Callable[[], float]:
     """Clock by which a hold is renewed: the hold must not seem to end because somebody set a
-    clock."""
-    counts, (boot, began_s) = caller.uptime, caller.uptime()
+    clock. Each
+    renewal asks for the time that the cluster's turns trust; in between, seconds are counted."""
+    counts, (boot, asked_s) = caller.uptime, caller.uptime()
     if not boot:
         return caller.clock
-    began = time_in(part, caller).now
-    return lambda: began + counts()[1] - began_s
+    then = time_in(part, caller).now
+
+    def clock() -> float:
+        nonlocal then, asked_s
+        if counts()[1] - asked_s >= RENEWED_S:
+            with suppress(StoreUnreachableError):  # seconds are counted until it is back
+                then, asked_s = time_in(part, caller).now, counts()[1]
+        return then + counts()[1] - asked_s
+
+    return clock
 
 
 def _drive(

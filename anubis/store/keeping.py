@@ -45,6 +45,7 @@ from anubis.store.claims import ProcessLock, driving_lock, keeping_lock
 from anubis.store.database import PER_QUESTION, Database, upsert, write_alone
 from anubis.store.experience import VALIDATED
 from anubis.store.happenings import JOBS, REPAIRS, WATCHES
+from anubis.store.holds import HOLDS
 from anubis.store.mapping import Form, RecordTable, Row, converted_form, metadata
 from anubis.store.notices import NOTICES
 from anubis.store.tallies import change_tally, wait_for_tally
@@ -612,6 +613,7 @@ def _redate(connection: sa.Connection, cluster: str, correction: Correction) -> 
         )
 
     _redate_told(connection, cluster, is_late, correction.date)
+    _redate_some(connection, cluster, is_late, correction.carry, HOLDS, ("since", "until"))
     for kind, names in DATED:
         _redate_rows(connection, cluster, is_late, correction.date, kind, names)
 

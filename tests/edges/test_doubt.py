@@ -25,6 +25,8 @@ from anubis.core.history.events import (
 from anubis.core.keep.commands import Mode, Prove
 from anubis.core.keep.life import State
 from anubis.core.records import CampaignKind, Judgement
+from anubis.operations.campaigns import hold_clock
+from anubis.operations.clusters import time_in
 from anubis.operations.fleet import standings
 from anubis.operations.gate_answer import sentence
 from anubis.operations.import_ import report_incidents
@@ -34,6 +36,7 @@ from anubis.operations.tell import tell
 from anubis.report import nodes as node_listing
 from anubis.report.fleet import judgement_reason, node_fields
 from anubis.store.history import History
+from anubis.store.holds import LASTS_S
 from tests.edges.test_keeping import ACT, DAY_S, Site
 
 FLEET = [f"n{i}" for i in range(1, 9)]
@@ -208,6 +211,33 @@ def test_an_alert_is_over_when_its_monitor_says_so_whatever_its_clock_says(site)
     site.later(31 * DAY_S)
     fleet = site.keep(**acting)
     assert {life.state for life in fleet.lives.values()} == {State.IN_SERVICE}
+
+
+@pytest.mark.parametrize("off_s", [DAY_S, -DAY_S])
+def test_a_clock_that_is_set_right_within_a_campaign_leaves_it_its_nodes(site, off_s):
+    """It was wrong as the campaign began, and nobody knew."""
+    with History.open(site.history) as history:
+        part = history.only()
+        clock = hold_clock(part, site.caller)
+
+        def held():
+            return [hold.node for hold in part.holds.current(time_in(part, site.caller).now)]
+
+        with part.holds.hold(["n1"], "a campaign", clock) as ours:
+            site.off_s = off_s
+            for _ in range(2 + int(SETTLED_S // 600)):
+                for _ in range(10):
+                    site.later(60.0)
+                    ours.renew()
+                assert held() == ["n1"]
+                site.now -= 99.0  # a turn is taken right away
+                fleet = site.keep(**PROPOSED)
+                assert held() == ["n1"]
+            assert not fleet.doubt
+            ours.renew()
+            now = time_in(part, site.caller).now
+            (hold,) = part.holds.current(now)
+            assert hold.until == pytest.approx(now + LASTS_S, abs=LASTS_S / 4)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5])

@@ -145,9 +145,10 @@ class Keeper:
             case FleetSeen() if event.at >= self.seen_at:
                 yield from self._all(self._show(event))
             case Waited() if event.at > self.waited_at:
-                self.waited_at, self._unreachable = event.at, event.unreachable
+                before, self.waited_at = self.waited_at, event.at
+                self._unreachable = event.unreachable
                 for node in [*self.lives, *(event.watched - self.lives.keys())]:
-                    yield node, self._learn(node, self._age, event)
+                    yield node, self._learn(node, self._age, event, before)
 
     def _learn(
         self, node: str, fact: Callable[Concatenate[Life, P], Learnt], *of: P.args, **by: P.kwargs
@@ -240,10 +241,10 @@ class Keeper:
             return _mark_arrived(life, at)
         return replace(life, present=True, present_at=at) if at >= life.present_at else life
 
-    def _age(self, life: Life, event: Waited) -> Learnt:
-        """Life after time has passed, with the commands that follow."""
+    def _age(self, life: Life, event: Waited, before: float) -> Learnt:
+        """Life after time has passed since the turn before, with the commands that follow."""
         commands: list[LifeCommand] = []
-        life = _update_answers(_update_incidents(life, event), event)
+        life = _update_answers(_update_incidents(life, event, before), event)
         if life.maintained != (window := event.maintained.get(life.node)):
             life = replace(life, maintained=window)
         if life.node in event.unproven:
@@ -611,9 +612,10 @@ def _begin_serving(life: Life, at: float) -> Life:
     return replace(life, present=True, present_at=at).add_debt(Debt.DOUBT, at)
 
 
-def _update_incidents(life: Life, event: Waited) -> Life:
+def _update_incidents(life: Life, event: Waited, before: float) -> Life:
     """Life with the reported incidents. An incident that ended leaves a debt, unless its report was
-    taken back."""
+    taken back. One that was open in the turn before cannot have ended before it: if its end is
+    dated so, late or by another clock, it ended now."""
     now = event.incidents.get(life.node, ())
     still = {incident.category for incident in now}
     over = {incident.category for incident in life.incidents} - still
@@ -621,7 +623,8 @@ def _update_incidents(life: Life, event: Waited) -> Life:
     if now != life.incidents:
         life = replace(life, incidents=now)
     for category in sorted(over & ended.keys()):
-        life = life.add_debt(Debt.INCIDENT, ended[category], category)
+        end = ended[category] if ended[category] > before else event.at
+        life = life.add_debt(Debt.INCIDENT, end, category)
     return life
 
 
