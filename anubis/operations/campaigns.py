@@ -322,13 +322,13 @@ def hold_clock(part: ClusterHistory, caller: Caller) -> Callable[[], float]:
     counts, (boot, asked_s) = caller.uptime, caller.uptime()
     if not boot:
         return caller.clock
-    then = time_in(part, caller).now
+    then = time_in(part, caller, is_kept=True).now
 
     def clock() -> float:
         nonlocal then, asked_s
         if counts()[1] - asked_s >= RENEWED_S:
             with suppress(StoreUnreachableError):  # seconds are counted until it is back
-                then, asked_s = time_in(part, caller).now, counts()[1]
+                then, asked_s = time_in(part, caller, is_kept=True).now, counts()[1]
         return then + counts()[1] - asked_s
 
     return clock
