@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, dataclass, fields, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -261,13 +262,8 @@ class Turn:
         by_now = [now - place * math.ulp(now) for place in range(len(early))][::-1]  # in order
         dates = dict(zip(early, by_now, strict=True))
         for start in range(0, len(early), PER_QUESTION):
-            some = early[start : start + PER_QUESTION]
-            _redate_told(
-                self._connection,
-                self._cluster,
-                lambda column, some=some: column.in_(some),
-                lambda at: dates.get(at, at),
-            )
+            is_meant = partial(_is_among, early[start : start + PER_QUESTION])
+            _redate_told(self._connection, self._cluster, is_meant, lambda at: dates.get(at, at))
         return news_of(self._connection, self._cluster)
 
     def kept_by(self, *, or_none: bool = False) -> KeptBy | None:
@@ -616,6 +612,10 @@ def _redate(connection: sa.Connection, cluster: str, correction: Correction) -> 
     _redate_some(connection, cluster, is_late, correction.carry, HOLDS, ("since", "until"))
     for kind, names in DATED:
         _redate_rows(connection, cluster, is_late, correction.date, kind, names)
+
+
+def _is_among(dates: Sequence[float], column: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    return column.in_(dates)
 
 
 def _redate_told(
