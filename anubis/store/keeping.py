@@ -609,7 +609,7 @@ def _redate(connection: sa.Connection, cluster: str, correction: Correction) -> 
         )
 
     _redate_told(connection, cluster, is_late, correction.date)
-    _redate_some(connection, cluster, is_late, correction.carry, HOLDS, ("since", "until"))
+    _redate_rows(connection, cluster, is_late, correction.carry, HOLDS, ("since", "until"))
     for kind, names in DATED:
         _redate_rows(connection, cluster, is_late, correction.date, kind, names)
 
