@@ -2,21 +2,34 @@
 #   docker build -t registry.example.com/anubis:0.1.0 .
 # It runs as the user anubis (10001). On nodes it needs root for InfiniBand, locked memory and the kernel's log, so the pods
 # of configs/kubernetes/ that measure ask for that themselves. Packages come from where pip, uv and apt are configured to look.
-#   --build-arg BASE=python:3.12-slim@sha256:...  the base by its digest, so that the same image is built tomorrow
-#   --build-arg TORCH_BACKEND=auto                torch with CUDA, several gigabytes: for nodes with GPUs
-ARG BASE=python:3.12-slim
+# Python's packages are those of requirements.lock, compared with its hashes; torch differs by its build and is in no lock.
+#   --build-arg TORCH_BACKEND=auto           torch with CUDA, several gigabytes: for nodes with GPUs
+#   --build-arg TORCH_BACKEND= --build-arg TORCH=torch==2.13.0+cpu
+#                                            torch from where uv is configured to look
+#   --build-arg BASE=python:3.13-slim@...    another Python on a Debian or Ubuntu
+ARG BASE=python:3.12.14-slim-trixie@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
+
+FROM $BASE AS packages
+WORKDIR /src
+COPY requirements.lock .
+RUN sed -n '/^uv==/,/[^\\]$/p' requirements.lock >uv.txt && \
+    pip install --no-cache-dir --disable-pip-version-check --root-user-action ignore --no-deps --require-hashes -r uv.txt
+ENV VIRTUAL_ENV=/opt/anubis UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 \
+    UV_CONSTRAINT=requirements.lock UV_BUILD_CONSTRAINT=requirements.lock UV_REQUIRE_BUILD_HASHES=1
+RUN uv venv --python python3 /opt/anubis
+ARG TORCH=torch==2.13.0
+ARG TORCH_BACKEND=cpu
+RUN uv pip install ${TORCH_BACKEND:+--torch-backend "$TORCH_BACKEND"} "$TORCH"
+COPY . .
+RUN uv pip install ".[postgresql,kubernetes]" && rm -f /opt/anubis/.lock # which everybody may write
+
 FROM $BASE
 RUN apt-get update && apt-get install -y --no-install-recommends \
       fio iproute2 openssh-client perftest infiniband-diags rdma-core ucx-utils && \
     rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir uv
-ARG TORCH=torch==2.13.0
-ARG TORCH_BACKEND=cpu
-RUN uv pip install --system --no-cache --torch-backend "$TORCH_BACKEND" "$TORCH"
-COPY . /src
-RUN uv pip install --system --no-cache --constraint /src/requirements.lock "/src[postgresql,kubernetes]" && rm -rf /src
-RUN useradd --system --uid 10001 --home-dir /var/lib/anubis --create-home anubis && chmod 0700 /var/lib/anubis
+COPY --from=packages /opt/anubis /opt/anubis
+RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/anubis --create-home anubis && chmod 0700 /var/lib/anubis
 USER 10001
-ENV ANUBIS_HOME=/var/lib/anubis RAY_USAGE_STATS_ENABLED=0 PYTHONUNBUFFERED=1
+ENV PATH=/opt/anubis/bin:$PATH ANUBIS_HOME=/var/lib/anubis RAY_USAGE_STATS_ENABLED=0 PYTHONUNBUFFERED=1
 VOLUME /var/lib/anubis
 CMD ["anubis", "--help"]

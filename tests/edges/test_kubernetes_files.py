@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +25,8 @@ from anubis.config import configs
 from anubis.service.requests import GateRequest, read_request
 from anubis.text.wording import json_line
 
-FOLDER = Path(__file__).parents[2] / "configs" / "kubernetes"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "configs" / "kubernetes"
 FILES = sorted(FOLDER.glob("*.yaml"))
 DOCUMENTS = [(file.name, d) for file in FILES for d in yaml.safe_load_all(file.read_text())]
 
@@ -100,6 +102,33 @@ def test_the_cluster_of_the_files_is_one_that_anubis_reads(tmp_path):
     assert isinstance(cluster, configs.RayCluster)
     assert cluster.orchestrator is not None
     assert cluster.name == "prod"
+
+
+def test_the_image_has_a_fixed_base_and_the_user_that_the_pods_run_as():
+    text = (ROOT / "Dockerfile").read_text()
+    assert re.search(r"^ARG BASE=\S+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    users = {pod["securityContext"]["runAsUser"] for pod in pods() if "securityContext" in pod}
+    assert users == {int(re.findall(r"^USER (\d+)$", text, re.MULTILINE)[-1])} == {10001}
+
+
+def test_the_image_is_built_of_what_the_wheel_carries_and_nothing_else():
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel["force-include"], *project["project"]["license-files"]}
+    needed |= {project["project"]["readme"], "pyproject.toml", "requirements.lock"}
+    assert lines[0] == "*"
+    assert {line[1:] for line in lines if line.startswith("!")} == needed
+
+
+def test_the_installer_of_the_image_is_locked_by_hashes():
+    """As the Dockerfile and scripts/setup take it out of the lock."""
+    words = ["sed", "-n", r"/^uv==/,/[^\\]$/p", ROOT / "requirements.lock"]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert words[2] in (ROOT / "Dockerfile").read_text()
+    assert words[2] in (ROOT / "scripts" / "setup").read_text()
+    assert len(shown) > 1
+    assert all(line.lstrip().startswith("--hash=sha256:") for line in shown[1:])
 
 
 def commands() -> list[str]:
