@@ -599,6 +599,44 @@ def test_a_folder_that_others_could_exchange_is_refused_in_one_sentence(street: 
     assert made.parent == shut
 
 
+# where each is mounted: what a kubelet made for this pod alone, with and without a fsGroup; a
+# folder of anybody's; one that has the name of a kubelet's and belongs to another user; one below
+MOUNTED = """
+at=$1; pod=$1/pods/0d5f/volumes/kubernetes.io~empty-dir
+mkdir -p $pod/plain $pod/group $pod/theirs $at/shared $at/a $at/b $at/c $at/d
+chmod 0777 $pod/plain $pod/theirs $at/shared; chmod 2777 $pod/group; chown 65534 $pod/theirs
+mount --bind $pod/plain $at/a; mount --bind $pod/group $at/b
+mount --bind $at/shared $at/c; mount --bind $pod/theirs $at/d
+mkdir -m 0777 $at/a/below; chmod 0777 $at/a/below
+shift; exec "$@"
+"""
+LOOK = """
+import os, sys
+from pathlib import Path
+names = {"__name__": "guardian"}
+exec(Path(sys.argv[1]).read_text(), names)
+os.setgroups([10001]); os.setgid(10001); os.setuid(10001)
+for name in ("a", "b", "c", "d", "a/below", "pods/0d5f/volumes/kubernetes.io~empty-dir/plain"):
+    print(names["who_may_change"](f"{sys.argv[2]}/{name}").replace(sys.argv[2], ""))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts folders, and becomes another user")
+def test_a_volume_of_this_pod_alone_is_safe_though_everybody_may_write_to_it(street: Path) -> None:
+    """A kubelet gives an emptyDir the mode 0777, to root, without the sticky bit."""
+    look = [sys.executable, "-I", "-S", "-c", LOOK, str(guardian.__file__), str(street)]
+    apart = ["unshare", "--mount", "--propagation=private", "sh", "-ec", MOUNTED, "sh", str(street)]
+    done = subprocess.run([*apart, *look], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "",
+        "",
+        'everybody may change "/c" (mode 0777)',
+        '"/d" belongs to nobody',
+        'everybody may change "/a/below" (mode 0777)',
+        'everybody may change "/pods/0d5f/volumes/kubernetes.io~empty-dir/plain" (mode 0777)',
+    ]
+
+
 def test_what_a_killed_agent_left_goes_and_what_others_left_stays(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     left, foreign = (tmp_path / f"mine-{number}" for number in (1, 2))

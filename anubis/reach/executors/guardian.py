@@ -37,6 +37,7 @@ SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 SECRET_URL = re.compile(r"://[^/\s@]*:[^/\s]*@")  # a user's password before the host
+POD_VOLUMES = "/volumes/kubernetes.io~empty-dir/"  # below the folder that a kubelet has for a pod
 LONGEST_WAIT_S = 3600.0  # the kernel takes no time limit of weeks
 KILL_PATIENCE_S = 5.0  # after SIGKILL; what is still there then is stuck in the kernel
 # from its limit to its report: looking who is on the GPUs takes 16, killing 5, last words 2
@@ -329,7 +330,8 @@ def foreign_writers(folder: str) -> str:
             status = os.fstat(here)
             if status.st_uid not in trusted:
                 return f'"{place}" belongs to {user_name(status.st_uid)}'
-            if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+            is_open = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
+            if is_open and not is_of_this_pod(place):
                 owners = "everybody" if status.st_mode & 0o002 else f"group {status.st_gid}"
                 return f'{owners} may change "{place}" (mode {status.st_mode & 0o7777:04o})'
             if not (status.st_mode & 0o011 and name):
@@ -342,6 +344,17 @@ def foreign_writers(folder: str) -> str:
     finally:
         os.close(here)
     return ""
+
+
+def is_of_this_pod(place: str) -> bool:
+    """Whether a kubelet mounted it for the containers of this pod alone, who may all change it: an
+    emptyDir on disk. Its way on the node is closed to everybody but root."""
+    with contextlib.suppress(OSError):
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        for _, _, _, mounted, at, *_ in map(str.split, reversed(mounts)):  # the last is on top
+            if at == place:
+                return POD_VOLUMES in mounted
+    return False
 
 
 def unmapped_users() -> set[int]:

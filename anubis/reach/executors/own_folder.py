@@ -1,8 +1,8 @@
 """Folders that only we and root may change, on machines where others have accounts.
 
 A folder of mode 0700 is not enough: a user who may write to a folder above it can put another one
-in its place, unless that one has the sticky bit. So every folder on the way to it is checked, from
-the root on, by descriptors that follow no link.
+in its place, unless that one has the sticky bit or belongs to this pod alone. So every folder on
+the way to it is checked, from the root on, by descriptors that follow no link.
 
 It travels to nodes by value: the standard library, and what guardian.py has.
 """
@@ -30,7 +30,10 @@ def make_own_folder(kind: str, parents: Iterable[str]) -> Path:
         if not trouble:
             return Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=parent))
         troubles.append(f'no folder in "{parent}" is safe from other users: {trouble}')
-    raise RuntimeError(f"{troubles[-1]}; mend that, or set TMPDIR to a folder of this user")
+    raise RuntimeError(
+        f"{troubles[-1]}; give it the sticky bit (chmod +t), or set TMPDIR to a folder that only"
+        " this user may change"
+    )
 
 
 def make_held_folder(kind: str, parents: Iterable[str]) -> tuple[Path, int]:

@@ -269,8 +269,8 @@ def safe_place(longest: int = 4096) -> str:
     place = place if len(place) <= longest else "/tmp"
     if trouble := foreign_writers(place):
         raise ExecutorError(
-            f'no file in "{place}" is safe from other users: {trouble}; mend that, or set TMPDIR to'
-            " a folder that only you may change"
+            f'no file in "{place}" is safe from other users: {trouble}; give it the sticky'
+            " bit (chmod +t), or set TMPDIR to a folder that only you may change"
         )
     return place
 
