@@ -170,10 +170,24 @@ def apply(made: Server, document: Document) -> str:
     space = document["metadata"].get("namespace", "default")
     root += f"/namespaces/{space}" if place["namespaced"] else ""
     try:
-        send(made.client("admin"), "POST", f"{root}/{place['name']}", body=document)
+        kept = send(made.client("admin"), "POST", f"{root}/{place['name']}", body=document)
     except ApiException as refusal:
         return str(refusal.body)
-    return ""
+    dropped = sorted(missing(document, kept))
+    return f"fields that it does not know: {', '.join(dropped)}" if dropped else ""
+
+
+def missing(sent: Any, kept: Any, at: str = "") -> Iterator[str]:
+    """Fields that were sent and not kept: the server drops those that it does not know."""
+    if isinstance(sent, Mapping):
+        for key, value in sent.items():
+            if key not in kept:
+                yield f"{at}.{key}"
+            else:
+                yield from missing(value, kept[key], f"{at}.{key}")
+    elif isinstance(sent, list):
+        for number, (value, other) in enumerate(zip(sent, kept, strict=False)):
+            yield from missing(value, other, f"{at}[{number}]")
 
 
 def config(made: Server) -> client.Configuration:

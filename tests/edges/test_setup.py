@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import copy, rmtree
 
 import pytest
+import yaml
 
 from tests.patience import LIMIT_S
 
@@ -123,6 +124,21 @@ def test_of_a_venv_that_could_not_be_made_nothing_is_left(checkout):
     assert done.returncode == 2
     assert "python3-venv" in done.stderr
     assert not (checkout / ".venv").exists()
+
+
+def test_the_workflow_of_forges_runs_scripts_that_are_here_with_options_that_they_know():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())
+    steps = [
+        step["run"].split()
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if "run" in step
+    ]
+    assert steps
+    for words in steps:
+        script, *options = words[1:] if words[0] == "sudo" else words
+        assert os.access(ROOT / script, os.X_OK)
+        assert all(option in (ROOT / script).read_text() for option in options)
 
 
 def tools(checkout: Path, *options: str, user: int) -> str:
