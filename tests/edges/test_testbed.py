@@ -98,11 +98,20 @@ def working(bed: Bed, host: str) -> subprocess.Popen[str]:
 
 
 def stand_in_for_ray(folder: Path, does: str) -> Path:
-    """A `ray` that does something else, for `up` to find in this folder."""
-    ray = folder / "ray"
-    ray.write_text(f"#!/bin/sh\n{does}\n")
-    ray.chmod(0o755)
-    return ray
+    """A Ray for `up` to find in this folder: its start is a program that does something else."""
+    start, package = folder / "start", folder / "ray" / "scripts"
+    package.mkdir(parents=True)
+    programs = {
+        start: f"#!/bin/sh\n{does}\n",
+        folder / "python": f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n',
+        package.parent / "__init__.py": "",
+        package / "__init__.py": "",
+        package / "scripts.py": f'import os\ndef main():\n    os.execv("{start}", ["start"])\n',
+    }
+    for program, text in programs.items():
+        program.write_text(text)
+        program.chmod(0o755)
+    return start
 
 
 def proc_of(bed: Bed, node: str) -> dict[str, float]:
@@ -362,7 +371,7 @@ def test_up_again_and_a_node_that_is_not_there_are_clear_errors(bed: Bed) -> Non
 
 @pytest.fixture
 def ray_that_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder whose `ray` is written by the test."""
+    """The start of a Ray that the test writes."""
     monkeypatch.setenv("ANUBIS_PYTHON", str(tmp_path / "python"))
     return stand_in_for_ray(tmp_path, "exit 0")
 
