@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
-import forks
 import pytest
 from jsonschema import Draft202012Validator
 
 from anubis.report.schemas import schemas
+from tests.forked import ForkServer
 from tests.gpus import node
 from tests.patience import LIMIT_S
 
@@ -62,31 +61,8 @@ class Ran:
 Run = Callable[..., Ran]
 
 
-class Forks:
-    """The process of `forks.py`, and programs as its children."""
-
-    def __init__(self, folder: Path) -> None:
-        self._address = f"{folder}/address"
-        self._stand_in = folder / "python"
-        self._stand_in.write_text(
-            forks.STAND_IN.format(
-                python=sys.executable, here=str(Path(__file__).parent), address=self._address
-            )
-        )
-        self._stand_in.chmod(0o755)
-
-    def __enter__(self) -> Forks:
-        self._server = subprocess.Popen(
-            [sys.executable, forks.__file__, self._address],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self._server.stdout
-        self._server.stdout.readline()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.communicate()
+class Forks(ForkServer):
+    """Programs as children of a process that has loaded torch."""
 
     def run(
         self,
@@ -95,19 +71,13 @@ class Forks:
         folder: Path,
         limit_s: float = LIMIT_S,
     ) -> Ran:
-        given = dict(os.environ if environment is None else environment)
-        given["PYTHON_EXEC"] = str(self._stand_in)  # by which torchrun starts ranks
-        with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-            files = (out.fileno(), err.fileno())
-            code = forks.ask(self._address, list(argv), files, given, str(folder), limit_s)
-            out.seek(0)
-            err.seek(0)
-            return Ran(code, out.read(), err.read())
+        return Ran(*self.ask(argv, environment, folder, limit_s))
 
 
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    with Forks(tmp_path_factory.mktemp("forks")) as forked:
+    forked = Forks(tmp_path_factory.mktemp("forks"))
+    with forked:
         yield forked
 
 

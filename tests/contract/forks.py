@@ -1,6 +1,7 @@
-"""Programs as children of one process that has loaded torch, which takes each of them 1.5 s less.
+"""Programs as children of one process that has loaded torch, which takes each of them 1.5 s less;
+or `python -m anubis`, a second less.
 
-`Forks` starts that process and runs programs by it: each with its own arguments, environment,
+`ForkServer` starts that process and runs programs by it: each with its own arguments, environment,
 folder, files and session, as if it had been started by a shell. The ranks of a torchrun program
 come from there as well (PYTHON_EXEC). What depends on the life of a process (who dies with whom,
 what it loads) is not to be seen here: such tests start the program themselves. No asserts.
@@ -9,6 +10,8 @@ what it loads) is not to be seen here: such tests start the program themselves. 
 from __future__ import annotations
 
 import atexit
+import gc
+import importlib
 import json
 import os
 import runpy
@@ -42,7 +45,7 @@ sys.exit(code)
 def ask(
     address: str,
     argv: list[str],
-    files: tuple[int, int],  # for its stdout and stderr
+    files: tuple[int, ...],  # for its stdout and stderr, or stdin as well
     environment: dict[str, str] | None = None,
     folder: str | None = None,
     limit_s: float | None = None,
@@ -97,7 +100,7 @@ class Server:
 
     def _start(self) -> None:
         asker, _ = self._listening.accept()
-        message, files, _, _ = socket.recv_fds(asker, MOST_BYTES, 2)
+        message, files, _, _ = socket.recv_fds(asker, MOST_BYTES, 3)
         pid = os.fork()
         if pid == 0:
             self._forget()
@@ -137,8 +140,15 @@ def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)  # nobody has waited for it, so the number is still its own
 
 
-def load() -> None:
+def load(modules: list[str]) -> None:
     """What the programs would load, each for itself."""
+    for module in modules:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # or to look for garbage would copy all of it into each program
+
+
+def load_torch() -> None:
     from torch.distributed.elastic.rendezvous import dynamic_rendezvous as meeting
 
     # for a line of a log that nobody reads, torchrun looks through all modules, hundreds of times
@@ -149,7 +159,9 @@ def load() -> None:
 def become(request: dict, files: list[int]) -> None:
     """Be that program: what Python does between its start and the program's first line."""
     os.setsid()
-    for target, file in enumerate([os.open(os.devnull, os.O_RDONLY), *files]):
+    if len(files) == 2:
+        files = [os.open(os.devnull, os.O_RDONLY), *files]
+    for target, file in enumerate(files):
         os.dup2(file, target)
         os.close(file)
     os.environ.clear()
@@ -168,9 +180,8 @@ def become(request: dict, files: list[int]) -> None:
         sys.modules.pop("sitecustomize", None)
         with suppress(ImportError):
             import sitecustomize  # noqa: F401
-    import torch
-
-    if threads := os.environ.get("OMP_NUM_THREADS"):
+    torch = sys.modules.get("torch")
+    if torch and (threads := os.environ.get("OMP_NUM_THREADS")):
         torch.set_num_threads(int(threads))
     if program == "-m":
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
@@ -199,7 +210,10 @@ def exit_code(request: dict, files: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    load()
+    if sys.argv[2:]:
+        load(sys.argv[2:])
+    else:
+        load_torch()
     server = Server(sys.argv[1])
     print("ready", flush=True)
     server.serve()

@@ -1,4 +1,5 @@
-"""The operator's desks: `desk` starts the real command, `near` calls the same entry in here."""
+"""The operator's desks: `desk` is the command in a process of its own, `near` calls the same entry
+in here."""
 
 from __future__ import annotations
 
@@ -18,11 +19,35 @@ from anubis.store import database
 from anubis.text import places
 from tests.edges import postgresql
 from tests.edges.desk import Desk, Done
+from tests.forked import ForkServer
+
+LOADED_BY_VERBS = (
+    "anubis.cli.main",
+    "anubis.cli.campaigns",
+    "anubis.cli.progress",
+    "anubis.operations.gate",
+    "anubis.report.page",
+    "anubis.store.history",
+    "alembic.context",
+)
+
+
+@pytest.fixture(scope="session")
+def verbs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """The command as a child of a process that has loaded it: a second less for each."""
+    with ForkServer(tmp_path_factory.mktemp("verbs"), *LOADED_BY_VERBS) as verbs:
+        yield verbs
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path, verbs: ForkServer) -> Desk:
+    """What it runs is forked, and what it starts is the command from its first line."""
+
+    class Forked(Desk):
+        def run(self, *words: str) -> Done:
+            return Done(*verbs.ask(["-m", "anubis", *words], self.environment, self.folder))
+
+    return Forked(tmp_path)
 
 
 if TYPE_CHECKING:
