@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import workers
+
 settings.register_profile("anubis", deadline=None, print_blob=True)
 settings.load_profile("anubis")
 
@@ -31,9 +33,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """What a shell begins in its background ignores Ctrl-C, and so would all that tests start."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.path[:0] = [place for place in workers.places_of_tests if place not in sys.path]
+    places = getattr(config.option, "tx", None)
+    if places and set(places) == {"popen"} and not config.option.collectonly:  # pytest -n
+        forked = workers.Workers(config.invocation_params.args)
+        config.add_cleanup(forked.end)
+        if forked.ready:  # else each worker collects for itself, and tells why it cannot
+            config.option.tx = [f"popen//python={forked.python}"] * len(places)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
