@@ -326,7 +326,7 @@ def test_rails_of_a_node_are_measured_one_after_the_other_and_load_a_link_once()
 def test_the_chances_of_a_way_are_those_of_the_walks_along_it():
     network = SimulatedNetwork(fabric=SMALL[2].fabric)
     fabric, pair = network.fabric, ("node00001", "node00024")
-    (way,) = CableUse(fabric).of(Meeting(*pair))
+    (way,) = CableUse(fabric).find_ways(Meeting(*pair))
     walked = Counter(
         frozenset(cable) for turn in range(2000) for cable in cables_of(network, pair, turn)[0]
     )
