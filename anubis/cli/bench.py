@@ -196,12 +196,12 @@ def check(
 ) -> None:
     import anubis
     from anubis.operations.bench import SMOKE
-    from anubis.text.wording import counted, names
+    from anubis.text.wording import names, quantity
 
     checked = anubis.check_program(file, context.args or SMOKE)
     spec, result = checked.spec, checked.result
     samples = sum(series.samples.size for series in result.series)
-    measured = f"{counted(len(result.series), 'series', 'series')}, {counted(samples, 'sample')}"
+    measured = f"{quantity(len(result.series), 'series', 'series')}, {quantity(samples, 'sample')}"
     if result.not_applicable:
         measured = f"not applicable here: {result.not_applicable}"
     print(f"{spec.name}@{spec.version} keeps the contract: {measured}")
@@ -223,7 +223,7 @@ def new(
 
     if not name.isidentifier():
         raise UsageError(f'"{name}" is no name for a program: use letters, digits and underscores')
-    template = places.shipped("benchmarks") / ("_template.sh" if shell else "_template.py")
+    template = places.shipped_folder("benchmarks") / ("_template.sh" if shell else "_template.py")
     file = folder / f"{name}{template.suffix}"
     if file.exists():
         raise UsageError(f'"{file}" exists already: choose another name')

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from anubis.cli import answer
 from anubis.core.select.decision import Decision
 from anubis.report import decision as reports
-from anubis.text.wording import called
+from anubis.text.wording import short_node_list
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignView
@@ -27,7 +27,7 @@ def show(decision: Decision, *, as_json: bool, why: bool) -> None:
 def show_owing(owing: Mapping[str, str]) -> None:
     """Write which nodes no test of this suite and budget can answer for."""
     node, why = next(iter(owing.items()))
-    more = f"; also {called([*owing][1:])}" if len(owing) > 1 else ""
+    more = f"; also {short_node_list([*owing][1:])}" if len(owing) > 1 else ""
     answer.write_paragraph(f"unknown still: {node}: {why}{more}")
 
 

@@ -241,9 +241,9 @@ def _show(view: DiagnosisView, *, as_json: bool) -> None:
 
 
 def _say_who_was_told(view: DiagnosisView, news: Sequence[str], caller: Terminal) -> None:
-    from anubis.text.wording import called
+    from anubis.text.wording import short_node_list
 
     if news:
-        caller.remark(f"the keeper is told of {called(news)}")
+        caller.remark(f"the keeper is told of {short_node_list(news)}")
     if earlier := [node for node in view.diagnosis.nodes if node not in news]:
-        caller.remark(f"the keeper knows of {called(earlier)} already")
+        caller.remark(f"the keeper knows of {short_node_list(earlier)} already")

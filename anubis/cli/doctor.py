@@ -12,7 +12,7 @@ from anubis.cli import answer, options
 from anubis.cli.terminal import Terminal
 from anubis.core.errors import UsageError
 from anubis.text import hostlist
-from anubis.text.wording import called, counted
+from anubis.text.wording import quantity, short_node_list
 
 if TYPE_CHECKING:
     from anubis.operations.doctor import Check
@@ -87,9 +87,9 @@ def _row(check: NodeCheck) -> tuple[str, str, str]:
 
 def _first_line_of_nodes(checks: Sequence[NodeCheck]) -> str:
     lacking = [check.node for check in checks if not check.is_ready]
-    trouble = f"mend first: {called(lacking)}" if lacking else "nothing is missing"
+    trouble = f"mend first: {short_node_list(lacking)}" if lacking else "nothing is missing"
     return (
-        f"{len(checks) - len(lacking)} of {counted(len(checks), 'node')} can be tested; {trouble}"
+        f"{len(checks) - len(lacking)} of {quantity(len(checks), 'node')} can be tested; {trouble}"
     )
 
 

@@ -12,7 +12,7 @@ from anubis.cli.terminal import Answerer
 from anubis.core.records import Judgement
 from anubis.operations.gate_answer import fields, sentence
 from anubis.report.decision import brief
-from anubis.text.wording import called
+from anubis.text.wording import short_node_list
 
 if TYPE_CHECKING:
     from anubis.operations.results import GateResult
@@ -46,7 +46,11 @@ def show(result: GateResult, *, as_json: bool, why: bool) -> None:
         answer.write_json("gate", fields(result))
         return
     _, *reasons = brief(result.decision)
-    todo = [f"do: {i.action} ({called(i.subjects)})" for i in view.instructions] if view else []
+    todo = (
+        [f"do: {i.action} ({short_node_list(i.subjects)})" for i in view.instructions]
+        if view
+        else []
+    )
     answer.write_brief([sentence(result), *todo, *([] if why else reasons)])
     if why:
         deciding.show_reasons(result.decision, view)

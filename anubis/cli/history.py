@@ -153,14 +153,14 @@ def forget_cluster(
         ),
     ] = False,
 ) -> None:
-    from anubis.text.wording import counted
+    from anubis.text.wording import quantity
 
     gone = anubis.forget_cluster(name, with_campaigns=with_campaigns)
     parts = (
-        counted(gone.campaigns, "campaign"),
-        counted(gone.incidents, "incident"),
-        counted(gone.events, "event"),
-        counted(gone.decisions, "decision"),
+        quantity(gone.campaigns, "campaign"),
+        quantity(gone.incidents, "incident"),
+        quantity(gone.events, "event"),
+        quantity(gone.decisions, "decision"),
     )
     print(f"cluster {name} is forgotten, and with it {', '.join(parts)}")
 
@@ -204,11 +204,11 @@ def check(json: options.Json = False) -> None:
 
 
 def _soundness_lines(soundness: Soundness) -> Iterator[str]:
-    from anubis.text.wording import counted
+    from anubis.text.wording import quantity
 
-    campaigns, rows = counted(soundness.campaigns, "campaign"), f"{soundness.rows:,} rows"
+    campaigns, rows = quantity(soundness.campaigns, "campaign"), f"{soundness.rows:,} rows"
     if soundness.damages:
-        places = counted(len(soundness.damages), "place")
+        places = quantity(len(soundness.damages), "place")
         yield f"the history is damaged in {places}: restore a backup of it"
     else:
         yield f"the history is as it was written: {campaigns}, {rows}"
@@ -242,21 +242,21 @@ def forget(
     ],
     json: options.Json = False,
 ) -> None:
-    from anubis.text.wording import counted
+    from anubis.text.wording import quantity
 
     gone = anubis.forget_import(import_)
     if json:
         answer.write_json("forgotten", {"import": import_, **asdict(gone)})
         return
     parts = (
-        counted(gone.incidents, "incident") if gone.incidents else "",
-        counted(gone.watches, "watch", "watches") if gone.watches else "",
-        f"the traits of {counted(gone.nodes, 'node')}" if gone.nodes else "",
+        quantity(gone.incidents, "incident") if gone.incidents else "",
+        quantity(gone.watches, "watch", "watches") if gone.watches else "",
+        f"the traits of {quantity(gone.nodes, 'node')}" if gone.nodes else "",
         f"campaign {gone.campaign}" if gone.campaign else "",
     )
     print(f"import {import_} is forgotten, and with it: {', '.join(filter(None, parts)) or '-'}")
     if gone.reopened:
-        whose = counted(gone.reopened, "incident")
+        whose = quantity(gone.reopened, "incident")
         print(f"{whose} of other imports whose end it told: no end is known again")
     if gone.campaign:
         say("criteria that were learned from it stay: learn them again without it")

@@ -283,7 +283,7 @@ def nodes(
     cluster: options.ClusterTold = None,
     json: options.Json = False,
 ) -> None:
-    from anubis.text.wording import counted, names
+    from anubis.text.wording import names, quantity
 
     try:
         mapping = anubis.NodeMapping.of(columns or (), times or (), zone)
@@ -313,7 +313,7 @@ def nodes(
     else:
         kept = added.kept
         print(
-            f"{file.name}: {counted(len(intake.traits), 'node')} of cluster {added.cluster}:"
+            f"{file.name}: {quantity(len(intake.traits), 'node')} of cluster {added.cluster}:"
             f" {kept.new:,} new, {kept.completed:,} changed, {kept.known:,} known before"
         )
         print(
@@ -333,7 +333,7 @@ def nodes(
 
 def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:
     from anubis.report import incidents
-    from anubis.text.wording import counted, moment
+    from anubis.text.wording import moment, quantity
 
     if as_json:
         answer.write_json("incidents", incidents.fields(intake, added))
@@ -342,12 +342,12 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
     hit = len({incident.node for incident in intake.incidents})
     kept = added.kept
     print(
-        f"{file.name}: {counted(len(intake.incidents), 'incident')} in"
-        f" {counted(intake.records, 'record')}: "
+        f"{file.name}: {quantity(len(intake.incidents), 'incident')} in"
+        f" {quantity(intake.records, 'record')}: "
         f"{kept.new:,} new, {kept.completed:,} completed by their end, {kept.known:,} known before"
     )
     print(
-        f"on {hit:,} of {counted(len(intake.watches), 'node')} of cluster {added.cluster},"
+        f"on {hit:,} of {quantity(len(intake.watches), 'node')} of cluster {added.cluster},"
         f" watched {moment(since)} to {moment(until)}"
     )
     categories = incidents.categories(intake).items()

@@ -15,7 +15,7 @@ from anubis.cli.screen import Screen
 from anubis.core.campaign import planning
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, EndOfStep, NodeLost
 from anubis.core.records import Campaign
-from anubis.text.wording import lasting
+from anubis.text.wording import time_span
 
 LINE_EVERY_S = 15.0
 LONG_GAP_S = 30.0  # shorter gaps are not mentioned: a busy machine has many
@@ -68,7 +68,7 @@ class Progress:
             return
         if machine.phase != self._phase:
             self._begin_phase(machine)
-        left = f"about {lasting(self._left_s(machine))} left"
+        left = f"about {time_span(self._left_s(machine))} left"
         self._bar.update(self._task, completed=machine.done, total=machine.planned, left=left)
         if self._bar.disable and time.monotonic() >= self._line_due:
             self._line_due = time.monotonic() + LINE_EVERY_S
@@ -102,7 +102,7 @@ class Progress:
         gap_s, self._unwatched_s = unwatched_s - self._unwatched_s, unwatched_s
         if gap_s >= LONG_GAP_S:
             say(
-                f"  this driver did not look for {lasting(gap_s)}: it was stopped, suspended or"
+                f"  this driver did not look for {time_span(gap_s)}: it was stopped, suspended or"
                 " kept waiting; what runs is given that time again"
             )
 

@@ -23,7 +23,7 @@ from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
 from anubis.report.view import CampaignView
-from anubis.text.wording import called, counted, lasting
+from anubis.text.wording import quantity, short_node_list, time_span
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,7 +95,7 @@ def exit_code(view: CampaignView, forms: AnswerForms) -> int:
     assessment = view.assessment
     if forms.nagios:
         bad = assessment.named(Judgement.DEFECTIVE)
-        named = f", defective: {called(bad)}" if bad else ""
+        named = f", defective: {short_node_list(bad)}" if bad else ""
         text = f"{view.headline.replace(' · ', ', ')}{named} (campaign {view.campaign.id})"
         kind, figures = str(view.campaign.kind), nagios.counts(assessment)
         return nagios.tell(kind, assessment.judgement, text, figures)
@@ -114,8 +114,8 @@ def plan(campaign: PlannedCampaign, *, as_json: bool) -> None:
             answer.write_json("phase", _phase_fields(phase, cost))
         return
     console = answer.screen()
-    nodes = counted(len(planned.nodes), "node")
-    total_s = lasting(sum(cost.duration_s for cost in costs))
+    nodes = quantity(len(planned.nodes), "node")
+    total_s = time_span(sum(cost.duration_s for cost in costs))
     hours = sum(cost.node_hours for cost in costs)
     console.print(f"suite {planned.suite} on {nodes}: about {total_s}, {hours:,.2f} node-hours\n")
     console.print(_phase_table(planned, costs))
@@ -145,7 +145,7 @@ def _phase_table(planned: Plan, costs: Sequence[Estimate]) -> Table:
     for heading in ("repeats", "steps", "time", "node-hours"):
         table.add_column(heading, justify="right", no_wrap=True)
     for phase, cost in zip(planned.phases, costs, strict=True):
-        totals = (f"{cost.steps:,}", lasting(cost.duration_s), f"{cost.node_hours:,.2f}")
+        totals = (f"{cost.steps:,}", time_span(cost.duration_s), f"{cost.node_hours:,.2f}")
         table.add_row(phase.name, "", "", *totals, style="bold")
         for entry in phase.entries:
             meeting = MEETINGS.get(entry.groups, "") if entry.scope != "node" else ""
@@ -200,8 +200,8 @@ def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool
         answer.write_json("coverage", fields)
         return
     switches = len(fabric.switches) - len(untested["switches"])
-    rounds = counted(coverage.rounds["distance"], "round")
-    counts = [f"{counted(coverage.pairs['distance'], 'pair')} in {rounds}"] + [
+    rounds = quantity(coverage.rounds["distance"], "round")
+    counts = [f"{quantity(coverage.pairs['distance'], 'pair')} in {rounds}"] + [
         f"{coverage.pairs[purpose]:,} {reason}"
         for purpose, reason in PURPOSES.items()
         if coverage.pairs.get(purpose)

@@ -183,13 +183,13 @@ def _tell(view: LookView, cluster: str | None, caller: Terminal) -> None:
     suspects = [suspicion.node for suspicion in view.look.suspicions]
     if not suspects:
         return
-    from anubis.text.wording import called
+    from anubis.text.wording import short_node_list
 
     news = anubis.tell_suspicions(view, cluster, caller)
     if news:
-        caller.remark(f"the keeper is told of {called(news)}")
+        caller.remark(f"the keeper is told of {short_node_list(news)}")
     if earlier := [node for node in suspects if node not in news]:
-        caller.remark(f"the keeper knows of {called(earlier)} already")
+        caller.remark(f"the keeper knows of {short_node_list(earlier)} already")
 
 
 def _write_files(views: Sequence[LookView], html: Path | None, record: Path | None) -> None:

@@ -115,12 +115,12 @@ def load_what_works(
 
 
 def _shipped_folder() -> Path:
-    return places.shipped("benchmarks").absolute()
+    return places.shipped_folder("benchmarks").absolute()
 
 
 def folders(more: Iterable[Path] = ()) -> tuple[Path, ...]:
     """Folders of the shipped benchmarks and of the user's."""
-    return (places.shipped("benchmarks"), *more)
+    return (places.shipped_folder("benchmarks"), *more)
 
 
 def find(name: str, catalog: Catalog) -> Program:

@@ -512,7 +512,7 @@ def error_classes(name: str = "default") -> ErrorClasses:
     table = read(load_yaml(path, ConfigError), ErrorClasses, f'"{path}"', ConfigError)
     if not table.based_on:
         return table
-    shipped = places.shipped("configs") / "classes"
+    shipped = places.shipped_folder("configs") / "classes"
     basis = shipped / f"{table.based_on}.yaml"
     names = [file.stem for file in shipped.glob("*.yaml")]
     if table.based_on not in names or basis.resolve() == path.resolve():
@@ -557,7 +557,7 @@ def find(kind: str, name: str) -> Path:
 
 def files_of(kind: str) -> dict[str, Path]:
     """Files by the names that mean them; a site's own precede the shipped ones."""
-    folders = (places.home() / "configs" / kind, places.shipped("configs") / kind)
+    folders = (places.home() / "configs" / kind, places.shipped_folder("configs") / kind)
     return {file.stem: file for folder in reversed(folders) for file in folder.glob("*.yaml")}
 
 

@@ -39,7 +39,9 @@ def check_program(
 ) -> ProgramCheck:
     """Check that a program keeps the contract; an error names the field, or what else breaks it."""
     file = file.absolute()
-    program = Program(file=file, spec=catalog.describe(file), library=places.shipped("benchmarks"))
+    program = Program(
+        file=file, spec=catalog.describe(file), library=places.shipped_folder("benchmarks")
+    )
     result = _measure(program, arguments, limit_s)
     measured = {series.metric.partition(":")[0] for series in result.series}
     unmeasured = tuple(m.name for m in program.spec.metrics if m.name not in measured)

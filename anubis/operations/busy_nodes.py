@@ -23,8 +23,8 @@ from anubis.operations.maintenance import windows_seen
 from anubis.operations.owners import orchestrator_of, owner_name
 from anubis.report.maintenance import sentence
 from anubis.text import hostlist
-from anubis.text.hostlist import shortened
-from anubis.text.wording import counted, moment
+from anubis.text.hostlist import shorten
+from anubis.text.wording import moment, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,14 +146,14 @@ def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
     names = list(work.seen.nodes) if work.seen else []
     away = {name: why for name in names if (why := work.reason_to_skip(name))}
     for why, left_out in _group_by_reason(away).items():
-        caller.remark(f"{shortened(left_out)} left out: {why}")
+        caller.remark(f"{shorten(left_out)} left out: {why}")
     chosen = [name for name in names if name not in away]
     if not chosen:
         raise OrchestratorError(
-            f"{work.owner} shows {counted(len(names), 'node')}, and none that can be tested: name"
+            f"{work.owner} shows {quantity(len(names), 'node')}, and none that can be tested: name"
             " the nodes, or write `nodes:` into the cluster's file"
         )
-    caller.remark(f"{counted(len(chosen), 'node')}, as {work.owner} shows them")
+    caller.remark(f"{quantity(len(chosen), 'node')}, as {work.owner} shows them")
     return chosen
 
 
@@ -170,7 +170,7 @@ def free_nodes(
 def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
     for why, busy in _group_by_reason(work.reasons_to_spare(nodes)).items():
         raise OrchestratorError(
-            f'node "{shortened(busy)}" is left alone: {why}; wait until that ends, or name other'
+            f'node "{shorten(busy)}" is left alone: {why}; wait until that ends, or name other'
             " nodes"
         )
 
@@ -179,7 +179,7 @@ def drop_busy(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[st
     """Nodes on which nobody else works; the caller is told why the others are left out."""
     busy = work.reasons_to_spare(nodes)
     for why, left_out in _group_by_reason(busy).items():
-        caller.remark(f"{shortened(left_out)} left out: {why}")
+        caller.remark(f"{shorten(left_out)} left out: {why}")
     free = [node for node in nodes if node not in busy]
     if busy and not free:
         raise OrchestratorError("every one of these nodes is left alone: wait until that ends")

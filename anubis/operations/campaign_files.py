@@ -43,9 +43,9 @@ from anubis.operations.caller import Caller
 from anubis.operations.topology import count_errors, routes_known, survey
 from anubis.readers.topology.draft import Survey
 from anubis.text import places
-from anubis.text.hostlist import shortened
+from anubis.text.hostlist import shorten
 from anubis.text.reading import read
-from anubis.text.wording import counted
+from anubis.text.wording import quantity
 
 # remarks on a topology that are about cables and names, and how many of them are shown
 OF_CABLES = frozenset(
@@ -182,7 +182,7 @@ class Brief:
 
 
 def read_request(request: CampaignRequest, caller: Caller) -> Brief:
-    folders = (places.shipped("benchmarks"), *request.benchmarks)
+    folders = (places.shipped_folder("benchmarks"), *request.benchmarks)
     setting = Setting(
         cluster=configs.cluster(request.cluster),
         folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
@@ -268,8 +268,8 @@ def _place(surveyed: Survey, names: Sequence[str]) -> Placement:
     placement = place(surveyed.fabric, names)
     if not placement.nodes:
         raise UsageError(
-            f"the topology knows none of {shortened(names)}: it has "
-            f"{shortened(surveyed.fabric.nodes) or 'no nodes'}"
+            f"the topology knows none of {shorten(names)}: it has "
+            f"{shorten(surveyed.fabric.nodes) or 'no nodes'}"
         )
     return placement
 
@@ -305,7 +305,7 @@ def _no_fabric_reason(brief: Brief, nodes: Sequence[Node]) -> str:
     fabric = brief.fabric(nodes)
     in_fabric = {node.name for node in nodes}.intersection(fabric.nodes if fabric else ())
     if len(in_fabric) < MET_AT_LEAST:
-        return f"{unmeasured}: of these nodes the topology has {counted(len(in_fabric), 'node')}"
+        return f"{unmeasured}: of these nodes the topology has {quantity(len(in_fabric), 'node')}"
     return ""
 
 
@@ -376,7 +376,7 @@ def criteria_in_use(suite: str) -> tuple[CriteriaSet, ...]:
     """Criteria used unless others are named: for each sku the first found among those learned here,
     those in the working folder, and those shipped."""
     of_sku: dict[str, CriteriaSet] = {}
-    for folder in (places.criteria(), Path("criteria"), places.shipped("criteria")):
+    for folder in (places.criteria(), Path("criteria"), places.shipped_folder("criteria")):
         if suite in criteria_files.suites(folder):
             for criteria in criteria_files.load(folder, suite):
                 of_sku.setdefault(criteria.sku, criteria)

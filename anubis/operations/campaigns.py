@@ -59,8 +59,8 @@ from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import RENEWED_S, HeldNodes, holder_of, utc
 from anubis.store.trouble import insist
 from anubis.text import places
-from anubis.text.hostlist import shortened
-from anubis.text.wording import counted, lasting
+from anubis.text.hostlist import shorten
+from anubis.text.wording import quantity, time_span
 
 LOOKED_AT = 100  # campaigns that are searched for the latest interrupted one
 
@@ -118,7 +118,7 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
     if plan.reproducing:
         caller.remark(_search_sentence(plan))
     if brief.policy.confirm and alone and not plan.reproducing:
-        longest = lasting(sum(entry.repeats * entry.duration_s for entry in alone))
+        longest = time_span(sum(entry.repeats * entry.duration_s for entry in alone))
         caller.remark(
             "not in the plan: a program by which a node falls short runs there once more; all of "
             f"them take {longest}"
@@ -133,7 +133,7 @@ def _search_sentence(plan: Plan) -> str:
     round_s = sum(entry.duration_s for entry in entries if entry.workload in plan.reproducing)
     rounds = most_rounds(everybody)
     parts = ", ".join(
-        f"{counted(len(groups), kind)} of up to {max(map(len, groups)):,} nodes"
+        f"{quantity(len(groups), kind)} of up to {max(map(len, groups)):,} nodes"
         for kind, groups in everybody.levels().items()
     )
     together = most_rounds_together(everybody)
@@ -141,16 +141,16 @@ def _search_sentence(plan: Plan) -> str:
     pairs = sum(entry.duration_s for entry in across) * MOST_ACROSS
     return (
         f"divided into {parts or 'halves, as no topology was given'}; for one bad node at most "
-        f"{counted(rounds, 'round')}, {lasting(rounds * round_s)}; where every part is well: "
-        f"all nodes together, {lasting(round_s)}"
+        f"{quantity(rounds, 'round')}, {time_span(rounds * round_s)}; where every part is well: "
+        f"all nodes together, {time_span(round_s)}"
         + (
-            f", then pairs across the parts, {lasting(pairs)}, and more to confirm a cause"
+            f", then pairs across the parts, {time_span(pairs)}, and more to confirm a cause"
             if parts and across
             else ""
         )
         + (
             f", then every two parts, and halves of two that fail together: at most"
-            f" {counted(together, 'round')}, {lasting(together * round_s)}"
+            f" {quantity(together, 'round')}, {time_span(together * round_s)}"
             if together and across
             else ""
         )
@@ -365,7 +365,7 @@ def _drive(
             def let_go(nodes: Sequence[str]) -> None:
                 held.let_go(nodes)
                 caller.remark(
-                    f"handed back: {shortened(nodes)}, {counted(len(nodes), 'node')} that did well "
+                    f"handed back: {shorten(nodes)}, {quantity(len(nodes), 'node')} that did well "
                     "in their group while another group did not"
                 )
                 caller.handed_back(nodes)
@@ -438,7 +438,7 @@ def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
     seconds = sum(run.duration_s for run in again)
     caller.remark(
         f"what fell short or failed was run again, and where the nodes are well for comparison: "
-        f"{programs} on {counted(len(nodes), 'node')}, {seconds / 3600:.2f} node-hours; "
+        f"{programs} on {quantity(len(nodes), 'node')}, {seconds / 3600:.2f} node-hours; "
         f"{len(defective)} of them are defective"
     )
 

@@ -20,7 +20,7 @@ from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.learn import learn
 from anubis.operations.names import new_name
 from anubis.text import places
-from anubis.text.wording import counted, moment
+from anubis.text.wording import moment, quantity
 
 BEFORE, AFTER = "before", "after"  # folders of a proposal
 
@@ -86,7 +86,7 @@ def _learn_again(
 
 
 def _criteria_count(renewed: Renewal) -> str:
-    return counted(sum(len(of_sku.criteria) for of_sku in renewed.after), "criterion", "criteria")
+    return quantity(sum(len(of_sku.criteria) for of_sku in renewed.after), "criterion", "criteria")
 
 
 def _unmeasured_note(renewed: Renewal) -> str:
@@ -116,6 +116,6 @@ def _take(task: ChoreTask, folder: Path) -> ChoreRecord:
         )
     files = criteria_files.write_learned(after, places.criteria())
     return task.end_done(
-        f"{counted(len(files), 'file')} of criteria changed; those of before are in"
+        f"{quantity(len(files), 'file')} of criteria changed; those of before are in"
         f" {folder / BEFORE}"
     )

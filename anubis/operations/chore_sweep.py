@@ -18,8 +18,8 @@ from anubis.operations.decide import Terms
 from anubis.operations.names import new_name
 from anubis.operations.sweep import sweep
 from anubis.store.holds import holder_of
-from anubis.text.hostlist import shortened
-from anubis.text.wording import counted
+from anubis.text.hostlist import shorten
+from anubis.text.wording import quantity
 
 MAY_BE_TESTED = (State.IN_SERVICE, State.SPARE)  # the keeper tests the others
 
@@ -53,14 +53,14 @@ def _begin(task: ChoreTask, schedule: SweepChore) -> ChoreRecord:
     under_test = sum(life.trial is not None for life in lives)
     limit = allowed_count(task.policy.tested_at_once, len(lives)) - under_test
     if not free or limit <= 0:
-        return task.end_unchanged(f"none of {counted(len(lives), 'node')} is free to be tested")
+        return task.end_unchanged(f"none of {quantity(len(lives), 'node')} is free to be tested")
     name = task.record.campaign or new_name("validate", time_in(task.part, task.caller).now)
     task.note(campaign=name)
     result = sweep(free, _terms(task, schedule, limit), task.caller, name=name)
     if result.campaign is None:
-        looked_at = f"{len(free)} of {counted(len(lives), 'node')}"
+        looked_at = f"{len(free)} of {quantity(len(lives), 'node')}"
         owing = (
-            f"; {counted(len(result.owing), 'node')} still owe an answer" if result.owing else ""
+            f"; {quantity(len(result.owing), 'node')} still owe an answer" if result.owing else ""
         )
         return task.end_unchanged(
             f"no test is worth its time now, on {looked_at}{owing}", campaign=""
@@ -95,7 +95,7 @@ def _is_held(task: ChoreTask, campaign: str) -> bool:
 def _swept(task: ChoreTask, campaign: str) -> ChoreRecord:
     verdicts = task.history.assessments.of_nodes(campaign)
     nodes = sum(life.is_there for life in task.part.keeping.lives())
-    sentence = f"{len(verdicts)} of {counted(nodes, 'node')} tested: {_findings(verdicts)}"
+    sentence = f"{len(verdicts)} of {quantity(nodes, 'node')} tested: {_findings(verdicts)}"
     return task.end_done(sentence, campaign=campaign)
 
 
@@ -103,5 +103,5 @@ def _findings(verdicts: Sequence[NodeVerdict]) -> str:
     parts = []
     for judgement in (Judgement.DEFECTIVE, Judgement.UNKNOWN):
         if nodes := [verdict.node for verdict in verdicts if verdict.judgement is judgement]:
-            parts.append(f"{len(nodes)} {judgement} ({shortened(nodes)})")
+            parts.append(f"{len(nodes)} {judgement} ({shorten(nodes)})")
     return ", ".join(parts) or "all healthy"

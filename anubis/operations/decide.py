@@ -117,7 +117,7 @@ def refuse_nodes(part: ClusterHistory, event: FleetEvent, terms: Terms, *, may_t
 def read_repertoire(terms: Terms) -> Repertoire:
     suite = configs.suite(terms.suite)
     in_suite = {entry.benchmark for entry in suite.benchmarks}
-    programs = catalog.load((places.shipped("benchmarks"), *terms.benchmarks), in_suite)
+    programs = catalog.load((places.shipped_folder("benchmarks"), *terms.benchmarks), in_suite)
     policy = configs.policy(terms.policy).selection
     return Repertoire(suite=suite, specs=programs.specs, policy=policy)
 

@@ -28,7 +28,7 @@ from anubis.operations.tell import note
 from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob
 from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
 from anubis.store.history import ClusterHistory
-from anubis.text.wording import lasting, moment
+from anubis.text.wording import moment, time_span
 
 LATELY_S = 3600.0  # a job that ended earlier is not diagnosed
 SETTLED_S = 30.0  # after the end, until the logs are written
@@ -220,5 +220,5 @@ def _silent_jobs(
             continue
         since = silence_begin(written, job.start, now, policy.silent_s, stalls.get(job.id, []))
         if since is not None:
-            reason = f"its logs have said nothing for {lasting(now - since)}"
+            reason = f"its logs have said nothing for {time_span(now - since)}"
             yield stall_notice(job.id, job.nodes, since, LOGS, reason)

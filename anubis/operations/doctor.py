@@ -22,7 +22,7 @@ from anubis.reach.executors.machine import cpu_model, gpu_models
 from anubis.reach.executors.other_gpus import intel_gpus
 from anubis.store.history import History
 from anubis.text import places
-from anubis.text.wording import counted
+from anubis.text.wording import quantity
 
 PACKAGES = {"torch": "all benchmarks", "ray": "more than one node", "pycox": "the risk model"}
 TOOLS = {  # packages are Debian's and Ubuntu's
@@ -122,7 +122,7 @@ def _history() -> Check:
             count = len(history.campaigns.newest(limit=1000))
     except StoreError as error:
         return Check("history", "bad", str(error))
-    return Check("history", "good", f"{counted(count, 'campaign')} in {url}")
+    return Check("history", "good", f"{quantity(count, 'campaign')} in {url}")
 
 
 def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Check:

@@ -29,7 +29,7 @@ from anubis.reach.executors.remote_commands import Errand
 from anubis.reach.executors.start_settings import RayStart
 from anubis.text import hostlist
 from anubis.text.reading import read
-from anubis.text.wording import counted, lasting
+from anubis.text.wording import quantity, time_span
 
 AT_ONCE = 64
 LOOK_LIMIT_S = 30.0
@@ -103,7 +103,7 @@ def examine_nodes(
     names = nodes or (hostlist.expand(file.nodes) if file.nodes else ())
     if not names:
         names = _orchestrator_nodes(file, caller)
-    caller.doing(f"looking at {counted(len(names), 'node')}")
+    caller.doing(f"looking at {quantity(len(names), 'node')}")
     address = address_for(way, names)
     password = secrets.token_hex(16)
     with (
@@ -206,7 +206,7 @@ def lacks(facts: NodeFacts, way: RayStart, between: tuple[float, float]) -> Iter
         side = "behind" if facts.time < began else "ahead of"
         yield Lack(
             what="time",
-            found=f"its clock is {lasting(wrong_s)} {side} the driver's",
+            found=f"its clock is {time_span(wrong_s)} {side} the driver's",
             advice="timedatectl set-ntp true, or chronyc makestep",
         )
 

@@ -13,8 +13,8 @@ from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric
 from anubis.operations.caller import Caller
 from anubis.text import hostlist
-from anubis.text.hostlist import shortened
-from anubis.text.wording import counted
+from anubis.text.hostlist import shorten
+from anubis.text.wording import quantity
 
 if TYPE_CHECKING:
     from anubis.reach.executors.executor import Executor
@@ -58,7 +58,7 @@ def refuse_absent(requested: Sequence[str], present: Sequence[str]) -> None:
     absent = [name for name in requested if name not in names]
     if absent:
         raise UsageError(
-            f'node "{shortened(absent)}" is not in the cluster, which has {shortened(present)}'
+            f'node "{shorten(absent)}" is not in the cluster, which has {shorten(present)}'
         )
 
 
@@ -136,7 +136,7 @@ def _bring_up(
             f"which nodes? `start: {way.by}` brings Ray up where it is told: name them, or write"
             " `nodes:` or `orchestrator:` into the cluster's file"
         )
-    caller.doing(f"bringing up Ray on {counted(len(names), 'node')}")
+    caller.doing(f"bringing up Ray on {quantity(len(names), 'node')}")
     return closing(StartedRay(way, ways_to(names, way)))
 
 

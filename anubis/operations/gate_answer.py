@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from anubis.core.records import Judgement
 from anubis.operations.results import GateResult
 from anubis.text.hostlist import compress
-from anubis.text.wording import called, chance, lasting, names
+from anubis.text.wording import chance, names, short_node_list, time_span
 
 if TYPE_CHECKING:
     from anubis.report.documents import GateLine
@@ -56,7 +56,7 @@ def _passing_nodes(result: GateResult) -> str:
 def _reasons(result: GateResult) -> Iterator[str]:
     yield from (f"{node}: {why}" for node, why in islice(result.unfit.items(), UNFIT_NAMED))
     if unnamed := list(result.unfit)[UNFIT_NAMED:]:
-        yield f"also out of service: {called(unnamed)}"
+        yield f"also out of service: {short_node_list(unnamed)}"
     defective = [node for node in result.named(Judgement.DEFECTIVE) if node not in result.unfit]
     if defective:
         yield f"defective: {compress(defective)}"
@@ -78,7 +78,7 @@ def _reasons(result: GateResult) -> Iterator[str]:
         owing = [node for node in result.owing if node in result.unknown]
         yield from (f"{node}: {result.owing[node]}" for node in owing[:OWING_NAMED])
         if owing[OWING_NAMED:]:
-            yield f"also owing an answer: {called(owing[OWING_NAMED:])}"
+            yield f"also owing an answer: {short_node_list(owing[OWING_NAMED:])}"
 
 
 def _unknown_reason(result: GateResult) -> str:
@@ -87,7 +87,7 @@ def _unknown_reason(result: GateResult) -> str:
             return "the budget leaves too much untested"
         case "tests":
             tests = names([test.benchmark for test in result.missing_tests], TESTS_NAMED)
-            longest = lasting(result.decision.longest_s)
+            longest = time_span(result.decision.longest_s)
             return f"tests would have to run first ({tests}; {longest} a node)"
         case "busy":
             return "these nodes are not all free"

@@ -33,7 +33,7 @@ from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Forgotten, Import
 from anubis.store.soundness import Soundness
 from anubis.text import places
-from anubis.text.hostlist import shortened
+from anubis.text.hostlist import shorten
 from anubis.text.wording import moment
 
 MOST_CAMPAIGNS = 1_000_000  # more than a fleet runs in its life
@@ -78,7 +78,7 @@ def join_evidence(parts: Sequence[CampaignEvidence], caller: Caller) -> Campaign
     evidence = join(parts)
     if evidence.changed:
         caller.remark(
-            f"{shortened(evidence.changed)} had another sku before: what was measured there under "
+            f"{shorten(evidence.changed)} had another sku before: what was measured there under "
             "that one is left out"
         )
     return evidence
@@ -140,7 +140,7 @@ def forget_cluster(
                 raise UsageError(f'{keeper} keeps cluster "{name}": end it before')
             if held := part.holds.current(time_in(part, caller).now):
                 raise UsageError(
-                    f'node "{shortened([hold.node for hold in held])}" of cluster "{name}" is held'
+                    f'node "{shorten([hold.node for hold in held])}" of cluster "{name}" is held'
                     f" by {held[0].holder}: wait until that ends"
                 )
         forgotten = history.clusters.forget(name, with_campaigns=with_campaigns)

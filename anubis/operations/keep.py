@@ -75,7 +75,7 @@ from anubis.store.database import own_name
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import holder_of
 from anubis.store.keeping import Conclusion, KeptBy, LastTurn, News, Turn
-from anubis.text.hostlist import shortened
+from anubis.text.hostlist import shorten
 
 MOST_TURNS = 4  # enough to see the effect of what was done, and never an endless loop
 
@@ -212,7 +212,7 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
         raise UsageError(f"action {action.id} is {action.stage}: only proposals can be approved")
     if maintained := [n for n in subjects(command) if n in lives and lives[n].maintained]:
         raise UsageError(
-            f"action {action.id} is about {shortened(maintained)}, which is under maintenance:"
+            f"action {action.id} is about {shorten(maintained)}, which is under maintenance:"
             " anubis leaves it alone until that ends"
         )
     if is_moot(command, keeper.lives):

@@ -76,8 +76,8 @@ def _refuse_strangers(excluded: frozenset[str], pooled: Sequence[Campaign]) -> N
     strangers = sorted(excluded - present.keys())
     if strangers:
         raise UsageError(
-            f'--exclude: node "{hostlist.shortened(strangers)}" is in no campaign that is learned '
-            f"from; their nodes are {hostlist.shortened(list(present))}"
+            f'--exclude: node "{hostlist.shorten(strangers)}" is in no campaign that is learned '
+            f"from; their nodes are {hostlist.shorten(list(present))}"
         )
 
 

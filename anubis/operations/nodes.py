@@ -19,7 +19,7 @@ from anubis.operations.selector import Past, read_past
 from anubis.report.maintenance import sentence
 from anubis.report.nodes import NodeView
 from anubis.store.history import ClusterHistory, History
-from anubis.text.hostlist import shortened
+from anubis.text.hostlist import shorten
 
 
 def nodes(
@@ -41,7 +41,7 @@ def nodes(
     shown = names or (list(seen.nodes) if seen else list(in_history))
     if strangers := [name for name in shown if name not in in_history and not _is_in(seen, name)]:
         raise UsageError(
-            f'cluster "{part.cluster}" has no node "{shortened(strangers)}", and its history knows'
+            f'cluster "{part.cluster}" has no node "{shorten(strangers)}", and its history knows'
             " none of that name"
         )
     maintained = {name: _maintenance(name, time.now, past, seen) for name in shown}

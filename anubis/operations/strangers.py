@@ -13,7 +13,7 @@ from anubis.operations.caller import Caller
 from anubis.operations.clusters import cluster_file
 from anubis.store.history import ClusterHistory
 from anubis.text import hostlist
-from anubis.text.hostlist import shortened
+from anubis.text.hostlist import shorten
 
 MOST_COMPARED = 20_000  # names, for the likeliest one
 
@@ -47,16 +47,16 @@ def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | Non
     listed, in_history = _listed_nodes(cluster_file(part, name)), part.node_names.all()
     there = list(dict.fromkeys([*listed, *in_history]))
     if not in_history:
-        has = f", whose file lists {shortened(listed)}" if listed else ""
+        has = f", whose file lists {shorten(listed)}" if listed else ""
         return (
-            f'node "{shortened(strangers)}": nothing is known yet of cluster "{part.cluster}"{has};'
+            f'node "{shorten(strangers)}": nothing is known yet of cluster "{part.cluster}"{has};'
             " begin with anubis accept, or with anubis tell node-added NODES"
         )
     close = get_close_matches(strangers[0], there[:MOST_COMPARED], n=1)
     likely = f'; did you mean "{close[0]}"?' if close else ""
     return (
-        f'node "{shortened(strangers)}" is not in cluster "{part.cluster}", which has'
-        f" {shortened(there)}{likely} (node-added tells of a new one)"
+        f'node "{shorten(strangers)}" is not in cluster "{part.cluster}", which has'
+        f" {shorten(there)}{likely} (node-added tells of a new one)"
     )
 
 
@@ -74,7 +74,7 @@ def drop_strangers(
 def refuse_partners_of_themselves(nodes: Collection[str], partners: Collection[str]) -> None:
     if own := [node for node in partners if node in nodes]:
         raise UsageError(
-            f'node "{shortened(own)}" cannot be its own partner: --partners takes other nodes'
+            f'node "{shorten(own)}" cannot be its own partner: --partners takes other nodes'
         )
 
 

@@ -16,7 +16,7 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.readers.topology import counters, sources
 from anubis.readers.topology.counters import CounterReading
 from anubis.readers.topology.draft import Survey
-from anubis.text.wording import counted, lasting, moment
+from anubis.text.wording import moment, quantity, time_span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +62,10 @@ def routes_known(fabric: Fabric, now: float) -> str:
         return ""
     routes = fabric.routes
     if routes:
-        tables = counted(len(routes.switches), "switch", "switches")
+        tables = quantity(len(routes.switches), "switch", "switches")
         age = ""
         if routes.as_of is not None:
-            age = f" of {moment(routes.as_of)}, {lasting(max(now - routes.as_of, 0))} ago"
+            age = f" of {moment(routes.as_of)}, {time_span(max(now - routes.as_of, 0))} ago"
         return f"those of {tables}, from {routes.source}{age}"
     if any(switch.guid for switch in fabric.switches):
         return (

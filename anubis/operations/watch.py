@@ -34,7 +34,7 @@ from anubis.readers.telemetry.config import AgentSettings, PrometheusSettings, T
 from anubis.readers.telemetry.pulled import PulledTelemetry, TelemetrySource
 from anubis.readers.telemetry.recorded import read_recording, write_recording
 from anubis.report.watch import LookView
-from anubis.text.wording import counted, moment
+from anubis.text.wording import moment, quantity
 
 HOW_TO_STATE = (
     'give --prometheus URL, --agents or --file FILE; or state it once, as "prometheus: {url: ...}"'
@@ -220,7 +220,7 @@ def _jobs(request: LookRequest, settings: WatchSettings, caller: Caller) -> list
     large = [job for job in running if len(job.nodes) >= settings.least_nodes]
     if small := len(running) - len(large):
         caller.remark(
-            f"{counted(small, 'job')} of fewer than {settings.least_nodes} nodes: none of them can"
+            f"{quantity(small, 'job')} of fewer than {settings.least_nodes} nodes: none of them can"
             " be told to be unlike the others"
         )
     if not large:

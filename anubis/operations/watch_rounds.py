@@ -35,7 +35,7 @@ from anubis.report.watch_looks import JobLooked, WatchedCluster
 from anubis.report.watch_page import render
 from anubis.store.history import ClusterHistory
 from anubis.store.looks import LookDetails
-from anubis.text.wording import counted, moment
+from anubis.text.wording import moment, quantity
 
 SOURCE = "watch"  # of its suspicions
 
@@ -410,7 +410,7 @@ def _suspicion_event(suspicion: Suspicion, look: Look) -> SuspicionRaised:
 def _sentence(suspicion: Suspicion, look: Look) -> str:
     first, more = suspicion.deviations[0], len(suspicion.deviations) - 1
     value = "reports nothing" if math.isnan(first.value) else f"{first.value:.4g}"
-    also = f", and {counted(more, 'other metric')}" if more else ""
+    also = f", and {quantity(more, 'other metric')}" if more else ""
     whose = f"job {look.job}: " if look.job else ""
     return (
         f"{whose}{first.metric} {value} against {first.peers:.4g} of its peers since"

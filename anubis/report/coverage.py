@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anubis.core.network.coverage import ASSURED, Coverage
-from anubis.text.wording import counted
+from anubis.text.wording import quantity
 
 if TYPE_CHECKING:
     from anubis.report.documents import TierCrossed
@@ -28,7 +28,7 @@ def missing(uncrossed: Mapping[str, int]) -> str:
     reasons = ", ".join(
         f"{uncrossed[why]:,} {reason}" for why, reason in REASONS.items() if why in uncrossed
     )
-    return f"{counted(sum(uncrossed.values()), 'link')} not crossed: {reasons}"
+    return f"{quantity(sum(uncrossed.values()), 'link')} not crossed: {reasons}"
 
 
 def sentence(coverage: Coverage) -> str:

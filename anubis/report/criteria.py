@@ -13,8 +13,8 @@ from anubis.core.judge.comparison import CriterionChange, Move, NodeChange, Valu
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey, MetricAlpha
 from anubis.report.metrics import benchmark_labels, reservation
 from anubis.report.tables import add_row, table
-from anubis.text.hostlist import shortened
-from anubis.text.wording import counted, figure, json_line, share
+from anubis.text.hostlist import shorten
+from anubis.text.wording import figure, json_line, quantity, share
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +69,7 @@ def show(criteria: CriteriaSet, console: Console) -> None:
         )
     )
     if kind:
-        members = f"{counted(len(kind.nodes), 'node')}, {shortened(kind.nodes)}"
+        members = f"{quantity(len(kind.nodes), 'node')}, {shorten(kind.nodes)}"
         console.print(Text(f"one of several kinds under sku {kind.sku}: {members}\n"))
     figures = ("repeat", "alpha", "proposed", "shows", "set aside")
     rows = table("benchmark, metric", "unit", figures=figures, gap=2)  # to fit into 80 columns
@@ -128,7 +128,7 @@ def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
     loose = [c for c in criteria if c.proposed_alpha is not None and c.proposed_alpha < c.alpha]
     if loose:
         yield (
-            f"{counted(len(loose), 'metric')} with a proposal below the applied limit: there, "
+            f"{quantity(len(loose), 'metric')} with a proposal below the applied limit: there, "
             "healthy units will be called defective more often than the policy's rate"
         )
 
@@ -250,8 +250,8 @@ def show_verdict_changes(
 ) -> None:
     from rich.text import Text
 
-    head = f"\ncampaign {campaign}: the verdicts of {counted(len(nodes), 'node')}"
-    console.print(Text(f"{head} and {counted(len(verdicts), 'part')} change", style="bold"))
+    head = f"\ncampaign {campaign}: the verdicts of {quantity(len(nodes), 'node')}"
+    console.print(Text(f"{head} and {quantity(len(verdicts), 'part')} change", style="bold"))
     if nodes:
         rows = table("node", "by A", "by B", "why, by B")
         for change in nodes[:LISTED]:
@@ -348,4 +348,4 @@ def _key(key: CriterionKey) -> KeyFields:
 
 
 def _criteria(number: int) -> str:
-    return counted(number, "criterion", "criteria")
+    return quantity(number, "criterion", "criteria")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from anubis.core.select.decision import Action, ChosenTest, Decision, Driver, Gap
-from anubis.text.wording import called, chance, counted, json_line, lasting, names
+from anubis.text.wording import chance, json_line, names, quantity, short_node_list, time_span
 
 NAMED = 3  # nodes, tests and gaps that a sentence names
 NOT_WORTH = "test fits and is worth its time"
@@ -29,11 +29,11 @@ def brief(decision: Decision) -> Iterator[str]:
     if decision.gaps and 1 - decision.coverage >= NOTABLE:
         yield f"{1 - decision.coverage:.0%} of the incidents to expect stay uncovered"
     if decision.assumed:
-        yield f"{counted(len(decision.assumed), 'assumption')}: see --why"
+        yield f"{quantity(len(decision.assumed), 'assumption')}: see --why"
 
 
 def _answer(decision: Decision) -> str:
-    nodes = f"{called(decision.nodes or decision.down) or 'no node'} ({decision.cluster})"
+    nodes = f"{short_node_list(decision.nodes or decision.down) or 'no node'} ({decision.cluster})"
     if decision.down and not decision.nodes:
         return f"run nothing on {nodes}: in an incident or a repair"
     if not decision.tests:
@@ -41,7 +41,7 @@ def _answer(decision: Decision) -> str:
         return f"run nothing on {nodes}{why}"
     verb = "accept again" if decision.action is Action.ACCEPT else "run"
     tests = names([test.benchmark for test in decision.tests], NAMED)
-    longest, hours = lasting(decision.longest_s), decision.node_seconds / 3600
+    longest, hours = time_span(decision.longest_s), decision.node_seconds / 3600
     return f"{verb} {tests} on {nodes}: {longest} a node, {hours:.2g} node-hours"
 
 
@@ -51,7 +51,7 @@ def _fall(decision: Decision) -> str:
     if decision.down and not decision.nodes:
         return "no risk is weighed: none of these nodes could take a job"
     p, left, accepted = map(chance, (decision.p, decision.remaining, decision.p0))
-    risk = f"risk within {lasting(decision.horizon_s)}"
+    risk = f"risk within {time_span(decision.horizon_s)}"
     if decision.p == 1 and decision.event != "job-allocated":
         risk = "risk, as a defect is presumed"
     return f"{risk}: {p}, after tests {left}; accepted {accepted}, {decision.because}"
@@ -102,7 +102,7 @@ def event_of(decision: Decision) -> str:
         case "fleet-upgraded":
             return f"{nodes} upgraded"
         case "job-allocated":
-            return f"a job of {lasting(decision.horizon_s)} on {nodes}"
+            return f"a job of {time_span(decision.horizon_s)} on {nodes}"
         case "incident-reported":
             return f'incident "{decision.category}" on {nodes}'
         case "suspicion-raised":
@@ -115,7 +115,7 @@ def _risk(decision: Decision) -> str:
     if decision.p == 1 and decision.event != "job-allocated":
         return f"a defect is presumed, and {bound}"
     subject = "at least one of them has" if len(decision.nodes) > 1 else "it has"
-    ahead = lasting(decision.horizon_s)
+    ahead = time_span(decision.horizon_s)
     return f"p = {chance(decision.p)} that {subject} an incident within {ahead}; {bound}"
 
 
@@ -151,7 +151,7 @@ def _tests(decision: Decision) -> Iterator[str]:
             f" {names(decision.partners, NAMED)}, and these meet each other."
         )
     yield (
-        f"That takes at most {lasting(decision.longest_s)} on a node,"
+        f"That takes at most {time_span(decision.longest_s)} on a node,"
         f" {decision.node_seconds / 3600:.2g} node-hours in all, and leaves a risk of"
         f" {chance(decision.remaining)}{'' if decision.is_bearable else f': no other {NOT_WORTH}'}."
     )
@@ -160,7 +160,7 @@ def _tests(decision: Decision) -> Iterator[str]:
 def _test(test: ChosenTest, nodes: int) -> str:
     where = "" if len(test.nodes) == nodes else f" on {names(test.nodes, NAMED)}"
     return (
-        f"{test.benchmark}{where} ({lasting(test.duration_s)},"
+        f"{test.benchmark}{where} ({time_span(test.duration_s)},"
         f" lowers the risk by {chance(test.drop)}, {test.drop_per_s:.1e} per node-second)"
     )
 

@@ -14,7 +14,7 @@ from anubis.core.diagnose.cures import WORDS, CureLevel
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.text.wording import called, json_line
+from anubis.text.wording import json_line, short_node_list
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -164,7 +164,7 @@ def cure(diagnosis: Diagnosis) -> str:
     if cure.level is CureLevel.NONE:
         return words
     if cure.level is CureLevel.REPLACE and cure.replaced:
-        words = f"replace {called(cure.replaced)}"
+        words = f"replace {short_node_list(cure.replaced)}"
     why = f" ({cure.why})" if cure.why else ""
     return f"level {cure.level:d} of 4: {words}{why}"
 
@@ -175,12 +175,12 @@ def next_steps(view: DiagnosisView) -> list[str]:
     diagnosis = view.diagnosis
     cluster = f" --cluster {view.cluster}" if view.cluster else ""
     if diagnosis.cure.tested:
-        return [f"anubis validate '{called(diagnosis.cure.tested)}'{cluster}"]
+        return [f"anubis validate '{short_node_list(diagnosis.cure.tested)}'{cluster}"]
     if diagnosis.trouble is JobTrouble.UNKNOWN:
         return [f"anubis diagnose{f' {diagnosis.job}' if diagnosis.job else ''} {settling(view)}"]
     nodes = sorted(set(view.evidence.ranks.nodes.values()))
     if view.diagnosis.answer is DiagnosisAnswer.UNKNOWN and diagnosis.facts and nodes:
-        return [f"anubis locate '{called(nodes)}'{cluster}"]
+        return [f"anubis locate '{short_node_list(nodes)}'{cluster}"]
     return []
 
 

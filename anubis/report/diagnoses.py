@@ -14,7 +14,7 @@ from anubis.core.keep.suspicions import HitRate
 from anubis.report import watch_rounds
 from anubis.report.page import page
 from anubis.report.service_pages import path_of
-from anubis.text.wording import called, counted, json_line
+from anubis.text.wording import json_line, quantity, short_node_list
 
 if TYPE_CHECKING:
     from anubis.report.documents import DiagnosedLine
@@ -46,7 +46,7 @@ class DiagnosedJob:
         parts = []
         for outcome, words in CLAIMS.items():
             if nodes := [node for node, of_node in self.outcomes.items() if of_node == outcome]:
-                parts.append(f"{words} {called(nodes)}")
+                parts.append(f"{words} {short_node_list(nodes)}")
         return "; ".join(parts)
 
     @property
@@ -96,7 +96,9 @@ def diagnoses_page(clusters: Sequence[DiagnosedCluster], as_of: float) -> str:
 
 def sentence(named: Sequence[PastDiagnosis]) -> str:
     """Return the number of jobs that have a suspect, and the last headline."""
-    return f"diagnosis: {counted(len(named), 'job')} with a suspect, the last: {named[-1].headline}"
+    return (
+        f"diagnosis: {quantity(len(named), 'job')} with a suspect, the last: {named[-1].headline}"
+    )
 
 
 def sentences(diagnosed: Iterable[DiagnosedJob]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from anubis.report.blocks import nics_on, pods
 from anubis.report.svg import LETTER, Element, add, apart, cut, number, picture, serialize, title
 from anubis.report.view import GLYPH, Mark, NetworkView
 from anubis.text import hostlist
-from anubis.text.wording import called, counted
+from anubis.text.wording import quantity, short_node_list
 
 BOXES = 48  # of one tier
 NAMED = 40  # nodes up to which each has its name
@@ -98,7 +98,7 @@ def drawing(view: NetworkView) -> str:
     left = EDGE + HOSTS - max((strip.width for box in boxes for strip in box.beside), default=0.0)
     width = max((box.left + BOX for box in boxes), default=left) - left
     height = max((box.y + box.height / 2 for box in boxes), default=0.0) + EDGE
-    label = f"The fabric: {counted(len(view.fabric.switches), 'switch', 'switches')}"
+    label = f"The fabric: {quantity(len(view.fabric.switches), 'switch', 'switches')}"
     canvas = picture(width + 2 * EDGE, height, "fabric", label, left - EDGE)
     _draw_wires(canvas, plan, boxes)
     for box in boxes:
@@ -152,10 +152,10 @@ class _Plan:
 
     def _counts(self, switches: Sequence[str], tier: int) -> Iterator[str]:
         if len(switches) > 1:
-            yield counted(len(switches), "switch", "switches")
+            yield quantity(len(switches), "switch", "switches")
         nodes = {nic.node for nic in nics_on(self.fabric, switches)}
         if tier > 1 and nodes:
-            yield counted(len(nodes), "node")
+            yield quantity(len(nodes), "node")
 
     def _captions(self, boxes: Sequence[_Box]) -> list[str]:
         """Name the rail at the first box of each rail, unless all leaves are on the same."""
@@ -270,10 +270,10 @@ class _Plan:
 def _count_chip(nics: Sequence[Nic]) -> _Chip:
     nodes = list(dict.fromkeys(nic.node for nic in nics if nic.node))
     unknown = sum(not nic.node for nic in nics)
-    counts = [counted(len(nodes), "node")] if nodes else []
+    counts = [quantity(len(nodes), "node")] if nodes else []
     if unknown:
-        counts.append(counted(unknown, "NIC"))
-    about = called(nodes) if nodes else "node unknown"
+        counts.append(quantity(unknown, "NIC"))
+    about = short_node_list(nodes) if nodes else "node unknown"
     return _Chip(text=" + ".join(counts), about=about, kind="count")
 
 
@@ -360,7 +360,9 @@ def _draw_box(canvas: Element, plan: _Plan, box: _Box) -> None:
         add(element, "text", box.note, class_="count", x=middle, y=box.y + 7)
     title(
         element,
-        "\n".join(dict.fromkeys([called(listed), *(mark.sentence for mark in marks), *odd])),
+        "\n".join(
+            dict.fromkeys([short_node_list(listed), *(mark.sentence for mark in marks), *odd])
+        ),
     )
 
 
@@ -409,10 +411,10 @@ def _draw_wires(canvas: Element, plan: _Plan, boxes: Sequence[_Box]) -> None:
         width = 0.7 + 0.35 * math.log2(wire.cables)
         path = add(canvas, "path", class_=f"wire {kind}", d=_way(wire), stroke_width=width)
         ends = (
-            called([plan.fabric.name(end) for end in box.switches])
+            short_node_list([plan.fabric.name(end) for end in box.switches])
             for box in (wire.lower, wire.upper)
         )
-        about = f"{' - '.join(ends)}: {counted(wire.cables, 'cable')}"
+        about = f"{' - '.join(ends)}: {quantity(wire.cables, 'cable')}"
         title(path, "\n".join([about, *dict.fromkeys([*(mark.sentence for mark in marks), *odd])]))
     for mark in dict.fromkeys(marks[0] for _, marks, _ in remarked if marks):
         points = [_point(wire, 0.3) for wire, marks, _ in remarked if mark in marks]

@@ -12,7 +12,7 @@ from anubis.core.records import CampaignKind, Judgement
 from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH
 from anubis.store.holds import Hold
-from anubis.text.wording import counted, json_line, moment, names
+from anubis.text.wording import json_line, moment, names, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +126,7 @@ def _last(last: Validation | None) -> str:
 def _counts(glances: Sequence[NodeGlance]) -> str:
     judged = [glance.judgement for glance in glances]
     counts = [f"{judged.count(judgement):,} {judgement}" for judgement in Judgement]
-    return f"{counted(len(glances), 'node')}: {', '.join(counts[:3])}"
+    return f"{quantity(len(glances), 'node')}: {', '.join(counts[:3])}"
 
 
 def show_campaigns(glances: Sequence[CampaignGlance], console: Console) -> None:

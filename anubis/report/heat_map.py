@@ -31,7 +31,7 @@ from anubis.report.svg import (
     title,
 )
 from anubis.report.view import Mark, NetworkView
-from anubis.text.wording import called
+from anubis.text.wording import short_node_list
 
 # up to which share below normal each colour reaches; the last is for flows where nothing arrived
 STEPS = (0.05, 0.1, 0.2, 0.4, 0.7, 0.999)
@@ -64,7 +64,7 @@ class HeatRow:
 
     @cached_property
     def name(self) -> str:
-        return called(self.nodes)
+        return short_node_list(self.nodes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +338,7 @@ def _leaf_bands(view: NetworkView, matrix: Matrix) -> list[_Band]:
     for leaves, group in groupby(numbered, key=lambda item: item[1].leaves):
         rows = [at for at, _ in group]
         blamed = [marks[leaf] for leaf in leaves if leaf in marks]
-        name = called([view.fabric.name(leaf) for leaf in leaves] or ["not in the fabric"])
+        name = short_node_list([view.fabric.name(leaf) for leaf in leaves] or ["not in the fabric"])
         bands.append(_Band(first=rows[0], last=rows[-1], text=name, mark=next(iter(blamed), None)))
     return bands
 

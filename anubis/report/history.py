@@ -24,7 +24,7 @@ from anubis.report import keep
 from anubis.report.tables import add_row, table
 from anubis.store.holds import Hold
 from anubis.store.imports import Import
-from anubis.text.wording import counted, json_line, moment, names
+from anubis.text.wording import json_line, moment, names, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,7 +56,7 @@ def repair_happening(repair: Repair) -> Happening:
 
 def validation_happening(validation: Validation) -> Happening:
     code = f" ({validation.code})" if validation.code else ""
-    benchmarks = counted(len(validation.benchmarks), "benchmark")
+    benchmarks = quantity(len(validation.benchmarks), "benchmark")
     summary = f"{validation.judgement.value}{code}, {benchmarks}, campaign {validation.campaign}"
     return _node_happening("validation", validation.at, summary, validation)
 

@@ -25,7 +25,7 @@ from anubis.core.keep.life import Debt, Life, Proof, State
 from anubis.report.maintenance import sentence as sentence_of_window
 from anubis.report.tables import add_row, table
 from anubis.text.hostlist import compress
-from anubis.text.wording import counted, json_line, moment
+from anubis.text.wording import json_line, moment, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +60,7 @@ def headline(
     states = Counter(life.state for life in lives.values())
     counts = [f"{states[state]} {state.value}" for state in State if states[state]]
     scopes = ", ".join(scope for scope, breaker in breakers.items() if breaker.is_open)
-    parts = [f"{counted(len(lives), 'node')} of cluster {cluster}: {', '.join(counts) or 'none'}"]
+    parts = [f"{quantity(len(lives), 'node')} of cluster {cluster}: {', '.join(counts) or 'none'}"]
     if scopes:
         how = " ".join(f"--close {shlex.quote(s)}" for s, b in breakers.items() if b.is_open)
         parts.insert(
@@ -71,7 +71,7 @@ def headline(
     if accepted := [f"{b.accepted} of {scope}" for scope, b in breakers.items() if b.accepted]:
         parts.append(f"accepted to be out when a breaker was closed: {', '.join(accepted)}")
     if proposals:
-        parts.append(f"{counted(proposals, 'proposal')} to look at (anubis actions)")
+        parts.append(f"{quantity(proposals, 'proposal')} to look at (anubis actions)")
     return "; ".join(parts)
 
 

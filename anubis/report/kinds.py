@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import groupby
 
 from anubis.core.records import NodeKind
-from anubis.text.wording import called, counted, figure, json_line, share
+from anubis.text.wording import figure, json_line, quantity, share, short_node_list
 
 
 def kinds_by_sku(kinds: Iterable[NodeKind]) -> list[tuple[str, list[NodeKind]]]:
@@ -29,7 +29,7 @@ def description(kind: NodeKind) -> str:
     """Return `gpu-kind-b: 25 nodes, node[076-100]; gemm tflops 322 TFLOP/s`"""
     unit = "" if kind.unit == "1" else f" {kind.unit}"
     return (
-        f"{kind.label}: {counted(len(kind.nodes), 'node')}, {called(kind.nodes)}; "
+        f"{kind.label}: {quantity(len(kind.nodes), 'node')}, {short_node_list(kind.nodes)}; "
         f"{kind.metric} {figure(kind.typical)}{unit}"
     )
 

@@ -13,7 +13,7 @@ from anubis.core.records import Judgement
 from anubis.core.text import escape_line
 from anubis.report.tables import add_row, table
 from anubis.store.holds import Hold
-from anubis.text.wording import counted, json_line, lasting, moment
+from anubis.text.wording import json_line, moment, quantity, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,9 @@ class NodeView:
 def headline(views: Sequence[NodeView], cluster: str) -> str:
     counts = Counter(map(standing, views))
     parts = [f"{counts[word]:,} {word}" for word in STANDINGS if counts[word]]
-    return f"{counted(len(views), 'node')} of cluster {cluster}: {', '.join(parts) or 'none known'}"
+    return (
+        f"{quantity(len(views), 'node')} of cluster {cluster}: {', '.join(parts) or 'none known'}"
+    )
 
 
 def standing(view: NodeView) -> str:
@@ -134,14 +136,14 @@ def _jobs(view: NodeView) -> Iterator[JobShown]:
 def _work(view: NodeView, now: float) -> str:
     """Describe who has the node, and for how long."""
     work = [_job(id, job, now) for id, job in view.jobs.items()]
-    work += [f"job {job.id}, {lasting(max(0.0, now - job.start))}" for job in view.told_jobs]
+    work += [f"job {job.id}, {time_span(max(0.0, now - job.start))}" for job in view.told_jobs]
     return "; ".join([*work, *([view.hold.holder] if view.hold else [])]) or "-"
 
 
 def _job(id: str, job: SeenJob, now: float) -> str:
     if not job.owner:
         return "somebody's, not shown to us"
-    since = f", {lasting(max(0.0, now - job.started_at))}" if job.started_at else ""
+    since = f", {time_span(max(0.0, now - job.started_at))}" if job.started_at else ""
     return f"job {id} of {job.owner}{since}"
 
 

@@ -35,9 +35,9 @@ def _environment() -> Environment:
         figure=wording.figure,
         share=wording.share,
         moment=wording.moment,
-        lasting=wording.lasting,
+        lasting=wording.time_span,
         names=wording.names,
-        called=wording.called,
-        counted=wording.counted,
+        called=wording.short_node_list,
+        counted=wording.quantity,
     )
     return templates

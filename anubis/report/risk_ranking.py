@@ -17,7 +17,7 @@ from anubis.report.page import page
 from anubis.report.risk import COLUMNS, SPLITS, rows, scores_by_split
 from anubis.report.service_pages import path_of
 from anubis.report.view import GLYPH
-from anubis.text.wording import counted, json_line
+from anubis.text.wording import json_line, quantity
 
 if TYPE_CHECKING:
     from anubis.report.documents import CarrierFields, NodeRiskLine
@@ -124,7 +124,7 @@ def _incidents(about: str, status: Mapping[str, float]) -> str:
     kind = "incident" if not suffix else f"{about} incident"
     ago = status.get(f"since_incident_h{suffix}", LONG_AGO_H)
     last = f", the last {_hours(ago)} ago" if number else ""
-    return f"{counted(number, kind)}{last}"
+    return f"{quantity(number, kind)}{last}"
 
 
 def _hours(hours: float) -> str:

@@ -12,7 +12,7 @@ from anubis.lab.study.scenario import IncidentSource, PolicyName
 from anubis.lab.study.trials import SeedMean, Study, estimate
 from anubis.report.page import page
 from anubis.report.simulation_pictures import pictures
-from anubis.text.wording import counted, json_line
+from anubis.text.wording import json_line, quantity
 
 if TYPE_CHECKING:
     from anubis.report.documents import PolicyLine, SimulationLine
@@ -99,7 +99,7 @@ def knowledge(study: Study) -> str:
     risk = "is told the true risk of every node"
     if study.risk != "truth":
         risk = f"asks {study.risk}, a model that learned from the past, for the risk of every node"
-    defects = counted(scenario.known_defects, "past defect")
+    defects = quantity(scenario.known_defects, "past defect")
     return f"The Selector {risk}. Which benchmark finds what it has learned from {defects}."
 
 
@@ -195,7 +195,7 @@ def _setting(study: Study) -> str:
     large = too_large if outcome.too_large else ""
     return (
         f"{scenario.nodes:,} nodes, {scenario.spares:,} of them spare, {scenario.days:g} days, "
-        f"{counted(scenario.seeds, 'seed')} (mean ± 95 % interval){large}"
+        f"{quantity(scenario.seeds, 'seed')} (mean ± 95 % interval){large}"
         f"{INCIDENTS[scenario.incidents]}"
     )
 

@@ -11,7 +11,7 @@ from anubis.report import coverage, kinds
 from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
 from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH, CampaignView
-from anubis.text.wording import called, figure, lasting, names, share
+from anubis.text.wording import figure, names, share, short_node_list, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +69,7 @@ def _headline(view: CampaignView) -> Text:
         f"\n{campaign.kind} {campaign.plan.suite} on cluster {campaign.cluster},"
         f" campaign {campaign.id}"
     )
-    return text.append(f"{campaign_line}, {lasting(view.duration_s)}", style="not bold dim")
+    return text.append(f"{campaign_line}, {time_span(view.duration_s)}", style="not bold dim")
 
 
 def _print_kinds(view: CampaignView, console: Console) -> None:
@@ -131,7 +131,7 @@ def _print_instructions(view: CampaignView, console: Console) -> None:
         rows.add_column("what to do", overflow="fold", ratio=3)
         rows.add_column("about", overflow="fold", ratio=2)
         for instruction in instructions:
-            add_row(rows, Text(instruction.action), called(instruction.subjects))
+            add_row(rows, Text(instruction.action), short_node_list(instruction.subjects))
         console.print(rows)
 
 

@@ -12,7 +12,7 @@ from anubis.core.keep.life import Debt, Life, Proof, State
 from anubis.report.keep import PROOFS
 from anubis.report.page import page
 from anubis.report.service_pages import path_of
-from anubis.text.wording import counted, json_line, moment, names
+from anubis.text.wording import json_line, moment, names, quantity
 
 if TYPE_CHECKING:
     from anubis.report.documents import SpareFields, SparesLine, TicketLine
@@ -205,7 +205,7 @@ def to_do(tickets: Sequence[Ticket], buffers: Iterable[SpareBuffer]) -> Iterator
 
 
 def _lack(buffer: SpareBuffer) -> str:
-    head = f"{buffer.sku or 'sku unknown'} lacks {counted(buffer.lacks, 'spare')}"
+    head = f"{buffer.sku or 'sku unknown'} lacks {quantity(buffer.lacks, 'spare')}"
     if buffer.note:
         return f"{head}: {buffer.note}."
     if buffer.unproven:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anubis.report.tables import add_row, table
 from anubis.store.tokens import AuditEntry, Token
-from anubis.text.wording import json_line, lasting, moment
+from anubis.text.wording import json_line, moment, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +35,7 @@ def endings(tokens: Sequence[Token], now: float) -> Iterator[str]:
         if token.revoked_at is None and token.expires_at is not None:
             left_s = token.expires_at - now
             if 0 < left_s < ENDS_SOON_S:
-                yield f'token "{token.name}" ends in {lasting(left_s)}: make another one in time'
+                yield f'token "{token.name}" ends in {time_span(left_s)}: make another one in time'
 
 
 def show(tokens: Sequence[Token], now: float, console: Console) -> None:

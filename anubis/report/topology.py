@@ -13,7 +13,7 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.records import Judgement
 from anubis.report.blocks import Block, nics_of, nics_on, sort_by_name, take_apart
 from anubis.report.jsonl import part_fields
-from anubis.text.wording import called, counted, json_line, moment
+from anubis.text.wording import json_line, moment, quantity, short_node_list
 
 if TYPE_CHECKING:
     from anubis.report.documents import CounterLine, TopologyLine
@@ -127,11 +127,11 @@ def answer(inspection: Inspection, placement: Placement | None) -> str:
         case Judgement.DEFECTIVE:
             reasons = ", ".join(_defects(inspection))
         case Judgement.UNKNOWN:
-            missing = f"{called(unplaced)} not in the fabric"
+            missing = f"{short_node_list(unplaced)} not in the fabric"
             reasons = missing if unplaced else "no node is known in the fabric"
         case _:
             odd = len(inspection.findings)
-            remarks = f"; {counted(odd, 'thing is', 'things are')} odd, below" if odd else ""
+            remarks = f"; {quantity(odd, 'thing is', 'things are')} odd, below" if odd else ""
             reasons = f"no defect that shows without traffic{remarks}"
     return f"{judgement}: {reasons}"
 
@@ -147,7 +147,7 @@ def _defects(inspection: Inspection) -> Iterator[str]:
         if exceeded_limit(inspection.counters, port.count)
     }
     if erring:
-        yield f"fatal errors at {counted(len(erring), 'port')}"
+        yield f"fatal errors at {quantity(len(erring), 'port')}"
     wrong = [
         verdict.subject
         for verdict in inspection.miscabled
@@ -168,12 +168,13 @@ def origin(fabric: Fabric) -> str:
 
 
 def headline(fabric: Fabric) -> str:
-    tiers = counted(max(fabric.tier.values(), default=0), "tier")
+    tiers = quantity(max(fabric.tier.values(), default=0), "tier")
     planes = f", {len(fabric.planes)} parts with no cable between them" if fabric.planes[1:] else ""
     rails = f" on {len(fabric.rails)} rails" if len(fabric.rails) > 1 else ""
     return (
-        f"{counted(len(fabric.switches), 'switch', 'switches')} in {tiers}, "
-        f"{counted(len(fabric.nics), 'NIC')} of {counted(len(fabric.nodes), 'node')}{rails}{planes}"
+        f"{quantity(len(fabric.switches), 'switch', 'switches')} in {tiers}, "
+        f"{quantity(len(fabric.nics), 'NIC')} of {quantity(len(fabric.nodes), 'node')}"
+        f"{rails}{planes}"
     )
 
 
@@ -183,7 +184,7 @@ def _nodes_by_nics(fabric: Fabric) -> Iterator[str]:
     several = Counter(per_node.values())
     if len(several) > 1 or unknown:
         parts = [f"{nodes:,} with {nics}" for nics, nodes in sorted(several.items(), reverse=True)]
-        whose = f"; {counted(unknown, 'NIC')} of unknown nodes" if unknown else ""
+        whose = f"; {quantity(unknown, 'NIC')} of unknown nodes" if unknown else ""
         yield f"nodes by number of NICs: {', '.join(parts) or 'none'}{whose}"
 
 
@@ -196,12 +197,12 @@ def _distances(fabric: Fabric, nodes: Collection[str] | None) -> Iterator[str]:
 
 def _placement_lines(placement: Placement) -> Iterator[str]:
     yield ""
-    total = counted(len(placement.nodes) + len(placement.unplaced), "node")
+    total = quantity(len(placement.nodes) + len(placement.unplaced), "node")
     yield f"asked for: {total}, of which {len(placement.nodes):,} are in the fabric"
     if placement.unplaced:
-        yield f"not in the fabric: {called(placement.unplaced)}"
+        yield f"not in the fabric: {short_node_list(placement.unplaced)}"
     if placement.unrequested:
-        yield f"in the fabric and not asked for: {called(placement.unrequested)}"
+        yield f"in the fabric and not asked for: {short_node_list(placement.unrequested)}"
 
 
 def _findings(findings: Sequence[Remark]) -> Iterator[str]:
@@ -269,7 +270,7 @@ def _rough_shape(fabric: Fabric, block: Block) -> object:
 def _label(fabric: Fabric, alike: Sequence[Block]) -> str:
     tops = [switch for block in alike for switch in block.top]
     suffix = " each" if len(alike) > 1 else ""
-    name = called([fabric.name(switch) for switch in sort_by_name(fabric, tops)])
+    name = short_node_list([fabric.name(switch) for switch in sort_by_name(fabric, tops)])
     prefix = f"{len(alike):,} x " if len(alike) > 1 else ""
     if all(block.below for block in alike):
         switches = _range([len(block.top) for block in alike], "switch", "switches")
@@ -288,14 +289,14 @@ def _leaf_label(fabric: Fabric, alike: Sequence[Block]) -> str:
     on = [nics_on(fabric, (switch,)) for switch in tops]
     parts = [f"{_range([len(_nodes(nics)) for nics in on], 'node')}{suffix}"]
     if nodes := _nodes(nics_on(fabric, tops)):
-        parts[0] += f" ({called(sorted(nodes, key=natural_key))})"
+        parts[0] += f" ({short_node_list(sorted(nodes, key=natural_key))})"
     unknown = [sum(not nic.node for nic in nics) for nics in on]
     if any(unknown):
         parts.append(_range(unknown, "unknown NIC"))
     rails = {rail for block in alike for rail in main_rails(nics_of(fabric, block))}
     if len(fabric.rails) > 1 and rails:
         several = "rails" if len(rails) > 1 else "rail"
-        parts.append(f"{several} {called(sorted(rails, key=natural_key)).strip('[]')}")
+        parts.append(f"{several} {short_node_list(sorted(rails, key=natural_key)).strip('[]')}")
     uplinks = [_uplinks(fabric, switch) for switch in tops]
     if any(uplinks):
         parts.append(f"{_range(uplinks, 'uplink')}{_describe_oversubscription(fabric, tops)}")
@@ -314,7 +315,7 @@ def _nics_on_top(fabric: Fabric, tops: Sequence[str]) -> str:
     if not on:
         return ""
     nodes = sorted({nic.node or "an unknown node" for nic in on}, key=natural_key)
-    return f"; {counted(len(on), 'NIC')} directly on it, of {called(nodes)}"
+    return f"; {quantity(len(on), 'NIC')} directly on it, of {short_node_list(nodes)}"
 
 
 def _nodes(nics: Iterable[Nic]) -> set[str]:
@@ -328,5 +329,5 @@ def _uplinks(fabric: Fabric, switch: str) -> int:
 def _range(numbers: Sequence[int], singular: str, several: str = "") -> str:
     low, high = min(numbers), max(numbers)
     if low == high:
-        return counted(low, singular, several)
+        return quantity(low, singular, several)
     return f"{low:,}-{high:,} {several or singular + 's'}"

@@ -30,7 +30,7 @@ from anubis.core.records import (
     Remedy,
 )
 from anubis.lab.simulation.reckoning import Reckoning
-from anubis.text.wording import counted, damage_note, names
+from anubis.text.wording import damage_note, names, quantity
 
 PARTS_NAMED = 2  # in a headline
 GLYPH = {
@@ -125,15 +125,15 @@ class CampaignView:
             for judgement in (Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN)
         )
         parts = len(self.assessment.parts_named(Judgement.DEFECTIVE))
-        clauses = [f"{healthy:,} of {counted(len(nodes), 'node')} may go into service"]
+        clauses = [f"{healthy:,} of {quantity(len(nodes), 'node')} may go into service"]
         if defective:
             clauses.append(f"{defective:,} must stay out until repaired and tested again")
         if unknown:
             clauses.append(f"{unknown:,} must be tested again before any use")
         if parts:
-            clauses.append(f"{counted(parts, 'part')} of the network must be repaired")
+            clauses.append(f"{quantity(parts, 'part')} of the network must be repaired")
         if in_doubt := len(self.assessment.parts_named(Judgement.UNKNOWN)):
-            clauses.append(f"{counted(in_doubt, 'part')} of the network must be tested again")
+            clauses.append(f"{quantity(in_doubt, 'part')} of the network must be tested again")
         if len(nodes) > 1 and self.campaign.plan.fabric is None:
             clauses.append("the fabric between the nodes was not measured")
         return "; ".join(clauses) + "."

@@ -19,7 +19,7 @@ from anubis.core.watch.conclusion import LookAnswer, LookConclusion, conclude
 from anubis.core.watch.findings import Deviation, Look, Oddity, Sign, Suspicion
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 from anubis.report.tables import add_row, table
-from anubis.text.wording import called, counted, json_line, lasting
+from anubis.text.wording import json_line, quantity, short_node_list, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,19 +69,19 @@ class LookView:
 
 def headline(view: LookView) -> str:
     look, conclusion = view.look, view.conclusion
-    minutes = lasting(look.end - look.start)
+    minutes = time_span(look.end - look.start)
     judged = _count_of(len(look.judged), len(look.judged) + len(look.unjudged), "metric")
     if conclusion.answer is LookAnswer.NOBODY:
         return (
             f"{view.job}: nothing unlike its peers in {minutes} on {judged} of "
-            f"{counted(len(look.nodes), 'node')}"
+            f"{quantity(len(look.nodes), 'node')}"
         )
     if conclusion.answer is LookAnswer.UNKNOWN and conclusion.unseen:
         seen = len(look.nodes) - len(conclusion.unseen)
         return (
-            f"{view.job}: cannot say of {called(conclusion.unseen)}, which reported nothing; "
-            f"nothing unlike its peers in {minutes} on {judged} of the other "
-            f"{counted(seen, 'node')}"
+            f"{view.job}: cannot say of {short_node_list(conclusion.unseen)}, which reported"
+            f" nothing; nothing unlike its peers in {minutes} on {judged} of the other "
+            f"{quantity(seen, 'node')}"
         )
     if conclusion.answer is LookAnswer.UNKNOWN:
         return f"{view.job}: cannot say: {conclusion.why}"
@@ -91,7 +91,7 @@ def headline(view: LookView) -> str:
     first = min(suspicion.since for suspicion in look.suspicions)
     return (
         f"{view.job}: {len(suspects)} of {len(look.nodes):,} nodes are unlike their peers, the "
-        f"first since {clock(first)}: {called(suspects)}"
+        f"first since {clock(first)}: {short_node_list(suspects)}"
     )
 
 
@@ -153,7 +153,7 @@ def next_steps(view: LookView) -> list[str]:
     """List commands that turn a suspicion into a verdict."""
     if not view.look.suspicions:
         return []
-    nodes = called([suspicion.node for suspicion in view.look.suspicions])
+    nodes = short_node_list([suspicion.node for suspicion in view.look.suspicions])
     cluster = f" --cluster {view.cluster}" if view.cluster else ""
     kind = next(iter(view.look.suspicions[0].mix), "")
     category = f" --category {kind}" if kind else ""
@@ -199,7 +199,7 @@ def _amount(view: LookView, deviation: Deviation, value: float) -> str:
 
 
 def _count_of(some: int, total: int, noun: str) -> str:
-    return counted(some, noun) if some == total else f"{some:,} of {total:,} {noun}s"
+    return quantity(some, noun) if some == total else f"{some:,} of {total:,} {noun}s"
 
 
 # --- on a terminal -------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def show(view: LookView, console: Console) -> None:
         console.print(line, markup=False, style="bold" if view.look.suspicions else "")
     for suspicion in view.look.suspicions:
         console.print()
-        minutes = lasting(view.look.end - suspicion.since)
+        minutes = time_span(view.look.end - suspicion.since)
         console.print(f"{suspicion.node}, for {minutes} now", markup=False, style="bold")
         console.print(deviation_table(view, suspicion))
         console.print("apart: as a share of the metric's range", style="dim", highlight=False)

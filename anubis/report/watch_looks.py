@@ -15,7 +15,7 @@ from anubis.report import watch_rounds
 from anubis.report.page import page
 from anubis.report.service_pages import path_of
 from anubis.report.watch import RULES, amount
-from anubis.text.wording import counted
+from anubis.text.wording import quantity
 
 KINDS_NAMED = 2
 ODDITIES_SHOWN = 5  # of a job
@@ -128,5 +128,5 @@ def hint(suspicion: Mapping[str, Any]) -> str:
 
 def sure(suspicion: Mapping[str, Any]) -> str:
     total = suspicion["hits"] + suspicion["misses"]
-    tests = f"{suspicion['hits']:,} of {counted(total, 'test')} agreed" if total else "no test yet"
+    tests = f"{suspicion['hits']:,} of {quantity(total, 'test')} agreed" if total else "no test yet"
     return f"{suspicion['confidence']:.0%}, {tests}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.keep.suspicions import HitRate
 from anubis.core.watch.rounds import KeptLook
-from anubis.text.wording import counted, json_line, lasting
+from anubis.text.wording import json_line, quantity, time_span
 
 if TYPE_CHECKING:
     from anubis.report.documents import WatchLine
@@ -24,8 +24,8 @@ def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:
     suspects = sum(look.suspects for look in running)
     newest = max(look.at for look in running)
     yield (
-        f"watch: {counted(len(running), 'running job')}, last look"
-        f" {lasting(max(0.0, now - newest))} ago, {counted(suspects, 'suspected node')}"
+        f"watch: {quantity(len(running), 'running job')}, last look"
+        f" {time_span(max(0.0, now - newest))} ago, {quantity(suspects, 'suspected node')}"
     )
     for look in [look for look in running if look.trouble][:TROUBLES_NAMED]:
         yield f"watch: job {look.job} could not be looked at: {look.trouble}"

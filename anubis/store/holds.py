@@ -19,7 +19,7 @@ from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, this_process, upsert, write_alone
 from anubis.store.mapping import RecordTable, Row
-from anubis.text.hostlist import shortened
+from anubis.text.hostlist import shorten
 
 LASTS_S = 120.0  # programs end within 10 s of their driver, agents on cut-off nodes within a minute
 RENEWED_S = LASTS_S / 4  # after it began or was last renewed
@@ -104,7 +104,7 @@ class HeldNodes:
             first = held[0]
             nodes = [hold.node for hold in held if hold.holder == first.holder]
             raise StoreError(
-                f'node "{shortened(nodes)}" of cluster "{self._cluster}" is held by {first.holder}'
+                f'node "{shorten(nodes)}" of cluster "{self._cluster}" is held by {first.holder}'
                 f" ({first.owner}) since {utc(first.since)}; wait until that ends, or name other"
                 f" nodes; if that process died, the hold ends at {utc(first.until)}"
             )

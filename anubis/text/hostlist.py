@@ -70,7 +70,7 @@ def compress(names: Sequence[str]) -> str:
     return ",".join(_run_text(run) for run in _runs(names))
 
 
-def shortened(names: Sequence[str]) -> str:
+def shorten(names: Sequence[str]) -> str:
     """A node list that fits into a sentence, however many nodes there are."""
     return _cut(compress(names))
 

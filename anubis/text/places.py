@@ -10,7 +10,7 @@ from anubis.core.errors import UsageError
 _PACKAGE = Path(__file__).parents[1]
 
 
-def shipped(folder: str) -> Path:
+def shipped_folder(folder: str) -> Path:
     """Path of benchmarks/, criteria/ or configs/: in the wheel, or beside the package in a
     checkout."""
     inside = _PACKAGE / "_shipped" / folder

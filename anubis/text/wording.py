@@ -44,7 +44,7 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def lasting(seconds: float) -> str:
+def time_span(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
@@ -61,7 +61,7 @@ def names(listed: Sequence[str], limit: int = 8) -> str:
     return f"{', '.join(listed[:limit])} and {len(listed) - limit:,} more"
 
 
-def called(listed: Sequence[str]) -> str:
+def short_node_list(listed: Sequence[str]) -> str:
     """Nodes as a node list if it is short, else the first few by name."""
     short = hostlist.compress(listed)
     if len(short) <= WIDTH or len(listed) == 1:
@@ -70,13 +70,13 @@ def called(listed: Sequence[str]) -> str:
     return names(listed, first) if first else f"{listed[0][:20]}... and {len(listed) - 1:,} more"
 
 
-def counted(number: int, singular: str, several: str = "") -> str:
+def quantity(number: int, singular: str, several: str = "") -> str:
     return f"{number:,} {singular if number == 1 else several or singular + 's'}"
 
 
 def damage_note(damaged: int) -> str:
     """Words that precede an answer which leaves out damaged executions."""
-    return f"{counted(damaged, 'damaged execution')} left out"
+    return f"{quantity(damaged, 'damaged execution')} left out"
 
 
 def schema_name(kind: str) -> str:

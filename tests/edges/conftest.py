@@ -59,7 +59,7 @@ Describe = Callable[[Sequence[Path]], list[BenchmarkSpec]]
 @pytest.fixture(scope="session")
 def told() -> Describe:
     """What programs say of themselves; each shipped one is asked once for all tests in here."""
-    ask, shipped = catalog.describe_all, places.shipped("benchmarks")
+    ask, shipped = catalog.describe_all, places.shipped_folder("benchmarks")
     known: dict[Path, BenchmarkSpec] = {}
 
     def told(files: Sequence[Path]) -> list[BenchmarkSpec]:

@@ -13,7 +13,7 @@ from anubis.config import catalog
 from anubis.core.errors import CatalogError
 from anubis.text import places
 
-SHIPPED = catalog.programs_in(places.shipped("benchmarks"))
+SHIPPED = catalog.programs_in(places.shipped_folder("benchmarks"))
 
 PROGRAM = """
 import json, sys
@@ -71,7 +71,7 @@ def test_programs_that_did_not_change_are_not_asked_again(processes):
 
 def test_whatever_changes_in_their_folder_they_are_asked_again(tmp_path, monkeypatch):
     """A program may take its metrics from a neighbour."""
-    monkeypatch.setattr(places, "shipped", lambda folder: tmp_path)
+    monkeypatch.setattr(places, "shipped_folder", lambda folder: tmp_path)
     unit = tmp_path / "_unit.py"
     unit.write_text('UNIT = "m"')
     for name in ("a", "b"):
@@ -109,7 +109,7 @@ def test_a_home_that_cannot_be_written_costs_no_answer(tmp_path, monkeypatch):
     ],
 )
 def test_one_that_breaks_is_named_among_those_that_answer(tmp_path, monkeypatch, broken, sentence):
-    monkeypatch.setattr(places, "shipped", lambda folder: tmp_path)
+    monkeypatch.setattr(places, "shipped_folder", lambda folder: tmp_path)
     files = [write(tmp_path, "a"), write(tmp_path, "b", broken), write(tmp_path, "c")]
     first, error, last = catalog.describe_all(files)
     assert (first.name, last.name) == ("a", "c")

@@ -55,7 +55,9 @@ def place(name: str) -> Path:
     """Path of the model of that name, or of the named file."""
     if not is_name(name):
         return Path(name)
-    folders = [folder / WATCH_MODELS for folder in (places.criteria(), places.shipped("criteria"))]
+    folders = [
+        folder / WATCH_MODELS for folder in (places.criteria(), places.shipped_folder("criteria"))
+    ]
     for folder in folders:
         if (folder / f"{name}.json").is_file():
             return folder / f"{name}.json"

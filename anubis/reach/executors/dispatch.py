@@ -12,7 +12,7 @@ from typing import Any
 from anubis.core.errors import UsageError
 from anubis.reach.executors.remote_commands import CommandErrand, Errand, argv_to, ssh_host
 from anubis.reach.executors.start_settings import RayStart
-from anubis.text.hostlist import shortened
+from anubis.text.hostlist import shorten
 
 
 class Sender:
@@ -50,7 +50,7 @@ def address_for(start: RayStart, nodes: Sequence[str]) -> str:
             address: str = probe.getsockname()[0]
             return address
     raise UsageError(
-        f'at which address do the nodes reach this machine? The name "{shortened(nodes)}" does not'
+        f'at which address do the nodes reach this machine? The name "{shorten(nodes)}" does not'
         " tell: write `driver_address:` into the cluster's file"
     )
 

@@ -28,8 +28,8 @@ from anubis.core.records import (
 from anubis.readers.superbench.names import RETURN_CODE, VERSION, MetricPlace, place, spec, workload
 from anubis.readers.superbench.results import NodeResults, comparable, cut, describe_value, number
 from anubis.readers.tables.plans import ASSUMED_S, execution, phase, step
-from anubis.text.wording import counted
 from anubis.text.wording import names as few
+from anubis.text.wording import quantity
 
 NAMED = 3  # names in a sentence
 
@@ -63,7 +63,7 @@ def adopt(rows: Sequence[NodeResults], sku: str) -> tuple[Plan, list[Execution]]
     failed_somewhere = [benchmark for failed in failures for benchmark in failed]
     specs = _specs(measured, failed_somewhere)
     remarks = tuple(
-        f"{counted(len(names), 'metric')} {why}: {few(names, NAMED)}"
+        f"{quantity(len(names), 'metric')} {why}: {few(names, NAMED)}"
         for why, names in ((why, list(dict.fromkeys(names))) for why, names in left_out.items())
         if names
     )
@@ -209,7 +209,7 @@ def _executions(
             yield execution(planned(), Ended.MEASURED, result=result)
         if benchmark in lacking:  # in addition, so that the node does not pass for a complete one
             values = lacking[benchmark]
-            reason = f"{counted(len(values), 'value')} that most nodes have: {few(values, NAMED)}"
+            reason = f"{quantity(len(values), 'value')} that most nodes have: {few(values, NAMED)}"
             yield execution(planned(repeat=1), Ended.NOT_RUN, reason=reason)
 
 

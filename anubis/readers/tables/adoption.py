@@ -25,7 +25,7 @@ from anubis.core.records import (
 )
 from anubis.readers.tables.intake import ForeignTable, SeriesName
 from anubis.readers.tables.plans import ASSUMED_S, execution, phase, step
-from anubis.text.wording import counted, names
+from anubis.text.wording import names, quantity
 
 VERSION = "csv"  # nobody says which version of what program measured
 NAMED = 3  # metrics in a sentence
@@ -105,7 +105,7 @@ def _unread(table: ForeignTable) -> Iterator[tuple[str, str]]:
     measured = [table.series[place] for place in np.unique(table.places)]
     for node, lacking in _lacking(measured, table.skus).items():
         shown = names([f"{metric} on {device}" for metric, device in lacking], NAMED)
-        yield node, f"{counted(len(lacking), 'value')} that most nodes have is missing: {shown}"
+        yield node, f"{quantity(len(lacking), 'value')} that most nodes have is missing: {shown}"
     yield from table.unread.items()
 
 

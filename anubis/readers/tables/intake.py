@@ -23,7 +23,7 @@ from anubis.readers.incidents.clock import Clock
 from anubis.readers.tables.mapping import DIRECTIONS, BoundMapping, TableMapping, TableRow, bind
 from anubis.readers.tables.stream import TableStream, open_table
 from anubis.text import hostlist
-from anubis.text.wording import counted, names
+from anubis.text.wording import names, quantity
 
 WHOLE = "node"  # the device of a measurement that names none
 PART = "device"  # the kind of a device that is only numbered
@@ -140,7 +140,7 @@ class _Desk:
             except _WrongLineError as wrong:
                 self._leave_out(str(wrong), wrong.node)
             except IndexError:
-                cells = counted(len(row), "cell")
+                cells = quantity(len(row), "cell")
                 self._leave_out(f"{cells}, expected {len(self._stream.heading)} as in the heading")
             if self._count_wrong >= enough_wrong:
                 return

@@ -175,7 +175,7 @@ def telemetry_settings(path: Path) -> TelemetrySettings:
 
 
 def shipped_settings() -> TelemetrySettings:
-    return telemetry_settings(places.shipped("configs") / "telemetry" / f"{DEFAULT}.yaml")
+    return telemetry_settings(places.shipped_folder("configs") / "telemetry" / f"{DEFAULT}.yaml")
 
 
 def _read_document(path: Path, above: tuple[Path, ...]) -> dict[str, object]:
@@ -193,7 +193,7 @@ def _read_document(path: Path, above: tuple[Path, ...]) -> dict[str, object]:
 
 
 def _basis(name: str, path: Path) -> Path:
-    shipped = places.shipped("configs") / "telemetry"
+    shipped = places.shipped_folder("configs") / "telemetry"
     for folder in (path.parent, places.home() / "configs" / "telemetry", shipped):
         candidate = folder / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
         if candidate.is_file() and candidate.resolve() != path.resolve():

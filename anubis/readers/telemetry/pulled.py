@@ -11,7 +11,7 @@ import numpy as np
 from anubis.core.arrays import Flags
 from anubis.core.watch.telemetry import Telemetry
 from anubis.readers.telemetry.config import TelemetrySettings
-from anubis.text.hostlist import shortened
+from anubis.text.hostlist import shorten
 
 MOST_CELLS = 500_000_000  # metrics x nodes x times; 2 GB
 
@@ -54,7 +54,7 @@ def silences(telemetry: Telemetry, settings: TelemetrySettings) -> list[str]:
 
 
 def nodes_in_words(nodes: Sequence[str], among: Sequence[str]) -> str:
-    text = shortened(nodes)
+    text = shorten(nodes)
     if len(text) > 60:
         text = text[:57] + "..."
     return f'{len(nodes):,} of {len(among):,} nodes ("{text}")'
