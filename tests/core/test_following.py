@@ -178,7 +178,7 @@ class FailsOnce(SimulatedExecutor):
     def __init__(self):
         super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"alone": ALONE})
 
-    def _troubled(self, step):
+    def _troubles(self, step):
         return {"crash": "n5"} if step.participants == ("n5",) and not step.turn else {}
 
 

@@ -81,7 +81,7 @@ class Cluster(SimulatedExecutor):
         over = pods > 1 if self.bad_switch.startswith("core") else bool(met & below)
         return any(nodes <= met for nodes in self.bad) or (bool(self.bad_switch) and over)
 
-    def _troubled(self, step):
+    def _troubles(self, step):
         fails = step.workload.benchmark == "model" and not self.slow and self._is_bad(step)
         return {"hang": step.participants[0]} if fails else {}
 
