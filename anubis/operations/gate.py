@@ -132,7 +132,7 @@ def _at_work(nodes: Sequence[str], part: ClusterHistory, terms: Terms, at: float
     cluster = cluster_file(part, terms.cluster)
     if cluster and owner_name(cluster):
         return {}
-    return told_work(part.jobs.unended(), at, terms.job).among(nodes)
+    return told_work(part.jobs.unended(), at, terms.job).reasons_to_spare(nodes)
 
 
 def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
