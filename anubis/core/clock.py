@@ -69,11 +69,12 @@ class Correction:
 
     @property
     def until(self) -> float:
-        """As of then it is made."""
+        """The time at which the correction is made."""
         return max(shift.until for shift in self.shifts)
 
     def carry(self, at: float) -> float:
-        """Of what lasts a moment longer: it lasts as much longer afterwards."""
+        """Return the corrected end of something that lasts beyond the correction: the rest stays as
+        long."""
         return self.date(min(at, self.until)) + max(0.0, at - self.until)
 
     def date(self, at: float) -> float:

@@ -347,8 +347,8 @@ def foreign_writers(folder: str) -> str:
 
 
 def is_of_this_pod(place: str) -> bool:
-    """Whether a kubelet mounted it for the containers of this pod alone, who may all change it: an
-    emptyDir on disk. Its way on the node is closed to everybody but root."""
+    """True if a kubelet mounted the place for the containers of this pod alone, which may all
+    change it: an emptyDir on disk. On the node, only root can reach it."""
     with contextlib.suppress(OSError):
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         for _, _, _, mounted, at, *_ in map(str.split, reversed(mounts)):  # the last is on top
