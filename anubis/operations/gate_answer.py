@@ -74,7 +74,7 @@ def _reasons(result: GateResult) -> Iterator[str]:
         if result.doubt == "busy":
             yield from (f"{node}: {why}" for node, why in islice(result.busy.items(), BUSY_NAMED))
             if unnamed := list(result.busy)[BUSY_NAMED:]:
-                yield f"also at work: {called(unnamed)}"
+                yield f"also at work: {short_node_list(unnamed)}"
         owing = [node for node in result.owing if node in result.unknown]
         yield from (f"{node}: {result.owing[node]}" for node in owing[:OWING_NAMED])
         if owing[OWING_NAMED:]:
