@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 CONTRACT = Path(__file__).parent / "contract"
-sys.path.insert(0, str(CONTRACT))
+sys.path.append(str(CONTRACT))  # not before the tests of pytest, some of which share a name
 
 import forks  # noqa: E402
 import pytest  # noqa: E402

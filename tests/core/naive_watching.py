@@ -197,7 +197,7 @@ class _Naive:
         start = self.first + w
         rows, vectors = [], []
         for i in peers:
-            raw = [self.t.of(name)[i, start : start + self.s.window] for name in names]
+            raw = [self.t.series(name)[i, start : start + self.s.window] for name in names]
             if not all(np.isfinite(part).all() for part in raw):
                 continue
             rows.append(i)

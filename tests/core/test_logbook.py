@@ -390,7 +390,9 @@ def test_a_stretch_that_runs_backwards_or_never_is_refused(stretch: Any) -> None
 
 def test_an_incident_that_a_clock_dated_after_its_end_was_short_and_then() -> None:
     dated = Incident(node="a", category="x", start=9.0, end=4.0)
-    columns = IncidentColumns.from_incidents([dated, Incident(node="a", category="x", start=1.0, end=2.0)])
+    columns = IncidentColumns.from_incidents(
+        [dated, Incident(node="a", category="x", start=1.0, end=2.0)]
+    )
     assert (columns.start.tolist(), columns.end.tolist()) == ([4.0, 1.0], [4.0, 2.0])
     assert open_incidents(columns, 5.0) == {}
 

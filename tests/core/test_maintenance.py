@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from anubis.core.history.events import MaintenanceEnded, MaintenancePlanned, Notice
@@ -58,6 +58,15 @@ def is_open(notices, node, at):
     return any(begin <= at < end for (_, n), (begin, end) in windows.items() if n == node)
 
 
+def end_of_all(at):
+    return Notice(id=f"{at}", at=at, event=MaintenanceEnded(nodes=("n1",)))
+
+
+@example(
+    [Notice(id="0", at=3.0, event=planned(0.0, 9.0, "n1")), *map(end_of_all, (4.0, 5.0))],
+    4.5,
+    random.Random(0),
+)
 @given(told(), times, st.randoms())
 def test_what_was_told_last_holds_in_whatever_order_it_is_known(notices, at, order: random.Random):
     shuffled = list(notices)

@@ -35,13 +35,12 @@ Windows = Mapping[str, tuple[Window, ...]]  # by node
 
 def windows_told(notices: Iterable[Notice]) -> Windows:
     plans: dict[str, Notice] = {}  # by name, the latest report
-    ends: defaultdict[tuple[str, str], float] = defaultdict(lambda: -math.inf)  # node and name
+    ends: defaultdict[tuple[str, str], list[float]] = defaultdict(list)  # by node and name
     for notice in notices:
         event = notice.event
         if isinstance(event, MaintenanceEnded):
             for node in event.nodes:
-                key = (node, event.name)
-                ends[key] = max(ends[key], notice.at)
+                ends[node, event.name].append(notice.at)
         elif isinstance(event, MaintenancePlanned):
             name = event.name or notice.id
             before = plans.get(name)
@@ -55,9 +54,8 @@ def windows_told(notices: Iterable[Notice]) -> Windows:
             name=name, begin=plan.begin, end=plan.end, reason=plan.reason, source=plan.source
         )
         for node in plan.nodes:
-            ended = max(ends[node, name], ends[node, ALL])
-            is_ended = notice.at <= ended < plan.end
-            windows[node].append(replace(window, end=ended) if is_ended else window)
+            later = (at for at in ends[node, name] + ends[node, ALL] if at >= notice.at)
+            windows[node].append(replace(window, end=min(plan.end, *later, math.inf)))
     return {node: tuple(of_node) for node, of_node in windows.items()}
 
 
