@@ -55,7 +55,7 @@ def choose(
 ) -> list[str]:
     """Return the formats to measure: those asked for that this device has. Those that it lacks are
     noted."""
-    names = contract.chosen("dtypes", auto if dtypes == "auto" else dtypes, formats)
+    names = contract.choose("dtypes", auto if dtypes == "auto" else dtypes, formats)
     lacking = {name: why for name in names if (why := lacks(name, device))}
     if len(lacking) == len(names):
         raise contract.NotApplicable("; ".join(lacking.values()))
@@ -109,7 +109,7 @@ def state_ceiling(
 
     if device.type != "cuda":
         return
-    card = _ceilings.of(torch.cuda.get_device_properties(device))
+    card = _ceilings.gpu_of(torch.cuda.get_device_properties(device))
     if card and format_name in card.tflops:
         report.ceiling(metric, card.tflops[format_name], card.source)
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 
-def begun(call: Callable[[], Any]) -> Future[Any]:
+def begin(call: Callable[[], Any]) -> Future[Any]:
     """Start a call and return its future answer or error. The process may end without it."""
     future: Future[Any] = Future()
 

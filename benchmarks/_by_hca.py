@@ -36,7 +36,7 @@ class Carried:
 
 
 @contextmanager
-def watched(
+def watch_hcas(
     report: contract.Report, gather: Callable[[Carried], Iterable[Carried]] | None
 ) -> Iterator[None]:
     """Watch the HCAs in the block. `gather` collects the values of all ranks. None: NCCL has

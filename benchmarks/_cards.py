@@ -67,16 +67,16 @@ def intel_cards(root: Path | None = None) -> list[str]:
     ]
 
 
-def chosen(environment: Mapping[str, str] = os.environ) -> list[str] | None:
+def visible_gpus(environment: Mapping[str, str] = os.environ) -> list[str] | None:
     """Return the names in a list of visible GPUs, numbers or UUIDs; None if there is no list.
 
     Of several lists the shortest.
     """
-    variable = chosen_by(environment)
+    variable = choosing_variable(environment)
     return named_in(environment[variable]) if variable in environment else None
 
 
-def chosen_by(environment: Mapping[str, str] = os.environ) -> str:
+def choosing_variable(environment: Mapping[str, str] = os.environ) -> str:
     """Return the variable in which one of them may be chosen: the numbers in a list are its own."""
     lists = {name: named_in(environment[name]) for name in CHOOSING if name in environment}
     return min(lists, key=lambda name: len(lists[name]), default=CHOOSING[0])
@@ -88,8 +88,8 @@ def named_in(names: str) -> list[str]:
     return words[:end]
 
 
-def expected() -> int:
+def expected_count() -> int:
     """Return the number of GPUs that a process must see here: those chosen, or all that the kernel
     shows."""
-    names = chosen()
+    names = visible_gpus()
     return len(cards()) if names is None else len(names)

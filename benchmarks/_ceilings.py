@@ -87,7 +87,7 @@ def gpu(name: str, processors: int = 0) -> Gpu | None:
     )
 
 
-def of(properties: Any) -> Gpu | None:
+def gpu_of(properties: Any) -> Gpu | None:
     """Return the GPU with torch's properties of a device."""
     return gpu(properties.name, properties.multi_processor_count)
 

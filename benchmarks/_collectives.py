@@ -74,10 +74,10 @@ def busbw_gbps(operation: str, size_bytes: int, ranks: int, seconds: float) -> f
 
 
 def measure(report: contract.Report, operations: str, bytes: str, samples: int) -> None:
-    from _group import joined
+    from _group import join_ranks
 
-    names = contract.chosen("operations", operations, BUS_FACTORS)
-    with joined(report) as group:
+    names = contract.choose("operations", operations, BUS_FACTORS)
+    with join_ranks(report) as group:
         sizes = message_sizes(bytes, group.device.type)
         report.note(**group.facts())
         report.note(bytes=",".join(map(str, sizes)))
@@ -130,14 +130,14 @@ def all_reduce(group: Group, count: int) -> Operation:
     import torch.distributed as dist
 
     n = group.ranks
-    return in_place(group, count, dist.all_reduce, group.rank, times=n, plus=n * (n - 1) // 2)
+    return single_buffer(group, count, dist.all_reduce, group.rank, times=n, plus=n * (n - 1) // 2)
 
 
 def reduce(group: Group, count: int) -> Operation:
     import torch.distributed as dist
 
     n, to_first = group.ranks, partial(dist.reduce, dst=0)
-    call, wrong = in_place(group, count, to_first, group.rank, times=n, plus=n * (n - 1) // 2)
+    call, wrong = single_buffer(group, count, to_first, group.rank, times=n, plus=n * (n - 1) // 2)
     return call, lambda: wrong() * (group.rank == 0)  # all take part, one has the sum
 
 
@@ -145,10 +145,10 @@ def broadcast(group: Group, count: int) -> Operation:
     import torch.distributed as dist
 
     from_first = partial(dist.broadcast, src=0)
-    return in_place(group, count, from_first, 7 if group.rank == 0 else 0, times=1, plus=7)
+    return single_buffer(group, count, from_first, 7 if group.rank == 0 else 0, times=1, plus=7)
 
 
-def in_place(
+def single_buffer(
     group: Group, count: int, operation: Callable[..., Any], sent: int, times: int, plus: int
 ) -> Operation:
     """Return an operation on one buffer. Its check fills the buffer with the ramp and `sent`, and
@@ -247,16 +247,16 @@ def either(name: str, before: str) -> Callable[..., Any]:
 
 
 def fill(flat: torch.Tensor, plus: int) -> None:
-    for part, ramp in with_ramp(flat, 0):
+    for part, ramp in add_ramp(flat, 0):
         part.copy_(ramp + plus)
 
 
 def differing(flat: torch.Tensor, times: int = 1, plus: int = 0, begin: int = 0) -> int:
     """Count elements that are not `times` the ramp and `plus`; fp32 holds such numbers exactly."""
-    return sum(int((part != times * ramp + plus).sum()) for part, ramp in with_ramp(flat, begin))
+    return sum(int((part != times * ramp + plus).sum()) for part, ramp in add_ramp(flat, begin))
 
 
-def with_ramp(flat: torch.Tensor, begin: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def add_ramp(flat: torch.Tensor, begin: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield pieces beside 0, 1, … 1020, 0, 1, … from the place of element `begin`."""
     import torch
 

@@ -39,7 +39,7 @@ def wrong_words(received: torch.Tensor, salt: int) -> int:
     return int((received != write_pattern(torch.empty_like(received), salt)).sum())
 
 
-def at_once(
+def copy_together(
     copies: Iterable[tuple[torch.Tensor, torch.Tensor]], device: torch.device
 ) -> Callable[[], None]:
     """Return a call that makes all (target, source) copies together; the current stream of `device`

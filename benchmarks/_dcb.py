@@ -28,7 +28,7 @@ def flow_control(nic: str) -> str:
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
         kernel.settimeout(PATIENCE_S)
         kernel.send(question(nic))
-        return in_words(kernel.recv(MOST_BYTES))
+        return describe(kernel.recv(MOST_BYTES))
 
 
 def question(nic: str) -> bytes:
@@ -38,7 +38,7 @@ def question(nic: str) -> bytes:
     return HEADER.pack(HEADER.size + len(body), GET_DCB, REQUEST, 1, 0) + body
 
 
-def in_words(answer: bytes) -> str:
+def describe(answer: bytes) -> str:
     if len(answer) < HEADER.size + 4:
         raise Hidden("the kernel's answer about flow control is cut short")
     _, kind, *_ = HEADER.unpack_from(answer)

@@ -37,18 +37,18 @@ class Decoder:
         """Return the scores of the next token after these, which begin at place `begin`."""
         x = self.network.tokens(tokens)
         for block, kept in zip(self.network.blocks, self.kept, strict=True):
-            x = x + attended(block.attention, block.attention_norm(x), kept, begin)
+            x = x + attend(block.attention, block.attention_norm(x), kept, begin)
             x = x + block.mlp(block.mlp_norm(x))
         return F.linear(self.network.norm(x[:, -1]), self.network.tokens.weight)
 
 
-def attended(layer: Attention, x: Tensor, kept: Kept, begin: int) -> Tensor:
+def attend(layer: Attention, x: Tensor, kept: Kept, begin: int) -> Tensor:
     parts = layer.qkv(x).unflatten(-1, (-1, layer.head_width)).transpose(1, 2)
     q, k, v = parts.split((layer.heads, layer.groups, layer.groups), dim=1)
-    keys, values = kept.add(turned(layer.rotary, k, begin), v, begin)
+    keys, values = kept.add(turn(layer.rotary, k, begin), v, begin)
     shared = layer.heads // layer.groups
     out = F.scaled_dot_product_attention(
-        turned(layer.rotary, q, begin),
+        turn(layer.rotary, q, begin),
         keys.repeat_interleave(shared, dim=1),
         values.repeat_interleave(shared, dim=1),
         is_causal=x.shape[1] > 1,  # a single token looks at all before it
@@ -56,7 +56,7 @@ def attended(layer: Attention, x: Tensor, kept: Kept, begin: int) -> Tensor:
     return layer.out(out.transpose(1, 2).flatten(-2))
 
 
-def turned(rotary: Rotary, x: Tensor, begin: int) -> Tensor:
+def turn(rotary: Rotary, x: Tensor, begin: int) -> Tensor:
     """Turn heads as the network does, for places from `begin` on."""
     places = slice(begin, begin + x.shape[-2])
     cos, sin = rotary.cos[places], rotary.sin[places]

@@ -19,8 +19,8 @@ from typing import Any
 
 import _host_memory
 import contract
-from _background import begun
-from _cards import amd_cards, cards, chosen, chosen_by
+from _background import begin
+from _cards import amd_cards, cards, choosing_variable, visible_gpus
 from _tools import Output, Silent, run
 
 DAY_S = 86400.0
@@ -48,7 +48,7 @@ def each_gpu(
     """
 
     def measure_all(report: contract.Report, gpus: str, **parameters: contract.Value) -> None:
-        (way,) = contract.chosen("gpus", gpus, ["at_once", "in_turn"])
+        (way,) = contract.choose("gpus", gpus, ["at_once", "in_turn"])
         if contract.ONE_GPU in os.environ:
             from _numa import stay_near_gpu
 
@@ -76,7 +76,7 @@ def measured_apart(report: contract.Report, at_once: bool, host_bytes: int = 0) 
     if reason := _host_memory.shortage(together, process_bytes, in_turn):
         raise contract.Unmeasured(reason)
     with ThreadPoolExecutor(together) as threads:
-        outputs = list(threads.map(lambda gpu: measured(gpu, deadline), to_measure))
+        outputs = list(threads.map(lambda gpu: measure_gpu(gpu, deadline), to_measure))
     join(report, dict(zip(to_measure, outputs, strict=True)), refused)
     return True
 
@@ -89,16 +89,16 @@ class Gpu:
 
 def gpus() -> tuple[list[Gpu], dict[str, str]]:
     """Return GPUs to measure, and why others cannot be measured."""
-    names, refused = chosen(), {}
+    names, refused = visible_gpus(), {}
     if names is None:
-        names, refused = listed()
+        names, refused = list_gpus()
     numbered = enumerate(names)
     return [Gpu(f"cuda:{index}", name) for index, name in numbered if index not in refused], {
         f"cuda:{index}": reason for index, reason in refused.items()
     }
 
 
-def listed() -> tuple[list[str], dict[int, str]]:
+def list_gpus() -> tuple[list[str], dict[int, str]]:
     """Return GPUs by UUID, which stays right if a lost GPU shifts the numbers; else as /dev counts
     them."""
     by_number = [str(index) for index in range(len(cards()))]
@@ -112,7 +112,7 @@ def listed() -> tuple[list[str], dict[int, str]]:
         return _gpus.names_for_cuda()
 
     try:
-        return begun(ask).result(PATIENCE_S)
+        return begin(ask).result(PATIENCE_S)
     except (_gpus.Unread, TimeoutError):
         return by_number, {}
 
@@ -123,12 +123,12 @@ def limit_s() -> float:
     return seconds - min(5.0, seconds / 10)
 
 
-def measured(gpu: Gpu, deadline: float) -> Output | Silent:
+def measure_gpu(gpu: Gpu, deadline: float) -> Output | Silent:
     """Run the program with this GPU alone in sight and return its output."""
     python = os.environ.get("PYTHON_EXEC", sys.executable)  # as torchrun starts its ranks
     environment = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        chosen_by(): gpu.visible,
+        choosing_variable(): gpu.visible,
         contract.ONE_GPU: gpu.name,
     }
     seconds = max(0.1, deadline - time.monotonic())
@@ -150,11 +150,11 @@ def join(
         if isinstance(output, Silent):
             silent[gpu.name] = str(output)
         elif output.exit_code == contract.BadParameter.exit_code:
-            raise contract.BadParameter(after_name(output))
+            raise contract.BadParameter(reason_in(output))
         elif (document := document_of(gpu, output)) is not None:
             documents[gpu.name] = document
         else:
-            failed[gpu.name] = after_name(output)
+            failed[gpu.name] = reason_in(output)
     if documents and all(document["not_applicable"] for document in documents.values()):
         raise contract.NotApplicable(next(iter(documents.values()))["not_applicable"])
     for document in documents.values():
@@ -181,7 +181,7 @@ def document_of(gpu: Gpu, output: Output) -> dict[str, Any] | None:
     return document
 
 
-def after_name(output: Output) -> str:
+def reason_in(output: Output) -> str:
     """Return the last line on stderr, in which a program says why, without the program's name
     before it."""
     line = (output.stderr.strip().splitlines() or [f"exit {output.exit_code}, without a word"])[-1]
@@ -194,11 +194,11 @@ def together(notes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     joined: dict[str, Any] = {}
     for name in names:
         values = {gpu: facts[name] for gpu, facts in notes.items() if name in facts}
-        joined[name] = one(values)
+        joined[name] = join_fact(values)
     return joined
 
 
-def one(values: Mapping[str, Any]) -> Any:
+def join_fact(values: Mapping[str, Any]) -> Any:
     first, *rest = values.values()
     if isinstance(first, list):
         return [part for value in values.values() for part in value]

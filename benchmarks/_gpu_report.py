@@ -29,7 +29,7 @@ class Look:
 def look(over: threading.Event) -> Look:
     """Return everything about all GPUs, and what changes until it is over."""
     _gpus.begin()
-    handles, refused = _gpus.by_index()
+    handles, refused = _gpus.gpus_by_index()
     gpus = {f"cuda:{index}": gpu for index, gpu in handles.items()}
     first = {device: _gpus.read(gpu, _gpus.COUNTERS | ONCE) for device, gpu in gpus.items()}
     looks: dict[str, list[Reading]] = {}

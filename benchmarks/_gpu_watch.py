@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import _gpus
-from _background import begun
+from _background import begin
 from _cards import amd_cards
 from _gpus import Handle, Reader, Reading
 
@@ -25,7 +25,7 @@ SILENCE = "NVML does not answer"
 
 
 @contextmanager
-def watched(
+def watch_gpu(
     notes: dict[str, Any], device: torch.device, metric: str, period_s: float = 0.1
 ) -> Iterator[None]:
     """Watch the device while the body measures the metric. Only a GPU has such a state."""
@@ -59,14 +59,14 @@ Choice = tuple[dict[str, Handle], dict[str, str]]  # by name: GPUs, and why othe
 def gpu_of(uuid: str) -> Choice:
     """Return a GPU by its UUID: NVML numbers GPUs in another order than CUDA does."""
     _gpus.begin()
-    return {uuid: _gpus.by_uuid(uuid)}, {}
+    return {uuid: _gpus.find_gpu(uuid)}, {}
 
 
 def all_gpus() -> Choice:
     """Return all GPUs by UUID, as `GPU-…`, in NVML's order; those that do not give theirs by their
     number."""
     _gpus.begin()
-    handles, refused = _gpus.by_index()
+    handles, refused = _gpus.gpus_by_index()
     if not handles and not refused:
         raise _gpus.Unread("NVML knows of no GPU")
     named = {
@@ -88,7 +88,7 @@ def watch(choose: Callable[[], Choice], period_s: float) -> Iterator[dict[str, A
         series.update({name: [Reading(unread={"gpu": why})] for name, why in refused.items()})
         sample(gpus, _gpus.STATE, period_s, over, series)
 
-    looking = begun(look)
+    looking = begin(look)
     try:
         yield states
     finally:

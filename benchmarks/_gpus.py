@@ -98,7 +98,7 @@ def begin() -> None:
         raise Unread(f"nvmlInit: {error}") from error
 
 
-def by_index() -> tuple[dict[int, Handle], dict[int, str]]:
+def gpus_by_index() -> tuple[dict[int, Handle], dict[int, str]]:
     """Return the GPUs that the driver reaches, and why it does not reach the others."""
     handles: dict[int, Handle] = {}
     refused: dict[int, str] = {}
@@ -117,7 +117,7 @@ def by_index() -> tuple[dict[int, Handle], dict[int, str]]:
 def names_for_cuda() -> tuple[list[str], dict[int, str]]:
     """Return the name of each GPU, or of each slice of one, for CUDA_VISIBLE_DEVICES, in CUDA's
     order, and, by place, why some have none."""
-    handles, gone = by_index()
+    handles, gone = gpus_by_index()
     names: list[str] = []
     unnamed: dict[int, str] = {}
     for index in sorted({*handles, *gone}):
@@ -155,7 +155,7 @@ def _text(words: str | bytes) -> str:
     return words.decode(errors="replace") if isinstance(words, bytes) else words
 
 
-def by_uuid(uuid: str) -> Handle:
+def find_gpu(uuid: str) -> Handle:
     """Return a GPU or a slice of one: torch gives the UUID without its kind."""
     for kind in ("GPU", "MIG"):
         try:

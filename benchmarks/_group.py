@@ -48,7 +48,7 @@ class Group:
 
 
 @contextmanager
-def joined(report: contract.Report) -> Iterator[Group]:
+def join_ranks(report: contract.Report) -> Iterator[Group]:
     """Join all ranks: NCCL if every one of them has a GPU of its own, gloo if none has."""
     import _by_hca
     import torch
@@ -69,7 +69,7 @@ def joined(report: contract.Report) -> Iterator[Group]:
     if cuda:
         node = stay_near_gpu(local_rank)  # before the driver's and NCCL's threads are started
         torch.cuda.set_device(device)
-    with met():
+    with meet():
         seen = everyones((platform.node(), device.type, node.name if node else ""))
         if len({kind for _, kind, _ in seen}) > 1:
             lacking = sorted({host for host, kind, _ in seen if kind == "cpu"})
@@ -78,7 +78,7 @@ def joined(report: contract.Report) -> Iterator[Group]:
             )
         backend = "nccl" if cuda else "gloo"
         hosts = len({host for host, _, _ in seen})
-        with _by_hca.watched(report, everyones if cuda and hosts > 1 else None):
+        with _by_hca.watch_hcas(report, everyones if cuda and hosts > 1 else None):
             yield Group(
                 rank=dist.get_rank(),
                 ranks=dist.get_world_size(),
@@ -97,7 +97,7 @@ def ranks_on(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def met() -> Iterator[None]:
+def meet() -> Iterator[None]:
     """Join all ranks so that they can agree on things; there is nothing to measure over yet."""
     import torch.distributed as dist
 

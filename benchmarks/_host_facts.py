@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import contract
-from _background import begun
+from _background import begin
 from _findings import Findings
-from _sysfs import number, parse_list, text, unescaped
+from _sysfs import number, parse_list, text, unescape
 
 PLACES = ("/", "/tmp", "/var", "/dev/shm")  # where a job that finds no room fails
 # makers, and the classes under which their GPUs stand that compute
@@ -30,7 +30,7 @@ def report_host(findings: Findings, root: Path, mounts: list[str], gpus: dict[st
     processors(findings, root)
     edac(findings, root)
     pci_devices(findings, root, gpus)
-    mounted(findings, root, mounts)
+    report_mounts(findings, root, mounts)
     clock(findings)
 
 
@@ -133,9 +133,9 @@ def undriven_gpus(root: Path) -> int:
 # --- mounts --------------------------------------------------------------------------------
 
 
-def mounted(findings: Findings, root: Path, mounts: list[str]) -> None:
+def report_mounts(findings: Findings, root: Path, mounts: list[str]) -> None:
     table = text(root / "proc/self/mountinfo").splitlines()
-    places = {unescaped(line.split()[4]) for line in table}
+    places = {unescape(line.split()[4]) for line in table}
     if not places and mounts:
         findings.miss("mount_missing", f"{root / 'proc/self/mountinfo'} cannot be read")
     for mount in mounts if places else ():
@@ -143,7 +143,7 @@ def mounted(findings: Findings, root: Path, mounts: list[str]) -> None:
     seen = set()
     for place in dict.fromkeys((*PLACES, *(mount for mount in mounts if mount in places))):
         path = root / place.lstrip("/")
-        answer = in_time(lambda path=path: (path.stat().st_dev, os.statvfs(path)))
+        answer = wait_for(lambda path=path: (path.stat().st_dev, os.statvfs(path)))
         if isinstance(answer, Exception):
             if not isinstance(answer, FileNotFoundError):
                 findings.miss(f"free space of {place}", answer)
@@ -163,10 +163,10 @@ def free_space(findings: Findings, place: str, space: os.statvfs_result) -> None
         findings.add("inodes_free_share", place, min(1.0, space.f_favail / space.f_files))
 
 
-def in_time(call: Callable[[], Any]) -> Any:
+def wait_for(call: Callable[[], Any]) -> Any:
     """Return the answer or the error; a mount whose server is gone may never answer."""
     try:
-        return begun(call).result(PATIENCE_S)
+        return begin(call).result(PATIENCE_S)
     except TimeoutError:
         return TimeoutError(f"no answer within {PATIENCE_S:g} s")
     except OSError as error:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from _cards import expected, machine_root
+from _cards import expected_count, machine_root
 from _sysfs import number, text
 
 PROCESS_BYTES = 2 << 30  # Python, torch and what CUDA keeps on the host, less what programs share
@@ -40,7 +40,7 @@ def shortage_of_ranks() -> str:
     if os.environ.get("LOCAL_RANK", "0") != "0":
         return ""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return shortage(ranks, PROCESS_BYTES if expected() else WITHOUT_CUDA_BYTES)
+    return shortage(ranks, PROCESS_BYTES if expected_count() else WITHOUT_CUDA_BYTES)
 
 
 def free_bytes(root: Path | None = None) -> int | None:

@@ -67,11 +67,11 @@ def all_nodes() -> list[Node]:
         return [
             Node(index=0, cpus=allowed, all_cpus=allowed, memory_bytes=memory, distances={0: 10})
         ]
-    with_memory = parse_list(contract.after(STATUS, "Mems_allowed_list"))
+    with_memory = parse_list(contract.value_after(STATUS, "Mems_allowed_list"))
     nodes = []
     for index, folder in sorted(folders.items()):
         cpus = parse_list((folder / "cpulist").read_text())
-        kib = int(contract.after(folder / "meminfo", f"Node {index} MemTotal").split()[0])
+        kib = int(contract.value_after(folder / "meminfo", f"Node {index} MemTotal").split()[0])
         distances = map(int, (folder / "distance").read_text().split())
         nodes.append(
             Node(

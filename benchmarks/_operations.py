@@ -14,9 +14,9 @@ def operations(model: Model, batch: int) -> float:
     needs the lower half of the square of scores that torch counts.
     """
     if model.data == "sequences":
-        one_step, two_steps = (_counted(model, batch, length) for length in (1, 2))
+        one_step, two_steps = (_count(model, batch, length) for length in (1, 2))
         return (one_step + (model.length - 1) * (two_steps - one_step)) / batch
-    total = _counted(model, batch, model.length) / batch
+    total = _count(model, batch, model.length) / batch
     if model.causal:
         scores = model.length * (model.length - 1) / 2  # those that look ahead
         products = 2 + 4  # by the keys and by the values; each again for both sides' gradients
@@ -24,7 +24,7 @@ def operations(model: Model, batch: int) -> float:
     return total
 
 
-def _counted(model: Model, batch: int, length: int) -> int:
+def _count(model: Model, batch: int, length: int) -> int:
     with torch.device("meta"):
         network = model.build()
         inputs = {

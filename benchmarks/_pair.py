@@ -84,7 +84,7 @@ def ends(env: Mapping[str, str] = os.environ) -> tuple[int, int]:
 
 
 @contextmanager
-def paired(report: contract.Report) -> Iterator[Pair]:
+def pair_nodes(report: contract.Report) -> Iterator[Pair]:
     """Pair two nodes, inside the group of all ranks; at the end all of them have what rank 0
     measured."""
     import torch.distributed as dist
@@ -120,28 +120,28 @@ def transfer(
 ) -> str:
     """Run server and client, and return on both ends what the client at the sending end printed."""
     if pair.end == sender:
-        where: tuple[str, int] = agreed(pair.tell(None)[1 - sender])
-        return agreed(pair.tell(outcome_of(client(*where), limit_s, env, cpus))[sender])
+        where: tuple[str, int] = agree(pair.tell(None)[1 - sender])
+        return agree(pair.tell(outcome_of(client(*where), limit_s, env, cpus))[sender])
     with ExitStack() as stack:
         try:
-            port, _ = stack.enter_context(_tools.served(server, limit_s, env, cpus))
+            port, _ = stack.enter_context(_tools.serve(server, limit_s, env, cpus))
         except contract.Unmeasured as error:
             pair.tell(error)
             raise
         pair.tell((pair.address, port))
-        return agreed(pair.tell(None)[sender])
+        return agree(pair.tell(None)[sender])
 
 
 def outcome_of(
     argv: Sequence[str], limit_s: float, env: Mapping[str, str] | None, cpus: frozenset[int]
 ) -> str | contract.Unmeasured:
     try:
-        return _tools.checked(_tools.run(argv, limit_s, env, cpus), Path(argv[0]).name)
+        return _tools.require_success(_tools.run(argv, limit_s, env, cpus), Path(argv[0]).name)
     except contract.Unmeasured as error:
         return error
 
 
-def agreed(outcome: T | contract.Unmeasured) -> T:
+def agree(outcome: T | contract.Unmeasured) -> T:
     if isinstance(outcome, contract.Unmeasured):
         raise outcome
     return outcome
@@ -171,7 +171,7 @@ def side(env: Mapping[str, str] = os.environ) -> int:
     return int(int(env["RANK"]) >= ends(env)[1])
 
 
-def like_rails(names: str) -> tuple[dict[str, Hca], int]:
+def common_rails(names: str) -> tuple[dict[str, Hca], int]:
     """Return the HCAs here that are up on both nodes, of those named, by the device that each pair
     of them is; and how many are up on one node only.
 
@@ -197,7 +197,7 @@ def like_rails(names: str) -> tuple[dict[str, Hca], int]:
     return common, len(first ^ second)
 
 
-def across_rails(names: str, shift: int) -> dict[str, Hca]:
+def shifted_rails(names: str, shift: int) -> dict[str, Hca]:
     """Return the HCAs here whose partner at the second node is `shift` rails further on, by
     device."""
     from _group import everyones
@@ -205,12 +205,12 @@ def across_rails(names: str, shift: int) -> dict[str, Hca]:
     own = {hca.name: hca for hca in active()}
     everybody = everyones(list(own))
     first, second = (everybody[end] for end in ends())
-    order = contract.split(names) or sorted({*first, *second}, key=_by_number)
+    order = contract.split(names) or sorted({*first, *second}, key=_number_key)
     met = [
         (near, far)
         for place, rail in enumerate(order)
-        for near in _on_rail(first, rail)
-        for far in _on_rail(second, order[(place + shift) % len(order)])
+        for near in _hca_of_rail(first, rail)
+        for far in _hca_of_rail(second, order[(place + shift) % len(order)])
     ]
     if not met:
         raise contract.Unmeasured(
@@ -220,11 +220,11 @@ def across_rails(names: str, shift: int) -> dict[str, Hca]:
     return {f"{near}-{far}": own[(near, far)[side()]] for near, far in met}
 
 
-def _on_rail(names: Sequence[str], rail: str) -> list[str]:
+def _hca_of_rail(names: Sequence[str], rail: str) -> list[str]:
     """Return the HCA of that name or number: mlx5_3 is on rail 3."""
     return [name for name in names if rail in (name, re.sub(r"^mlx\d+_(?=\d)", "", name))][:1]
 
 
-def _by_number(name: str) -> tuple[str, int]:
+def _number_key(name: str) -> tuple[str, int]:
     head, digits = re.fullmatch(r"(.*?)(\d*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
     return head, int(digits or 0)

@@ -43,7 +43,7 @@ def perftest(text: str) -> list[PerftestRow]:
         if not complete or not all(re.fullmatch(NUMBER, word) for word in words):
             continue
         numbers = dict(zip(headings, map(float, words), strict=True))
-        row = PerftestRow(int(words[0]), int(words[1]), in_our_units(numbers))
+        row = PerftestRow(int(words[0]), int(words[1]), convert(numbers))
         if row not in rows:
             rows.append(row)
     return rows
@@ -55,7 +55,7 @@ def perftest_headings(line: str) -> list[str]:
     return [" ".join(part.split()) for part in re.findall(r"#\w+|[^#\[\]]+\[[^\]]+\]", line)]
 
 
-def in_our_units(numbers: dict[str, float]) -> dict[str, float]:
+def convert(numbers: dict[str, float]) -> dict[str, float]:
     words = {"BW average": "gbps", "BW peak": "peak_gbps", "MsgRate": "mpps", "t_avg": "us"}
     factors = {"MB/sec": MIB_PER_GB, "MiB/sec": MIB_PER_GB, "Gb/sec": 1 / 8, "Mpps": 1, "usec": 1}
     values: dict[str, float] = {}
@@ -291,11 +291,11 @@ def dcgm(text: str) -> Diagnosed:
             continue
         title = next((title for title in DCGM_TITLES if title in document), None)
         if title:
-            return diagnosed(document[title], document.get("metadata", {}))
+            return diagnosis(document[title], document.get("metadata", {}))
     raise contract.Unmeasured("dcgmi wrote no JSON that holds a diagnostic")
 
 
-def diagnosed(diagnostic: dict[str, Any], metadata: dict[str, Any]) -> Diagnosed:
+def diagnosis(diagnostic: dict[str, Any], metadata: dict[str, Any]) -> Diagnosed:
     tests = [
         test
         for category in diagnostic.get("test_categories") or []

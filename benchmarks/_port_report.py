@@ -9,7 +9,7 @@ UP, DOWN = 1.0, 0.5  # what a fleet is compared by is never 0
 Counts = dict[str, dict[str, int]]  # by port and counter
 
 
-def counted(ports: list[Port]) -> Counts:
+def count_ports(ports: list[Port]) -> Counts:
     return {port.name: port.counters() for port in ports}
 
 
@@ -30,10 +30,10 @@ def report_states(findings: Findings, ports: list[Port], expected: list[str]) ->
             findings.add("port_gbps", name, gbps)
         else:
             findings.miss(f"port_gbps of {name}", f'the kernel says "{port.says("rate")}"')
-    findings.facts["ports"] = {port.name: in_words(port) for port in ports}
+    findings.facts["ports"] = {port.name: describe(port) for port in ports}
 
 
-def in_words(port: Port) -> str:
+def describe(port: Port) -> str:
     words = [port.says(file) for file in ("link_layer", "state", "phys_state", "rate")]
     return ", ".join([*words, f"firmware {port.firmware}"])
 

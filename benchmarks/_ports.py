@@ -105,7 +105,7 @@ class Hca:
 
 def adapters(root: Path = SYSFS) -> Iterator[list[Port]]:
     """Yield the ports of each adapter, by name and number."""
-    for adapter in sorted(root.glob("*"), key=lambda path: numbered(path.name)):
+    for adapter in sorted(root.glob("*"), key=lambda path: number_key(path.name)):
         places = sorted((adapter / "ports").glob("*"), key=lambda path: int(path.name))
         if places:
             yield [Port(place) for place in places]
@@ -165,7 +165,7 @@ def gpu_places(gpus: Path = GPUS, pci: Path = PCI) -> list[str]:
     return [os.path.realpath(pci / gpu.name) for gpu in sorted(gpus.glob("*"))]
 
 
-def numbered(name: str) -> tuple[str, int]:
+def number_key(name: str) -> tuple[str, int]:
     """Return a key that sorts mlx5_2 before mlx5_10."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or 0)

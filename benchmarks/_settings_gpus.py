@@ -38,7 +38,7 @@ Readings = tuple[Reading, Mapping[str, Reading]]
 def read_gpus() -> Readings:
     """Return the driver's own versions, and its settings of each GPU."""
     _gpus.begin()
-    handles, refused = _gpus.by_index()
+    handles, refused = _gpus.gpus_by_index()
     of_gpus = {f"cuda:{index}": _gpus.read(gpu, _gpus.SETTINGS) for index, gpu in handles.items()}
     for index, reason in refused.items():
         of_gpus[f"cuda:{index}"] = Reading(unread=dict.fromkeys(_gpus.SETTINGS, reason))
@@ -75,14 +75,14 @@ def tell_readings(settings: Settings, driver: Reading, gpus: Mapping[str, Readin
             settings.miss(name, driver.unread.get(reader, NOT_SUPPORTED))
     for device, reading in gpus.items():
         for name, value in reading.values.items():
-            settings.tell(name, in_words(name, value), device)
+            settings.tell(name, describe(name, value), device)
         for name in reading.unsupported:
             settings.tell(name, NOT_SUPPORTED, device)
         for name, why in reading.unread.items():
             settings.miss(name, why, device)
 
 
-def in_words(name: str, value: object) -> str:
+def describe(name: str, value: object) -> str:
     if name.endswith("_w"):
         return f"{value:g} W"
     if name.endswith("_mode"):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _pci_settings import acs
 from _settings import Hidden, Settings, expected_text, file_text, names_in
-from _sysfs import unescaped
+from _sysfs import unescape
 
 MODULES = {  # settings, and the kernel modules of which they tell
     "ofed": ("mlx5_core",),
@@ -66,7 +66,7 @@ def tell_host(settings: Settings, root: Path, packages: Packages | None = None) 
     tell_limits(settings, root)
     tell_mounts(settings, root)
     tell_services(settings, root)
-    tell_software(settings, root, installed() if packages is None else packages)
+    tell_software(settings, root, package_versions() if packages is None else packages)
 
 
 def tell_firmware(settings: Settings, root: Path) -> None:
@@ -75,13 +75,13 @@ def tell_firmware(settings: Settings, root: Path) -> None:
         "bios": ("bios_vendor", "bios_version", "bios_date"),
         "board": ("sys_vendor", "product_name", "board_name"),
     }.items():
-        settings.ask(name, lambda files=files: joined(file_text(dmi / file) for file in files))
+        settings.ask(name, lambda files=files: join(file_text(dmi / file) for file in files))
         if name not in settings.texts:
             settings.miss(name, f"{dmi} does not say")
     settings.ask("microcode", lambda: microcode(expected_text(root / "proc/cpuinfo")))
 
 
-def joined(words: Iterable[str | None]) -> str | None:
+def join(words: Iterable[str | None]) -> str | None:
     return " ".join(word for word in words if word) or None
 
 
@@ -185,7 +185,7 @@ def numa(nodes: Path) -> str | None:
 def tell_memory(settings: Settings, root: Path) -> None:
     settings.ask("huge_pages", lambda: huge_pages(expected_text(root / "proc/meminfo")))
     huge = root / "sys/kernel/mm/transparent_hugepage"
-    settings.ask("transparent_huge_pages", lambda: selected(file_text(huge / "enabled")))
+    settings.ask("transparent_huge_pages", lambda: selection(file_text(huge / "enabled")))
     settings.ask("swap", lambda: swap(expected_text(root / "proc/swaps")))
 
 
@@ -196,7 +196,7 @@ def huge_pages(meminfo: str) -> str | None:
     return f"{facts['HugePages_Total']} of {facts.get('Hugepagesize', '?')} kB"
 
 
-def selected(line: str | None) -> str | None:
+def selection(line: str | None) -> str | None:
     """Return the word in brackets: `always [madvise] never`."""
     match = re.search(r"\[([\w-]+)\]", line or "")
     return match[1] if match else line
@@ -246,11 +246,11 @@ def network_mounts(table: str) -> dict[str, str]:
         if len(fields) < 6 or len(source) < 2:
             continue
         if source[0] == "autofs":
-            by_demand.add(unescaped(fields[4]))
+            by_demand.add(unescape(fields[4]))
         if source[0] not in NETWORK_FILES:
             continue
         options = OF_THIS_NODE.sub("", ",".join([fields[5], *source[2:]])).strip(",")
-        mounts[unescaped(fields[4])] = f"{source[0]} {unescaped(source[1])} {options}"
+        mounts[unescape(fields[4])] = f"{source[0]} {unescape(source[1])} {options}"
     passing = (*by_demand, *OF_JOBS)
     lasting = {
         place: how
@@ -293,7 +293,7 @@ def tell_software(settings: Settings, root: Path, packages: Packages) -> None:
     settings.tell("nccl_of_system", ", ".join(libraries(root, "libnccl.so.2.*")) or "none")
 
 
-def installed() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the packages of the Python that runs the programs."""
     names = ((package.metadata["Name"], package.version) for package in distributions())
     return {name.lower().replace("_", "-"): version for name, version in names if name}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _dcb import flow_control
 from _pci_settings import config_space, request_bytes
-from _ports import gpu_places, numbered
+from _ports import gpu_places, number_key
 from _settings import NOT_SUPPORTED, Settings, file_text, names_in
 
 NAMED_BY_ADDRESS = re.compile(r"enx[0-9a-f]{12}")
@@ -45,7 +45,7 @@ def physical(folder: Path) -> list[Path]:
     bridges."""
     return [
         folder / name
-        for name in sorted(names_in(folder), key=numbered)
+        for name in sorted(names_in(folder), key=number_key)
         if (folder / name / "bonding").is_dir()
         or ((folder / name / "device").exists() and not (folder / name / "device/physfn").exists())
     ]
@@ -125,11 +125,11 @@ def driver(nic: Path) -> str | None:
 
 def ecn(folder: Path) -> str:
     """Say, for each priority, whether the NIC marks congestion (np) and slows down for it (rp)."""
-    parts = list(enabled(folder))
+    parts = list(enabled_roles(folder))
     return "; ".join(parts) or NOT_SUPPORTED
 
 
-def enabled(folder: Path) -> Iterator[str]:
+def enabled_roles(folder: Path) -> Iterator[str]:
     for role in ("roce_np", "roce_rp"):
         priorities = names_in(folder / role / "enable")
         on = [p for p in priorities if file_text(folder / role / "enable" / p) == "1"]

@@ -153,7 +153,7 @@ def choose_products(precision: str) -> None:
     torch.backends.cudnn.allow_tf32 = tf32
 
 
-def made(model: Model, device: torch.device, group: dist.ProcessGroup | None) -> nn.Module:
+def make_network(model: Model, device: torch.device, group: dist.ProcessGroup | None) -> nn.Module:
     """Return the network with its first weights, the same on every rank."""
     torch.manual_seed(0)
     with torch.device(device):
@@ -161,7 +161,7 @@ def made(model: Model, device: torch.device, group: dist.ProcessGroup | None) ->
     return network.train()
 
 
-def drawn(model: Model, batch: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def draw_data(model: Model, batch: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return random inputs and labels: no disk, no tokenizer, nothing but the machine to wait
     for."""
     generator = torch.Generator(device).manual_seed(seed)

@@ -29,6 +29,6 @@ def parse_list(text: str) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def unescaped(path: str) -> str:
+def unescape(path: str) -> str:
     r"""Return a mount's name; the kernel writes a space in it as \040."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-from _background import begun
+from _background import begin
 from _cards import machine_root
 from _telemetry import Line, Place, Sampled, labels
 from _telemetry_gpus import Gpus
@@ -65,7 +65,7 @@ class Questioner:
     def ask(self, now: float) -> None:
         if self._pending is None or self._pending.done():
             self._asked_at = now
-            self._pending = begun(lambda: self._source.read(now))
+            self._pending = begin(lambda: self._source.read(now))
 
     def answer(self, now: float, deadline: float) -> Sampled:
         assert self._pending is not None
@@ -175,7 +175,7 @@ def main() -> None:
     sources = {name: source(place) for name, source in SOURCES.items()}
     agent = Agent(Ring(chosen.node, STEP_S), sources, chosen.record)
     token = token_in(chosen.token_file) if chosen.token_file else ""
-    door = opened(chosen.listen, agent, token)
+    door = open_door(chosen.listen, agent, token)
     threading.Thread(target=door.serve_forever, daemon=True).start()
     greet(door)
     agent.run(moments_of(STEP_S, time.time, time.sleep))
@@ -204,7 +204,7 @@ def token_in(file: Path) -> str:
     return token or fail(f'the token file "{file}" is empty: it should hold a token')
 
 
-def opened(where: str, agent: Agent, token: str) -> Door:
+def open_door(where: str, agent: Agent, token: str) -> Door:
     address, _, port = where.rpartition(":")
     if not (address and port.isdecimal() and int(port) < 1 << 16):
         fail(f'--listen "{where}": expected ADDRESS:PORT, such as {AT}')

@@ -66,7 +66,7 @@ class Gpu:
         reading = _gpus.read(self._handle, _gpus.LOAD)
         values: Values = dict(reading.values)
         if not reading.gone:
-            values |= self._profiled()
+            values |= self._read_profile()
             if "pcie_tx" not in values:
                 values |= self._traffic(now)
         self.reasons = dict.fromkeys(reading.unsupported, UNSUPPORTED) | reading.unread
@@ -77,7 +77,7 @@ class Gpu:
         self._ever |= values.keys()
         return {metric: values.get(metric) for metric in self._ever}
 
-    def _profiled(self) -> Values:
+    def _read_profile(self) -> Values:
         if self._profile is None:
             return {}
         try:
@@ -119,11 +119,11 @@ class Gpus:
                 sampled.add(metric, str(gpu.index), readings[metric])
         for metric in METRICS:
             if metric not in sampled.values:
-                sampled.absent[metric] = self._why_not(metric)
+                sampled.absent[metric] = self._reason_of(metric)
         sampled.lines = lambda: lines_of(self._place.node, values)
         return sampled
 
-    def _why_not(self, metric: str) -> str:
+    def _reason_of(self, metric: str) -> str:
         for gpu in self._gpus.values():
             reason = gpu.reasons.get(metric) or gpu.unprofiled
             if reason:
@@ -134,7 +134,7 @@ class Gpus:
         """Add GPUs that the driver reaches by now; those that are gone stay missed."""
         try:
             _gpus.begin()
-            handles, refused = _gpus.by_index()
+            handles, refused = _gpus.gpus_by_index()
         except Unread as reason:
             self._reason = AMD if amd_cards(self._place.root) else str(reason)
             self._again = now + TRIED_AGAIN_AFTER_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from _sysfs import unescaped
+from _sysfs import unescape
 from _telemetry import KernelFile, Line, Place, Sampled, labels, numbered_lines
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -110,7 +110,7 @@ def local(mounts: str) -> list[tuple[str, str, str]]:
     places: dict[str, tuple[str, str, str]] = {}
     roots: list[tuple[str, str, str]] = []
     for line in mounts.splitlines():
-        device, place, kind = map(unescaped, line.split()[:3])
+        device, place, kind = map(unescape, line.split()[:3])
         if kind in DISKS:
             places.setdefault(device, (device, place, kind))
         elif place == "/":

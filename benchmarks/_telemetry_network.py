@@ -61,10 +61,10 @@ class Network:
         self._asked += 1
         sampled, lines = Sampled(), list[Line]()
         rates = [self._read_nic(lines, nic, traffic.get(nic), now) for nic in self._nics]
-        ethernet = summed(rates)
+        ethernet = sum_known(rates)
         sampled.add("tcp_throughput", "node", ethernet)
         rates = [self._read_port(lines, port, now) for port in self._ports.values()]
-        sampled.add("throughput", "node", summed([ethernet, *rates]))
+        sampled.add("throughput", "node", sum_known([ethernet, *rates]))
         for port in self._ports.values():
             self._read_congestion(sampled, lines, port, now)
         if "ecn" not in sampled.values:
@@ -91,7 +91,7 @@ class Network:
             if words is not None:
                 exported = f"node_infiniband_port_data_{kind}_bytes_total"
                 lines.append(Line(exported, port.labels, WORD_BYTES * words))
-        carried = None if None in rates else summed(rates)
+        carried = None if None in rates else sum_known(rates)
         return None if carried is None else WORD_BYTES * carried
 
     def _read_congestion(
@@ -108,7 +108,7 @@ class Network:
             sampled.add("cnp", port.name, total(rises, ("np_cnp_sent", "rp_cnp_handled")))
 
 
-def summed(rates: Iterable[float | None]) -> float | None:
+def sum_known(rates: Iterable[float | None]) -> float | None:
     """Sum the rates of the devices that report; None if none does."""
     numbers = [rate for rate in rates if rate is not None]
     return sum(numbers) if numbers else None
@@ -179,7 +179,7 @@ class Pauses:
         for nic in renewed:
             self._take(nic)
         if not self._nics:
-            sampled.absent["pfc_tx"] = self._why_none()
+            sampled.absent["pfc_tx"] = self._absence()
         sampled.lines = lambda: lines
         return sampled
 
@@ -209,7 +209,7 @@ class Pauses:
             statistics.close()
             self._uncounted[nic] = "its driver counts no pause frames by priority"
 
-    def _why_none(self) -> str:
+    def _absence(self) -> str:
         if not self._uncounted:
             return "no NIC is up"
         return "; ".join(f"{nic}: {reason}" for nic, reason in self._uncounted.items())

@@ -105,15 +105,15 @@ def messages(data: bytes) -> Iterator[tuple[int, bytes]]:
     while len(data) >= 16:
         length, kind = struct.unpack_from("=IH", data)
         yield kind, data[16:length]
-        data = data[max(16, padded(length)) :]
+        data = data[max(16, pad(length)) :]
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)
         yield kind, data[4:length]
-        data = data[max(4, padded(length)) :]
+        data = data[max(4, pad(length)) :]
 
 
-def padded(length: int) -> int:
+def pad(length: int) -> int:
     return (length + 3) & ~3

@@ -45,7 +45,7 @@ class Ring:
         for sampled in samples:
             absent |= sampled.absent
             for metric, devices in sampled.values.items():
-                values |= of_node(metric, devices)
+                values |= node_values(metric, devices)
         with self._lock:
             self.metrics += [metric for metric in values if metric not in self.metrics]
             self.absent = absent
@@ -69,7 +69,7 @@ class Ring:
             yield line_of(row + (math.nan,) * (width - len(row)))
 
 
-def of_node(metric: str, devices: Mapping[str, float]) -> dict[str, float]:
+def node_values(metric: str, devices: Mapping[str, float]) -> dict[str, float]:
     """Return the mean over the devices that report, and the worst, which is unknown until all
     do."""
     numbers = [value for value in devices.values() if not math.isnan(value)]

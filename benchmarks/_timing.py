@@ -32,8 +32,8 @@ def gpus() -> int:
     """Count the GPUs that torch sees. If it sees none and there must be some, that is an error: it
     must not pass for a CPU node."""
     count = torch.cuda.device_count()
-    chosen = _cards.chosen()
-    if not count and (missing := _cards.expected()):
+    chosen = _cards.visible_gpus()
+    if not count and (missing := _cards.expected_count()):
         where = (
             f"/dev has {', '.join(_cards.cards())}"
             if chosen is None or contract.ONE_GPU in os.environ  # which was not chosen by anybody

@@ -95,7 +95,7 @@ def child(
 
 
 @contextmanager
-def served(
+def serve(
     argv: Callable[[int], Sequence[str]],
     limit_s: float,
     env: Mapping[str, str] | None = None,
@@ -176,7 +176,7 @@ def own_address(towards: str) -> str:
         return address
 
 
-def checked(output: Output, tool: str) -> str:
+def require_success(output: Output, tool: str) -> str:
     """Return what a tool printed, if it ended well."""
     if output.exit_code != 0:
         raise contract.Unmeasured(f'{tool} ended with {output.exit_code}: "{output.last_words()}"')

@@ -111,9 +111,9 @@ def measure(
 ) -> None:
     """Measure training. On one node each device has a rate; among hosts the group has one, by its
     slowest rank."""
-    from _group import joined
+    from _group import join_ranks
 
-    names = contract.chosen("models", models, catalog)
+    names = contract.choose("models", models, catalog)
     if size not in ("auto", *SIZES):
         raise contract.BadParameter(f'size cannot be "{size}": use auto, {", ".join(SIZES)}')
     # Every optimizer loads this. Loaded after a group was made, it holds on to the group's threads,
@@ -121,7 +121,7 @@ def measure(
     import_module("torch._dynamo")
     if os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in REPEATING_WORKSPACES:
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = REPEATING_WORKSPACES[0]
-    with joined(report) as group:
+    with join_ranks(report) as group:
         cuda = group.device.type == "cuda"
         formats = choose_precisions(precisions, cuda)
         if size == "auto":
@@ -139,7 +139,7 @@ def measure(
                 own = train(shape, precision, samples, group, Schedule(**schedule))
             if own.no_loss:
                 report.note(**{f"no_loss:{series}": own.no_loss})
-            devices = by_device(everybody(own, group, among_hosts))
+            devices = results_by_device(everybody(own, group, among_hosts))
             together = group.ranks if among_hosts else 1
             rated = {group.device.type: slowest(devices.values())} if among_hosts else devices
             for device, trained in rated.items():
@@ -156,7 +156,7 @@ def measure(
 def choose_precisions(text: str, cuda: bool) -> list[str]:
     if text == "auto":
         return ["bf16"] if cuda else ["fp32"]
-    names = contract.chosen("precisions", text, PRECISIONS)
+    names = contract.choose("precisions", text, PRECISIONS)
     lacking = [name for name in names if name not in ON_A_CPU]
     if lacking and not cuda:
         raise contract.NotApplicable(
@@ -200,7 +200,7 @@ def state_ceiling(
     import torch
     from _operations import operations
 
-    gpu = _ceilings.of(torch.cuda.get_device_properties("cuda"))
+    gpu = _ceilings.gpu_of(torch.cuda.get_device_properties("cuda"))
     if gpu and (tflops := gpu.tflops.get(precision)):
         value = ranks * tflops * 1e12 / operations(shape, batch)
         report.ceiling(metric, value, source=gpu.source)
@@ -220,18 +220,18 @@ class Trained:
 
 def train(shape: Model, precision: str, batch: int, group: Group, schedule: Schedule) -> Trained:
     import torch
-    from _steps import Training, drawn, fingerprint, made
+    from _steps import Training, draw_data, fingerprint, make_network
     from _timing import WARM_UP_SAMPLES
 
     links = group.links if group.ranks > 1 else None
-    network = made(shape, group.device, links if shape.spread else None)
-    training = Training(network, drawn(shape, batch, 0, group.device), precision)
+    network = make_network(shape, group.device, links if shape.spread else None)
+    training = Training(network, draw_data(shape, batch, 0, group.device), precision)
     loss, no_loss = loss_alone(training, schedule.loss_steps)
     torch.backends.cudnn.benchmark = True
     if links:
-        training.join(links, drawn(shape, batch, 1 + group.rank, group.device))
+        training.join(links, draw_data(shape, batch, 1 + group.rank, group.device))
     training.timed(WARM_UP_SAMPLES + schedule.warmup)
-    times = measured(training, group, schedule)
+    times = time_steps(training, group, schedule)
     wrong = int(training.not_finite)
     return Trained(
         times=times, loss=loss, wrong=wrong, weights=fingerprint(network), no_loss=no_loss
@@ -268,7 +268,7 @@ def repeatable() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def measured(training: Training, group: Group, schedule: Schedule) -> Times:
+def time_steps(training: Training, group: Group, schedule: Schedule) -> Times:
     """Return the times of every step or, for a long run, the mean of every round, so that a day
     fits a document.
 
@@ -295,7 +295,7 @@ def everybody(own: Trained, group: Group, among_hosts: bool) -> list[tuple[str, 
     return results
 
 
-def by_device(results: Iterable[tuple[str, Trained]]) -> dict[str, Trained]:
+def results_by_device(results: Iterable[tuple[str, Trained]]) -> dict[str, Trained]:
     """Combine ranks that share a device, as on a CPU. Weights that dissent are an error."""
     from _steps import dissenters
 

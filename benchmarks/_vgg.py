@@ -20,7 +20,7 @@ def means(edge: int, like: Tensor) -> Tensor:
     return matrix
 
 
-def pooled(x: Tensor) -> Tensor:
+def pool(x: Tensor) -> Tensor:
     """Pool adaptively by two products: torch's own adds its gradients in any order on a GPU."""
     if x.shape[-1] == EDGE:
         return x
@@ -53,4 +53,4 @@ class VGG(nn.Module):
         )
 
     def forward(self, pictures: Tensor) -> Tensor:
-        return self.classifier(pooled(self.features(pictures)).flatten(1))
+        return self.classifier(pool(self.features(pictures)).flatten(1))

@@ -251,7 +251,7 @@ def environment() -> dict[str, Any]:
     facts: dict[str, Any] = {
         "hostname": platform.node(),
         "kernel": platform.release(),
-        "cpu": after("/proc/cpuinfo", "model name"),
+        "cpu": value_after("/proc/cpuinfo", "model name"),
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
     }
@@ -259,7 +259,7 @@ def environment() -> dict[str, Any]:
         name: value for name, value in sorted(os.environ.items()) if name.startswith(TELLING)
     }:
         facts["variables"] = variables
-    if driver := after("/proc/driver/nvidia/version", "NVRM version"):
+    if driver := value_after("/proc/driver/nvidia/version", "NVRM version"):
         facts["driver"] = driver
     if torch := sys.modules.get("torch"):
         facts["torch"] = torch.__version__
@@ -404,7 +404,7 @@ def split(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def chosen(parameter: str, text: str, allowed: Iterable[str]) -> list[str]:
+def choose(parameter: str, text: str, allowed: Iterable[str]) -> list[str]:
     """Return the names in a list, each once; all of them must be allowed."""
     names = list(dict.fromkeys(split(text)))
     if not names or not set(names) <= set(allowed):
@@ -491,7 +491,7 @@ def _read_bool(text: str) -> bool:
 _READ: Mapping[type, Callable[[str], Value]] = {int: int, float: float, str: str, bool: _read_bool}
 
 
-def after(path: str | Path, label: str) -> str:
+def value_after(path: str | Path, label: str) -> str:
     """Return what follows `label :` in a file of the kernel, or nothing if there is no such
     file."""
     try:

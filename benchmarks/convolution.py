@@ -109,10 +109,10 @@ def measure(
     report: contract.Report, dtypes: str, layers: str, batch: int, samples: int, sample_s: float
 ) -> None:
     import torch
-    from _gpu_watch import watched
+    from _gpu_watch import watch_gpu
     from _timing import devices, seconds_per_call
 
-    names = contract.chosen("layers", layers, ["all", *LAYERS])
+    names = contract.choose("layers", layers, ["all", *LAYERS])
     names = list(LAYERS) if "all" in names else names
     torch.backends.cudnn.benchmark = True
     for device in devices():
@@ -124,7 +124,7 @@ def measure(
                 convolution = Convolution(LAYERS[layer], images, name, device)
                 for kind, one_pass in convolution.passes().items():
                     metric = f"{name}/{layer}/{kind}"
-                    with watched(report.notes, device, f"tflops:{metric}"):
+                    with watch_gpu(report.notes, device, f"tflops:{metric}"):
                         seconds = seconds_per_call(one_pass.call, device, samples, sample_s)
                     rates = [flop(LAYERS[layer], images) / s / 1e12 for s in seconds]
                     report.add(f"tflops:{metric}", str(device), rates)
@@ -173,19 +173,19 @@ class Convolution:
             "forward": Pass(
                 lambda: self.forward(data, weights),
                 lambda out: out[image, some],
-                lambda: in_fp64(self.forward, data[image], weights[some]),
+                lambda: compute_fp64(self.forward, data[image], weights[some]),
                 self.tolerance * (taps * layer.channels) ** 0.5,
             ),
             "data_gradient": Pass(
                 lambda: self.data_gradient(gradient, data, weights),
                 lambda out: out[image],
-                lambda: in_fp64(self.data_gradient, gradient[image], data[image], weights),
+                lambda: compute_fp64(self.data_gradient, gradient[image], data[image], weights),
                 self.tolerance * (taps * layer.filters) ** 0.5,
             ),
             "weight_gradient": Pass(
                 lambda: self.weight_gradient(gradient, data, weights),
                 lambda out: out[some],
-                lambda: in_fp64(self.weight_gradient, gradient[:, some], data, weights[some]),
+                lambda: compute_fp64(self.weight_gradient, gradient[:, some], data, weights[some]),
                 self.tolerance * (len(data) * layer.out**2) ** 0.5,
             ),
         }
@@ -213,7 +213,7 @@ class Convolution:
         return gradients
 
 
-def in_fp64(one_pass: Callable[..., Tensor], *parts: Tensor) -> Tensor:
+def compute_fp64(one_pass: Callable[..., Tensor], *parts: Tensor) -> Tensor:
     """Compute the same pass without cuDNN, by torch's own kernels."""
     import torch
 

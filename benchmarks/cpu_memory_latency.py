@@ -84,7 +84,7 @@ def measure(report: contract.Report, bytes: str, samples: int, sample_s: float) 
     import _numa
 
     sizes = sorted(set(contract.sizes("bytes", bytes, at_least=SMALLEST_BYTES)))
-    chase = loaded(CODE.get(platform.machine()))
+    chase = load(CODE.get(platform.machine()))
     nodes = _numa.nodes()
     report.note(numa=_numa.summary(), page_bytes=mmap.PAGESIZE)
     for memory in nodes:
@@ -108,7 +108,7 @@ def measure(report: contract.Report, bytes: str, samples: int, sample_s: float) 
 Chase = Callable[[int, int], int]
 
 
-def loaded(code: bytes | None) -> Chase:
+def load(code: bytes | None) -> Chase:
     """Return the machine code as a function; its page is written first and made executable then."""
     if code is None:
         raise contract.NotApplicable(f"there is no loop for {platform.machine()} in this program")

@@ -103,7 +103,7 @@ def check(place: Path, size_mib: int, reserve_mib: int) -> tuple[str, str, str]:
         raise contract.BadParameter(
             f'path "{place}" is {kind_of(place)}: name a directory on a mounted file system'
         )
-    filesystem, source, mount = mounted(place)
+    filesystem, source, mount = find_mount(place)
     if filesystem in IN_MEMORY:
         raise contract.NotApplicable(
             f'"{place}" is memory ({filesystem}), not a disk: choose with --path=DIRECTORY'
@@ -127,7 +127,7 @@ def kind_of(place: Path) -> str:
     return kinds.get(stat.S_IFMT(mode), "no directory")
 
 
-def mounted(place: Path) -> tuple[str, str, str]:
+def find_mount(place: Path) -> tuple[str, str, str]:
     """Return type, source and place of the innermost mount that has the directory's device
     number."""
     device, path = place.stat().st_dev, place.resolve()

@@ -69,7 +69,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, dtypes: str, shapes: str, size: int, samples: int) -> None:
-    from _gpu_watch import watched
+    from _gpu_watch import watch_gpu
     from _timing import devices, seconds_per_call
 
     for device in devices():
@@ -82,7 +82,7 @@ def measure(report: contract.Report, dtypes: str, shapes: str, size: int, sample
                     continue
                 *batch, m, n, k = lengths
                 product = Product(name, m, n, k, device, *batch)
-                with watched(report.notes, device, f"tflops:{metric}"):
+                with watch_gpu(report.notes, device, f"tflops:{metric}"):
                     seconds = seconds_per_call(product.multiply, device, samples)
                 rates = [prod(batch) * flop(m, n, k) / s / 1e12 for s in seconds]
                 report.add(f"tflops:{metric}", str(device), rates)

@@ -121,11 +121,11 @@ def free_memory() -> None:
 def burn_all(
     report: contract.Report, burns: list[Burn], seconds: float, threads: ThreadPoolExecutor
 ) -> None:
-    from _gpu_watch import watched
+    from _gpu_watch import watch_gpu
 
     with ExitStack() as watches:
         for burn in burns:
-            watches.enter_context(watched(report.notes, burn.device, burn.metric, period_s=0.5))
+            watches.enter_context(watch_gpu(report.notes, burn.device, burn.metric, period_s=0.5))
         series = list(threads.map(lambda burn: burn.run(seconds), burns))
     for burn, samples in zip(burns, series, strict=True):
         device, wrong = str(burn.device), burn.wrong_results()

@@ -89,7 +89,7 @@ def measure(report: contract.Report, bytes: str, samples: int) -> None:
             if cuda:
                 across_the_link(report, device, size, samples, near[device], _numa.nodes())
             else:
-                within_the_host(report, device, size, samples)
+                measure_host(report, device, size, samples)
     if near:
         places = {str(gpu): node.name if node else "unknown" for gpu, node in near.items()}
         report.note(numa=_numa.summary(), nearest=", ".join(map(" ".join, places.items())))
@@ -195,12 +195,12 @@ def there_and_back(
 def both_ways(
     report: contract.Report, kind: str, where: str, host: Buffers, remote: Buffers, samples: int
 ) -> int:
-    from _copies import at_once, write_pattern, wrong_words
+    from _copies import copy_together, write_pattern, wrong_words
     from _timing import seconds_per_call
 
     (sent, received), (there, outgoing) = host, remote
     write_pattern(sent, salt=2), write_pattern(outgoing, salt=3), received.zero_(), there.zero_()
-    call = at_once([(there, sent), (received, outgoing)], there.device)
+    call = copy_together([(there, sent), (received, outgoing)], there.device)
     seconds = seconds_per_call(call, there.device, samples)
     report.add(f"both_ways_gbps:{kind}", where, [2 * sent.nbytes / s / 1e9 for s in seconds])
     return wrong_words(there, salt=2) + wrong_words(received, salt=3)
@@ -209,7 +209,7 @@ def both_ways(
 # --- without -------------------------------------------------------------------------------
 
 
-def within_the_host(report: contract.Report, device: torch.device, size: int, samples: int) -> None:
+def measure_host(report: contract.Report, device: torch.device, size: int, samples: int) -> None:
     import mmap
 
     import torch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contract
 from _perftest import BANDWIDTH, LIMIT_S, answer, arguments, memory_arguments
 from _ports import NO_HCA, Hca, active, ceiling_of
-from _tools import checked, find, run, served
+from _tools import find, require_success, run, serve
 
 BENCHMARK = contract.Benchmark(
     name="ib_loopback",
@@ -63,9 +63,9 @@ def to_itself(tool: str, hca: Hca, size: int, memory: list[str]) -> float:
     def server(port: int) -> list[str]:
         return arguments(tool, hca, port, size, memory)
 
-    with served(server, LIMIT_S, cpus=hca.cpus) as (port, _):
+    with serve(server, LIMIT_S, cpus=hca.cpus) as (port, _):
         output = run([*server(port), "127.0.0.1"], LIMIT_S, cpus=hca.cpus)
-    return answer(checked(output, BANDWIDTH), size, "gbps")
+    return answer(require_success(output, BANDWIDTH), size, "gbps")
 
 
 if __name__ == "__main__":

@@ -54,12 +54,12 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -> None:
-    from _group import alone, joined, slowest_times
+    from _group import alone, join_ranks, slowest_times
 
     chosen = contract.sizes("sizes", sizes)
     if alone():
         raise contract.NotApplicable("one rank has nobody to send to")
-    with joined(report) as group:
+    with join_ranks(report) as group:
         nodes = ranks_by_node(group)
         report.note(**group.facts())
         for name in spread(list(nodes), receivers):

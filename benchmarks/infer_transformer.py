@@ -70,7 +70,7 @@ BENCHMARK = contract.Benchmark(
 
 def measure(report: contract.Report, size: str, batches: str, prompt: int, samples: int) -> None:
     import torch
-    from _steps import made
+    from _steps import make_network
     from _timing import devices
 
     if size not in ("auto", *SIZES):
@@ -86,12 +86,12 @@ def measure(report: contract.Report, size: str, batches: str, prompt: int, sampl
         words = BATCHES[device.type] if batches == "auto" else batches
         report.note(prompt=length, **{f"llama_{k}": v for k, v in shape.shape.items()})
         with torch.inference_mode():
-            network = halved(made(shape, device, None)).eval()
+            network = halve(make_network(shape, device, None)).eval()
             for batch in contract.sizes("batches", words):
                 serve(report, Serving(network, shape.classes, batch, length), samples)
 
 
-def halved(network: nn.Module) -> nn.Module:
+def halve(network: nn.Module) -> nn.Module:
     """Return weights as they are served: in bf16 on a GPU. What turns the heads stays as it is."""
     import torch
 
@@ -103,7 +103,7 @@ def halved(network: nn.Module) -> nn.Module:
 
 def serve(report: contract.Report, serving: Serving, samples: int) -> None:
     import torch
-    from _gpu_watch import watched
+    from _gpu_watch import watch_gpu
     from _timing import seconds_per_call
 
     device, name = serving.tokens.device, f"{serving.format}/{serving.batch}"
@@ -111,12 +111,12 @@ def serve(report: contract.Report, serving: Serving, samples: int) -> None:
         (f"prefill_tokens_per_s:{name}", serving.prefill, serving.batch * serving.prompt),
         (f"decode_tokens_per_s:{name}", serving.decode, serving.batch),
     ):
-        with watched(report.notes, device, metric):
+        with watch_gpu(report.notes, device, metric):
             seconds = seconds_per_call(call, device, samples)
         report.add(metric, str(device), [tokens / s for s in seconds])
     report.add(f"agreement:{name}", str(device), contract.agreement(serving.wrong_scores()))
     if device.type == "cuda":
-        card = _ceilings.of(torch.cuda.get_device_properties(device))
+        card = _ceilings.gpu_of(torch.cuda.get_device_properties(device))
         state_ceilings(report, serving, card)
 
 

@@ -47,14 +47,14 @@ def measure(
     if alone():
         raise contract.NotApplicable("a node with one rank has no traffic between its devices")
     if through == "hca":
-        os.environ.update(by_hca())
+        os.environ.update(hca_environment())
     before = sent_bytes()
     measure_group(report, operations, bytes, samples)
     if active():
         report.note(hcas_sent_bytes=sent_bytes() - before)
 
 
-def by_hca() -> dict[str, str]:
+def hca_environment() -> dict[str, str]:
     from _timing import gpus
 
     if not gpus():

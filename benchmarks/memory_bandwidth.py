@@ -93,14 +93,14 @@ def measure(
 ) -> None:
     from _timing import gpus
 
-    places, names = chosen(parts, kernels)
+    places, names = choose(parts, kernels)
     if "gpu" not in places:
         return
     count = gpus()
     if places == ["gpu"] and not count:
         raise contract.NotApplicable("only GPUs were asked for, and there is none here")
     for index in range(count):
-        on_gpu(report, index, names or contract.split(ON_GPU), size_bytes, samples)
+        measure_gpu(report, index, names or contract.split(ON_GPU), size_bytes, samples)
         if pattern:
             check_all_memory(report, index)
 
@@ -108,18 +108,18 @@ def measure(
 def measure_host(
     report: contract.Report, parts: str, kernels: str, size_bytes: int, pattern: bool, samples: int
 ) -> None:
-    places, names = chosen(parts, kernels)
+    places, names = choose(parts, kernels)
     if "cpu" in places:
-        on_cpus(report, names or contract.split(ON_CPU), size_bytes, samples)
+        measure_cpus(report, names or contract.split(ON_CPU), size_bytes, samples)
 
 
-def chosen(parts: str, kernels: str) -> tuple[list[str], list[str]]:
+def choose(parts: str, kernels: str) -> tuple[list[str], list[str]]:
     """Return the chosen memories, and the kernels if each does not use its own."""
-    names = [] if kernels == "auto" else contract.chosen("kernels", kernels, ARRAYS)
-    return contract.chosen("parts", parts, ["gpu", "cpu"]), names
+    names = [] if kernels == "auto" else contract.choose("kernels", kernels, ARRAYS)
+    return contract.choose("parts", parts, ["gpu", "cpu"]), names
 
 
-def on_gpu(
+def measure_gpu(
     report: contract.Report, index: int, kernels: list[str], size_bytes: int, samples: int
 ) -> None:
     import torch
@@ -129,7 +129,7 @@ def on_gpu(
     size = size_bytes or min(GPU_BYTES, free_bytes // 6)
     report.note(gpu_size_bytes=size)
     stream(report, "hbm_gbps", str(device), device, kernels, size, samples)
-    state_ceilings(report, _ceilings.of(torch.cuda.get_device_properties(device)), kernels)
+    state_ceilings(report, _ceilings.gpu_of(torch.cuda.get_device_properties(device)), kernels)
     torch.cuda.empty_cache()
 
 
@@ -183,7 +183,9 @@ def state_ceilings(report: contract.Report, card: _ceilings.Gpu | None, kernels:
             report.ceiling(f"hbm_gbps:{kernel}", card.hbm_gbps, source=card.source)
 
 
-def on_cpus(report: contract.Report, kernels: list[str], size_bytes: int, samples: int) -> None:
+def measure_cpus(
+    report: contract.Report, kernels: list[str], size_bytes: int, samples: int
+) -> None:
     """Measure all cores together; then each NUMA node by itself, if there are several."""
     import _numa
     import torch

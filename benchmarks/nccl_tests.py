@@ -9,7 +9,7 @@ from __future__ import annotations
 import contract
 from _collectives import SMALL_BYTES, algbw_gbps, busbw_gbps
 from _parsers import nccl_out_of_bounds, nccl_tests
-from _tools import checked, find, run
+from _tools import find, require_success, run
 
 PROGRAMS = {
     "all_reduce": "all_reduce_perf",
@@ -67,7 +67,7 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, operations: str, sizes: str, directory: str, samples: int
 ) -> None:
-    names = contract.chosen("operations", operations, PROGRAMS)
+    names = contract.choose("operations", operations, PROGRAMS)
     chosen = contract.sizes("sizes", sizes)
     programs = {name: find(PROGRAMS[name], directory) for name in names}
     count = gpus()
@@ -75,7 +75,7 @@ def measure(
     for name in names:
         for size in chosen:
             argv = [programs[name], "-b", str(size), "-e", str(size), "-g", str(count), "-c", "1"]
-            texts = [checked(run(argv, LIMIT_S), PROGRAMS[name]) for _ in range(samples)]
+            texts = [require_success(run(argv, LIMIT_S), PROGRAMS[name]) for _ in range(samples)]
             add(report, name, count, texts)
 
 

@@ -9,7 +9,7 @@ under "unread". Machines without GPUs or NICs have fewer settings, which is no f
 from __future__ import annotations
 
 import contract
-from _background import begun
+from _background import begin
 from _cards import machine_root
 from _settings import Settings
 from _settings_host import tell_host
@@ -115,7 +115,7 @@ def measure(report: contract.Report, patience_s: float) -> None:
     from _settings_gpus import read_gpus, tell_gpus  # it loads pynvml
 
     root = machine_root()
-    asking = begun(read_gpus)
+    asking = begin(read_gpus)
     settings = Settings()
     tell_host(settings, root)
     tell_network(settings, root)

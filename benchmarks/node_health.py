@@ -12,12 +12,12 @@ import threading
 import time
 
 import contract
-from _background import begun
+from _background import begin
 from _cards import amd_cards, cards
 from _findings import ROOT, Findings
 from _host_facts import report_host, undriven_gpus
 from _log_report import report_log
-from _port_report import counted, report_rises, report_states
+from _port_report import count_ports, report_rises, report_states
 from _ports import physical_ports
 
 
@@ -105,7 +105,7 @@ def measure(
     from _gpu_report import addresses, amd_gpus, look, outcome  # it loads pynvml
 
     over = threading.Event()
-    looking = begun(lambda: look(over))
+    looking = begin(lambda: look(over))
     findings = Findings()
     look_at_ports(findings, contract.split(ports), seconds)
     over.set()
@@ -127,10 +127,10 @@ def measure(
 
 def look_at_ports(findings: Findings, expected: list[str], seconds: float) -> None:
     ports = physical_ports(ROOT / "sys/class/infiniband")
-    before, started = counted(ports), time.monotonic()
+    before, started = count_ports(ports), time.monotonic()
     report_states(findings, ports, expected)
     time.sleep(max(0.0, seconds - (time.monotonic() - started)))
-    report_rises(findings, before, counted(ports), time.monotonic() - started)
+    report_rises(findings, before, count_ports(ports), time.monotonic() - started)
 
 
 def hand_over(report: contract.Report, findings: Findings) -> None:

@@ -67,11 +67,11 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
     import torch
     from _arithmetic import normal, state_ceiling, wrong_in_product
     from _collectives import ELEMENT, all_reduce, busbw_gbps
-    from _group import joined
+    from _group import join_ranks
 
     if alone():
         raise contract.NotApplicable("one rank has no communication to overlap with")
-    with joined(report) as group:
+    with join_ranks(report) as group:
         kind = group.device.type
         n = size or (8192 if kind == "cuda" else 512)
         elements = max(1, (bytes or (1 << 28 if kind == "cuda" else 1 << 22)) // ELEMENT)
@@ -84,7 +84,7 @@ def measure(report: contract.Report, size: int, bytes: int, sample_s: float, sam
             "compute": lambda: torch.mm(left, right, out=out),
             "communication": reduce,
         }
-        alone_s, slowdowns = timed(group, loads, sample_s, samples)
+        alone_s, slowdowns = time_loads(group, loads, sample_s, samples)
         for name, numbers in slowdowns.items():
             report.add(f"slowdown:{name}", kind, numbers)
         report.add("tflops:alone", kind, [2 * n**3 / s / 1e12 for s in alone_s["compute"]])
@@ -101,7 +101,9 @@ Load = tuple[Callable[[], object], int]  # and how many calls of it
 Numbers = dict[str, list[float]]
 
 
-def timed(group: Group, loads: Loads, sample_s: float, samples: int) -> tuple[Numbers, Numbers]:
+def time_loads(
+    group: Group, loads: Loads, sample_s: float, samples: int
+) -> tuple[Numbers, Numbers]:
     """Return seconds per call alone, and the slowdown beside the other; both by the slowest
     rank."""
     import torch.distributed as dist
@@ -133,7 +135,7 @@ def together(device: torch.device, load: Load, rival: Load) -> float:
     """Return the seconds that the load took while its rival ran beside it; both are over at the
     end."""
     if device.type == "cuda":
-        return on_streams(device, load, rival)
+        return time_on_streams(device, load, rival)
     aside = threading.Thread(target=repeat, args=rival)
     aside.start()
     start = perf_counter()
@@ -148,7 +150,7 @@ def repeat(call: Callable[[], object], calls: int) -> None:
         call()
 
 
-def on_streams(device: torch.device, load: Load, rival: Load) -> float:
+def time_on_streams(device: torch.device, load: Load, rival: Load) -> float:
     """Time on streams; the rival is queued first, so that it is there when the measured calls
     begin."""
     import torch

@@ -14,11 +14,11 @@ import contract
 from _pair import (
     OF_MEETING,
     Pair,
-    across_rails,
+    common_rails,
     everywhere,
-    like_rails,
-    paired,
+    pair_nodes,
     report_sizes,
+    shifted_rails,
     transfer,
 )
 from _perftest import (
@@ -82,21 +82,21 @@ def measure(
     shift: int,
     rails: str,
 ) -> None:
-    from _group import met
+    from _group import meet
 
     chosen = contract.sizes("sizes", sizes)
-    with met():
+    with meet():
         latency = LATENCY_OF_GPUS if memory == "cuda" else LATENCY
         tools = everywhere(lambda: {"gbps": find(BANDWIDTH), "us": find(latency)})
         if shift:
-            own = across_rails(rails or hcas, shift)
+            own = shifted_rails(rails or hcas, shift)
         else:
-            own, missing = like_rails(hcas)
+            own, missing = common_rails(hcas)
             report.add("agreement:rails", "hcas", contract.agreement(missing))
         buffers = everywhere(lambda: {hca: memory_arguments(memory, hca) for hca in own.values()})
         if rate := ceiling_of(list(own.values())):
             report.ceiling("bandwidth_gbps", rate, source="rate of the link, in sysfs")
-        with paired(report) as pair:
+        with pair_nodes(report) as pair:
             for device, hca in own.items() if pair.end is not None else ():
                 with report.sparing_others(device):  # both ends fail alike, and go on together
                     numbers = partial(tests, pair, hca, tools, buffers[hca], samples)

@@ -61,14 +61,14 @@ class Rail:
 
 def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails: str) -> None:
     import torch.distributed as dist
-    from _group import alone, everyones, joined
+    from _group import alone, everyones, join_ranks
 
     chosen = contract.sizes("sizes", sizes)
     if alone():
         raise contract.NotApplicable("one rank has nobody to send to")
     if shift:
         os.environ.update(BY_OWN_NICS)
-    with joined(report) as group:
+    with join_ranks(report) as group:
         report.note(**group.facts())
         distance, by_gpus = ends()[1], group.backend == "nccl"
         if shift:
@@ -84,7 +84,7 @@ def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails
                 rail = Rail(end, pair[1 - end], group.device, links, agreeing)
                 name = f"cuda:{first}-cuda:{second}" if by_gpus else "cpu-cpu"
                 for size in chosen:
-                    one_size(report, rail, name, size, samples)
+                    measure_size(report, rail, name, size, samples)
             dist.barrier()
         by_rank = everyones(report.series)
         report.series = [series for first in lanes for series in by_rank[first]]
@@ -100,7 +100,7 @@ def check_rails(gpus: int, rails: str) -> None:
         )
 
 
-def one_size(report: contract.Report, rail: Rail, name: str, size: int, samples: int) -> None:
+def measure_size(report: contract.Report, rail: Rail, name: str, size: int, samples: int) -> None:
     import torch
     from _group import slowest_times, total
 

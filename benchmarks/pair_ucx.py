@@ -16,11 +16,11 @@ from _pair import (
     METRICS,
     OF_MEETING,
     Pair,
-    across_rails,
+    common_rails,
     everywhere,
-    like_rails,
-    paired,
+    pair_nodes,
     report_sizes,
+    shifted_rails,
     transfer,
 )
 from _parsers import ucx_perftest
@@ -71,37 +71,37 @@ def measure(
     shift: int,
     rails: str,
 ) -> None:
-    from _group import met
+    from _group import meet
 
     if transport not in ("tcp", "rdma"):
         raise contract.BadParameter(f'transport cannot be "{transport}": use tcp or rdma')
     if transport == "tcp" and shift:
         raise contract.NotApplicable("TCP takes one way between two nodes: there is none across")
     chosen = contract.sizes("sizes", sizes)
-    with met():
+    with meet():
         tool = everywhere(lambda: find("ucx_perftest"))
-        lanes = by_tcp() if transport == "tcp" else by_rdma(rails, shift)
-        with paired(report) as pair:
+        lanes = tcp_ways() if transport == "tcp" else rdma_ways(rails, shift)
+        with pair_nodes(report) as pair:
             for device, env in lanes.items() if pair.end is not None else ():
-                tests = partial(repeated, pair, tool, env, sample_s, samples)
+                tests = partial(repeat, pair, tool, env, sample_s, samples)
                 report_sizes(report, device, tests, chosen)
 
 
-def by_tcp() -> dict[str, dict[str, str]]:
+def tcp_ways() -> dict[str, dict[str, str]]:
     """Return the environment for the interface that the launcher chose for this node, if it did."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
     return {"tcp": {"UCX_TLS": "tcp"} | ({"UCX_NET_DEVICES": interface} if interface else {})}
 
 
-def by_rdma(rails: str, shift: int) -> dict[str, dict[str, str]]:
-    hcas = across_rails(rails, shift) if shift else like_rails("")[0]
+def rdma_ways(rails: str, shift: int) -> dict[str, dict[str, str]]:
+    hcas = shifted_rails(rails, shift) if shift else common_rails("")[0]
     return {
         device: {"UCX_TLS": "rc", "UCX_NET_DEVICES": f"{hca.name}:{hca.port}"}
         for device, hca in hcas.items()
     }
 
 
-def repeated(
+def repeat(
     pair: Pair,
     tool: str,
     env: dict[str, str],

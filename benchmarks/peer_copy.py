@@ -60,8 +60,8 @@ def measure(
     import torch
     from _timing import gpus
 
-    names = contract.chosen("patterns", patterns, PATTERNS)
-    (by,) = contract.chosen("engine", engine, ["copy", "sm"])
+    names = contract.choose("patterns", patterns, PATTERNS)
+    (by,) = contract.choose("engine", engine, ["copy", "sm"])
     count = gpus()
     if count < 2:
         gpus_here = "only one" if count else "none"
@@ -132,7 +132,7 @@ class Copies:
 def copy_all(
     report: contract.Report, devices: list[torch.device], copies: Copies, samples: int
 ) -> None:
-    from _copies import at_once, settle, write_pattern, wrong_words
+    from _copies import copy_together, settle, write_pattern, wrong_words
     from _timing import seconds_per_call
 
     sent = [write_pattern(copies.buffer(gpu), salt) for salt, gpu in enumerate(devices)]
@@ -142,7 +142,7 @@ def copy_all(
             received = {pair: copies.buffer(devices[pair[1]]) for pair in one_round.pairs}
             first = devices[one_round.pairs[0][0]]
             settle({devices[end] for pair in one_round.pairs for end in pair})
-            call = at_once([(received[a, b], sent[a]) for a, b in one_round.pairs], first)
+            call = copy_together([(received[a, b], sent[a]) for a, b in one_round.pairs], first)
             seconds = seconds_per_call(call, first, samples)
             moved = len(received) * sent[0].nbytes / one_round.receivers
             wrong_now = sum(wrong_words(buffer, salt=a) for (a, _), buffer in received.items())

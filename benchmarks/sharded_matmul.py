@@ -56,11 +56,11 @@ def flop_per_rank(size: int, ranks: int) -> float:
 
 def measure(report: contract.Report, size: int, samples: int) -> None:
     from _arithmetic import normal, state_ceiling, wrong_in_product
-    from _group import joined, slowest_times
+    from _group import join_ranks, slowest_times
 
     if alone():
         raise contract.NotApplicable("one rank has nobody to share a product with")
-    with joined(report) as group:
+    with join_ranks(report) as group:
         kind = group.device.type
         n = size or (8192 if kind == "cuda" else 768)
         n = max(group.ranks, n - n % group.ranks)
@@ -81,7 +81,7 @@ def measure(report: contract.Report, size: int, samples: int) -> None:
 Way = tuple[Callable[[], None], Callable[[], "torch.Tensor"]]
 
 
-def by_column(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
+def split_columns(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
     import torch
     from _collectives import either
 
@@ -98,7 +98,7 @@ def by_column(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
     return multiply, lambda: torch.cat(parts.chunk(ranks), dim=1)
 
 
-def by_row(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
+def split_rows(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
     import torch
     import torch.distributed as dist
 
@@ -114,8 +114,8 @@ def by_row(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
 
 
 WAYS: dict[str, Callable[[Group, torch.Tensor, torch.Tensor], Way]] = {
-    "column": by_column,
-    "row": by_row,
+    "column": split_columns,
+    "row": split_rows,
 }
 
 

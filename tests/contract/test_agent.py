@@ -34,7 +34,7 @@ from _telemetry_gpus import Gpus
 from _telemetry_host import Host
 from _telemetry_network import HARDWARE, Network, Pauses, nics_in_use, traffic_of
 from _telemetry_page import text_of
-from _telemetry_ring import Ring, of_node
+from _telemetry_ring import Ring, node_values
 
 from anubis.cli.main import app
 from tests.contract.conftest import BENCHMARKS
@@ -117,13 +117,13 @@ def test_a_clock_that_is_set_back_stops_no_sampling_and_later_rows_make_room():
 
 
 def test_of_several_devices_a_node_has_the_mean_and_the_worst():
-    assert of_node("gpu_duty", {"0": 90, "1": 60}) == {"gpu_duty": 75, "gpu_duty:worst": 60}
-    assert of_node("cnp", {"mlx5_0/1": 2, "mlx5_1/1": 4}) == {"cnp": 3, "cnp:worst": 4}
-    assert of_node("cpu_use", {"node": 12}) == {"cpu_use": 12}
+    assert node_values("gpu_duty", {"0": 90, "1": 60}) == {"gpu_duty": 75, "gpu_duty:worst": 60}
+    assert node_values("cnp", {"mlx5_0/1": 2, "mlx5_1/1": 4}) == {"cnp": 3, "cnp:worst": 4}
+    assert node_values("cpu_use", {"node": 12}) == {"cpu_use": 12}
 
 
 def test_a_device_that_says_nothing_ends_the_worst_and_is_no_zero_in_the_mean():
-    values = of_node("gpu_power", {"0": 600, "1": math.nan, "2": 700})
+    values = node_values("gpu_power", {"0": 600, "1": math.nan, "2": 700})
     assert values["gpu_power"] == 650
     assert math.isnan(values["gpu_power:worst"])
 

@@ -65,7 +65,7 @@ def test_words_that_are_wrong_strayed_or_never_came_are_counted():
 def test_copies_at_once_are_all_made():
     sources = [_copies.write_pattern(_copies.words(400, CPU), salt) for salt in (1, 2)]
     targets = [_copies.words(400, CPU) for _ in sources]
-    _copies.at_once(zip(targets, sources, strict=True), CPU)()
+    _copies.copy_together(zip(targets, sources, strict=True), CPU)()
     assert _copies.wrong_words(targets[0], salt=1) == _copies.wrong_words(targets[1], salt=2) == 0
 
 
@@ -103,7 +103,7 @@ def test_each_copy_has_its_own_streams_at_both_ends_between_start_and_end(monkey
     monkeypatch.setattr(torch.cuda, "stream", on)
     monkeypatch.setattr(_copies, "gpus_of", lambda *t: sorted(gpus_of(*t), key=str))
     a, b = Tensor("cuda:0"), Tensor("cuda:1")
-    call = _copies.at_once([(b, a), (a, b)], a.device)
+    call = _copies.copy_together([(b, a), (a, b)], a.device)
     Stream.said.clear()
     call()
     said = Stream.said
@@ -191,7 +191,7 @@ def test_kernels_that_cannot_reach_a_neighbour_are_not_applicable(report, monkey
 
 
 def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_ms, monkeypatch):
-    sound = _copies.at_once
+    sound = _copies.copy_together
 
     def spoilt(copies, device):
         call = sound(copies, device)
@@ -203,7 +203,7 @@ def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_
 
         return broken
 
-    monkeypatch.setattr(_copies, "at_once", spoilt)
+    monkeypatch.setattr(_copies, "copy_together", spoilt)
     filled = report(peer_copy.BENCHMARK)
     peer_copy.copy_all(filled, three, usual(MIB), samples=1)
     wrong = {
@@ -213,7 +213,7 @@ def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_
 
 
 def test_a_copy_that_never_arrives_is_wrong_in_every_word(report, three, takes_2_ms, monkeypatch):
-    monkeypatch.setattr(_copies, "at_once", lambda copies, device: lambda: None)
+    monkeypatch.setattr(_copies, "copy_together", lambda copies, device: lambda: None)
     filled = report(peer_copy.BENCHMARK)
     peer_copy.copy_all(filled, three[:2], usual(4000), samples=1)
     # the pair (0, 1) also goes both ways, and 0 is the right word of salt 0 at place 0
@@ -297,8 +297,8 @@ def test_bytes_that_go_wrong_on_either_way_are_a_measured_metric(report, lost, m
 
 
 def test_both_ways_checks_both_ends(report, takes_2_ms, monkeypatch):
-    sound = _copies.at_once
-    monkeypatch.setattr(_copies, "at_once", lambda copies, device: sound(copies[1:], device))
+    sound = _copies.copy_together
+    monkeypatch.setattr(_copies, "copy_together", lambda copies, device: sound(copies[1:], device))
     sent, received, there, other = (_copies.words(4000, CPU) for _ in range(4))
     wrong = host_device_copy.both_ways(
         report(host_device_copy.BENCHMARK), "k", "cpu", (sent, received), (there, other), samples=1

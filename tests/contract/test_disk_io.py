@@ -73,7 +73,7 @@ def throttled_reads(directory: Path, bytes_per_second: int) -> Iterator[Callable
 def on_disk():
     """Folders of tests may lie in memory."""
     with TemporaryDirectory(prefix="anubis-disk-") as folder:
-        if disk_io.mounted(Path(folder))[0] in disk_io.IN_MEMORY:
+        if disk_io.find_mount(Path(folder))[0] in disk_io.IN_MEMORY:
             pytest.skip(f"{folder} is memory, not a disk")
         yield Path(folder)
 
@@ -122,7 +122,7 @@ def test_its_numbers_are_those_that_fio_printed(run, benchmark_file, on_disk):
 @needs_fio
 def test_a_directory_in_memory_is_no_disk(run, benchmark_file):
     memory = Path("/dev/shm")
-    if disk_io.mounted(memory)[0] != "tmpfs":
+    if disk_io.find_mount(memory)[0] != "tmpfs":
         pytest.skip(f"{memory} is not a tmpfs here")
     ran = run(benchmark_file("disk_io"), "--smoke", f"--path={memory}")
     assert ran.exit_code == 3
@@ -265,7 +265,7 @@ def test_without_o_tmpfile_the_file_has_no_name_either(tmp_path, monkeypatch):
 
 
 def test_the_innermost_mount_is_named():
-    assert disk_io.mounted(Path("/proc")) == ("proc", "proc", "/proc")
+    assert disk_io.find_mount(Path("/proc")) == ("proc", "proc", "/proc")
 
 
 @needs_fio

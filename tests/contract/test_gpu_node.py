@@ -404,7 +404,7 @@ def test_ranks_without_a_gpu_of_their_own_do_not_turn_to_their_cpus(monkeypatch)
     for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "8")
     with pytest.raises(contract.Unmeasured, match="7 GPUs, expected one for each of 8 ranks"):
-        _group.joined(contract.Report(frozenset())).__enter__()
+        _group.join_ranks(contract.Report(frozenset())).__enter__()
 
 
 # --- what a cluster's file says of starting programs ------------------------------------------

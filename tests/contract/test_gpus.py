@@ -53,7 +53,7 @@ def nvml(nvml_library, monkeypatch):
 @pytest.fixture
 def gpu(nvml):
     _gpus.begin()
-    return _gpus.by_index()[0][0]
+    return _gpus.gpus_by_index()[0][0]
 
 
 # --- readers -------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ import _gpu_watch
 torch.cuda.get_device_properties = lambda gpu: types.SimpleNamespace(uuid=["1", "0"][gpu.index])
 notes = {{}}
 for device in (torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")):
-    with _gpu_watch.watched(notes, device, "tflops:bf16"):
+    with _gpu_watch.watch_gpu(notes, device, "tflops:bf16"):
         pass
 print({{gpu: of["tflops:bf16"]["temperature_c_max"] for gpu, of in notes["gpu_state"].items()}})
 """

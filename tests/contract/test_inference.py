@@ -9,7 +9,7 @@ import pytest
 import torch
 from _decoding import Decoder
 from _models import model
-from _steps import made
+from _steps import make_network
 from infer_transformer import Serving, state_ceilings
 
 CPU = torch.device("cpu")
@@ -20,7 +20,7 @@ def network():
     """Heads in groups, several layers, and weights large enough to matter."""
     torch.manual_seed(3)
     shape = model("llama", "tiny")
-    network = made(shape, CPU, None).eval()
+    network = make_network(shape, CPU, None).eval()
     for parameter in network.parameters():
         if parameter.dim() > 1:
             parameter.data.normal_(std=0.3)

@@ -86,7 +86,7 @@ def test_a_kernel_without_numa_is_one_node_with_everything(tmp_path, monkeypatch
     monkeypatch.setattr(_numa, "SYS", tmp_path)
     (node,) = _numa.nodes()
     assert node.cpus == set(CPUS)
-    kib = int(contract.after("/proc/meminfo", "MemTotal").split()[0])
+    kib = int(contract.value_after("/proc/meminfo", "MemTotal").split()[0])
     assert node.memory_bytes == pytest.approx(kib << 10, rel=0.01)
 
 
@@ -132,7 +132,7 @@ def test_the_pci_address_is_asked_of_the_driver_by_the_gpus_number(tmp_path):
 def cpus_of_threads() -> set[str]:
     """The kernel's word on where each thread of this process may run."""
     status = (task / "status" for task in Path("/proc/self/task").iterdir())
-    return {contract.after(file, "Cpus_allowed_list") for file in status}
+    return {contract.value_after(file, "Cpus_allowed_list") for file in status}
 
 
 def books_of(area: mmap.mmap) -> str:
@@ -214,13 +214,13 @@ def test_the_machine_code_follows_the_pointers_as_python_does(hops):
     after, line = latency.cycle(lines), 0
     for _ in range(hops):
         line = int(after[line])
-    chase = latency.loaded(latency.CODE[platform.machine()])
+    chase = latency.load(latency.CODE[platform.machine()])
     assert chase(start, hops) == start + 64 * line
 
 
 def test_a_processor_that_it_has_no_loop_for_is_not_applicable():
     with pytest.raises(contract.NotApplicable, match="no loop for"):
-        latency.loaded(None)
+        latency.load(None)
 
 
 # That memory is slower than caches, and a throttled CPU than a whole one, is for

@@ -87,10 +87,10 @@ def test_smaller_sizes_are_smaller_in_every_way(name):
 
 
 def test_an_unknown_model_is_refused_with_those_there_are():
-    assert contract.chosen("models", "vgg11, resnet50", CNNS) == ["vgg11", "resnet50"]
+    assert contract.choose("models", "vgg11, resnet50", CNNS) == ["vgg11", "resnet50"]
     for text in ("", "vgg12", "gpt2_small"):
         with pytest.raises(contract.BadParameter, match="use resnet50, resnet101"):
-            contract.chosen("models", text, CNNS)
+            contract.choose("models", text, CNNS)
 
 
 # --- how much arithmetic a step needs ------------------------------------------------------

@@ -168,13 +168,13 @@ def test_large_messages_have_no_latency_and_too_small_ones_nothing(spoilt):
 
 def test_through_the_hcas_needs_gpus_and_hcas(monkeypatch):
     with pytest.raises(contract.NotApplicable, match="only NCCL between GPUs"):
-        intranode_collective.by_hca()
+        intranode_collective.hca_environment()
     monkeypatch.setattr("_timing.gpus", lambda: 8)
     monkeypatch.setattr(intranode_collective, "active", list)
     with pytest.raises(contract.NotApplicable, match="no HCA with an active port"):
-        intranode_collective.by_hca()
+        intranode_collective.hca_environment()
     monkeypatch.setattr(intranode_collective, "active", lambda: ["mlx5_0"])
-    settings = intranode_collective.by_hca()
+    settings = intranode_collective.hca_environment()
     assert (settings["NCCL_P2P_DISABLE"], settings["NCCL_NET"]) == ("1", "IB")
 
 
@@ -341,7 +341,7 @@ def test_a_port_that_another_took_first_is_tried_no_more(monkeypatch):
         taken, free = other.getsockname()[1], _tools.free_port()
         ports = iter([taken, free])
         monkeypatch.setattr(_tools, "free_port", lambda: next(ports))
-        with _tools.served(lambda port: [UCX, "-p", str(port)], limit_s=20) as (port, server):
+        with _tools.serve(lambda port: [UCX, "-p", str(port)], limit_s=20) as (port, server):
             assert port == free
             assert server.poll() is None
         assert server.poll() is not None
@@ -351,7 +351,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(monkeypatch):
     broken = [sys.executable, "-c", "import sys; sys.exit('no such device')"]
     with (
         pytest.raises(contract.Unmeasured, match='as server said "no such device"'),
-        _tools.served(lambda _: broken, limit_s=20),
+        _tools.serve(lambda _: broken, limit_s=20),
     ):
         pass
 

@@ -205,14 +205,14 @@ def answer(pfc: bytes | None, error: int | None = None) -> bytes:
 
 def test_flow_control_is_read_from_the_kernel_s_answer():
     ieee_pfc = struct.pack("=BBBBH", 8, 0b00001000, 0, 0, 0) + bytes(128)
-    assert _dcb.in_words(answer(ieee_pfc)) == "on priorities 3"
-    assert _dcb.in_words(answer(bytes([8, 0]) + bytes(134))) == "off"
-    assert _dcb.in_words(answer(None)) == NOT_SUPPORTED
-    assert _dcb.in_words(answer(None, error=95)) == NOT_SUPPORTED
+    assert _dcb.describe(answer(ieee_pfc)) == "on priorities 3"
+    assert _dcb.describe(answer(bytes([8, 0]) + bytes(134))) == "off"
+    assert _dcb.describe(answer(None)) == NOT_SUPPORTED
+    assert _dcb.describe(answer(None, error=95)) == NOT_SUPPORTED
     with pytest.raises(Hidden, match="Operation not permitted"):
-        _dcb.in_words(answer(None, error=1))
+        _dcb.describe(answer(None, error=1))
     with pytest.raises(Hidden, match="cut short"):
-        _dcb.in_words(b"\0" * 7)
+        _dcb.describe(b"\0" * 7)
 
 
 def test_the_kernel_answers_for_a_device_without_flow_control():

@@ -604,9 +604,9 @@ def test_the_share_that_is_free_is_that_of_those_who_are_not_root():
 def test_a_mount_whose_server_is_gone_holds_up_nothing(monkeypatch):
     monkeypatch.setattr(_host_facts, "PATIENCE_S", 0.05)
     given_up = threading.Event()
-    assert isinstance(_host_facts.in_time(lambda: given_up.wait(LIMIT_S)), TimeoutError)
+    assert isinstance(_host_facts.wait_for(lambda: given_up.wait(LIMIT_S)), TimeoutError)
     given_up.set()
-    assert _host_facts.in_time(lambda: 7) == 7
+    assert _host_facts.wait_for(lambda: 7) == 7
 
 
 CHRONY = (

@@ -86,7 +86,7 @@ def test_lists_of_visible_gpus_of_amds_count_and_the_shortest_of_several(root, a
     amd(8)
     environment = {**os.environ, "ROCR_VISIBLE_DEVICES": "0,1,2,3", "HIP_VISIBLE_DEVICES": "0,1"}
     assert describe("127.0.0.1", environment).gpus == 2
-    assert _cards.chosen(environment) == ["0", "1"]
+    assert _cards.visible_gpus(environment) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_one_gpu_of_several_is_chosen_where_the_list_was_made(amd, monkeypatch, 
     monkeypatch.setattr(_each_gpu, "run", lambda argv, limit, env: started.append(env))
     to_measure, _ = _each_gpu.gpus()
     for gpu in to_measure:
-        _each_gpu.measured(gpu, time.monotonic() + 9)
+        _each_gpu.measure_gpu(gpu, time.monotonic() + 9)
     assert len(started) == 2
     assert {n: v for n, v in started[1].items() if "VISIBLE" in n} == one
 

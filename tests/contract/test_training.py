@@ -22,9 +22,9 @@ import pytest
 import torch
 from _models import EVERY, model
 from _operations import operations
-from _steps import Times, Training, dissenters, drawn, fingerprint, made
-from _training import Schedule, Trained, by_device, choose_precisions
-from _vgg import pooled
+from _steps import Times, Training, dissenters, draw_data, fingerprint, make_network
+from _training import Schedule, Trained, choose_precisions, results_by_device
+from _vgg import pool
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -46,9 +46,9 @@ def one_thread():
 
 def losses(name, precision="fp32", steps=4, change=lambda network: None, size="tiny"):
     shape = model(name, size)
-    network = made(shape, CPU, None)
+    network = make_network(shape, CPU, None)
     change(network)
-    training = Training(network, drawn(shape, shape.batch, 0, CPU), precision)
+    training = Training(network, draw_data(shape, shape.batch, 0, CPU), precision)
     with _training.repeatable():
         return [float((training.step(), training.loss)[1]) for _ in range(steps)]
 
@@ -123,7 +123,9 @@ class Seen(TorchDispatchMode):
 @pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_a_model_of_any_size_has_no_operation_that_cannot_repeat_on_a_gpu(name):
     shape = model(name, "tiny")
-    training = Training(made(shape, CPU, None), drawn(shape, shape.batch, 0, CPU), "fp32")
+    training = Training(
+        make_network(shape, CPU, None), draw_data(shape, shape.batch, 0, CPU), "fp32"
+    )
     with Seen() as seen:
         training.step()
     assert {"addmm", "mm", "bmm", "convolution"} & seen.names
@@ -133,8 +135,8 @@ def test_a_model_of_any_size_has_no_operation_that_cannot_repeat_on_a_gpu(name):
 @pytest.mark.parametrize("edge", [1, 2, 5, 7, 9, 14])
 def test_vggs_pooling_is_the_mean_over_torchs_stretches(edge):
     x = torch.randn(2, 3, edge, edge, dtype=torch.float64)
-    assert torch.allclose(pooled(x), nn.functional.adaptive_avg_pool2d(x, 7))
-    assert pooled(x.to("meta", torch.bfloat16)).dtype == torch.bfloat16  # wherever pictures lie
+    assert torch.allclose(pool(x), nn.functional.adaptive_avg_pool2d(x, 7))
+    assert pool(x.to("meta", torch.bfloat16)).dtype == torch.bfloat16  # wherever pictures lie
 
 
 def test_where_torch_cannot_repeat_there_is_no_loss_and_the_reason_and_all_else_is_measured():
@@ -230,7 +232,7 @@ def test_weights_that_differ_from_those_of_most_ranks_are_dissent():
 
 
 def test_a_fingerprint_tells_a_single_flipped_bit():
-    network = made(model("gpt2_small", "tiny"), CPU, None)
+    network = make_network(model("gpt2_small", "tiny"), CPU, None)
     before = fingerprint(network)
     assert fingerprint(network) == before
     bits = next(network.parameters()).detach().view(torch.int32).view(-1)
@@ -249,7 +251,7 @@ def test_ranks_of_one_device_count_as_its_slowest_and_others_for_themselves():
         ("cpu", trained([2.0, 3.0], [1.5, 2.0], loss=2.5)),
         ("cuda:0", trained([9.0, 9.0], [1.0, 1.0], weights=(8,))),
     ]
-    found = by_device(results)
+    found = results_by_device(results)
     assert found["cpu"].times == Times([2.0, 4.0], [1.5, 3.0])
     assert (found["cpu"].loss, found["cpu"].wrong) == (2.5, 1)
     assert found["cuda:0"].times == results[2][1].times
@@ -312,19 +314,19 @@ class FakeGroup:
 
 def test_it_goes_on_in_rounds_until_the_slowest_ranks_time_is_over_and_keeps_their_means():
     shape = model("lstm", "tiny")
-    training = Training(made(shape, CPU, None), drawn(shape, 2, 0, CPU), "fp32")
+    training = Training(make_network(shape, CPU, None), draw_data(shape, 2, 0, CPU), "fp32")
     rounds = [Times([1.0, 2.0], [0.5, 1.0]), Times([3.0, 4.0], [2.0, 3.0]), Times([5.0], [4.0])]
     training.timed = lambda steps: rounds.pop(0)
     schedule = Schedule(steps=2, warmup=0, loss_steps=1, seconds=10)
-    times = _training.measured(training, FakeGroup(4.0, 9.9, 10.0), schedule)
+    times = _training.time_steps(training, FakeGroup(4.0, 9.9, 10.0), schedule)
     assert times == Times([1.5, 3.5, 5.0], [0.75, 2.5, 4.0])
 
 
 def test_without_a_time_every_step_is_kept():
     shape = model("lstm", "tiny")
-    training = Training(made(shape, CPU, None), drawn(shape, 2, 0, CPU), "fp32")
+    training = Training(make_network(shape, CPU, None), draw_data(shape, 2, 0, CPU), "fp32")
     schedule = Schedule(steps=5, warmup=0, loss_steps=1, seconds=0)
-    times = _training.measured(training, FakeGroup(), schedule)
+    times = _training.time_steps(training, FakeGroup(), schedule)
     assert len(times.step_s) == len(times.compute_s) == 5
     assert all(0 < own < all_in for own, all_in in zip(times.compute_s, times.step_s, strict=True))
 
@@ -341,31 +343,31 @@ sys.path.insert(0, {benchmarks!r})
 from dataclasses import replace
 import torch
 import torch.distributed as dist
-from _group import everyones, joined
+from _group import everyones, join_ranks
 from _models import model
 import _steps
-from _steps import Training, drawn, made
+from _steps import Training, draw_data, make_network
 
 _steps.ADAM_EPSILON = _steps.LEARNING_RATE = 1.0
 torch.set_num_threads(1)
 found = {{}}
-with joined(None) as group:
+with join_ranks(None) as group:
     for name in {names!r}:
         shape = model(name.split()[0], "tiny")
         if shape.spread:
             experts = {experts!r}[name]
             shape = replace(shape, shape={{**shape.shape, "slack": 4.0, "experts": experts}})
-        data = [drawn(shape, 4, 1 + rank, group.device) for rank in range(2)]
+        data = [draw_data(shape, 4, 1 + rank, group.device) for rank in range(2)]
 
         def losses(training):
             return [float((training.step(), training.loss)[1]) for _ in range(5)]
 
-        network = made(shape, group.device, group.links if shape.spread else None)
+        network = make_network(shape, group.device, group.links if shape.spread else None)
         together = Training(network, data[group.rank], "fp32")
         together.join(group.links, data[group.rank])
         each = everyones(losses(together))
         both = tuple(torch.cat(parts) for parts in zip(*data))
-        alone = losses(Training(made(shape, group.device, None), both, "fp32"))
+        alone = losses(Training(make_network(shape, group.device, None), both, "fp32"))
         found[name] = [[sum(pair) / 2 for pair in zip(*each)], alone]
     if group.rank == 0:
         print(json.dumps(found))
@@ -435,7 +437,7 @@ import _steps, contract, torch, train_distributed
 
 rank = int(os.environ["RANK"])
 platform.node = lambda: f"n{{rank}}"
-make = _steps.made
+make = _steps.make_network
 def spoilt(model, device, group):
     network = make(model, device, group)
     def slow(module, inputs):
@@ -446,7 +448,7 @@ def spoilt(model, device, group):
         network.register_forward_pre_hook(slow)
         network.blocks[0].register_forward_hook(wrong)
     return network
-_steps.made = spoilt
+_steps.make_network = spoilt
 def average(averaging, bucket):
     if bucket.is_last():
         averaging.begun = _steps.mark(averaging.device)
