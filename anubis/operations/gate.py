@@ -71,7 +71,7 @@ def gate(
         links = past.links_among(nodes)
         if not unfit and not links:  # a no-go counts, whatever other nodes were named
             refuse_nodes(part, job, terms, may_test=may_test)
-        busy = _at_work(nodes, part, terms, time.now)
+        busy = _busy_nodes(nodes, part, terms, time.now)
         holds_back: Doubt = (
             "busy" if busy else "owed" if _has_unpaid_debt(decision, standing) else ""
         )
@@ -126,7 +126,9 @@ def _tests(
     return carried_out_tests(decision, terms, caller, beside=partial(add, decision))
 
 
-def _at_work(nodes: Sequence[str], part: ClusterHistory, terms: Terms, at: float) -> dict[str, str]:
+def _busy_nodes(
+    nodes: Sequence[str], part: ClusterHistory, terms: Terms, at: float
+) -> dict[str, str]:
     """Nodes on which another job runs, as it was told, and which one. An orchestrator gives its
     nodes to jobs itself and knows of more than was told: it is asked when a test has to run."""
     cluster = cluster_file(part, terms.cluster)

@@ -47,7 +47,7 @@ def load(path: Path, mapping: Path | None = None) -> Survey:
             "ibnetdiscover > FILE; dump_fts >> FILE"
         )
     source, as_of = f'"{path}"', path.stat().st_mtime
-    survey = _from(source, as_of, _load_text(findings, text, source, mapping))
+    survey = _add_source(source, as_of, _load_text(findings, text, source, mapping))
     return _add_routes(survey, tables, source, as_of)
 
 
@@ -63,10 +63,12 @@ def live(mapping: Path | None = None, command: Sequence[str] = LIVE) -> Survey:
     tables, odd = _live_tables()
     survey = replace(survey, findings=(*survey.findings, *odd))
     now = time.time()  # wall clock: dates a file, and decides nothing
-    return _add_routes(_from("ibnetdiscover", now, survey), tables, f'"{forwarding.LIVE[0]}"', now)
+    return _add_routes(
+        _add_source("ibnetdiscover", now, survey), tables, f'"{forwarding.LIVE[0]}"', now
+    )
 
 
-def _from(source: str, as_of: float, survey: Survey) -> Survey:
+def _add_source(source: str, as_of: float, survey: Survey) -> Survey:
     return replace(survey, fabric=replace(survey.fabric, source=source, as_of=as_of))
 
 
@@ -194,4 +196,6 @@ def _load_folder(folder: Path) -> Survey:
             findings.append(Remark(kind="unreadable", sentence=sentence))
     survey = lldp.parse("\n".join(lines), f'"{folder}"')
     oldest = min(file.stat().st_mtime for file in files)
-    return _from(f'"{folder}"', oldest, replace(survey, findings=(*findings, *survey.findings)))
+    return _add_source(
+        f'"{folder}"', oldest, replace(survey, findings=(*findings, *survey.findings))
+    )

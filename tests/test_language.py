@@ -1,0 +1,84 @@
+"""Plain English where a reader of the code looks first: names of functions and their docstrings."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(file for room in ("anubis", "benchmarks") for file in (ROOT / room).rglob("*.py"))
+# No verb, and no noun that a function could return.
+LINKS = {
+    *("about", "above", "after", "against", "among", "and", "as", "at", "because"),
+    *("before", "below", "beside", "between", "but", "by", "during", "for", "from"),
+    *("how", "if", "in", "into", "like", "nor", "not", "of", "on"),
+    *("one", "ones", "or", "over", "per", "since", "so", "than", "that"),
+    *("through", "to", "under", "until", "what", "when", "where", "whether", "which"),
+    *("while", "who", "whom", "whose", "why", "with", "within", "without"),
+}
+CONVERTERS = {"as", "from", "to"}  # names such as from_json and as_bytes are common
+# Methods of the history and of readers that were named before this rule; none may be added.
+TO_RENAME = {
+    *("about", "among", "at", "before", "of", "since"),
+    *("at_a_glance", "in_child", "of_campaign", "of_nodes", "with_rows"),
+}
+CALLBACKS = {"on_response_complete"}  # another library looks for this name
+
+
+def functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def badly_begun(source: str) -> list[str]:
+    """Names of functions whose docstring begins with neither a verb nor a noun."""
+    return [
+        function.name
+        for function in functions(source)
+        if (text := ast.get_docstring(function)) and text.split()[0].lower().strip(",.:;") in LINKS
+    ]
+
+
+def badly_named(source: str) -> set[str]:
+    """Names of functions, but not of properties, that begin with a preposition or the like."""
+    return {
+        function.name
+        for function in functions(source)
+        if (word := function.name.strip("_").split("_")[0]) in LINKS - CONVERTERS
+        or (word in CONVERTERS and "_" not in function.name.strip("_"))
+        if not any("property" in ast.unparse(mark) for mark in function.decorator_list)
+    }
+
+
+def test_a_docstring_begins_with_a_verb_or_with_what_is_returned():
+    begun = {str(file.relative_to(ROOT)): badly_begun(file.read_text()) for file in FILES}
+    assert not {file: names for file, names in begun.items() if names}
+
+
+def test_a_function_is_called_by_a_verb_or_by_what_it_returns():
+    named = {file: badly_named(file.read_text()) for file in FILES}
+    found = set().union(*named.values())
+    assert not found - TO_RENAME - CALLBACKS, {f.name: n for f, n in named.items() if n}
+    assert not TO_RENAME - found, "strike out what has been renamed"
+
+
+@pytest.mark.parametrize("docstring", ["What it is.", "of a node", "Whether n1 runs", "By name."])
+def test_a_docstring_without_verb_and_noun_is_seen(docstring):
+    assert badly_begun(f'def f():\n    """{docstring}"""') == ["f"]
+
+
+@pytest.mark.parametrize("name", ["of", "_by_name", "within", "who_may_go", "as_", "not_placed"])
+def test_a_name_without_verb_and_noun_is_seen(name):
+    assert badly_named(f"def {name}(): ...") == {name}
+
+
+def test_verbs_and_nouns_pass():
+    source = (
+        'def nodes_by_rail():\n    """Return the nodes."""\ndef from_json():\n    """A node."""'
+    )
+    assert not badly_begun(source)
+    assert not badly_named(source)
