@@ -117,10 +117,16 @@ def _open_ray(
         missing_is_fine=missing_is_fine,
         started=started,
     )
-    if executor.is_open:
+    is_open = executor.is_open
+    if is_open:
         caller.remark(
             "this ray cluster is open: whoever reaches its ports runs commands on its"
             " nodes, as the user who started it; docs/security.md says how to close it"
+        )
+    elif is_open is None:
+        caller.remark(
+            "cannot tell whether this ray cluster is open to strangers: its head did not answer a"
+            " request without a token; docs/security.md says how to close it"
         )
     return executor
 

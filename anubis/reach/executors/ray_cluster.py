@@ -173,8 +173,8 @@ class RayExecutor:
             raise
 
     @property
-    def is_open(self) -> bool:
-        """True if the cluster takes commands from anybody who reaches it, also without a token."""
+    def is_open(self) -> bool | None:
+        """True if the cluster takes commands without a token; None if that is not known."""
         return self._link.is_open()
 
     # --- the protocol ----------------------------------------------------------------------

@@ -30,6 +30,8 @@ JOIN_DEADLINE_S = 60.0  # a cold disk reads a Python and a Ray
 REACH_PATIENCE_S = 5.0
 LEAVE_PATIENCE_S = 5.0
 KNOCK_PATIENCE_S = 5.0
+PATIENCE_WITH_START_S = 30.0  # a process that loads Ray takes seconds to begin
+REFUSED = 3  # the exit code of a knock
 KNOCK = "knock"  # what Ray's process is asked instead of a file's number
 HERE = "local"  # the address of a Ray that is started on this machine, for this driver alone
 LAST_WORDS = 160
@@ -183,11 +185,15 @@ class RayLink:
             " RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
         )
 
-    def is_open(self) -> bool:
-        """Return true if the cluster takes commands without a token. If Ray finds the address by
-        itself, as with "auto", nobody knocks."""
+    def is_open(self) -> bool | None:
+        """Return true if the cluster takes commands without a token, and None if that is not known:
+        Ray finds the address by itself, as with "auto", or the head does not answer."""
+        if not self.shows_token:
+            return True
+        if self.address == HERE:  # our own, which has a token
+            return False
         _, _, port = self.address.rpartition(":")
-        return not self.shows_token or (port.isdigit() and answers_a_stranger(self.address))
+        return answers_a_stranger(self.address) if port.isdigit() else None
 
     def start_agent(self, node_id: str, address: str, gpus: float) -> None:
         self._tell(StartAgent(node_id=node_id, address=address, gpus=gpus))
@@ -298,17 +304,18 @@ def has_token(settings: Mapping[str, str]) -> bool:
     return not settings.keys().isdisjoint(TOKENS) or in_home.exists()
 
 
-def answers_a_stranger(address: str) -> bool:
+def answers_a_stranger(address: str) -> bool | None:
+    """Return whether a head accepts a request without a token; None if it gives no answer."""
     knock = [sys.executable, "-m", "anubis.reach.executors.ray_process", KNOCK, address]
     settings = {name: text for name, text in os.environ.items() if name not in TOKENS}
     settings["RAY_AUTH_MODE"] = "disabled"
     try:
-        subprocess.run(
-            knock, env=settings, capture_output=True, timeout=2 * KNOCK_PATIENCE_S, check=True
+        done = subprocess.run(
+            knock, env=settings, capture_output=True, timeout=PATIENCE_WITH_START_S, check=False
         )
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return False
-    return True
+    except subprocess.TimeoutExpired:
+        return None
+    return {0: True, REFUSED: False}.get(done.returncode)
 
 
 def reach(address: str) -> None:

@@ -28,6 +28,7 @@ from anubis.reach.executors.ray_link import (
     HERE,
     KNOCK,
     KNOCK_PATIENCE_S,
+    REFUSED,
     Answer,
     AskAgent,
     Dismiss,
@@ -118,10 +119,15 @@ def leave() -> None:
 
 
 def knock(address: str) -> None:
-    """Connect to a cluster; this ends well if its head accepts what we show, a token or none."""
+    """Connect to a cluster with what this process shows, a token or none. Exit with 0 if the head
+    accepts it, with REFUSED if it does not, with 1 if there is no answer."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, without types
+    from ray.exceptions import AuthenticationError
 
-    GcsClient(address=address).internal_kv_get(b"anubis", b"", timeout=KNOCK_PATIENCE_S)
+    try:
+        GcsClient(address=address).internal_kv_get(b"anubis", b"", timeout=KNOCK_PATIENCE_S)
+    except AuthenticationError:
+        sys.exit(REFUSED)
 
 
 def connect(join: Join) -> Joined:
