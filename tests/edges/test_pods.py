@@ -172,7 +172,7 @@ def test_the_state_of_a_container_is_part_of_what_is_said(container, words):
 def test_a_server_that_hangs_is_waited_for_once_however_many_pods_are_to_go(
     api: FakeApi, start, tmp_path
 ):
-    owner = replace(start.pods.kubernetes, deadline_s=0.3)
+    owner = replace(start.pods.kubernetes, deadline_s=2.0)
     opened = Pods(start, replace(start.pods, kubernetes=owner), "127.0.0.1")
     errands = [opened.send("n1", order("true"), tmp_path / str(number)) for number in range(3)]
     assert eventually(lambda: sum(path.endswith("/secrets") for _, path in api.asked()) == 3)

@@ -361,7 +361,8 @@ def test_a_program_that_stops_all_that_watch_it_costs_its_step_only(
     executor.launch(Launch(step=step_of("stops", name, timeout_s=0.5), attempt=1))
     (ended,) = news(executor)
     assert isinstance(ended, TimedOut), ended
-    assert (ended.reason, ended.lost) == ("no answer within 0.5 s; killed", ())
+    assert ended.reason.startswith("no answer within 0.5 s; killed")
+    assert ended.lost == ()
     executor.launch(Launch(step=step_of("answers", name), attempt=1))
     assert isinstance(news(executor)[0], Measured)
 
