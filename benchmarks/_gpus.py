@@ -281,11 +281,11 @@ def ecc_errors(kind: str, period: str) -> Reader:
 def pcie_bytes_per_s(way: str) -> Reader:
     """Return a reader of the rate over the last 20 ms."""
 
-    def carried(gpu: Handle) -> int:
+    def read_rate(gpu: Handle) -> int:
         counter = getattr(pynvml, f"NVML_PCIE_UTIL_{way}_BYTES")
         return 1000 * pynvml.nvmlDeviceGetPcieThroughput(gpu, counter)
 
-    return carried
+    return read_rate
 
 
 def nvlink_bytes(gpu: Handle) -> int:

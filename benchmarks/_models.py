@@ -51,11 +51,11 @@ class Model:
 def _sizes(published: Model, reduced: Mapping[str, Any], tiny: Mapping[str, Any]) -> list[Model]:
     """Return the published model, and again with some numbers made smaller."""
 
-    def changed(numbers: Mapping[str, Any]) -> Model:
+    def change(numbers: Mapping[str, Any]) -> Model:
         fields = {**vars(published), **numbers}
         return Model(**fields | {"shape": {**published.shape, **numbers["shape"]}})
 
-    return [published, changed(reduced), changed(tiny)]
+    return [published, change(reduced), change(tiny)]
 
 
 def _cnn(code: str, blocks: tuple[int, ...], **widths: int) -> list[Model]:

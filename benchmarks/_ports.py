@@ -154,10 +154,10 @@ def carried_bytes(hca: str, root: Path = SYSFS) -> int:
 def nearest_gpu(place: str, gpus: list[str]) -> int:
     """Return the index of the PCI path that shares most of its way from the root with `place`."""
 
-    def shared(index: int) -> int:
+    def shared_parts(index: int) -> int:
         return len(Path(os.path.commonpath([place, gpus[index]])).parts)
 
-    return max(range(len(gpus)), key=shared)
+    return max(range(len(gpus)), key=shared_parts)
 
 
 def gpu_places(gpus: Path = GPUS, pci: Path = PCI) -> list[str]:

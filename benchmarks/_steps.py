@@ -116,7 +116,7 @@ class Training:
         self.not_finite += ~self.loss.isfinite()  # stays on the device: nobody waits for it
         return computed
 
-    def timed(self, steps: int) -> Times:
+    def time_steps(self, steps: int) -> Times:
         """Time steps, with one mark between steps and one wait at the end: a GPU never idles in
         between."""
         edges, computed = [mark(self.device)], []

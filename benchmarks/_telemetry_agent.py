@@ -209,7 +209,7 @@ def open_door(where: str, agent: Agent, token: str) -> Door:
     if not (address and port.isdecimal() and int(port) < 1 << 16):
         fail(f'--listen "{where}": expected ADDRESS:PORT, such as {AT}')
     try:
-        return Door((address.strip("[]"), int(port)), agent.lines, agent.ring.since, token)
+        return Door((address.strip("[]"), int(port)), agent.lines, agent.ring.lines_since, token)
     except OSError as error:
         reason = str(error.strerror).lower()
         fail(f"cannot listen on {where}: {reason}; name another ADDRESS:PORT with --listen")

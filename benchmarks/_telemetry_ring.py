@@ -59,7 +59,7 @@ class Ring:
         heading = {"agent": FORM, "node": self.node, "step_s": self.step_s}
         return json.dumps(heading | {"metrics": self.metrics, "absent": self.absent})
 
-    def since(self, time: float) -> Iterator[str]:
+    def lines_since(self, time: float) -> Iterator[str]:
         """Yield the heading, and a line for each later row."""
         with self._lock:
             heading, rows = self.heading(), [row for row in self._rows if row[0] > time]

@@ -230,8 +230,8 @@ def train(shape: Model, precision: str, batch: int, group: Group, schedule: Sche
     torch.backends.cudnn.benchmark = True
     if links:
         training.join(links, draw_data(shape, batch, 1 + group.rank, group.device))
-    training.timed(WARM_UP_SAMPLES + schedule.warmup)
-    times = time_steps(training, group, schedule)
+    training.time_steps(WARM_UP_SAMPLES + schedule.warmup)
+    times = time_training(training, group, schedule)
     wrong = int(training.not_finite)
     return Trained(
         times=times, loss=loss, wrong=wrong, weights=fingerprint(network), no_loss=no_loss
@@ -243,7 +243,7 @@ def loss_alone(training: Training, steps: int) -> tuple[float, str]:
     cannot."""
     try:
         with repeatable():
-            training.timed(steps)
+            training.time_steps(steps)
     except RuntimeError as error:
         if "deterministic" not in str(error):
             raise
@@ -268,18 +268,18 @@ def repeatable() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def time_steps(training: Training, group: Group, schedule: Schedule) -> Times:
+def time_training(training: Training, group: Group, schedule: Schedule) -> Times:
     """Return the times of every step or, for a long run, the mean of every round, so that a day
     fits a document.
 
     All ranks stop after the same round.
     """
-    times = training.timed(schedule.steps)
+    times = training.time_steps(schedule.steps)
     if not schedule.seconds:
         return times
     times, begun = times.mean(), perf_counter()
     while group.slowest([perf_counter() - begun])[0] < schedule.seconds:
-        times += training.timed(schedule.steps).mean()
+        times += training.time_steps(schedule.steps).mean()
     return times
 
 

@@ -175,7 +175,7 @@ def carried_out(
     brief = campaign_files.read_request(request, caller)
     programs = brief.setting.programs()
     with caller.history() as history, ExitStack() as until_all_has_ended:
-        part = history.of(name_in_history(request.cluster, brief.setting.cluster))
+        part = history.cluster(name_in_history(request.cluster, brief.setting.cluster))
         work = _others_work(part, brief.setting.cluster, caller, request.job)
         brief = spare_busy(brief, work, caller)
         with executor_of(
@@ -206,7 +206,7 @@ def _others_work(
     part: ClusterHistory, cluster: configs.Cluster, caller: Caller, job: str = ""
 ) -> OthersWork:
     at = time_in(part, caller).now
-    return others_work(cluster, windows_known(part), at, part.jobs.unended(), job)
+    return others_work(cluster, windows_known(part), at, part.jobs.open_jobs(), job)
 
 
 def resume_campaign(
@@ -221,8 +221,8 @@ def resume_campaign(
         setting = campaign_files.read_setting(campaign.setting)
         programs = setting.programs()
         _refuse_changed(campaign.plan, programs)
-        needed = _still_needed(campaign, history.executions.of(campaign.id))
-        part = history.of(campaign.cluster)
+        needed = _still_needed(campaign, history.executions.read(campaign.id))
+        part = history.cluster(campaign.cluster)
         refuse_named(_others_work(part, setting.cluster, caller), needed)
         with _saying_how_to_go_on(campaign):
             held = until_all_has_ended.enter_context(_hold(campaign, history, caller, nodes=needed))
@@ -310,7 +310,7 @@ def _hold(
     if nodes is None:
         nodes = [node.name for node in campaign.plan.nodes]
     nodes = [] if campaign.is_in_memory else nodes
-    part = history.of(campaign.cluster)
+    part = history.cluster(campaign.cluster)
     clock = caller.clock if campaign.is_in_memory else hold_clock(part, caller)
     return part.holds.hold(nodes, holder_of(campaign.id), clock, beginning)
 
@@ -344,7 +344,7 @@ def _drive(
     *,
     resumed: bool = False,
 ) -> CampaignResult:
-    measured = list(history.executions.of(campaign.id))
+    measured = list(history.executions.read(campaign.id))
     before = precedents(history, campaign, campaign.created_at)
 
     def keep(batch: Sequence[Execution]) -> None:
@@ -447,7 +447,7 @@ def _behind_s(campaign: Campaign, executor: Executor, history: History, caller: 
     """Seconds by which the executor's clock is behind. A fleet in memory has a clock of its own,
     and any campaign may have begun while this machine's clock was wrong. The campaign is over now:
     a gate must find it recent, and later events of a node must come after it."""
-    now = time_in(history.of(campaign.cluster), caller, is_kept=True).now
+    now = time_in(history.cluster(campaign.cluster), caller, is_kept=True).now
     behind_s = now - executor.now()
     return behind_s if campaign.is_in_memory or abs(behind_s) > TOLERANCE_S else 0.0
 

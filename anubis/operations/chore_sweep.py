@@ -93,7 +93,7 @@ def _is_held(task: ChoreTask, campaign: str) -> bool:
 
 
 def _swept(task: ChoreTask, campaign: str) -> ChoreRecord:
-    verdicts = task.history.assessments.of_nodes(campaign)
+    verdicts = task.history.assessments.node_verdicts(campaign)
     nodes = sum(life.is_there for life in task.part.keeping.lives())
     sentence = f"{len(verdicts)} of {quantity(nodes, 'node')} tested: {_findings(verdicts)}"
     return task.end_done(sentence, campaign=campaign)

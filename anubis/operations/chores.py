@@ -90,7 +90,7 @@ def _next(
         return replace(last, began=now, tries=last.tries + 1)
     for action in _agreed_actions(chore, part):
         due = action.command.due if isinstance(action.command, DoChore) else now
-        before = part.chores.at(chore, due) or ChoreRecord(chore=chore, due=due, began=now)
+        before = part.chores.find(chore, due) or ChoreRecord(chore=chore, due=due, began=now)
         again = before.tries + 1 if before.ended is None else 1
         return replace(before, began=now, ended=None, end=None, tries=again)
     rhythm = policy.rhythms.get(chore)
@@ -132,7 +132,7 @@ def _carry_out(task: ChoreTask) -> ChoreRecord | None:
     nothing."""
     if task.record.tries > MOST_TRIES:
         return task.end_failed(f"given up: its process ended {MOST_TRIES} times before it was done")
-    before = task.part.chores.at(task.record.chore, task.record.due)
+    before = task.part.chores.find(task.record.chore, task.record.due)
     task.note()
     try:
         ended = WORK[task.record.chore](task)

@@ -87,7 +87,7 @@ def enter(
     # wall clock: only the time since which it is known, decides nothing
     if sentence := history.clusters.enter(cluster, caller.clock(), nodes):
         caller.remark(sentence)
-    return history.of(cluster.name)
+    return history.cluster(cluster.name)
 
 
 def find(
@@ -109,14 +109,14 @@ def find(
         cluster = _identity_in_file(name or THIS_MACHINE)
     except ConfigError as error:
         if name in names:
-            return history.of(str(name)), None
+            return history.cluster(str(name)), None
         refusal = refusal_of(name or THIS_MACHINE, names, error)
         if refusal is error or not may_begin:
             raise refusal from None
         cluster = identity_of(str(name))
     if UNNAMED in names:  # records without a cluster may belong to this one
         return enter(history, cluster, caller, nodes), None
-    return history.of(cluster.name), cluster
+    return history.cluster(cluster.name), cluster
 
 
 def _identity_in_file(name: str) -> ClusterIdentity:
@@ -149,7 +149,7 @@ def look_up(history: History, name: str | None) -> ClusterHistory:
             name = _identity_in_file(name).name
     if name not in names:
         raise UsageError(unknown(name, names))
-    return history.of(name)
+    return history.cluster(name)
 
 
 def find_for_import(
@@ -158,7 +158,7 @@ def find_for_import(
     """Find a cluster for reports on nodes that nobody contacts. Without a name, and with nothing
     known, they wait without a cluster for the first one that they belong to."""
     if name is None or name in history.clusters.names():
-        return history.only() if name is None else history.of(name), None
+        return history.only() if name is None else history.cluster(name), None
     return find(history, name, caller)
 
 

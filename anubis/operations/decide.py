@@ -144,7 +144,7 @@ def owed_after(
 ) -> Debts:
     """Debts of nodes that remain after the tests."""
     with caller.history() as history:
-        part = history.of(decision.cluster)
+        part = history.cluster(decision.cluster)
         now = max(time_in(part, caller).now, campaign.view.campaign.finished_at or 0.0)
         return past_of(part, now, repertoire, {*decision.nodes}).standing.owes
 
@@ -173,7 +173,7 @@ def keep(
 
 
 def add(decision: Decision, history: History) -> None:
-    history.of(decision.cluster).decisions.add(decision)
+    history.cluster(decision.cluster).decisions.add(decision)
 
 
 def weigh(
@@ -221,6 +221,6 @@ def _partners(
 
 def busy_nodes(history: ClusterHistory, at: float) -> set[str]:
     """Nodes that are at work or held."""
-    return jobs_on_nodes(history.jobs.unended(), at).keys() | {
+    return jobs_on_nodes(history.jobs.open_jobs(), at).keys() | {
         hold.node for hold in history.holds.current(at)
     }

@@ -119,7 +119,7 @@ def diagnose_and_tell(
     with caller.history() as history:
         part = resolve(history, request.cluster, caller)
         now = time_in(part, caller).now if request.at is None else request.at
-        past = part.diagnoses.since(now - configs.diagnosis(request.policy).repeat_s)
+        past = part.diagnoses.read_since(now - configs.diagnosis(request.policy).repeat_s)
         past = [entry for entry in past if not _is_of_same_trouble(entry, request)]
         around = surroundings(history, part, request.nodes, now, caller)
         view = diagnose_job(

@@ -64,7 +64,7 @@ def diagnose_due(
                     _diagnose(patient, name, part, caller)
         if due and drive is not None:
             drive()
-        return tuple(_add_outcomes(part.diagnoses.since(now - policy.repeat_s), part))
+        return tuple(_add_outcomes(part.diagnoses.read_since(now - policy.repeat_s), part))
 
 
 def undiagnosed_since(part: ClusterHistory, now: float) -> tuple[float, ...]:
@@ -73,18 +73,18 @@ def undiagnosed_since(part: ClusterHistory, now: float) -> tuple[float, ...]:
 
 
 def _due(part: ClusterHistory, policy: DiagnosisPolicy, now: float) -> list[_Patient]:
-    note(list(_silent_jobs(part.jobs.since(now), policy, part, now)), part)
+    note(list(_silent_jobs(part.jobs.read_since(now), policy, part, now)), part)
     return _patients(part, now)
 
 
 def _patients(part: ClusterHistory, now: float) -> list[_Patient]:
-    lately = {job.id: job for job in part.jobs.since(now - LATELY_S)}
+    lately = {job.id: job for job in part.jobs.read_since(now - LATELY_S)}
     times: dict[str, list[float]] = {}
-    for diagnosis in part.diagnoses.since(0.0):
+    for diagnosis in part.diagnoses.read_since(0.0):
         times.setdefault(diagnosis.job, []).append(diagnosis.at)
     stalls = [stall for of_job in stalls_by_job(part).values() for stall in of_job]
     due = undiagnosed_stalls(stalls, times)
-    jobs = {job.id: job for job in part.jobs.about(stall.job for stall in due)}
+    jobs = {job.id: job for job in part.jobs.read_about(stall.job for stall in due)}
     return [*_ended_jobs(lately.values(), times, now), *_stalled_jobs(due, jobs, now)]
 
 
@@ -156,7 +156,7 @@ def last_diagnoses(caller: Caller = NOBODY) -> list[DiagnosedCluster]:
 
 
 def _last_diagnoses(part: ClusterHistory, now: float) -> DiagnosedCluster:
-    diagnosed = _add_outcomes(part.diagnoses.since(now - DETAILS_KEPT_S), part)
+    diagnosed = _add_outcomes(part.diagnoses.read_since(now - DETAILS_KEPT_S), part)
     telling = [job for job in reversed(diagnosed) if job.says_something]
     rates = hit_rates(part.keeping.suspicions())
     return DiagnosedCluster(
@@ -174,17 +174,17 @@ def kept_diagnosis(
     with caller.history() as history:
         if cluster not in history.clusters.names():
             return None
-        part = history.of(cluster)
+        part = history.cluster(cluster)
         details = part.diagnoses.details(job, at)
         if details is None:
             return None
-        of_job = [past for past in part.diagnoses.since(details.at) if past.job == job]
+        of_job = [past for past in part.diagnoses.read_since(details.at) if past.job == job]
         return _add_outcomes(of_job[:1], part)[0], details
 
 
 def _add_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[DiagnosedJob]:
     suspicions = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
-    detailed = part.diagnoses.detailed()
+    detailed = part.diagnoses.detailed_jobs()
     return [
         DiagnosedJob(
             cluster=part.cluster,

@@ -109,7 +109,7 @@ def glance_at(
     now = time.now
     if before and (now < before.at or time.doubt != before.kept.doubt):
         before = None
-    happened = history.experience.happened(now - LOOKED_BACK_S)
+    happened = history.experience.happenings(now - LOOKED_BACK_S)
     if before and are_dated_anew(before.happened.notices, happened.notices):
         before = None
     failed = history.experience.failed_tests()
@@ -256,7 +256,7 @@ def campaigns_at_a_glance(
             rows = [row for row in rows if row.cluster == name][:last]
         over = {(c.campaign, c.finished_at): c for c in before}
         same = {row.id: row.finished_at and over.get((row.id, row.finished_at)) for row in rows}
-        ended = history.executions.ended([id for id, glance in same.items() if not glance])
+        ended = history.executions.count_ends([id for id, glance in same.items() if not glance])
     return [
         replace(glance, cluster=row.cluster)
         if (glance := same[row.id])
@@ -267,8 +267,8 @@ def campaigns_at_a_glance(
 
 def campaign_at_a_glance(campaign: str, caller: Caller = NOBODY) -> CampaignGlance:
     with caller.history() as history:
-        row = history.campaigns.at_a_glance(campaign)
-        return _glance(row, history.executions.ended([campaign])[campaign])
+        row = history.campaigns.glance(campaign)
+        return _glance(row, history.executions.count_ends([campaign])[campaign])
 
 
 def steps_planned(campaign: str, caller: Caller = NOBODY) -> int:

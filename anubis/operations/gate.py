@@ -134,7 +134,7 @@ def _busy_nodes(
     cluster = cluster_file(part, terms.cluster)
     if cluster and owner_name(cluster):
         return {}
-    return told_work(part.jobs.unended(), at, terms.job).reasons_to_spare(nodes)
+    return told_work(part.jobs.open_jobs(), at, terms.job).reasons_to_spare(nodes)
 
 
 def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:

@@ -96,7 +96,7 @@ def recall(
     """A campaign with the verdict of its end; damaged records are refused, or are unknown."""
     with caller.history() as history:
         chosen = finished_campaign(history, campaign)
-        assessment = history.assessments.of(chosen.id)
+        assessment = history.assessments.find(chosen.id)
         assert assessment is not None, "a finished campaign has one"
         intact = read_intact(history, [chosen], caller, without_damaged=without_damaged)
     assessment = intact.mark_unknown(assessment)
@@ -134,7 +134,7 @@ def forget_cluster(
 ) -> ForgottenCluster:
     """Remove a cluster made by mistake, with the reports on its nodes and its risk model."""
     with caller.history() as history:
-        part = history.of(name)
+        part = history.cluster(name)
         if name in history.clusters.names():
             if keeper := acting_process(history, part, part.keeping.kept_by(or_none=True)):
                 raise UsageError(f'{keeper} keeps cluster "{name}": end it before')

@@ -274,7 +274,7 @@ def _keep(
         before = history.campaigns.finished_in(campaign.setting, campaign.cluster)
         if before:
             caller.remark(f"the same was imported before: nothing is kept twice, see {before}")
-            return history.campaigns.get(before), history.imports.of_campaign(before)
+            return history.campaigns.get(before), history.imports.find_campaign(before)
         assessment, criteria = judge(campaign, executions, {}, now)
         history.campaigns.begin(campaign)
         history.executions.record(campaign.id, executions)

@@ -43,7 +43,7 @@ def _network_evidence(
 ) -> JobEvidence:
     last = next(measured_across(history, part, nodes), None)
     if last is None:
-        groups = groups_of(part.experience.happened(at).traits, nodes)
+        groups = groups_of(part.experience.happenings(at).traits, nodes)
         return JobEvidence(job="", at=at, collectors=frozenset(), groups=groups)
     campaign, network = last
     measured_at = campaign.finished_at or campaign.created_at

@@ -74,7 +74,7 @@ def _fabric_criteria(campaign: Campaign) -> tuple[CriteriaSet, ...]:
 def _evidence(
     history: History, campaign: Campaign, executions: Sequence[Execution]
 ) -> CampaignEvidence:
-    assessed = history.assessments.of(campaign.id)
+    assessed = history.assessments.find(campaign.id)
     return CampaignEvidence(
         campaign=campaign,
         executions=executions,
@@ -172,7 +172,7 @@ def _load(path: Path, suite: str) -> tuple[CriteriaSet, ...]:
 def _judge_by_both(
     history: History, campaign: Campaign, old: tuple[CriteriaSet, ...], new: tuple[CriteriaSet, ...]
 ) -> tuple[Assessment, Assessment]:
-    evidence = _evidence(history, campaign, history.executions.of(campaign.id))
+    evidence = _evidence(history, campaign, history.executions.read(campaign.id))
     settled = latest_executions(evidence.executions)
     measured = units(settled, campaign.plan)
     limits = campaign.policy.limits

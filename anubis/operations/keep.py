@@ -350,8 +350,10 @@ class _Hand:
             return None
         at = self._time().now
         seen = replace(self._orchestrator.observe(), at=at)
-        running = {job.id: job for job in self._part.jobs.unended()}
-        over = {job.id: job for job in self._part.jobs.about(seen.jobs.keys() - running.keys())}
+        running = {job.id: job for job in self._part.jobs.open_jobs()}
+        over = {
+            job.id: job for job in self._part.jobs.read_about(seen.jobs.keys() - running.keys())
+        }
         before = {**running, **over}
         now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
         notices = []
@@ -370,7 +372,7 @@ class _Hand:
         """End jobs whose time is over: nobody reported their end, and no orchestrator shows if they
         run."""
         time = self._time()
-        unended = [] if time.doubt else self._part.jobs.unended()
+        unended = [] if time.doubt else self._part.jobs.open_jobs()
         over = [job for job in unended if not job.is_running(time.now)]
         if over:
             note([_end_of(job, time.now) for job in over], self._part)
@@ -385,7 +387,7 @@ class _Hand:
         """Changes that come with time alone. While the clock is in doubt, no pass counts as too old
         or as not yet valid."""
         at = time.now
-        watched = self._part.watches.watched(at)
+        watched = self._part.watches.watched_nodes(at)
         held = {hold.node for hold in self._part.holds.current(at)}
         stand = past.standing
         unproven = (node for node in watched if stand.judgement(node) is Judgement.UNKNOWN)
@@ -419,7 +421,9 @@ class _Hand:
             for action in self._part.keeping.open_actions()
             if isinstance(action.command, Prove)
         }
-        of_nodes = {c.campaign: self._history.assessments.of_nodes(c.campaign) for c in conclusions}
+        of_nodes = {
+            c.campaign: self._history.assessments.node_verdicts(c.campaign) for c in conclusions
+        }
         latest = {v.node: c.campaign for c in conclusions for v in of_nodes[c.campaign]}
         fit = tuple(node for node in latest if standing.counted.get(node))
         proven = self._proven(fit, repertoire, past(), at) if fit else set[str]()

@@ -91,7 +91,7 @@ def _networks(
     """Campaigns that measured anything across their fabric, with its network."""
     for campaign in campaigns:
         with suppress(StoreError):
-            assessment = history.assessments.of(campaign.id)
+            assessment = history.assessments.find(campaign.id)
             assert assessment is not None, "a finished campaign has one"
             view = CampaignView(
                 campaign=campaign, executions=(), assessment=assessment, criteria=()

@@ -71,6 +71,6 @@ def _refuse(
         else "it cannot be left out, as the row may be of another node"
     )
     try:
-        history.executions.of(campaign.id)
+        history.executions.read(campaign.id)
     except StoreError as error:
         raise StoreError(f"{error}; {way_on}") from error

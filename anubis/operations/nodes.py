@@ -36,7 +36,7 @@ def nodes(
         past = read_past(part, time.now).doubting(time.doubt).add_objections(objections_in(part))
         last = {validation.node: validation for validation in part.experience.validations()}
         holds = {hold.node: hold for hold in part.holds.current(time.now)}
-        jobs = jobs_on_nodes(part.jobs.unended(), time.now)
+        jobs = jobs_on_nodes(part.jobs.open_jobs(), time.now)
     in_history = dict.fromkeys([*past.logbook.nodes, *last, *holds])
     shown = names or (list(seen.nodes) if seen else list(in_history))
     if strangers := [name for name in shown if name not in in_history and not _is_in(seen, name)]:
@@ -74,8 +74,8 @@ def _part(history: History, name: str | None) -> tuple[ClusterHistory, configs.C
     except ConfigError as error:
         if name not in names:
             raise refusal_of(name, names, error) from None
-        return history.of(name), None
-    return history.of(name_in_history(name, described)), described
+        return history.cluster(name), None
+    return history.cluster(name_in_history(name, described)), described
 
 
 def _maintenance(node: str, at: float, past: Past, seen: FleetSeen | None) -> str:

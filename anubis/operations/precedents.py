@@ -19,8 +19,8 @@ def precedents(history: History, campaign: Campaign, at: float) -> list[NodeSett
     programs = reporting_programs(campaign.plan.specs)
     if not programs:
         return []
-    part = history.of(campaign.cluster)
-    return drop_outdated(part, part.settings.before(at, programs), at)
+    part = history.cluster(campaign.cluster)
+    return drop_outdated(part, part.settings.read_before(at, programs), at)
 
 
 def reporting_programs(specs: Iterable[BenchmarkSpec]) -> Programs:
@@ -35,7 +35,7 @@ def reporting_programs(specs: Iterable[BenchmarkSpec]) -> Programs:
 def last_settings(part: ClusterHistory, at: float) -> list[NodeSettings]:
     """Settings that all nodes of a cluster last reported, by the shipped programs."""
     programs = reporting_programs(catalog.load(catalog.folders()).specs.values())
-    return drop_outdated(part, part.settings.before(at, programs), at)
+    return drop_outdated(part, part.settings.read_before(at, programs), at)
 
 
 def drop_outdated(part: ClusterHistory, votes: list[NodeSettings], at: float) -> list[NodeSettings]:

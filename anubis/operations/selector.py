@@ -189,7 +189,7 @@ def read_past(
     whose standing and links are needed; None: all. `standing`: one by the same terms, if it is
     known already."""
     recall = history.memory.recall
-    happened = history.experience.happened(now - LOOKED_BACK_S)
+    happened = history.experience.happenings(now - LOOKED_BACK_S)
     findings = history.experience.failed_tests()
     recent = happened.validations[index_from(happened.validations, now - LOOKED_BACK_S) :]
     by_now = recent[: index_after(recent, now)]
@@ -241,7 +241,7 @@ def read_present(
 ) -> Present:
     """Read the present as `read_past` does. `recall`: may know the standing already, or that of
     most nodes."""
-    happened = history.experience.told()
+    happened = history.experience.reports()
     return Present(
         standing=recall(partial(_read_standing, history, now, required)),
         incidents=happened.incidents.select_begun(now),

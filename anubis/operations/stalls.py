@@ -19,7 +19,7 @@ def note_stall(
 def stalls_by_job(part: ClusterHistory) -> dict[str, list[ToldStall]]:
     """Reported stalls by job, in the order of time."""
     by_job: dict[str, list[ToldStall]] = {}
-    for notice in part.notices.of(JobStalled):
+    for notice in part.notices.read_kind(JobStalled):
         if isinstance(event := notice.event, JobStalled):
             stall = ToldStall(
                 job=event.job,

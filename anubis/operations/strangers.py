@@ -34,7 +34,7 @@ def refuse_strangers(
 def strangers_among(
     part: ClusterHistory, nodes: Collection[str], name: str | None
 ) -> Sequence[str]:
-    in_history = part.node_names.among(nodes)
+    in_history = part.node_names.find(nodes)
     rest = [node for node in nodes if node not in in_history]
     if not rest:
         return ()

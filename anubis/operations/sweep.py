@@ -50,7 +50,7 @@ def sweep(
             caller.remark(time.doubt)
         past = past_of(part, time.now, repertoire).doubting(time.doubt)
         past = past.add_objections(objections_in(part))
-        jobs = part.jobs.unended()
+        jobs = part.jobs.open_jobs()
         work = others_work(cluster_file(part, terms.cluster), past.windows, time.now, jobs)
         idle = Tick(nodes=tuple(drop_busy(_idle_nodes(nodes, past, part, time.now), work, caller)))
         weighed = weigh(idle, terms, repertoire, past, part, time.now)

@@ -186,7 +186,7 @@ def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | Usag
     events are reported again."""
     events = [notice.event for notice in notices]
     follows = Consequences(
-        part.jobs.about(jobs_in(events)), part.repairs.about(repaired_nodes(events))
+        part.jobs.read_about(jobs_in(events)), part.repairs.read_about(repaired_nodes(events))
     )
     answers = [_follow(notice, follows, part) for notice in notices]
     part.jobs.add(follows.jobs)

@@ -42,7 +42,7 @@ def tune(benchmark: str, campaign: str | None = None, caller: Caller = NOBODY) -
     """Tune from the samples of a campaign, by default the latest, measured with many steps."""
     with caller.history() as history:
         source = finished_campaign(history, campaign)
-        measured = units(latest_executions(history.executions.of(source.id)), source.plan)
+        measured = units(latest_executions(history.executions.read(source.id)), source.plan)
     rows = [_row(alike, source) for alike in _step_series(measured, benchmark, source)]
     return Tuning(campaign=source, rows=tuple(rows))
 

@@ -172,7 +172,7 @@ def _rates(cluster: str, caller: Caller) -> Mapping[tuple[str, str], HitRate]:
     with caller.history() as history:
         if cluster not in history.clusters.names():
             return {}
-        return hit_rates(history.of(cluster).keeping.suspicions())
+        return hit_rates(history.cluster(cluster).keeping.suspicions())
 
 
 def _look(

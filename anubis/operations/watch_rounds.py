@@ -284,7 +284,7 @@ def last_look(cluster: str, job: str, caller: Caller = NOBODY) -> LookDetails | 
     with caller.history() as history:
         if cluster not in history.clusters.names():
             return None
-        return history.of(cluster).looks.details(job)
+        return history.cluster(cluster).looks.details(job)
 
 
 def _rates(part: ClusterHistory) -> Mapping[str, HitRate]:

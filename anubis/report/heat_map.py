@@ -268,7 +268,7 @@ class _Band:
         return LETTER * len(self.label) * (BOLD if self.mark else 1)
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         return f"{self.text}: {self.mark.sentence}" if self.mark else self.text
 
 
@@ -413,8 +413,8 @@ def _draw_names(canvas: Element, nodes: Sequence[_Band], frame: _Frame) -> None:
         row = add(canvas, "text", band.label, class_=f"row {band.kind}", x=x, y=y)
         turned = f"translate({number(y)} {number(x)}) rotate(-90)"  # left and top are one
         column = add(canvas, "text", band.label, class_=f"column {band.kind}", transform=turned)
-        title(row, band.about)
-        title(column, band.about)
+        title(row, band.description)
+        title(column, band.description)
 
 
 def _draw_labels(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None:
@@ -433,7 +433,7 @@ def _draw_labels(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None
     for band, place in places:
         y = frame.top + place
         label = add(canvas, "text", band.label, class_=f"leaf {band.kind}", x=right + 11, y=y)
-        title(label, band.about)
+        title(label, band.description)
         if band.mark:
             way = f"M{number(right + 1)} {number(frame.top + band.middle * frame.cell)}"
             way += f"L{number(right + 9)} {number(y)}"
@@ -448,7 +448,7 @@ def _draw_signs(canvas: Element, bands: Sequence[_Band], frame: _Frame) -> None:
     places = apart(middles, [width[band.sign] for band in blamed], frame.side)
     for band, place in zip(blamed, places, strict=True):
         x = frame.left + place
-        title(add(canvas, "text", band.sign, class_=band.kind, x=x, y=SIGNS), band.about)
+        title(add(canvas, "text", band.sign, class_=band.kind, x=x, y=SIGNS), band.description)
 
 
 def _first(bands: Sequence[_Band], size: Callable[[_Band], float], room: float) -> list[_Band]:

@@ -279,7 +279,7 @@ async def show_life(
 
 async def actions_of(house: House, cluster: str, node: str, limit: int) -> list[LifeAction]:
     """Actions of the keeper on a node; the shared snapshot has only those that are open."""
-    part = house.history.of(cluster)
+    part = house.history.cluster(cluster)
     return await house.run_in_thread(part.keeping.actions_about, (node,), limit)
 
 
@@ -420,7 +420,7 @@ async def answer_gate(house: House, request: Request) -> Response:
     )
     reply = await house.gates.ask(question)
     cluster = reply.decision.cluster
-    await house.write(house.history.of(cluster).decisions.add, reply.decision)
+    await house.write(house.history.cluster(cluster).decisions.add, reply.decision)
     house.gauges.observe_gate(reply.answer, time.monotonic() - began)
     if not (wish.start_tests and reply.needs_tests):
         return document(reply.line)

@@ -25,8 +25,8 @@ class OpenHistory(History):
         self.dialect = database.dialect
         self._parts: dict[str, ClusterHistory] = {}
 
-    def of(self, cluster: str) -> ClusterHistory:
-        return self._parts.setdefault(cluster, super().of(cluster))
+    def cluster(self, cluster: str) -> ClusterHistory:
+        return self._parts.setdefault(cluster, super().cluster(cluster))
 
     def close(self) -> None:
         pass

@@ -105,6 +105,6 @@ class House:
 
     def refuse_unknown(self, campaign: str) -> None:
         try:
-            self.history.campaigns.at_a_glance(campaign)
+            self.history.campaigns.glance(campaign)
         except UnknownCampaignError as error:
             raise Refused(404, str(error)) from None

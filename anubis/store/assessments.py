@@ -139,7 +139,7 @@ class Assessments:
                 nodes = [verdict.node for verdict in assessment.nodes]
                 begin_watches(connection, cluster, nodes, finished_at)
 
-    def of_nodes(self, campaign_id: str) -> tuple[NodeVerdict, ...]:
+    def node_verdicts(self, campaign_id: str) -> tuple[NodeVerdict, ...]:
         """Return the verdicts on nodes alone."""
         with self._database.reading() as connection:
             return campaign_records(connection, NODE_VERDICTS, short_row(connection, campaign_id))
@@ -165,7 +165,7 @@ class Assessments:
                         devices.setdefault(node, {})[device] = None
         return {node: list(own) for node, own in devices.items()}
 
-    def of(self, campaign_id: str) -> Assessment | None:
+    def find(self, campaign_id: str) -> Assessment | None:
         """Return the verdicts of the campaign; None until it is concluded."""
         with self._database.reading() as connection:
             campaign = short_row(connection, campaign_id)

@@ -120,14 +120,14 @@ class Campaigns:
         with self._database.reading() as connection:
             return [_glance(row) for row in _newest_first(connection, lambda row: False, limit)]
 
-    def at_a_glance(self, campaign_id: str) -> CampaignRow:
+    def glance(self, campaign_id: str) -> CampaignRow:
         with self._database.reading() as connection:
             return _glance(short_row(connection, campaign_id))
 
     def find(self, campaign_id: str) -> CampaignRow | None:
         """Return a campaign at a glance; None if it was never begun."""
         try:
-            return self.at_a_glance(campaign_id)
+            return self.glance(campaign_id)
         except UnknownCampaignError:
             return None
 

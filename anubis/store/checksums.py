@@ -48,12 +48,12 @@ class Checksum:
         self.short = tuple(short)
         self.long = tuple(long)
 
-    def of(self, row: dict[str, Any]) -> int:
+    def compute(self, row: dict[str, Any]) -> int:
         """Return the checksum of a row; cells that the row lacks will be NULL."""
         short = [_as_kept(column, row.get(column.name)) for column in self.short]
         return self._sum(short) << 32 | _long([row.get(column.name) for column in self.long])
 
-    def renewed(self, row: dict[str, Any]) -> dict[str, Any]:
+    def renew(self, row: dict[str, Any]) -> dict[str, Any]:
         """Return a row whose short cells were changed, with its new checksum."""
         short = [_as_kept(column, row[column.name]) for column in self.short]
         return row | {"checksum": self._sum(short) << 32 | row["checksum"] & 0xFFFFFFFF}

@@ -43,7 +43,7 @@ class Chores:
             row = CHORES.row(record, cluster=self._cluster)
             upsert(connection, CHORES.table, [row], replace=True)
 
-    def at(self, chore: Chore, due: float) -> ChoreRecord | None:
+    def find(self, chore: Chore, due: float) -> ChoreRecord | None:
         return self._first(CHORES.c.chore == chore.value, CHORES.c.due == due)
 
     def last(self, chore: Chore, by: float = math.inf) -> ChoreRecord | None:

@@ -208,7 +208,7 @@ def _belongs(connection: sa.Connection, cluster: ClusterIdentity, nodes: Collect
     if carried_out := set(executors):
         return cluster.executor in carried_out
     tables = (INCIDENTS, WATCHES)
-    return any(row["cluster"] == UNNAMED for t in tables for row in t.about(connection, nodes))
+    return any(row["cluster"] == UNNAMED for t in tables for row in t.rows_about(connection, nodes))
 
 
 def _rename(connection: sa.Connection, old: str, new: str) -> None:

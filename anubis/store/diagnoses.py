@@ -84,7 +84,7 @@ class Diagnoses:
             old = (DETAILS.c.cluster == self._cluster) & is_old
             connection.execute(sa.delete(DETAILS.table).where(old))
 
-    def since(self, at: float) -> list[PastDiagnosis]:
+    def read_since(self, at: float) -> list[PastDiagnosis]:
         """Return diagnoses since then, oldest first."""
         return self._read_chosen(DIAGNOSES.c.at >= at)
 
@@ -97,7 +97,7 @@ class Diagnoses:
         with self._database.reading() as connection:
             return list(DIAGNOSES.records(connection, query.order_by(DIAGNOSES.c.at)))
 
-    def detailed(self) -> set[tuple[str, float]]:
+    def detailed_jobs(self) -> set[tuple[str, float]]:
         """Return job and time of the diagnoses whose details are kept."""
         query = sa.select(DETAILS.c.job, DETAILS.c.at).where(DETAILS.c.cluster == self._cluster)
         with self._database.reading() as connection:

@@ -106,7 +106,7 @@ class Executions:
             )
             upsert(connection, EXECUTIONS.table, rows, keys=ONCE)
 
-    def of(self, campaign_id: str) -> list[Execution]:
+    def read(self, campaign_id: str) -> list[Execution]:
         """Return all executions, in the order of arrival."""
         with self._database.reading() as connection:
             executions, damaged = _read(connection, campaign_id)
@@ -120,7 +120,7 @@ class Executions:
         with self._database.reading() as connection:
             return _read(connection, campaign_id)
 
-    def ended(self, campaign_ids: Sequence[str]) -> dict[str, dict[Ended, int]]:
+    def count_ends(self, campaign_ids: Sequence[str]) -> dict[str, dict[Ended, int]]:
         """Count, for each campaign, executions by how they ended."""
         counts: dict[str, dict[Ended, int]] = {name: {} for name in campaign_ids}
         query = sa.select(CAMPAIGNS.c.id, EXECUTIONS.c.ended, sa.func.count())

@@ -117,7 +117,7 @@ class Experience:
         self._validations: tuple[Validation, ...] = ()
         self._by_campaigns: dict[str, tuple[object, Any]] = {}
 
-    def happened(self, since: float = math.inf) -> Happened:
+    def happenings(self, since: float = math.inf) -> Happened:
         """Return all that happened to nodes. Validations that ended since then have the benchmarks
         that measured the node, which cost most of the time."""
         with self._one_reader, self._database.reading() as connection:
@@ -135,7 +135,7 @@ class Experience:
                 validations=self._read_validations(connection, since),
             )
 
-    def told(self) -> Happened:
+    def reports(self) -> Happened:
         """Return incidents and notices, except notices of jobs, and nothing else."""
         with self._one_reader, self._database.reading() as connection:
             return self._told_in(connection, ())
@@ -234,7 +234,7 @@ class Experience:
                 id for id in ids_since(connection, self._cluster, since) if id not in before.by_id
             ]
             notices, added = told_by_id(connection, self._cluster, ids)
-            if before.tally.with_rows(added) == tally:
+            if before.tally.add_rows(added) == tally:
                 return notices
         return None
 
@@ -356,7 +356,7 @@ class Experience:
         return {(benchmark, parameters): mean for benchmark, parameters, mean in rows}
 
     def logbook(self) -> Logbook:
-        return self.happened().logbook()
+        return self.happenings().logbook()
 
 
 def _ended_of(cluster: str) -> tuple[ColumnElement[bool], ...]:

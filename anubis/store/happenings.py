@@ -81,7 +81,7 @@ class HappeningTable(RecordTable[R]):
             ended = self._later(reported.get(key_of(row), row)[end], row[end])
             reported[key_of(row)] = empty | row | {end: ended}
         firsts = {row[keys[0]] for row in reported.values()}
-        before = {key_of(row): row for row in self.about(connection, firsts)}
+        before = {key_of(row): row for row in self.rows_about(connection, firsts)}
         new = [row for key, row in reported.items() if key not in before]
         completed = [
             row | {end: ended} | {name: before[key][name] for name in ("told_by",) if name in row}
@@ -103,15 +103,17 @@ class HappeningTable(RecordTable[R]):
         instead: Iterable[sa.RowMapping] = (),
     ) -> None:
         """Write rows that are new, or that replace the rows in `instead`."""
-        stamped = [self.stamped(row) for row in rows]
+        stamped = [self.stamp(row) for row in rows]
         upsert(connection, self.table, stamped, replace=True)
         change_tally(connection, cluster, self, come=stamped, gone=instead)
 
-    def about(self, connection: sa.Connection, names: Iterable[str]) -> Iterable[sa.RowMapping]:
+    def rows_about(
+        self, connection: sa.Connection, names: Iterable[str]
+    ) -> Iterable[sa.RowMapping]:
         """Yield rows of any cluster by the first column of their key: the node, or the job."""
         for some in self._key_clauses(names):
             query = sa.select(self.table).where(some)
-            yield from self.checked(connection.execute(query).mappings())
+            yield from self.check_rows(connection.execute(query).mappings())
 
     def records_about(
         self, connection: sa.Connection, cluster: str, names: Iterable[str]
@@ -204,12 +206,12 @@ class Happenings(Generic[R]):
             rows = transaction.rows(self._kind, ((record, beside) for record in batch))
             return self._kind.keep(connection, self._cluster, rows)
 
-    def about(self, names: Iterable[str]) -> list[R]:
+    def read_about(self, names: Iterable[str]) -> list[R]:
         """Return records by the first field of their key, the node or the job."""
         with self._database.reading() as connection:
             return list(self._kind.records_about(connection, self._cluster, names))
 
-    def since(self, at: float) -> list[R]:
+    def read_since(self, at: float) -> list[R]:
         """Return records that are not over, or that ended since then."""
         last = self._kind.last
         query = self._kind.select().where(
@@ -228,7 +230,7 @@ class JobRows(Happenings[Job]):
     def __init__(self, database: Database, cluster: str) -> None:
         super().__init__(database, JOBS, cluster)
 
-    def unended(self) -> list[Job]:
+    def open_jobs(self) -> list[Job]:
         """Return jobs without a reported end: few beside all that there were."""
         with self._database.reading() as connection:
             query = JOBS.select().where(JOBS.c.cluster == self._cluster, JOBS.c.ended_at.is_(None))
@@ -239,7 +241,7 @@ class Watches(Happenings[Watch]):
     def __init__(self, database: Database, cluster: str) -> None:
         super().__init__(database, WATCHES, cluster)
 
-    def watched(self, at: float) -> set[str]:
+    def watched_nodes(self, at: float) -> set[str]:
         """Return the nodes that belong to the fleet then, without records, which would take twice
         the time."""
         checksum = cast(Checksum, WATCHES.checksum)
@@ -266,7 +268,7 @@ class Watches(Happenings[Watch]):
             wait_for_tally(connection, self._cluster, WATCHES)
             going_on = [
                 watch
-                for watch in WATCHES.about(connection, nodes)
+                for watch in WATCHES.rows_about(connection, nodes)
                 if watch["cluster"] == self._cluster
                 and (watch["until"] is None or watch["until"] > at)
             ]
@@ -277,7 +279,7 @@ class Watches(Happenings[Watch]):
 def begin_watches(connection: sa.Connection, cluster: str, nodes: Sequence[str], at: float) -> None:
     """Open a watch for each node of the cluster that has no open one."""
     wait_for_tally(connection, cluster, WATCHES)
-    before = [w for w in WATCHES.about(connection, nodes) if w["cluster"] == cluster]
+    before = [w for w in WATCHES.rows_about(connection, nodes) if w["cluster"] == cluster]
     watched = {watch["node"] for watch in before if watch["until"] is None}
     beside = {"told_by": None, "cluster": cluster}
     new = [WATCHES.row(Watch(node=node, since=at), **beside) for node in {*nodes} - watched]

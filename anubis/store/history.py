@@ -46,7 +46,7 @@ class History:
         self.tokens = Tokens(database)
         self.audit = Audit(database)
 
-    def of(self, cluster: str) -> ClusterHistory:
+    def cluster(self, cluster: str) -> ClusterHistory:
         return ClusterHistory(self._database, cluster)
 
     def together(self) -> AbstractContextManager[None]:
@@ -54,7 +54,7 @@ class History:
         return self._database.together()
 
     def every(self) -> list[ClusterHistory]:
-        return [self.of(name) for name in self.clusters.names()]
+        return [self.cluster(name) for name in self.clusters.names()]
 
     def only(self) -> ClusterHistory:
         """Return the history of the only cluster; of the unnamed one while no cluster is known."""
@@ -62,7 +62,7 @@ class History:
         if len(names) > 1:
             listed = '", "'.join(names)
             raise UsageError(f'the history knows clusters "{listed}": name one with --cluster')
-        return self.of(names[0])
+        return self.cluster(names[0])
 
     def acting_lock(self) -> ProcessLock:
         """Return the lock of the one service on this history that does the periodic tasks."""

@@ -84,7 +84,7 @@ class Imports:
             key = _begin(connection, what="measurements", **origin)
             return _end(connection, key, Kept(new=1, completed=0, known=0))
 
-    def of_campaign(self, campaign: str) -> Import:
+    def find_campaign(self, campaign: str) -> Import:
         with self._database.reading() as connection:
             query = IMPORTS.select().where(IMPORTS.c.campaign == campaign)
             return next(IMPORTS.records(connection, query))

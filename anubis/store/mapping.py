@@ -60,7 +60,7 @@ class SharedTable:
     text_in: Callable[[Any], str] = codec.identity  # a cell
     load: Callable[[str], Any]  # from the text back to the value
 
-    def checked(self, digest: str, cell: Any) -> Any:
+    def check(self, digest: str, cell: Any) -> Any:
         """Return the value in a cell; Damage if it does not match its digest."""
         try:
             text = self.text_in(cell)
@@ -139,7 +139,7 @@ def shared_form(column: sa.Column[Any], shared_table: SharedTable) -> Form:
         def read(row: RowValues) -> Any:
             digest = row[place]
             if digest not in values:
-                values[digest] = shared_table.checked(digest, row[place + 1])
+                values[digest] = shared_table.check(digest, row[place + 1])
             return values[digest]
 
         return read
@@ -292,13 +292,13 @@ class RecordTable(Generic[R]):
 
     def row(self, record: R, share: Share = _nothing_shared, /, **beside: Any) -> Row:
         row = dict(zip(self._names, self._form.write(record, share), strict=True)) | beside
-        return self.stamped(row)
+        return self.stamp(row)
 
-    def stamped(self, row: Row) -> Row:
+    def stamp(self, row: Row) -> Row:
         """Return the row with its checksum, if this table has one."""
-        return row | {"checksum": self.checksum.of(row)} if self.checksum else row
+        return row | {"checksum": self.checksum.compute(row)} if self.checksum else row
 
-    def checked(self, rows: Iterable[sa.RowMapping]) -> Iterator[sa.RowMapping]:
+    def check_rows(self, rows: Iterable[sa.RowMapping]) -> Iterator[sa.RowMapping]:
         """Yield rows of the table itself, by the names of its columns; a damaged row raises."""
         for row in rows:
             if self.checksum and not self.checksum.fits(
@@ -318,7 +318,7 @@ class RecordTable(Generic[R]):
         revised = [
             {f"was_{key.name}": row[key.name] for key in keys}
             | {f"is_{name}": self._revise_row(row, changes)[name] for name in names}
-            for row in self.checked(rows)
+            for row in self.check_rows(rows)
         ]
         if revised:
             same = [key == sa.bindparam(f"was_{key.name}") for key in keys]
@@ -346,7 +346,7 @@ class RecordTable(Generic[R]):
             times = {name: was[name] and date(was[name]) for name in names}
             if any(times[name] != was[name] for name in names):
                 were.append(was)
-                rows.append(self.checksum.renewed({**was, **times}))
+                rows.append(self.checksum.renew({**was, **times}))
         pairs = sorted(zip(were, rows, strict=True), key=lambda pair: pair[0][names[0]])
         if any(row[names[0]] > was[names[0]] for was, row in pairs):
             pairs.reverse()  # so that no two have the same key meanwhile
@@ -362,7 +362,7 @@ class RecordTable(Generic[R]):
         return were, rows
 
     def _revise_row(self, row: sa.RowMapping, changes: Row) -> Row:
-        return self.stamped({**row, **changes})
+        return self.stamp({**row, **changes})
 
     def select(self) -> sa.Select[Any]:
         query = sa.select(*self._sources).select_from(self.table)

@@ -52,7 +52,7 @@ def _benchmarks_by_node(
     connection: sa.Connection, keys: Sequence[int], ended: Ended
 ) -> defaultdict[int, dict[str, BenchmarkNames]]:
     measured: defaultdict[int, dict[str, BenchmarkNames]] = defaultdict(dict)
-    nodes_of = cache(PARTICIPANTS.checked)
+    nodes_of = cache(PARTICIPANTS.check)
     in_order = cache(_sort_names)  # most nodes of a campaign were measured by the same ones
     for start in range(0, len(keys), PER_QUESTION):
         for key, digest, nodes, listed in connection.execute(
@@ -102,7 +102,7 @@ def failed_alone(
     """Return pairs of a single node and a benchmark in which it was defective, by the key of the
     campaign."""
     table, failed = verdicts.table, defaultdict[int, set[tuple[str, str]]](set)
-    nodes_of = cache(PARTICIPANTS.checked)
+    nodes_of = cache(PARTICIPANTS.check)
     query = (
         sa.select(table.c.campaign, participants.c.digest, participants.c.nodes, table.c.benchmark)
         .join(participants, participants.c.digest == table.c.participants)

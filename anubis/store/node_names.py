@@ -24,7 +24,7 @@ class NodeNames:
         self._database = database
         self._cluster = cluster
 
-    def among(self, nodes: Collection[str]) -> set[str]:
+    def find(self, nodes: Collection[str]) -> set[str]:
         """Return those of these nodes that the cluster has."""
         names, rest = set[str](), {*nodes}
         with self._database.reading() as connection:

@@ -67,7 +67,7 @@ class Notices:
             refuse_changed(connection, self._cluster, NOTICES)
             return apart_from_jobs(connection, self._cluster)
 
-    def of(self, kind: type[KeptEvent]) -> list[Notice]:
+    def read_kind(self, kind: type[KeptEvent]) -> list[Notice]:
         """Return notices of one kind, in order of time."""
         chosen = (NOTICES.c.cluster == self._cluster) & (NOTICES.c.event == kind.kind)
         query = NOTICES.select().where(chosen).order_by(NOTICES.c.at, NOTICES.c.id)

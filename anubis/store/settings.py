@@ -24,7 +24,7 @@ class LastSettings:
         self._database = database
         self._cluster = cluster
 
-    def before(self, at: float, programs: Mapping[str, Collection[str]]) -> list[NodeSettings]:
+    def read_before(self, at: float, programs: Mapping[str, Collection[str]]) -> list[NodeSettings]:
         """Return these settings of each node by these programs, from campaigns that were over by
         then and are not too old. Damaged ones are left out."""
         with self._database.reading() as connection:

@@ -149,7 +149,7 @@ class Examination:
             for digest, cell in rows:
                 self._rows += 1
                 try:
-                    shared.checked(digest, cell)
+                    shared.check(digest, cell)
                 except (Damage, *UNPACKABLE):
                     yield f'value "{digest}" of {shared.table.name} is damaged'
 

@@ -30,7 +30,7 @@ class RowTally:
     rows: int
     total: int
 
-    def with_rows(self, halves: Sequence[int]) -> RowTally:
+    def add_rows(self, halves: Sequence[int]) -> RowTally:
         """Return a tally with more rows, given by the upper halves of their checksums."""
         return replace(self, rows=self.rows + len(halves), total=self.total + sum(halves))
 

@@ -108,7 +108,7 @@ def test_a_clock_that_is_set_back_stops_no_sampling_and_later_rows_make_room():
         assert missed == 0
         ring.add(moment, [])
         clock.now -= 1000 if moment == 5002 else 0
-    rows = [json.loads(line) for line in ring.since(0)][1:]
+    rows = [json.loads(line) for line in ring.lines_since(0)][1:]
     assert rows == [[4003], [4004]]
     assert clock.now == 4004
 
@@ -139,15 +139,19 @@ def test_a_ring_holds_its_span_and_gives_what_came_after_a_time():
     ring = Ring("node1", 1.0, span_s=3)
     for now in range(10, 15):
         ring.add(now, [sampled(cpu_use=now / 4)])
-    assert [json.loads(line) for line in ring.since(0)][1:] == [[12, 3], [13, 3.25], [14, 3.5]]
-    assert [json.loads(line) for line in ring.since(13)][1:] == [[14, 3.5]]
+    assert [json.loads(line) for line in ring.lines_since(0)][1:] == [
+        [12, 3],
+        [13, 3.25],
+        [14, 3.5],
+    ]
+    assert [json.loads(line) for line in ring.lines_since(13)][1:] == [[14, 3.5]]
 
 
 def test_a_metric_that_comes_later_was_not_known_before_and_one_that_ends_is_not_zero():
     ring = Ring("node1", 1.0)
     ring.add(10, [sampled(cpu_use=1)])
     ring.add(11, [sampled(disk_use=2)])
-    heading, *rows = (json.loads(line) for line in ring.since(0))
+    heading, *rows = (json.loads(line) for line in ring.lines_since(0))
     assert heading["metrics"] == ["cpu_use", "disk_use"]
     assert rows == [[10, 1, None], [11, None, 2]]
 
@@ -155,7 +159,11 @@ def test_a_metric_that_comes_later_was_not_known_before_and_one_that_ends_is_not
 def test_a_number_of_bytes_arrives_as_it_was():
     ring = Ring("node1", 1.0)
     ring.add(1795385747.001, [sampled(disk_use=85899345920, throughput=123456789012.5)])
-    assert json.loads(list(ring.since(0))[-1]) == [1795385747.001, 85899345920, 123456789012.5]
+    assert json.loads(list(ring.lines_since(0))[-1]) == [
+        1795385747.001,
+        85899345920,
+        123456789012.5,
+    ]
 
 
 def test_the_recorded_example_is_what_the_agent_writes():
@@ -237,7 +245,7 @@ class Sampler:
         """What is not known is left out."""
         for moment in range(count):
             self.agent.sample(float(moment + 1), time.monotonic() if at is None else at)
-        heading, *rows = (json.loads(line) for line in self.agent.ring.since(0))
+        heading, *rows = (json.loads(line) for line in self.agent.ring.lines_since(0))
         columns = ("time", *heading["metrics"])
         named = [dict(zip(columns, row, strict=True)) for row in rows]
         return [{name: v for name, v in row.items() if v is not None} for row in named]
@@ -512,7 +520,7 @@ def test_a_disk_that_is_full_is_told_once_and_stops_no_sampling(capsys):
     agent = Agent(Ring("node7", 1.0), {"host": Host(HERE)}, Path("/dev/full"))
     for moment in range(3):
         agent.sample(float(moment), time.monotonic())
-    assert len(list(agent.ring.since(-1))) == 4
+    assert len(list(agent.ring.lines_since(-1))) == 4
     assert capsys.readouterr().err.count("\n") == 1
     assert "anubis_agent_recording 0\n" in text_of(agent.lines(), is_open=False)
 

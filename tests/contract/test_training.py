@@ -147,11 +147,11 @@ def test_where_torch_cannot_repeat_there_is_no_loss_and_the_reason_and_all_else_
     def unrepeatable(steps):
         raise RuntimeError(f"{words}\nand a trace")
 
-    training.timed = unrepeatable
+    training.time_steps = unrepeatable
     loss, reason = _training.loss_alone(training, 3)
     assert (math.isnan(loss), reason) == (True, words)
-    del training.timed
-    assert len(training.timed(2).step_s) == 2
+    del training.time_steps
+    assert len(training.time_steps(2).step_s) == 2
 
 
 @pytest.mark.parametrize("name", ["resnet50", "vgg11", "gpt2_small", "bert_base", "llama", "moe"])
@@ -210,7 +210,7 @@ def test_a_loss_that_is_no_number_counts_as_wrong_and_is_not_reported():
     layer = nn.Linear(3, 4)
     data = torch.full((5, 3), float("inf")), torch.zeros(5, dtype=torch.int64)
     training = Training(layer, data, "fp32")
-    training.timed(3)
+    training.time_steps(3)
     assert int(training.not_finite) == 3
     report = contract.Report(frozenset(metric.name for metric in _training.METRICS))
     times = Times([1.0], [0.5])
@@ -316,9 +316,9 @@ def test_it_goes_on_in_rounds_until_the_slowest_ranks_time_is_over_and_keeps_the
     shape = model("lstm", "tiny")
     training = Training(make_network(shape, CPU, None), draw_data(shape, 2, 0, CPU), "fp32")
     rounds = [Times([1.0, 2.0], [0.5, 1.0]), Times([3.0, 4.0], [2.0, 3.0]), Times([5.0], [4.0])]
-    training.timed = lambda steps: rounds.pop(0)
+    training.time_steps = lambda steps: rounds.pop(0)
     schedule = Schedule(steps=2, warmup=0, loss_steps=1, seconds=10)
-    times = _training.time_steps(training, FakeGroup(4.0, 9.9, 10.0), schedule)
+    times = _training.time_training(training, FakeGroup(4.0, 9.9, 10.0), schedule)
     assert times == Times([1.5, 3.5, 5.0], [0.75, 2.5, 4.0])
 
 
@@ -326,7 +326,7 @@ def test_without_a_time_every_step_is_kept():
     shape = model("lstm", "tiny")
     training = Training(make_network(shape, CPU, None), draw_data(shape, 2, 0, CPU), "fp32")
     schedule = Schedule(steps=5, warmup=0, loss_steps=1, seconds=0)
-    times = _training.time_steps(training, FakeGroup(), schedule)
+    times = _training.time_training(training, FakeGroup(), schedule)
     assert len(times.step_s) == len(times.compute_s) == 5
     assert all(0 < own < all_in for own, all_in in zip(times.compute_s, times.step_s, strict=True))
 

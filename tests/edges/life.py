@@ -263,5 +263,5 @@ class Trial:
 def newest(url: str) -> Trial:
     with History.open(url) as history:
         campaign = history.campaigns.newest(1)[0].id
-        runs = history.executions.of(campaign)
+        runs = history.executions.read(campaign)
     return Trial(campaign=campaign, groups={frozenset(run.step.participants) for run in runs})

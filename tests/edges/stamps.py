@@ -16,7 +16,7 @@ def stamp(connection: Any, kind: RecordTable[Any]) -> None:
     cursor.execute(f"SELECT {', '.join(names)} FROM {kind.table.name}")
     for cells in cursor.fetchall():
         row = dict(zip(names, cells, strict=True))
-        checksum = kind.checksum.of(row)
+        checksum = kind.checksum.compute(row)
         cursor.execute(
             f"UPDATE {kind.table.name} SET checksum = {checksum} WHERE {key} = {row[key]}"
         )

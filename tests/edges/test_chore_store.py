@@ -14,7 +14,7 @@ from anubis.store.history import History
 BEGINS = """
 import sys, time
 from anubis.store.history import History
-with History.open(sys.argv[1]) as history, history.of("prod").chores.alone() as is_alone:
+with History.open(sys.argv[1]) as history, history.cluster("prod").chores.alone() as is_alone:
     print(is_alone, flush=True)
     time.sleep(60)
 """
@@ -33,7 +33,7 @@ def swept(due, end=ChoreEnd.DONE):
 
 def test_of_each_chore_the_one_due_last_is_the_last_and_a_failure_is_no_success(url):
     with History.open(url) as history:
-        chores = history.of("prod").chores
+        chores = history.cluster("prod").chores
         for record in (swept(3e5), swept(1e5), swept(4e5, ChoreEnd.FAILED)):
             chores.write(record)
         open_ = ChoreRecord(chore=Chore.RISK, due=9e5, began=9e5)
@@ -41,26 +41,26 @@ def test_of_each_chore_the_one_due_last_is_the_last_and_a_failure_is_no_success(
         assert chores.last(Chore.SWEEP) == swept(4e5, ChoreEnd.FAILED)
         assert chores.successes() == {Chore.SWEEP: 3e5 + 2}
         assert chores.last(Chore.RISK) == open_
-        assert history.of("lab").chores.last(Chore.SWEEP) is None
+        assert history.cluster("lab").chores.last(Chore.SWEEP) is None
 
 
 def test_what_is_written_again_takes_the_place_of_what_was(url):
     with History.open(url) as history:
-        chores = history.of("prod").chores
+        chores = history.cluster("prod").chores
         chores.write(ChoreRecord(chore=Chore.SWEEP, due=1e5, began=2e5))
         chores.write(swept(1e5))
-        assert chores.at(Chore.SWEEP, 1e5) == swept(1e5)
+        assert chores.find(Chore.SWEEP, 1e5) == swept(1e5)
 
 
 def test_one_process_does_the_work_of_a_cluster_and_another_one_after_it_was_killed(url):
     with History.open(url) as history:
-        chores = history.of("prod").chores
+        chores = history.cluster("prod").chores
         words = [sys.executable, "-c", BEGINS, url]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as first:
             assert first.stdout.readline() == "True\n"
             with chores.alone() as is_alone:
                 assert not is_alone
-            with history.of("lab").chores.alone() as is_alone:
+            with history.cluster("lab").chores.alone() as is_alone:
                 assert is_alone
             first.kill()
         with chores.alone() as is_alone:
@@ -70,6 +70,6 @@ def test_one_process_does_the_work_of_a_cluster_and_another_one_after_it_was_kil
 def test_a_cluster_that_gets_another_name_keeps_its_records(tmp_path):
     with History.open(str(tmp_path / "history.sqlite")) as history:
         history.clusters.enter(ClusterIdentity(name="prod"), 0.0, ["n1"])
-        history.of("prod").chores.write(swept(1e5))
+        history.cluster("prod").chores.write(swept(1e5))
         history.clusters.rename("prod", "live")
-        assert history.of("live").chores.last(Chore.SWEEP) == swept(1e5)
+        assert history.cluster("live").chores.last(Chore.SWEEP) == swept(1e5)

@@ -117,12 +117,12 @@ def test_a_sweep_tests_no_more_of_the_fleet_at_once_than_the_policy_says_and_nob
     swept = work(site, sweep=SWEEP, tested_at_once=0.5)[Chore.SWEEP].last
     assert swept.sentence.startswith("4 of 8 nodes tested")
     with History.open(site.history) as history:
-        tested = {verdict.node for verdict in history.assessments.of_nodes(swept.campaign)}
+        tested = {verdict.node for verdict in history.assessments.node_verdicts(swept.campaign)}
     assert not tested & {"n1", "n2"}
     site.later(DAY_S)
     others = work(site, sweep=SWEEP, tested_at_once=0.25)[Chore.SWEEP].last
     with History.open(site.history) as history:
-        later = {verdict.node for verdict in history.assessments.of_nodes(others.campaign)}
+        later = {verdict.node for verdict in history.assessments.node_verdicts(others.campaign)}
     assert later == {f"n{i}" for i in range(3, 9)} - tested
 
 

@@ -333,7 +333,7 @@ def test_incidents_on_one_host_have_it_alone_tested_by_what_found_their_category
     assert (code, gate["answer"]) == (0, "go")
     (campaign,) = set(site.campaigns()) - set(before)
     with site.history() as history:
-        measured = history.executions.of(campaign)
+        measured = history.executions.read(campaign)
     assert {(e.step.workload.benchmark, e.step.participants) for e in measured} == {
         ("pulse", ("node3",))
     }
@@ -445,7 +445,7 @@ def test_torch_measures_between_two_hosts_no_more_than_their_link_carries(scans)
     done = scans.bed.run("driver", command, timeout=300, check=False)
     with History.open(f"{scans.folder}/home/history.sqlite") as history:
         (campaign,) = history.campaigns.newest(1)
-        executions = history.executions.of(campaign.id)
+        executions = history.executions.read(campaign.id)
     series = [series for execution in executions for series in execution.result.series]
     rates = [s.samples for s in series if s.metric.startswith("bandwidth_gbps")]
     assert rates, done.stderr
@@ -519,7 +519,7 @@ def test_a_host_that_goes_away_is_lost_within_30_s_and_the_others_complete(site,
     (lost,) = [v for v in verdicts if v["code"] == "NODE-LOST"]
     assert (lost["node"], lost["verdict"]) == (victim, "unknown")
     with History.open(str(site.home / "history.sqlite")) as history:
-        executions = history.executions.of(summary["campaign"])
+        executions = history.executions.read(summary["campaign"])
     ended_well = {e.step.id for e in executions if e.ended == "measured"}
     assert sum("node1" in step_id for step_id in ended_well) == 8
     assert sum("node3" in step_id for step_id in ended_well) == 8

@@ -202,7 +202,7 @@ def ray(name, address, *, is_chosen=False):
 
 
 def test_nodes_of_one_name_in_two_clusters_are_held_at_the_same_time(history):
-    north, south = history.of("north").holds, history.of("south").holds
+    north, south = history.cluster("north").holds, history.cluster("south").holds
     with north.hold(["n1"], "a campaign", time.time), south.hold(["n1"], "another", time.time):
         assert [hold.holder for hold in north.current(time.time())] == ["a campaign"]
         with pytest.raises(StoreError, match='node "n1" of cluster "north" is held by a campaign'):
@@ -229,8 +229,8 @@ def test_what_was_told_before_a_cluster_had_a_name_becomes_that_of_the_first_wit
     adopted = history.clusters.enter(ray("prod", "10.0.0.1:1"), 2.0, ["n1", "n2"])
     assert 'is now of cluster "prod"' in adopted
     assert history.clusters.names() == ["other", "prod"]
-    assert [incident.node for incident in history.of("prod").incidents.all()] == ["n1"]
-    assert history.of("other").incidents.all() == []
+    assert [incident.node for incident in history.cluster("prod").incidents.all()] == ["n1"]
+    assert history.cluster("other").incidents.all() == []
     with pytest.raises(UsageError, match='knows clusters "other", "prod": name one'):
         history.only()
 
@@ -248,7 +248,7 @@ happenings = st.lists(
 
 
 def happen(history, cluster, kind, node, at):
-    part = history.of(cluster)
+    part = history.cluster(cluster)
     match kind:
         case "incident":
             part.incidents.add([Incident(node=node, category="gpu", start=at, end=at + 1.0)])
@@ -291,7 +291,7 @@ def test_what_happens_in_one_cluster_changes_nothing_that_is_known_of_another(la
             happen(lasting, f"alone{example}", kind, node, at + number / 100)
     known = []
     for cluster in ("north", "alone"):
-        past = read_past(lasting.of(f"{cluster}{example}"), 100.0)
+        past = read_past(lasting.cluster(f"{cluster}{example}"), 100.0)
         unfit = {node: why.replace(cluster, "") for node, why in past.standing.unfit.items()}
         passed = (past.standing.passed, past.standing.down, unfit, past.logbook.nodes)
         known.append((passed, past.defects, past.categories))

@@ -174,7 +174,7 @@ def test_a_node_that_was_lost_after_its_last_step_is_no_healthy_one_before(near)
         reason="it no longer answers",
     )
     with History.open(f"sqlite:///{near.history}") as history:
-        found, said = history.campaigns.get(campaign), history.assessments.of(campaign)
+        found, said = history.campaigns.get(campaign), history.assessments.find(campaign)
         told = replace(said, alone=(lost, *said.alone))
         history.assessments.conclude(campaign, told, found.criteria, finished_at=found.finished_at)
     higher = changed(near, "higher.json", scale=1.1)

@@ -128,9 +128,9 @@ def change(file: Path, *statements: str) -> None:
 def read_all(file: Path) -> None:
     with History.open(str(file)) as history:
         history.campaigns.get(history.campaigns.latest(finished=True) or "")
-        history.executions.of("c1")
-        history.assessments.of("c1")
-        history.only().experience.happened()
+        history.executions.read("c1")
+        history.assessments.find("c1")
+        history.only().experience.happenings()
 
 
 def checked(near, file: Path, *words: str):
@@ -252,15 +252,15 @@ def test_numbers_that_a_database_keeps_otherwise_do_not_look_damaged(file):
     with History.open(str(file)) as history:
         history.campaigns.begin(replace(history.campaigns.get("c1"), id="c2", finished_at=None))
         history.executions.record("c2", runs)
-        assert [run.duration_s for run in history.executions.of("c2")] == [0, 7, 0]
+        assert [run.duration_s for run in history.executions.read("c2")] == [0, 7, 0]
 
 
 def test_a_row_without_its_checksum_is_damaged():
     row = {"id": "c1", "created_at": 1, "nodes": 2, "plan": "{}", "policy": "{}"}
     cells = [row.get(column.name) for column in CHECKSUM.short]
-    assert CHECKSUM.fits_short(CHECKSUM.of(row), cells)
+    assert CHECKSUM.fits_short(CHECKSUM.compute(row), cells)
     assert not CHECKSUM.fits_short(None, cells)
-    assert fits_long(CHECKSUM.of(row), ["{}", "{}"])
+    assert fits_long(CHECKSUM.compute(row), ["{}", "{}"])
     assert not fits_long(None, ["{}", "{}"])
 
 
@@ -268,7 +268,7 @@ def test_a_checksum_is_the_same_in_all_versions():
     """It is kept for years: whoever changes it needs a migration."""
     row = {"id": "c1", "created_at": 1, "nodes": 2, "plan": "{}", "policy": "{}"}
     short = b"c1\x1fNone\x1fNone\x1fNone\x1f1.0\x1fNone\x1fNone\x1f2\x1fNone\x1fNone"
-    assert CHECKSUM.of(row) == (crc32(short) & 0x7FFFFFFF) << 32 | crc32(b"{}{}")
+    assert CHECKSUM.compute(row) == (crc32(short) & 0x7FFFFFFF) << 32 | crc32(b"{}{}")
 
 
 # --- what happened to nodes ----------------------------------------------------------------
@@ -280,7 +280,7 @@ def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("eventful") / "history.db"
     with History.open(str(file)) as history:
         history.clusters.enter(ClusterIdentity(name="c"), 1.0)
-        part, nodes = history.of("c"), ("n1", "n2")
+        part, nodes = history.cluster("c"), ("n1", "n2")
         day = [Incident(node=node, category="gpu", start=1.0, end=2.0) for node in nodes]
         history.imports.add("day.csv", 1.0, "c", day, [Watch(node=n, since=0.5) for n in nodes])
         history.imports.add_traits("r.csv", 1.0, "c", [NodeTraits(node=n, rack="r") for n in nodes])
@@ -303,8 +303,8 @@ def read_of_nodes(file: Path) -> None:
 
 
 def read_part(history: History) -> None:
-    history.of("c").experience.happened()
-    history.of("c").jobs.all()
+    history.cluster("c").experience.happenings()
+    history.cluster("c").jobs.all()
 
 
 TOLD = ("incidents", "watches", "traits", "repairs", "jobs", "notices")
@@ -343,7 +343,7 @@ def test_a_row_of_what_happened_is_refused_when_it_is_changed_gone_or_there_twic
 def test_what_is_told_meanwhile_does_not_bless_a_row_that_is_gone(lived):
     change(lived, "DELETE FROM incidents WHERE node = 'n1'", "DELETE FROM notices")
     with History.open(str(lived)) as history:
-        part = history.of("c")
+        part = history.cluster("c")
         part.incidents.add([Incident(node="n3", category="gpu", start=1.0)])
         with pytest.raises(StoreError, match="2 rows are there, expected 3"):
             part.incidents.all()
@@ -355,7 +355,7 @@ def test_what_is_told_meanwhile_does_not_bless_a_row_that_is_gone(lived):
 def test_a_tally_follows_the_rows_that_changed_and_no_row_is_counted_for_it(tmp_path):
     rng, statements = random.Random(7), []
     with History.open(str(tmp_path / "history.db")) as history:
-        part = history.of("c")
+        part = history.cluster("c")
         event.listen(
             history._database.engine,
             "before_cursor_execute",
@@ -384,8 +384,8 @@ def test_a_cluster_of_another_name_and_an_import_that_is_taken_back_look_whole(l
         history.clusters.rename("c", "c2")
         history.clusters.rename("c2", "c")
         assert history.examine().damages == ()
-        history.of("c").watches.end(["n1"], 5.0)
-        history.of("c").incidents.add([Incident(node="n9", category="gpu", start=1.0)])
+        history.cluster("c").watches.end(["n1"], 5.0)
+        history.cluster("c").incidents.add([Incident(node="n9", category="gpu", start=1.0)])
         ended = [Incident(node="n9", category="gpu", start=1.0, end=2.0)]
         number = history.imports.add("late.csv", 1.0, "c", ended, []).key
         assert history.imports.forget(number).reopened == 1
@@ -396,7 +396,7 @@ def test_a_cluster_of_another_name_and_an_import_that_is_taken_back_look_whole(l
 
 def test_a_hold_that_is_damaged_keeps_its_node_for_two_minutes_and_not_for_ever(lived):
     with History.open(str(lived)) as history:
-        holds, now = history.of("c").holds, 1000.0
+        holds, now = history.cluster("c").holds, 1000.0
         first = holds.hold(["n1"], "campaign 1", lambda: now)
         first.__enter__()
         change(lived, "UPDATE holds SET until = 9e9")
@@ -423,7 +423,7 @@ def kept(lived: Path) -> Path:
 def take_turn(file: Path, *events: KeptEvent) -> list[LifeAction]:
     at = 1000.0
     with History.open(str(file)) as history:
-        keeping = history.of("c").keeping
+        keeping = history.cluster("c").keeping
         with keeping.turn("me") as turn:
             keeper = turn.keeper(KeepingPolicy(test=Mode.ACT))
             keeper.lives.change("n1", lambda life: life)
@@ -438,7 +438,7 @@ def test_a_node_whose_life_is_damaged_has_to_prove_itself_and_a_person_is_told(k
     change(kept, "UPDATE lives SET document = replace(document, 'n1', 'n2') WHERE node = 'n1'")
     with History.open(str(kept)) as history:
         assert history.examine().damages == ('a row of lives of cluster "c" is damaged',)
-        lives = {life.node: life for life in history.of("c").keeping.lives()}
+        lives = {life.node: life for life in history.cluster("c").keeping.lives()}
     assert lives["n1"].state is State.SUSPECT
     (notice,) = [a.command for a in take_turn(kept) if a.command.kind == "notify"]
     assert notice.subject == "n1"
@@ -451,7 +451,7 @@ def test_an_action_that_is_damaged_is_not_carried_out_and_asked_for_again(kept):
     (test,) = [action for action in take_turn(kept) if action.command.kind == "prove"]
     change(kept, "UPDATE actions SET document = replace(document, 'n2', 'n1')")
     with History.open(str(kept)) as history:
-        keeping = history.of("c").keeping
+        keeping = history.cluster("c").keeping
         assert {*history.examine().damages} == {'a row of actions of cluster "c" is damaged'}
         assert keeping.open_actions() == []
         with pytest.raises(StoreError, match="damaged"), keeping.driving(test.id):
@@ -461,7 +461,7 @@ def test_an_action_that_is_damaged_is_not_carried_out_and_asked_for_again(kept):
 def test_where_the_keeper_s_breakers_are_damaged_no_node_is_taken_out_until_a_person_says_so(kept):
     change(kept, "UPDATE keepers SET breakers = replace(breakers, '{}', '{ }')")
     with History.open(str(kept)) as history:
-        keeping = history.of("c").keeping
+        keeping = history.cluster("c").keeping
         assert keeping.breakers() == {"fleet": Breaker(is_open=True)}
         with keeping.turn("me") as turn:
             assert turn.keeper(KeepingPolicy()).breakers["fleet"].is_open
@@ -580,7 +580,7 @@ def test_a_sum_of_columns_is_the_sum_of_each_row_and_shows_the_cell_that_changed
     checksum = INCIDENTS.checksum
     assert isinstance(checksum, ColumnChecksum)
     names = [column.name for column in checksum.short]
-    sums = [checksum.of(dict(zip(names, cells, strict=True))) for cells in rows]
+    sums = [checksum.compute(dict(zip(names, cells, strict=True))) for cells in rows]
     columns = list(zip(*rows, strict=True)) or [()] * 4
     assert checksum.fit(sums, columns)
     assert checksum.fit([None] * len(rows), columns) is (not rows)
@@ -601,4 +601,4 @@ def test_a_sum_of_columns_is_the_same_in_all_versions():
     numbers = (crc32(b"n1"), crc32(b"gpu"), half, none)
     factors = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93)
     total = sum(n * f for n, f in zip(numbers, factors, strict=True)) % 2**64
-    assert INCIDENTS.checksum.of(row) == total // 2**33 * 2**32
+    assert INCIDENTS.checksum.compute(row) == total // 2**33 * 2**32

@@ -29,7 +29,7 @@ def test_a_recorded_campaign_replays_to_the_executions_that_the_history_has(
     assert isinstance(commands[-1], Finish)
     again = [command.execution for command in commands if isinstance(command, Record)]
     with History.open(f"sqlite:///{near.history}") as history:
-        kept = history.executions.of(recording.opening.campaign)
+        kept = history.executions.read(recording.opening.campaign)
     assert Counter(map(codec.dump, again)) == Counter(map(codec.dump, kept))
     assert len(again) == 8 + 3  # two were slow, and one that was not is measured beside them
 

@@ -278,7 +278,7 @@ def test_after_three_incidents_a_node_alone_is_tested_by_what_found_their_catego
     assert said.splitlines()[0] == "go: n[1-8] (cluster fleet)"
     assert ran(fleet) == before + 1
     with History.open(str(fleet.history)) as history:
-        (execution,) = history.executions.of(history.campaigns.latest())
+        (execution,) = history.executions.read(history.campaigns.latest())
     assert (execution.step.workload.benchmark, execution.step.participants) == (
         fleet.finder,
         (node,),
@@ -428,7 +428,7 @@ def test_a_node_meets_two_proven_partners_in_the_one_campaign_of_its_decision(su
     }
     assert decision["partners"] == ["n2", "n3", "n4"]
     with History.open(str(suspect.history)) as history:
-        runs = history.executions.of(history.campaigns.latest())
+        runs = history.executions.read(history.campaigns.latest())
         assert [row.kind for row in history.campaigns.newest(2)] == ["validate", "accept"]
     met = sorted(run.step.participants for run in runs)
     assert met == [("n1",), ("n1", "n2"), ("n1", "n3"), ("n2", "n3")]

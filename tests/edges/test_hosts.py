@@ -154,4 +154,8 @@ def test_hosts_of_a_file_are_shown_with_their_jobs(folder, near: Desk):
 
 def test_a_node_s_hardware_is_what_its_cluster_s_file_says_then_what_its_owner_shows():
     skus = NodeSkus(by_node={"n2": "b200"}, otherwise="h100")
-    assert [skus.of("n2", "a100"), skus.of("n1", "a100"), skus.of("n1")] == ["b200", "a100", "h100"]
+    assert [skus.find("n2", "a100"), skus.find("n1", "a100"), skus.find("n1")] == [
+        "b200",
+        "a100",
+        "h100",
+    ]

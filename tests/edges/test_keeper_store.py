@@ -41,11 +41,11 @@ def upgrade(node):
 
 def tell_all(url):
     with History.open(url) as history:
-        return sum(history.of("prod").notices.add(upgrade(node)) for node in NODES)
+        return sum(history.cluster("prod").notices.add(upgrade(node)) for node in NODES)
 
 
 def take_turn(url):
-    with History.open(url) as history, history.of("prod").keeping.turn("me") as turn:
+    with History.open(url) as history, history.cluster("prod").keeping.turn("me") as turn:
         keeper, news = turn.keeper(POLICY), turn.news()
         for notice in news.notices:
             turn.keep(keeper.handle(notice), 2.0)
@@ -64,14 +64,14 @@ def begin_turn(keeping):
 
 def send_all(url):
     with History.open(url) as history:
-        keeping = history.of("prod").keeping
+        keeping = history.cluster("prod").keeping
         kept = [action for action in keeping.open_actions() if action.stage is Stage.KEPT]
         return sum(keeping.take(action, 3.0) for action in kept)
 
 
 def take_up(url, action):
     with History.open(url) as history:
-        return history.of("prod").keeping.take(action, 200.0, action.campaign)
+        return history.cluster("prod").keeping.take(action, 200.0, action.campaign)
 
 
 def by_several(deed, url):
@@ -85,13 +85,13 @@ def test_whoever_tells_and_keeps_at_once_each_event_is_heard_and_each_action_sen
     assert sum(by_several(tell_all, url)) == len(NODES)
     assert sum(by_several(take_turn, url)) == len(NODES)
     with History.open(url) as history:
-        (action,) = history.of("prod").keeping.open_actions()
+        (action,) = history.cluster("prod").keeping.open_actions()
     assert sorted(action.command.owed) == NODES
     (owed,) = action.command.owed["n0"]
     assert owed.debt is Debt.UPGRADE
     assert sum(by_several(send_all, url)) == 1
     with History.open(url) as history:
-        (action,) = history.of("prod").keeping.open_actions()
+        (action,) = history.cluster("prod").keeping.open_actions()
     assert action.stage is Stage.SENT
     assert sum(by_several(partial(take_up, action=action), url)) == 1  # its driver died
 
@@ -105,7 +105,7 @@ def test_what_failed_is_asked_for_again_for_a_day_and_then_anew(tmp_path):
         return [(action.id, action.stage) for action in keeping.newest_actions()]
 
     with History.open(str(tmp_path / "history.sqlite")) as history:
-        keeping = history.of("prod").keeping
+        keeping = history.cluster("prod").keeping
         ((first, _),) = ask(1.0)
         (action,) = keeping.open_actions()
         keeping.follow(action, Stage.FAILED, 2.0)
@@ -117,7 +117,7 @@ def test_what_failed_is_asked_for_again_for_a_day_and_then_anew(tmp_path):
 
 def test_who_took_the_last_turn_is_kept(url):
     with History.open(url) as history:
-        keeping = history.of("prod").keeping
+        keeping = history.cluster("prod").keeping
         assert keeping.last_turn() is None
         take_turn(url)
         assert keeping.last_turn() == LastTurn(at=2.0, by="me")
@@ -128,7 +128,7 @@ def test_who_stands_still_in_a_turn_keeps_the_others_waiting_for_so_long_only(se
     monkeypatch.setattr(database, "FOR_EACH_CONNECTION", ("SET lock_timeout = '100ms'",))
     url = server.new_database()
     with History.open(url) as still, History.open(url) as other:
-        first, second = still.of("prod").keeping, other.of("prod").keeping
+        first, second = still.cluster("prod").keeping, other.cluster("prod").keeping
         with pytest.raises(StoreUnreachableError):
             stand_still(first, second)
         assert second.last_turn() == LastTurn(at=2.0, by="other")
@@ -150,7 +150,7 @@ def took_turn(keeping):
 
 def test_a_breaker_stays_open_from_one_turn_to_the_next(url):
     with History.open(url) as history:
-        keeping = history.of("prod").keeping
+        keeping = history.cluster("prod").keeping
         with keeping.turn("me") as turn:
             keeper = turn.keeper(POLICY)
             keeper.breakers["fleet"] = Breaker(is_open=True, accepted=3)
@@ -162,7 +162,7 @@ def test_a_breaker_stays_open_from_one_turn_to_the_next(url):
 
 def test_a_person_is_told_the_same_thing_once_a_day(url):
     with History.open(url) as history:
-        keeping = history.of("prod").keeping
+        keeping = history.cluster("prod").keeping
         for hour in (0, 1, 23, 25):
             with keeping.turn("me") as turn:
                 turn.keep([Notify(subject="n1", sentence="no benchmark runs")], hour * 3600.0)
@@ -173,8 +173,8 @@ def test_a_person_is_told_the_same_thing_once_a_day(url):
 
 def test_a_turn_that_dies_leaves_everything_as_it_was(url):
     with History.open(url) as history:
-        keeping = history.of("prod").keeping
-        history.of("prod").notices.add(upgrade("n1"))
+        keeping = history.cluster("prod").keeping
+        history.cluster("prod").notices.add(upgrade("n1"))
         with pytest.raises(RuntimeError, match="died"):
             begin_turn(keeping)
         assert len(keeping.news().notices) == 1

@@ -788,7 +788,10 @@ def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so
     with site.caller.history() as history:
         orders = [entry.path for entry in history.audit.newest(9) if entry.method == "order"]
     assert f"close-breaker fleet of {fleet.cluster}" in orders
-    with site.caller.history() as history, history.of(fleet.cluster).keeping.turn("me") as turn:
+    with (
+        site.caller.history() as history,
+        history.cluster(fleet.cluster).keeping.turn("me") as turn,
+    ):
         keeper = turn.keeper(keeping.policy)
         keeper.breakers["fleet"] = Breaker(accepted=2)
         turn.end(keeper, News(notices=(), conclusions=()), site.caller.clock())
@@ -1006,7 +1009,7 @@ def test_the_watch_tells_once_that_a_job_stands_still(site):
         watch_jobs(site.keeping(owner=False), site.caller, watching=by(source))
         site.later(480)
     with History.open(site.history) as history:
-        (notice,) = history.only().notices.of(JobStalled)
+        (notice,) = history.only().notices.read_kind(JobStalled)
         assert (notice.event.job, notice.event.source) == ("a", "watch")
         assert notice.at == pytest.approx(source.stops_at, abs=1)
         assert notice.event.nodes == nodes

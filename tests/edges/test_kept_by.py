@@ -74,7 +74,7 @@ class Site(Caller):
     @property
     def kept(self):
         with History.open(self.history_url) as history:
-            return history.of("prod").keeping.kept_by()
+            return history.cluster("prod").keeping.kept_by()
 
     @contextmanager
     def serving(self, lock="acting"):
@@ -158,7 +158,7 @@ def test_who_tells_takes_a_turn_only_where_nobody_else_does(site, capsys, monkey
 
     def turn():
         with History.open(site.history_url) as history:
-            return history.of("prod").keeping.last_turn().at
+            return history.cluster("prod").keeping.last_turn().at
 
     before = turn()
     with site.serving():
@@ -174,7 +174,10 @@ def test_who_tells_takes_a_turn_only_where_nobody_else_does(site, capsys, monkey
 
 def test_a_policy_that_cannot_be_read_any_more_has_to_be_named(site):
     site.keep(site.policy())
-    with History.open(site.history_url) as history, history.of("prod").keeping.turn("x") as turn:
+    with (
+        History.open(site.history_url) as history,
+        history.cluster("prod").keeping.turn("x") as turn,
+    ):
         turn._connection.exec_driver_sql("UPDATE kept_by SET policy = '{\"tries\": 8}'")
     with pytest.raises(StoreError, match="damaged"):
         site.keeping()
@@ -184,7 +187,7 @@ def test_a_policy_that_cannot_be_read_any_more_has_to_be_named(site):
 
 def test_a_policy_is_kept_with_all_its_keys(site):
     with History.open(site.history_url) as history:
-        part = history.of("prod")
+        part = history.cluster("prod")
         with part.keeping.turn("x") as turn:
             turn.keep_by(KeptBy(name="all", policy=EVERY_KEY, said_by="x", since=1.0))
         assert kept_policy(part) == EVERY_KEY

@@ -83,7 +83,7 @@ def test_a_table_that_cannot_be_used_is_one_clear_error(table, columns, complain
 
 
 def traits(history: History) -> dict[str, NodeTraits]:
-    return {told.node: told for told in history.only().experience.happened().traits}
+    return {told.node: told for told in history.only().experience.happenings().traits}
 
 
 def test_the_latest_import_counts_and_what_it_leaves_open_was_told_before(tmp_path: Path):

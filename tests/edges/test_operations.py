@@ -145,7 +145,7 @@ def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_
     assert not desk.alive()
     with History.open(url) as history:
         name = history.campaigns.latest(finished=False)
-        kept = history.executions.of(name)
+        kept = history.executions.read(name)
     assert 2 <= len(kept) < 6
 
     result = resume_campaign(CampaignKind.ACCEPT, caller=Caller(history_url=url))

@@ -27,7 +27,7 @@ def made(nodes=5, points=60):
     values[0, 1, 20:50] = np.nan  # a gap
     values[1, 2, 40:] = np.nan  # a series that ended
     return Telemetry(
-        metrics=SETTINGS.watched(NAMES),
+        metrics=SETTINGS.watched_metrics(NAMES),
         nodes=tuple(f"node{n}" for n in range(nodes)),
         start=float(START),
         step_s=1.0,

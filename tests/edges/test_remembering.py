@@ -63,7 +63,7 @@ class Teller:
             )
         )
         notice = Notice(id=f"e{self.rng.randrange(60)}", at=self.when(), event=event)
-        self.history.of(UNNAMED).notices.add(notice)
+        self.history.cluster(UNNAMED).notices.add(notice)
 
     def incident(self) -> None:
         start = self.when()
@@ -75,12 +75,14 @@ class Teller:
     def repair(self) -> None:
         start = self.when()
         end = self.rng.choice((None, start + 2 * DAY_S))
-        self.history.of(UNNAMED).repairs.add(
+        self.history.cluster(UNNAMED).repairs.add(
             Repair(node=n, start=start, end=end) for n in self.nodes()
         )
 
     def watch(self) -> None:
-        self.history.of(UNNAMED).watches.add(Watch(node=n, since=self.at) for n in self.nodes())
+        self.history.cluster(UNNAMED).watches.add(
+            Watch(node=n, since=self.at) for n in self.nodes()
+        )
 
     def traits(self) -> None:
         rack = self.rng.choice("ab")
@@ -108,8 +110,8 @@ class Teller:
 
 def said(history: History, now: float) -> dict[str, object]:
     """All that is read of a cluster, in a form that can be compared."""
-    experience = history.of(UNNAMED).experience
-    happened = experience.happened(now - LOOKED_BACK_S)
+    experience = history.cluster(UNNAMED).experience
+    happened = experience.happenings(now - LOOKED_BACK_S)
     answers = {question: getattr(experience, question)() for question in QUESTIONS}
     told = {name: list(getattr(happened, name)) for name in HAPPENED}
     return {**answers, **told, "incidents": sorted(happened.incidents, key=str)}
@@ -131,14 +133,14 @@ def test_what_is_remembered_is_what_is_read_anew(tmp_path, seed):
             for _ in range(teller.rng.randrange(5)):
                 teller.tell()
             teller.at += teller.rng.choice((0.0, 3 * DAY_S))
-            now, part = teller.at, kept.of(UNNAMED)
+            now, part = teller.at, kept.cluster(UNNAMED)
             with History.open(url) as anew:
                 assert said(kept, now) == said(anew, now), f"seed {seed}"
-                fresh = glance_at(anew.of(UNNAMED), at(now))
+                fresh = glance_at(anew.cluster(UNNAMED), at(now))
                 glance = glance_at(part, at(now), glance)
                 assert seen(glance) == seen(fresh), f"seed {seed}"
                 assert list(glance.by_name) == list(fresh.by_name)
-                assert decided(part, now, {"n1"}) == decided(anew.of(UNNAMED), now, None)
+                assert decided(part, now, {"n1"}) == decided(anew.cluster(UNNAMED), now, None)
         kept.close_at_last()
         writer.close_at_last()
 
@@ -157,7 +159,7 @@ def decided(part, now, nodes):
 
 def test_nothing_is_read_again_while_nothing_changes_and_then_only_what_did(tmp_path):
     with OpenHistory.open(str(tmp_path / "history.db")) as history:
-        part, statements = history.of(UNNAMED), []
+        part, statements = history.cluster(UNNAMED), []
         carry_out(history, "v1", 399.0)
         part.incidents.add([Incident(node="n1", category="fan", start=1.0, end=2.0)])
         part.repairs.add([Repair(node="n1", start=1.0, end=2.0)])
@@ -192,10 +194,10 @@ def test_what_is_a_year_old_counts_no_more_though_nobody_told_anything(tmp_path,
     url, later = str(tmp_path / "history.db"), NOW + 366 * DAY_S
     with OpenHistory.open(url) as kept, History.open(url) as anew:
         carry_out(kept, "v1", 399.0, bad=[("n1", "gemm")], run=run)
-        glance = glance_at(kept.of(UNNAMED), at(NOW))
+        glance = glance_at(kept.cluster(UNNAMED), at(NOW))
         said(kept, NOW)
         assert said(kept, later) == said(anew, later)
-        then = glance_at(kept.of(UNNAMED), at(later), glance)
-        assert seen(then) == seen(glance_at(anew.of(UNNAMED), at(later)))
+        then = glance_at(kept.cluster(UNNAMED), at(later), glance)
+        assert seen(then) == seen(glance_at(anew.cluster(UNNAMED), at(later)))
         assert (glance.by_name["n1"].why != "", then.by_name["n1"].why) == (True, "")
         kept.close_at_last()

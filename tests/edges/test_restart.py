@@ -65,7 +65,7 @@ def kept(url: str) -> Counter[str]:
     with History.open(url) as history:
         assert history.examine().damages == ()
         (campaign,) = history.campaigns.newest(limit=2)
-        runs = history.executions.of(campaign.id)
+        runs = history.executions.read(campaign.id)
     assert {run.ended for run in runs} == {"measured"}
     return Counter(run.step.id for run in runs)
 

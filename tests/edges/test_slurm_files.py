@@ -158,7 +158,7 @@ def test_the_end_of_a_job_is_told_once(site, desk):
 
     def notices() -> list[str]:
         with History.open(f"sqlite:///{desk.history}") as history:
-            return [notice.id for notice in history.of("prod").notices.all()]
+            return [notice.id for notice in history.cluster("prod").notices.all()]
 
     queue = ("squeue", "-h", "-j", job, "-o", "%T")  # the job stays until its epilog is over
     assert eventually(lambda: not site.slurm.run(*queue, check=False).stdout)
@@ -362,5 +362,7 @@ def test_a_mount_that_is_missing_makes_a_suspect_by_a_real_service(node, desk):
         serving.terminate()
         serving.communicate(timeout=LIMIT_S)
     with History.open(f"sqlite:///{desk.history}") as history:
-        (raised,) = [n for n in history.of("prod").notices.all() if n.id.startswith("health node1")]
+        (raised,) = [
+            n for n in history.cluster("prod").notices.all() if n.id.startswith("health node1")
+        ]
     assert raised.event.reason.startswith("mount_missing on /not-there is 1, limit at most 0")

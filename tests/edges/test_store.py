@@ -325,7 +325,7 @@ def test_executions_come_back_bit_for_bit_in_the_order_of_their_arrival(
         lasting_history.executions.record(name, batch)
         for one in batch:
             arrived.setdefault((one.step.id, one.attempt), one)
-    assert spelled(lasting_history.executions.of(name)) == spelled(list(arrived.values()))
+    assert spelled(lasting_history.executions.read(name)) == spelled(list(arrived.values()))
 
 
 @thorough
@@ -351,7 +351,7 @@ def test_verdicts_come_back_with_the_criteria_they_were_judged_by(
     name = next(ids)
     lasting_history.campaigns.begin(campaign(name))
     lasting_history.assessments.conclude(name, assessment, criteria, finished_at)
-    assert spelled(lasting_history.assessments.of(name)) == spelled(assessment)
+    assert spelled(lasting_history.assessments.find(name)) == spelled(assessment)
     concluded = lasting_history.campaigns.get(name)
     assert spelled(concluded.criteria) == spelled(criteria)
     assert concluded.finished_at == finished_at
@@ -363,7 +363,7 @@ def test_the_numbers_that_formats_lose_are_kept_bit_for_bit(history: History) ->
     batch = [execution("raw", *awkward), execution("packed", *paying)]
     history.campaigns.begin(campaign())
     history.executions.record("c1", batch)
-    kept = [next(iter(one.result.series)).samples for one in history.executions.of("c1")]
+    kept = [next(iter(one.result.series)).samples for one in history.executions.read("c1")]
     assert [array.tobytes() for array in kept] == [np.array(awkward).tobytes(), paying.tobytes()]
 
 
@@ -389,7 +389,7 @@ def test_an_execution_that_is_recorded_twice_counts_once_and_the_first_stays(
     history.campaigns.begin(campaign())
     history.executions.record("c1", [first, first])
     history.executions.record("c1", [again, second])
-    assert spelled(history.executions.of("c1")) == spelled([first, second])
+    assert spelled(history.executions.read("c1")) == spelled([first, second])
 
 
 def test_another_attempt_and_another_campaign_are_no_repetition(history: History) -> None:
@@ -397,8 +397,8 @@ def test_another_attempt_and_another_campaign_are_no_repetition(history: History
     history.campaigns.begin(campaign("c2"))
     history.executions.record("c1", [execution("a", attempt=1), execution("a", attempt=2)])
     history.executions.record("c2", [execution("a", attempt=1)])
-    assert [one.attempt for one in history.executions.of("c1")] == [1, 2]
-    assert [one.attempt for one in history.executions.of("c2")] == [1]
+    assert [one.attempt for one in history.executions.read("c1")] == [1, 2]
+    assert [one.attempt for one in history.executions.read("c2")] == [1]
 
 
 def test_a_batch_that_fails_leaves_nothing_behind_and_harms_no_later_one(
@@ -411,9 +411,9 @@ def test_a_batch_that_fails_leaves_nothing_behind_and_harms_no_later_one(
     history.campaigns.begin(campaign())
     with pytest.raises(ValueError, match="no numbers"):
         history.executions.record("c1", [execution("a", 1.0), broken])
-    assert history.executions.of("c1") == []
+    assert history.executions.read("c1") == []
     history.executions.record("c1", [execution("a", 1.0)])
-    assert spelled(history.executions.of("c1")) == spelled([execution("a", 1.0)])
+    assert spelled(history.executions.read("c1")) == spelled([execution("a", 1.0)])
 
 
 def test_later_verdicts_replace_the_earlier_ones(history: History) -> None:
@@ -425,21 +425,21 @@ def test_later_verdicts_replace_the_earlier_ones(history: History) -> None:
     after = Assessment(alone=(slow(Judgement.HEALTHY, "n1"),), nodes=())
     history.assessments.conclude("c1", before, (), 5.0)
     history.assessments.conclude("c1", after, (), 6.0)
-    assert history.assessments.of("c1") == after
+    assert history.assessments.find("c1") == after
     assert history.campaigns.get("c1").finished_at == 6.0
 
 
 def test_a_campaign_without_verdicts_has_no_assessment(history: History) -> None:
     history.campaigns.begin(campaign())
-    assert history.assessments.of("c1") is None
+    assert history.assessments.find("c1") is None
 
 
 def test_an_absent_campaign_is_named_with_the_closest_known_one(history: History) -> None:
     history.campaigns.begin(campaign("accept-2026"))
     for question in (
         history.campaigns.get,
-        history.executions.of,
-        history.assessments.of,
+        history.executions.read,
+        history.assessments.find,
         lambda name: history.executions.record(name, []),
         lambda name: history.assessments.conclude(name, Assessment(alone=(), nodes=()), (), 1.0),
         lambda name: history.campaigns.claim(name).__enter__(),
@@ -470,7 +470,7 @@ def test_campaigns_are_listed_newest_first_and_the_latest_is_found(history: Hist
         nodes=1,
         judgement=None,
     )
-    assert history.campaigns.at_a_glance("c") == row
+    assert history.campaigns.glance("c") == row
     assert history.campaigns.newest(2) == [
         row,
         replace(row, id="b", created_at=9.0, finished_at=None),
@@ -501,13 +501,13 @@ def test_what_a_fleet_shares_is_stored_once(history: History, url: str) -> None:
         later.executions.record("c1", [execution("after a restart", 1.0)])
     assert ask(url, "SELECT count(*) FROM environments") == 1
     assert ask(url, "SELECT count(*) FROM participants") == 1
-    assert len(history.executions.of("c1")) == 22
+    assert len(history.executions.read("c1")) == 22
 
 
 def test_a_reason_with_bytes_that_are_no_text_is_kept_readable(history: History) -> None:
     history.campaigns.begin(campaign())
     history.executions.record("c1", [replace(execution("a"), reason="core\0dumped \udcff there")])
-    assert history.executions.of("c1")[0].reason == "core\ufffddumped ? there"
+    assert history.executions.read("c1")[0].reason == "core\ufffddumped ? there"
 
 
 def test_a_document_of_another_anubis_is_refused_by_campaign_and_field(
@@ -642,7 +642,7 @@ def test_what_the_whole_came_to_stands_at_the_campaign(history: History, url: st
     with_a_part = Assessment(alone=(), nodes=(well,), parts=(dead(LEAF),))
     history.assessments.conclude("c1", with_a_part, (), finished_at=2.0)
     assert ask(url, "SELECT judgement FROM campaigns") == "defective"
-    assert history.assessments.of("c1") == with_a_part
+    assert history.assessments.find("c1") == with_a_part
 
 
 # --- what happened to nodes ----------------------------------------------------------------
@@ -666,10 +666,10 @@ def test_incidents_come_back_as_they_were_told(
         first, last = (start, None) if end is None else sorted((start, end))
         one = incident(f"{name}/{node}", first, last, category)
         expected.setdefault((one.node, one.start, one.category), one)
-    lasting_history.of(UNNAMED).incidents.add(expected.values())
+    lasting_history.cluster(UNNAMED).incidents.add(expected.values())
     mine = [
         one
-        for one in lasting_history.of(UNNAMED).incidents.all()
+        for one in lasting_history.cluster(UNNAMED).incidents.all()
         if one.node.startswith(f"{name}/")
     ]
     assert {(one.node, one.start, one.category): one for one in mine} == expected
@@ -908,8 +908,8 @@ def statements_for(many: int, url: str, statements: list[str]) -> int:
         statements.clear()
         history.executions.record(name, executions)
         history.assessments.conclude(name, assessment, (), 1.0)
-        assert len(history.executions.of(name)) == many
-        assert history.assessments.of(name) == assessment
+        assert len(history.executions.read(name)) == many
+        assert history.assessments.find(name) == assessment
     return len(statements)
 
 
@@ -961,7 +961,7 @@ def test_a_killed_writer_loses_nothing_that_record_returned_for(url: str) -> Non
     with History.open(url) as history:
         kept = [
             (one.step.id, next(iter(one.result.series)).samples[0])
-            for one in history.executions.of("c1")
+            for one in history.executions.read("c1")
         ]
     everything = [(f"{number}/{half}", number) for number in range(10_000) for half in (0, 1)]
     assert kept == everything[: len(kept)]
@@ -1167,7 +1167,7 @@ def test_connections_that_the_server_dropped_between_two_batches_do_no_harm(
         " WHERE datname = current_database() AND pid <> pg_backend_pid()",
     )
     history.executions.record("c1", [execution("a", 1.0)])
-    assert len(history.executions.of("c1")) == 1
+    assert len(history.executions.read("c1")) == 1
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -1193,7 +1193,7 @@ def test_a_restarted_server_costs_no_claim_and_nobody_else_drives_meanwhile(
         assert "trying again for 90 s" in remarks[0]
         with pytest.raises(StoreError, match=f"driven by .*process {os.getpid()} on"):
             other.campaigns.claim("c1").__enter__()
-    assert [one.step.id for one in history.executions.of("c1")] == ["a", "b"]
+    assert [one.step.id for one in history.executions.read("c1")] == ["a", "b"]
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -1248,7 +1248,7 @@ def test_a_driver_whose_campaign_was_taken_meanwhile_writes_nothing_more(
         assert driver.stdout.readline() == "drives\n"
         with pytest.raises(StoreError, match=rf"is being driven by .*process {driver.pid} on"):
             insist(lambda: history.executions.record("c1", [execution("a")]), lambda _: None)
-        assert other.executions.of("c1") == []
+        assert other.executions.read("c1") == []
         driver.communicate("\n")
 
 
@@ -1270,7 +1270,7 @@ def test_a_lock_that_lasts_is_waited_for_and_one_that_stays_is_one_sentence(
         insist(
             lambda: history.executions.record("c1", [execution("a")]), lambda _: other.rollback()
         )
-        assert len(history.executions.of("c1")) == 1
+        assert len(history.executions.read("c1")) == 1
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -1283,7 +1283,7 @@ def test_a_user_who_may_only_select_reads_and_is_told_what_he_may_not(
     ask(url, "CREATE ROLE reader LOGIN")
     ask(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
     with History.open(url.replace("anubis@", "reader@")) as reading:
-        assert len(reading.executions.of("c1")) == 1
+        assert len(reading.executions.read("c1")) == 1
         assert reading.examine().damages == ()
         with pytest.raises(StoreError, match=r"permission denied .*; grant this user the right"):
             reading.executions.record("c1", [execution("b", 1.0)])
@@ -1305,7 +1305,7 @@ def test_two_drivers_of_two_campaigns_write_at_the_same_time(history: History, u
         assert driver.stdout is not None
         driver.stdout.close()
     for name in ("c1", "c2"):
-        assert [one.step.id for one in history.executions.of(name)] == [*map(str, range(100))]
+        assert [one.step.id for one in history.executions.read(name)] == [*map(str, range(100))]
 
 
 # --- the schema ----------------------------------------------------------------------------

@@ -103,11 +103,11 @@ def test_a_full_disk_is_one_clear_error_and_harms_nothing(small_disk: Path) -> N
         assert kept > 10
         assert str(file) in error
         assert "free some space" in error
-        assert len(history.executions.of("c1")) == kept
+        assert len(history.executions.read("c1")) == kept
     with closing(sqlite3.connect(file)) as raw:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     with History.open(str(file)) as history:
-        again = history.executions.of("c1")
+        again = history.executions.read("c1")
         assert [one.step.id for one in again] == [f"step-{number}" for number in range(kept)]
         assert all(
             next(iter(one.result.series)).samples.tobytes() == NOISE.tobytes() for one in again
@@ -119,7 +119,7 @@ def test_a_disk_that_has_space_again_takes_the_refused_batch(small_disk: Path) -
         kept, _ = record_until_refused(history)
         subprocess.run(["mount", "-o", "remount,size=8m", small_disk], check=True)
         history.executions.record("c1", [execution(kept)])
-        assert len(history.executions.of("c1")) == kept + 1
+        assert len(history.executions.read("c1")) == kept + 1
 
 
 def test_a_claim_needs_no_space_on_the_disk(small_disk: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_writer_waits_for_another_and_then_sees_what_that_one_wrote(tmp_path: 
         time.sleep(0.3)  # enough to meet the lock; too little would only make the test weaker
         other.execute("COMMIT")
         recorded.result(timeout=LIMIT_S)
-        assert len(history.executions.of("c1")) == 1
+        assert len(history.executions.read("c1")) == 1
         assert history.campaigns.newest(1)[0].suite == "renamed"
 
 
@@ -244,7 +244,7 @@ def test_what_is_asked_of_another_file_is_not_compiled_again(tmp_path: Path) -> 
         sa.event.listen(database.engine, "before_cursor_execute", note)
         history = begun(History(database))
         history.executions.record("c1", [execution(1)])
-        assert [kept.step.id for kept in history.executions.of("c1")] == ["step-1"]
+        assert [kept.step.id for kept in history.executions.read("c1")] == ["step-1"]
         history.close()
         return compiled
 

@@ -60,22 +60,26 @@ class Bench:
 
     def test(self):
         with History.open(str(self.desk.history)) as history:
-            actions = history.of("bench").keeping.newest_actions()
+            actions = history.cluster("bench").keeping.newest_actions()
         (test,) = [action for action in actions if action.command.kind == "prove"]
         return test
 
     def was_sent_long_ago(self):
         test = self.test()
         with History.open(str(self.desk.history)) as history:
-            history.of("bench").keeping.follow(test, Stage.SENT, test.changed_at - 10 * LASTS_S)
+            history.cluster("bench").keeping.follow(
+                test, Stage.SENT, test.changed_at - 10 * LASTS_S
+            )
 
     def holders(self):
         with History.open(str(self.desk.history)) as history:
-            return [hold.holder for hold in history.of("bench").holds.current(self.caller.clock())]
+            return [
+                hold.holder for hold in history.cluster("bench").holds.current(self.caller.clock())
+            ]
 
     def state(self):
         with History.open(str(self.desk.history)) as history:
-            (life,) = history.of("bench").keeping.lives()
+            (life,) = history.cluster("bench").keeping.lives()
         return life.state
 
 
@@ -175,7 +179,7 @@ def test_a_campaign_and_the_hold_of_its_nodes_begin_together(near, monkeypatch):
 def test_a_service_has_no_turn_taken_once_another_one_acts(near):
     bench = Bench(near)
     with History.open(str(near.history)) as history:
-        lock, keeping = history.acting_lock(), history.of("bench").keeping
+        lock, keeping = history.acting_lock(), history.cluster("bench").keeping
         assert lock.has()
         with pytest.raises(Stopped, match=f"^{own_name()} acts now, and takes the turns that gone"):
             bench.keep(service="gone")

@@ -28,7 +28,7 @@ def read(tmp_path):
 
 
 def test_the_papers_seven_come_first_and_then_what_moves_where_none_of_them_does():
-    watched = shipped_settings().watched()
+    watched = shipped_settings().watched_metrics()
     names = [metric.name for metric in watched]
     assert names[:3] == ["pfc_tx", "cpu_use", "gpu_duty"]
     assert names[3:7] == ["gpu_power", "gpu_graphics", "gpu_tensor", "nvlink_throughput"]
@@ -48,7 +48,7 @@ def test_all_21_metrics_of_the_paper_and_one_more_are_declared_with_the_side_of_
 
 def test_a_share_cannot_leave_0_to_100_and_a_rate_has_no_limit_above():
     shipped = shipped_settings()
-    limits = {metric.name: (metric.low, metric.high) for metric in shipped.watched()}
+    limits = {metric.name: (metric.low, metric.high) for metric in shipped.watched_metrics()}
     assert limits["gpu_duty"] == (0, 100)
     assert limits["nvlink_throughput"] == (0, None)
 
@@ -59,14 +59,14 @@ def test_a_share_cannot_leave_0_to_100_and_a_rate_has_no_limit_above():
 def test_the_worst_device_is_the_least_busy_one_or_the_one_with_most_errors(name, aggregate):
     shipped = shipped_settings()
     assert shipped.settings_of(f"{name}:worst").aggregate_of_worst == aggregate
-    assert shipped.watched([f"{name}:worst"])[0].name == f"{name}:worst"
+    assert shipped.watched_metrics([f"{name}:worst"])[0].name == f"{name}:worst"
 
 
 def test_what_a_node_has_once_has_no_worst():
     with pytest.raises(UsageError, match='"cpu_use" is one value for a node'):
-        shipped_settings().watched(["cpu_use:worst"])
+        shipped_settings().watched_metrics(["cpu_use:worst"])
     with pytest.raises(UsageError, match='did you mean "gpu_duty"'):
-        shipped_settings().watched(["gpu_dutty"])
+        shipped_settings().watched_metrics(["gpu_dutty"])
 
 
 def test_a_site_says_only_what_differs(read):
@@ -81,7 +81,7 @@ def test_a_site_may_add_a_metric_of_its_own(read):
     own = read(
         "  - {metric: fan_speed, unit: rpm, fault: low, query: 'avg by ($by) (fan{$nodes})'}\n"
     )
-    assert own.watched(["fan_speed"])[0].unit == "rpm"
+    assert own.watched_metrics(["fan_speed"])[0].unit == "rpm"
 
 
 @pytest.mark.parametrize(

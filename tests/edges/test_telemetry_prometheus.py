@@ -37,7 +37,7 @@ def job(name, seed):
     made = healthy(nodes=8, points=POINTS, seed=seed)
     return replace(
         made,
-        metrics=SETTINGS.watched(NAMES),
+        metrics=SETTINGS.watched_metrics(NAMES),
         nodes=tuple(f"{name}{n}" for n in range(8)),
         start=END - POINTS + 1,
         values=np.round(made.values, 2),

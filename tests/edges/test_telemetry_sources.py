@@ -42,7 +42,7 @@ START = 1_700_000_000.0
 def day(points=4000, nodes=3):
     random = np.random.default_rng(7)
     return Telemetry(
-        metrics=SETTINGS.watched(["gpu_duty", "cpu_use"]),
+        metrics=SETTINGS.watched_metrics(["gpu_duty", "cpu_use"]),
         nodes=tuple(f"n{n}" for n in range(nodes)),
         start=START,
         step_s=1.0,

@@ -42,7 +42,7 @@ def test_nodes_are_counted_for_figures_once_for_each_snapshot():
 def test_an_event_asks_for_its_own_job_and_repairs_and_for_no_other_row(tmp_path):
     statements = []
     with History.open(str(tmp_path / "history.db")) as history:
-        part = history.of("c")
+        part = history.cluster("c")
         sa.event.listen(
             history._database.engine,
             "before_cursor_execute",

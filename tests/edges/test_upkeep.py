@@ -27,7 +27,7 @@ POLICY = KeepingPolicy(
 @pytest.fixture
 def part(tmp_path):
     with History.open(str(tmp_path / "history.db")) as history:
-        yield history.of("prod")
+        yield history.cluster("prod")
 
 
 def keep_by(part, policy, since):

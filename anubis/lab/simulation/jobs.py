@@ -192,7 +192,7 @@ def _check(metrics: Sequence[str], fault: str) -> None:
 
 @cache
 def _watched_metrics(names: tuple[str, ...]) -> tuple[WatchedMetric, ...]:
-    return shipped_settings().watched(names)
+    return shipped_settings().watched_metrics(names)
 
 
 def _fault(

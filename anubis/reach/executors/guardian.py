@@ -152,7 +152,7 @@ class Guard:
     def _start(self) -> None:
         parent = os.getpid()
 
-        def in_child() -> None:
+        def prepare_child() -> None:
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)  # the guardian died before the line above could take effect
@@ -169,7 +169,7 @@ class Guard:
                 self.order.get("library", ""),
             ),
             start_new_session=True,
-            preexec_fn=in_child,
+            preexec_fn=prepare_child,
         )
         program.returncode = 0  # all reaping is done below: keep Popen from waiting as well
         self.pid = program.pid

@@ -255,7 +255,7 @@ def pod_spec(
 
 
 def secret_of(pod: Document, password: str) -> Document:
-    name, uid = name_of(pod), Fields(pod).needed("metadata", "uid")
+    name, uid = name_of(pod), Fields(pod).require("metadata", "uid")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
     return {
         "apiVersion": "v1",
@@ -280,7 +280,7 @@ def address_of(pods: PodStart, node: str) -> str:
     """Return the address of a node in Kubernetes; its name, if it has none."""
     reply = KubernetesApi(pods.kubernetes).ask("GET", f"/api/v1/nodes/{quote(node, safe='')}")
     shown = Fields(accept(reply, f'node "{node}"', "status")).rows("status", "addresses")
-    internal = (e.needed("address") for e in shown if e.text("type") == "InternalIP")
+    internal = (e.require("address") for e in shown if e.text("type") == "InternalIP")
     return next(internal, node)
 
 

@@ -88,7 +88,7 @@ class HostsOrchestrator:
 
     def _seen_node(self, node: str, host: HostSeen) -> SeenNode:
         return SeenNode(
-            sku=self._skus.of(node),
+            sku=self._skus.find(node),
             state="no answer" if host.trouble else "cordoned" if host.reason else "up",
             is_up=not host.trouble,
             jobs=tuple(self._job(node, id) for id in host.jobs),

@@ -85,7 +85,7 @@ class KubernetesOrchestrator:
 
     def _sku_of(self, node: Document) -> str:
         by_label = sku_by_label(node, self._settings.sku_label)
-        return self._skus.of(name_of(node), by_label) or sku_by_gpus(node)
+        return self._skus.find(name_of(node), by_label) or sku_by_gpus(node)
 
     def _jobs(self, nodes: Collection[str]) -> dict[str, SeenJob]:
         pods = self._api.items("/api/v1/pods", fieldSelector=RUNNING)

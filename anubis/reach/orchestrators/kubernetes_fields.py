@@ -62,7 +62,7 @@ class Fields:
             return ""
         raise self._odd(names, value, "a text")
 
-    def needed(self, *names: str) -> str:
+    def require(self, *names: str) -> str:
         """Return a text that must be there."""
         text = self.text(*names)
         if not text:

@@ -45,7 +45,7 @@ IN_BETWEEN = {
 
 
 def name_of(document: Document) -> str:
-    return Fields(document).needed("metadata", "name")
+    return Fields(document).require("metadata", "name")
 
 
 def seen_node(node: Document, sku: str, jobs: Iterable[str]) -> SeenNode:
@@ -228,11 +228,11 @@ def owner_of(document: Document) -> JobOwner:
     for owner in part.rows("metadata", "ownerReferences"):
         if owner.flag("controller"):
             return JobOwner(
-                api=owner.needed("apiVersion"),
-                kind=owner.needed("kind"),
-                name=owner.needed("name"),
+                api=owner.require("apiVersion"),
+                kind=owner.require("kind"),
+                name=owner.require("name"),
                 namespace=namespace,
-                uid=owner.needed("uid"),
+                uid=owner.require("uid"),
             )
     return JobOwner(
         api=part.text("apiVersion") or "v1",
@@ -257,7 +257,7 @@ def ends_by(document: Document) -> float:
 
 def add_pod(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
     """Return a job with one more of its pods."""
-    node, start = Fields(pod).needed("spec", "nodeName"), started_at(pod)
+    node, start = Fields(pod).require("spec", "nodeName"), started_at(pod)
     limit = min(ends_by(pod), owner.ends_by)
     if job is None:
         return SeenJob(owner=owner.namespace, nodes=(node,), started_at=start, ends_by=limit)
@@ -320,7 +320,7 @@ def _change(
         spec["taints"] = taints or None
     if not metadata and not spec:
         return None
-    metadata["resourceVersion"] = Fields(node).needed("metadata", "resourceVersion")
+    metadata["resourceVersion"] = Fields(node).require("metadata", "resourceVersion")
     # with it, the change is refused if the node changed since
     return {"metadata": metadata, "spec": spec} if spec else {"metadata": metadata}
 

@@ -21,7 +21,7 @@ class NodeSkus:
     by_node: Mapping[str, str] = field(default_factory=dict)
     otherwise: str = ""  # of nodes that neither it nor the orchestrator speaks of
 
-    def of(self, node: str, shown: str = "") -> str:
+    def find(self, node: str, shown: str = "") -> str:
         """Return the sku of a node; `shown`: by the orchestrator, such as a label."""
         return self.by_node.get(node) or shown or self.otherwise
 

@@ -127,7 +127,7 @@ class SlurmOrchestrator:
         by_feature = (
             sku for feature, sku in self._settings.features.items() if feature in node.features
         )
-        return self._skus.of(node.name, next(by_feature, ""))
+        return self._skus.find(node.name, next(by_feature, ""))
 
 
 def _refuse_others_reason(node: SlurmNode) -> None:

@@ -54,7 +54,7 @@ def read_kernel(
         if not node and len(nodes) == len(files) == 1:
             node = nodes[0]
         reader = _Lines(about=written_at(file), zone=zone)
-        events_of_file = parse_kernel(reader.of(read_lines(file)), classes)
+        events_of_file = parse_kernel(reader.read(read_lines(file)), classes)
         lines += reader.count
         for event in events_of_file:
             owner = node or ranks.node_named(event.node)
@@ -82,7 +82,7 @@ class _Lines:
     count: int = 0
     hosts: set[str] = field(default_factory=set)
 
-    def of(self, lines: Iterable[str]) -> Iterator[KernelLine]:
+    def read(self, lines: Iterable[str]) -> Iterator[KernelLine]:
         for line in lines:
             for entry in kernel_lines(line, self.about, self.zone):
                 self.count += 1

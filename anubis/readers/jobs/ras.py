@@ -387,7 +387,7 @@ class _Places:
         self.report = report
         self.ranks = job_ranks(_memberships(report.communicators))
 
-    def of(self, communicator: RasCommunicator, rank: int) -> int | None:
+    def job_rank(self, communicator: RasCommunicator, rank: int) -> int | None:
         if communicator.size == self.report.size:
             return rank
         process = communicator.processes.get(rank)
@@ -398,7 +398,7 @@ class _Places:
             place
             for communicator in self.report.communicators
             for rank in communicator.missing
-            if (place := self.of(communicator, rank)) is not None
+            if (place := self.job_rank(communicator, rank)) is not None
         }
 
 
@@ -449,7 +449,7 @@ def _advances(report: RasReport) -> Iterator[Advance]:
             places_of = {
                 rank: place
                 for rank in {*counts, *communicator.missing}
-                if (place := places.of(communicator, rank)) is not None
+                if (place := places.job_rank(communicator, rank)) is not None
             }
             if not counts.keys() <= places_of.keys():
                 continue

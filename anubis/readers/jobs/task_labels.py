@@ -24,7 +24,7 @@ class TaskLabels:
     are_ranks: bool
     nodes: tuple[str, ...] = ()  # of tasks that are launchers
 
-    def of(self, line: str) -> tuple[int | None, str, str]:
+    def split(self, line: str) -> tuple[int | None, str, str]:
         """Split a line into its rank or else its node, as far as that is known, and its text."""
         match = LABEL.match(line)
         if match is None:

@@ -204,7 +204,7 @@ class Reading:
         labels = task_labels(head, self.ranks)
         for line in chain(head, unread):
             self.lines += bool(line.strip())
-            rank, node, text = labels.of(line) if labels else (None, "", line)
+            rank, node, text = labels.split(line) if labels else (None, "", line)
             self._task = rank, node
             if text:
                 self._hear(text)
@@ -492,16 +492,16 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         for speaker, host, event in reading.events:
             if event.at is not None and event.at < restarted_at:
                 continue  # in an earlier attempt
-            spoke, node = places.of(speaker, host, reading.source)
+            spoke, node = places.locate(speaker, host, reading.source)
             log.append(replace(event, rank=spoke, node=node))
         for speaker in reading.speakers:
-            spoke, node = places.of(speaker, "", reading.source)
+            spoke, node = places.locate(speaker, "", reading.source)
             spoken |= set() if spoke is None else {spoke}
             read |= {node} - {""}
         if reading.source.node:
             read.add(reading.source.node)
         for (speaker, group), status in reading.progress.items():
-            spoke, _ = places.of(speaker, "", reading.source)
+            spoke, _ = places.locate(speaker, "", reading.source)
             if spoke is not None:
                 advances[spoke, group] = _advance(spoke, group, status)
     exits = tuple(
@@ -563,7 +563,7 @@ class _Places:
     ranks: RankMap
     processes: Mapping[str, int]
 
-    def of(self, speaker: Speaker, host: str, source: LogSource) -> tuple[int | None, str]:
+    def locate(self, speaker: Speaker, host: str, source: LogSource) -> tuple[int | None, str]:
         """Return the global rank and the node of a speaker, as far as they are known."""
         rank = speaker.rank
         host = host or speaker.process.partition(":")[0]

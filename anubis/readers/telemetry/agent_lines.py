@@ -23,7 +23,7 @@ class AgentRows:
     values: Floats  # rows x names
     absent: dict[str, str] = field(default_factory=dict)  # metrics that it cannot read, and why
 
-    def of(self, name: str) -> Floats:
+    def column(self, name: str) -> Floats:
         if name in self.names:
             return self.values[:, self.names.index(name)]
         return np.full(len(self.times), np.nan)

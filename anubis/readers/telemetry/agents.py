@@ -35,7 +35,7 @@ class Agents:
     ) -> None:
         """Prepare the agents; `where`: instead of what the settings say."""
         self._settings, self._names = settings, tuple(names)
-        self._metrics = settings.watched(names)
+        self._metrics = settings.watched_metrics(names)
         self._place = where or settings.agents or AgentSettings()
 
     def pull(self, nodes: Sequence[str], until: float, last_s: float) -> PulledTelemetry:
@@ -110,7 +110,7 @@ def _samples(
         name: SampledSeries(
             rows=of_node,
             times=times,
-            values=np.concatenate([part.of(name) for _, part in parts]),
+            values=np.concatenate([part.column(name) for _, part in parts]),
         )
         for name in names
     }

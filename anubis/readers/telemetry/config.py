@@ -162,7 +162,7 @@ class TelemetrySettings:
             )
         return settings
 
-    def watched(self, names: Sequence[str] = ORDER) -> tuple[WatchedMetric, ...]:
+    def watched_metrics(self, names: Sequence[str] = ORDER) -> tuple[WatchedMetric, ...]:
         """Return the facts of metrics; `gpu_duty:worst` is the worst GPU of a node."""
         return tuple(
             self.settings_of(name).facts(worst=name.endswith(f":{WORST}")) for name in names

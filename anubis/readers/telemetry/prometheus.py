@@ -93,7 +93,7 @@ class Prometheus:
                 ' "prometheus: {url: ...}" in a file of configs/telemetry/'
             )
         self._settings, self._names, self._place = settings, tuple(names), place
-        self._metrics = settings.watched(names)
+        self._metrics = settings.watched_metrics(names)
         self._trust = _trust(place)
 
     @property

@@ -72,7 +72,7 @@ def read_recording(
     """Read telemetry. `names` are the metrics asked for. `nodes`: only these, in this order;
     `last_s`: only so much of its end; `step_s`: of the grid, if not as often as nodes were
     sampled."""
-    metrics = settings.watched(names)
+    metrics = settings.watched_metrics(names)
     table = _read(path, settings, names)
     table = _only(table, nodes, path) if nodes else table
     grid = _grid(table, path, last_s, step_s, len(metrics))
@@ -393,7 +393,7 @@ def _agent(text: io.BufferedReader, names: Sequence[str], where: str) -> _Table:
     times = _plausible(np.concatenate([part.times for part in parts]))
     samples = {
         name: SampledSeries(
-            rows=rows, times=times, values=np.concatenate([part.of(name) for part in parts])
+            rows=rows, times=times, values=np.concatenate([part.column(name) for part in parts])
         )
         for name in names
         if any(name in part.names for part in parts)
@@ -520,7 +520,7 @@ def _only(table: _Table, nodes: Sequence[str], path: Path) -> _Table:
     rows = np.array([*(place.get(node, -1) for node in table.nodes), -1], dtype=np.int64)
     made: dict[int, Ints] = {}  # metrics of a wide table share their rows
 
-    def renamed(samples: SampledSeries) -> SampledSeries:
+    def rename(samples: SampledSeries) -> SampledSeries:
         if id(samples.rows) not in made:
             made[id(samples.rows)] = rows[samples.rows]
         return SampledSeries(
@@ -529,7 +529,7 @@ def _only(table: _Table, nodes: Sequence[str], path: Path) -> _Table:
 
     return _Table(
         nodes=tuple(nodes),
-        samples={name: renamed(samples) for name, samples in table.samples.items()},
+        samples={name: rename(samples) for name, samples in table.samples.items()},
         remarks=table.remarks,
     )
 
