@@ -25,7 +25,7 @@ from _tools import Output, Silent, run
 
 DAY_S = 86400.0
 PATIENCE_S = 5.0  # with a driver that may hang
-LIMIT = "ANUBIS_LIMIT_S"  # after how long whoever started the program ends it
+LIMIT = "ANUBIS_LIMIT_S"  # after so long the program is ended from outside
 
 GPUS = contract.Parameter(
     "gpus",

@@ -342,7 +342,7 @@ STATE: dict[str, Reader] = {  # differs from second to second
     "reasons": reasons,
 }
 
-COUNTERS: dict[str, Reader] = {  # since somebody cleared them: only what rises is told
+COUNTERS: dict[str, Reader] = {  # since they were cleared: only a rise counts
     "pcie_replays": lambda gpu: pynvml.nvmlDeviceGetPcieReplayCounter(gpu),
     "nvlink_errors:replay": nvlink_errors("REPLAY"),
     "nvlink_errors:recovery": nvlink_errors("RECOVERY"),

@@ -52,7 +52,7 @@ def memory_arguments(memory: str, hca: Hca) -> list[str]:
     if not gpus:
         raise contract.NotApplicable("no GPU whose memory the HCAs could reach")
     options = run([find(BANDWIDTH), "--help"], limit_s=10).stdout
-    # what lies in a GPU cannot be sent inline, which short messages are
+    # data in a GPU cannot be sent inline, as short messages are
     return [*chosen_gpu(options, hca, gpus), *way_into_gpus(options), "-I", "0"]
 
 

@@ -37,7 +37,7 @@ AT = "127.0.0.1:9841"
 TRIED_AGAIN_AFTER_S = 60.0  # a file that could not be written
 EARLY = 0.05  # of a step: a sleep may end a moment too soon
 STACK_BYTES = 256 << 10
-PRIVATE = 0o077  # telemetry tells of a site: others may not read what is recorded
+PRIVATE = 0o077  # a recording describes a site: others may not read it
 SOURCES = {
     "host": Host,
     "disks": FileSystems,

@@ -38,7 +38,7 @@ from typing import Any, Literal, NoReturn
 Value = int | float | str | bool
 LAUNCHER = "ANUBIS_LAUNCHER"
 TELLING = ("NCCL_", "UCX_", "TORCH_NCCL_")  # variables that explain a number
-ONE_GPU = "ANUBIS_GPU"  # what a process that measures one GPU of several is told: its name
+ONE_GPU = "ANUBIS_GPU"  # the name of the GPU for a process that measures one of several
 
 
 class Unmeasured(Exception):

@@ -24,7 +24,7 @@ PASSES_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGlance:
-    """What is known of a node without a further test."""
+    """The known facts of a node, without a further test."""
 
     node: str
     cluster: str

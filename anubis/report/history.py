@@ -1,4 +1,4 @@
-"""What happened to nodes, in order of time: as a table and as JSON Lines."""
+"""The history of nodes, in order of time: as a table and as JSON Lines."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ STANDINGS = (  # in the first line, in this order
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """What is known of one node now."""
+    """The known facts of one node, as of now."""
 
     node: str
     cluster: str

@@ -29,7 +29,8 @@ CONFIG = ConfigDict(
 
 
 class Plain(GenerateJsonSchema):
-    """Without a title for every field; what a table declares as `NotRequired` may be left out.
+    """A generator of schemas without a title for every field; what a table declares as
+    `NotRequired` may be left out.
 
     A field is described by the string below it. pydantic reads those as well, but reads the whole
     module again for each class, which took nine tenths of the time.

@@ -1,4 +1,4 @@
-"""What each benchmark has found, as a table, as JSON Lines and as a page."""
+"""The findings of each benchmark so far, as a table, as JSON Lines and as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the running jobs of a cluster are watched: the results of the last looks."""
+"""Summaries of the last looks at the running jobs of a cluster."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ from anubis.store.trouble import explain
 NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is the campaign
 OF_ACTIONS = 0x616E7563  # the same, where the second is an action of the keeper
 OF_CHORES = 0x616E7564  # or a cluster, by a checksum of its name
-OF_WATCHES = 0x616E7565  # the same, of whoever watches its jobs
-OF_DIAGNOSES = 0x616E7566  # the same, of whoever diagnoses them
-OF_KEEPERS = 0x616E7567  # the same, of whoever goes on keeping it
+OF_WATCHES = 0x616E7565  # the lock of the process that watches its jobs
+OF_DIAGNOSES = 0x616E7566  # the lock of the process that diagnoses them
+OF_KEEPERS = 0x616E7567  # the lock of the process that goes on keeping it
 
 
 TRY_LOCK = sa.text("SELECT pg_try_advisory_lock(:namespace, :key)")
@@ -34,7 +34,7 @@ HOLDER = sa.text(
     " AND objsubid = 2 AND granted AND pg_locks.database ="
     " (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
-# A restart frees all locks, and drivers live on: whoever had the nodes then may have them still.
+# A restart frees all locks, and drivers live on: a holder of nodes may have them still.
 PERHAPS_DRIVING = sa.text(
     "SELECT owner, until FROM holds WHERE holder = :holder AND owner <> :owner"
     " AND until > extract(epoch FROM now())"

@@ -1,5 +1,5 @@
-"""What happened to nodes: incidents, watches, repairs, jobs. What is reported twice is kept once,
-and a later report completes an earlier one."""
+"""Events in the lives of nodes: incidents, watches, repairs, jobs. What is reported twice is kept
+once, and a later report completes an earlier one."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class History:
 
 
 class ClusterHistory:
-    """What is known of the nodes of one cluster."""
+    """The known facts about the nodes of one cluster."""
 
     def __init__(self, database: Database, cluster: str) -> None:
         self.cluster = cluster

@@ -108,7 +108,7 @@ ACTIONS = RecordTable(
 
 @dataclass(frozen=True, kw_only=True)
 class KeeperRow:
-    """What the keeper of a cluster knows beside its lives."""
+    """The keeper's own facts about a cluster, beside its lives."""
 
     seen_at: float | None  # when an orchestrator last showed the fleet
     turned_at: float
@@ -218,7 +218,7 @@ class LastTurn:
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """What the keeper has not received yet, by time."""
+    """Notices and conclusions that the keeper has not received yet, by time."""
 
     notices: Sequence[Notice]
     conclusions: Sequence[Conclusion]

@@ -138,7 +138,9 @@ class SimulatedExecutor:
             if any(a.switch != b.switch for a, b in met):
                 self._longest_s = max(self._longest_s, duration_s)
                 run = _Run(step, self._clock, self._clock + duration_s)
-                still = self._clock - self._longest_s  # whoever began then may still be under way
+                still = (
+                    self._clock - self._longest_s
+                )  # a pair that began then may still be under way
                 self._crossing = {
                     id_: old for id_, old in self._crossing.items() if old.end >= still
                 } | {step.id: run}

@@ -31,7 +31,7 @@ MOST_FILES = 200
 MOST_RANKS = 1_000_000
 MOST_LINES = 2_000_000
 FRESH_S = 30.0  # a report is not older when it is asked what it shows
-MOST_TOLD = 2_000_000  # ranks of all communicators that text tells of
+MOST_TOLD = 2_000_000  # ranks of all communicators in a text
 ONE_REPORT = (
     "one report of RAS does not tell who holds up a job: take another one some seconds later, and"
     " give both"

@@ -11,7 +11,7 @@ from anubis.core.diagnose.evidence import RankMap
 
 LABEL = re.compile(r"^ {0,5}(\d{1,6}): ?")
 INNER = re.compile(r"^\[[a-z_]{2,20}\d{1,6}\]")  # a launcher says which of its processes speaks
-HEAD = 2000  # lines by which it is told
+HEAD = 2000  # lines that show which it is
 LABELLED = 0.9  # of them
 OTHERS = ("srun:", "slurmstepd:")  # words of Slurm itself
 FEWEST = 4  # lines, where nobody knows how many ranks there are

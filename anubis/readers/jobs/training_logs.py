@@ -302,7 +302,7 @@ class Reading:
         for table in (self.progress, self.steps, self._counts, self._ended, self._operations):
             table.clear()
 
-    # --- what is told ---
+    # --- what is reported ---
 
     def _tell(
         self, speaker: Speaker, host: str, recognised: Recognised, text: str, detail: str = ""
