@@ -20,11 +20,8 @@ LINKS = {
     *("while", "who", "whom", "whose", "why", "with", "within", "without"),
 }
 CONVERTERS = {"as", "from", "to"}  # names such as from_json and as_bytes are common
-# Methods of the history and of readers that were named before this rule; none may be added.
-TO_RENAME = {
-    *("about", "among", "at", "before", "of", "since"),
-    *("at_a_glance", "in_child", "of_campaign", "of_nodes", "with_rows"),
-}
+# Constructors that programs of users may call (TableMapping.of, NodeMapping.of); none may be added.
+TO_RENAME = {"of"}
 CALLBACKS = {"on_response_complete"}  # another library looks for this name
 
 
