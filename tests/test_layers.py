@@ -162,7 +162,7 @@ ON_NODES = {  # processes of their own, or of Ray's, on a node
     "anubis/reach/executors/guardian.py": {"sys.exit", "os._exit", "signal.signal"},
     "anubis/reach/executors/agent.py": {"os._exit"},
     "anubis/reach/executors/ray_node.py": {"sys.exit", "sys.argv", "sys.stdout"},
-    "anubis/reach/executors/ray_process.py": {"os._exit", "signal.signal", "sys.argv"},
+    "anubis/reach/executors/ray_process.py": {"os._exit", "sys.exit", "signal.signal", "sys.argv"},
 }
 
 

@@ -618,7 +618,7 @@ names = {"__name__": "guardian"}
 exec(Path(sys.argv[1]).read_text(), names)
 os.setgroups([10001]); os.setgid(10001); os.setuid(10001)
 for name in ("a", "b", "c", "d", "a/below", "pods/0d5f/volumes/kubernetes.io~empty-dir/plain"):
-    print(names["who_may_change"](f"{sys.argv[2]}/{name}").replace(sys.argv[2], ""))
+    print(names["foreign_writers"](f"{sys.argv[2]}/{name}").replace(sys.argv[2], ""))
 """
 
 

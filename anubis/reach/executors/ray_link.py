@@ -310,12 +310,12 @@ def answers_a_stranger(address: str) -> bool | None:
     settings = {name: text for name, text in os.environ.items() if name not in TOKENS}
     settings["RAY_AUTH_MODE"] = "disabled"
     try:
-        done = subprocess.run(
+        ended = subprocess.run(
             knock, env=settings, capture_output=True, timeout=PATIENCE_WITH_START_S, check=False
         )
     except subprocess.TimeoutExpired:
         return None
-    return {0: True, REFUSED: False}.get(done.returncode)
+    return {0: True, REFUSED: False}.get(ended.returncode)
 
 
 def reach(address: str) -> None:
