@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SCRIPTS = (ROOT / "scripts", ROOT / "scripts/studies")
 # the options of the command line are named after what they choose: `Cluster`, `Suite`, `Policy`
 NAMED_AFTER = {"anubis/cli/options.py"}
 
@@ -112,17 +113,21 @@ def python_files() -> list[Path]:
     modules = [
         file for folder in ("anubis", "benchmarks") for file in (ROOT / folder).rglob("*.py")
     ]
-    scripts = [file for file in (ROOT / "scripts").iterdir() if file.is_file()]
-    return sorted(modules) + sorted(
-        script for script in scripts if script.read_text().startswith("#!/usr/bin/env python3\n")
-    )
+    scripts = [
+        script
+        for folder in SCRIPTS
+        for script in folder.glob("[a-z]*")
+        if script.is_file()
+        and (script.suffix == ".py" or script.read_text().startswith("#!/usr/bin/env python3\n"))
+    ]
+    return sorted(modules) + sorted(scripts)
 
 
 @pytest.mark.parametrize(("tool", "key"), [("ruff", "extend-include"), ("mypy", "files")])
 def test_every_script_of_python_is_read_by_the_tools_of_scripts_check(tool, key):
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     listed = {file for pattern in settings[tool][key] for file in ROOT.glob(pattern)}
-    assert not {file for file in python_files() if file.parent.name == "scripts"} - listed
+    assert not {file for file in python_files() if file.parent in SCRIPTS} - listed
 
 
 def test_no_variable_or_parameter_is_called_by_a_pronoun():

@@ -224,7 +224,7 @@ def test_a_processor_that_it_has_no_loop_for_is_not_applicable():
 
 
 # That memory is slower than caches, and a throttled CPU than a whole one, is for
-# scripts/show-memory to show: it takes a quiet machine.
+# scripts/studies/show-memory to show: it takes a quiet machine.
 
 
 def test_time_in_which_the_cpu_was_taken_away_counts_as_latency():

@@ -900,7 +900,7 @@ def test_a_node_that_others_keep_for_themselves_is_not_tested_nor_a_spare():
 
 @pytest.mark.long
 def test_what_always_holds_holds_whatever_comes():
-    """`scripts/show-lives` plays more of them."""
+    """`scripts/studies/show-lives` plays more of them."""
     for seed in range(LIVES):
         with blaming(seed):
             live_by(seed)

@@ -79,7 +79,7 @@ def test_of_a_huge_file_the_end_is_read(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("reader", ["kernel", "training", "inspector", "xpu_timer"])
 def test_a_line_without_end_is_one_sentence_and_takes_little_memory(tmp_path, reader):
-    """`scripts/fuzz-files --line 2147483648` does the same with 2 GiB, and with all readers."""
+    """`scripts/studies/fuzz-files --line 2147483648` does so with 2 GiB, and with all readers."""
     classes = configs.error_classes()
     readers = {
         "kernel": lambda: read_kernel(file, RankMap(), classes),

@@ -2,7 +2,7 @@
 
 Refused writes of an object that changed since (409), pages of lists that may grow too old (410),
 lists of conditions merged by their type, and who wrote `spec.unschedulable`. The same is shown on a
-real API server by `scripts/try-kubernetes`.
+real API server by `scripts/studies/try-kubernetes`.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def test_a_check_lists_everything_that_is_damaged_and_ends_with_2(near, file):
 
 @pytest.mark.long
 def test_no_verdict_of_a_damaged_file_is_changed_silently():
-    """The short form of `scripts/flip-bytes`, which spoils 1,000 copies."""
+    """The short form of `scripts/studies/flip-bytes`, which spoils 1,000 copies."""
     words = [sys.executable, str(ROOT / "scripts" / "flip-bytes"), "--tries", "200", "--seed", "1"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -162,7 +162,7 @@ def _give_up(*_: object) -> None:
 
 @pytest.mark.long
 def test_no_spoilt_file_ends_in_a_traceback_hangs_or_steers_the_terminal():
-    """The short form of `scripts/fuzz-files`, which spoils 20,000."""
+    """The short form of `scripts/studies/fuzz-files`, which spoils 20,000."""
     words = [sys.executable, str(ROOT / "scripts" / "fuzz-files"), "--tries", "64", "--seed", "1"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,7 @@
-"""Files that an operator applies to a Kubernetes cluster; scripts/try-kubernetes applies them."""
+"""Files that an operator applies to a Kubernetes cluster.
+
+scripts/studies/try-kubernetes applies them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The life of one node, under owners that are stand-ins and on a fleet in memory.
 
-`scripts/show-life` plays the same steps on hosts: under a real Slurm, under a real Kubernetes API
-server, and by a site's own commands.
+`scripts/studies/show-life` plays the same steps on hosts: under a real Slurm, under a real
+Kubernetes API server, and by a site's own commands.
 """
 
 from __future__ import annotations

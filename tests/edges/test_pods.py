@@ -1,6 +1,6 @@
 """Pods that bring up Ray on nodes of Kubernetes: on an API server and a kubelet that are stand-ins.
 
-`scripts/show-life kubernetes` shows it with a real API server, and a real Ray on hosts.
+`scripts/studies/show-life kubernetes` shows it with a real API server, and a real Ray on hosts.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.long
 def test_a_campaign_that_is_killed_anywhere_ends_as_one_that_was_not():
-    """The short form of `scripts/cut-power`, which kills each of four verbs 50 times."""
+    """The short form of `scripts/studies/cut-power`, which kills each of four verbs 50 times."""
     words = [sys.executable, str(ROOT / "scripts" / "cut-power"), "--kills", "4", "--seed", "3"]
     done = subprocess.run(
         [*words, "accept"], capture_output=True, text=True, check=False, timeout=300

@@ -47,8 +47,8 @@ def test_the_agent_of_a_host_tells_what_waits_for_its_slow_link_as_tc_does() -> 
 
 @pytest.mark.long
 def test_a_host_tells_that_its_process_stands_still_and_that_it_works_again() -> None:
-    """Whom looks name then is played by scripts/show-watch-live: beside other work on the machine
-    minutes of a real job are no fact that always holds."""
+    """Whom looks name then is played by scripts/studies/show-watch-live: beside other work on the
+    machine minutes of a real job are no fact that always holds."""
     with Bed(2, "--no-ray", "--proc") as bed, agents(bed) as latest, TrainingJob(bed) as job:
 
         def throughput() -> float:  # asking for it takes a part of the host's processor, not this

@@ -80,8 +80,8 @@ def test_chances_are_those_of_pycox_within_a_thousandth(real, name):
 @pytest.mark.twin("test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind")
 @pytest.mark.long
 def test_concordance_on_published_data_is_what_is_published(real):
-    """For an untuned Cox-Time, the mean of five folds; here of three of them. scripts/show-risk
-    takes all five, and the larger published data as well."""
+    """For an untuned Cox-Time, the mean of five folds; here of three of them.
+    scripts/studies/show-risk takes all five, and the larger published data as well."""
     data = learnable(published(real("survival/metabric.csv")))
     fold = np.random.default_rng(0).permutation(len(data)) % 5
     parts = [separate(data, fold == one) for one in range(3)]

@@ -1,4 +1,4 @@
-"""The short form of `scripts/show-watch`, which takes the figures on 300 jobs."""
+"""The short form of `scripts/studies/show-watch`, which takes the figures on 300 jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 
 @pytest.fixture(scope="module")
 def script():
-    return runpy.run_path(str(ROOT / "scripts/show-watch"))
+    return runpy.run_path(str(ROOT / "scripts/studies/show-watch"))
 
 
 def outcome(script, fault: str, way: str = "ours"):
