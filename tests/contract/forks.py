@@ -164,6 +164,11 @@ def become(request: dict, files: list[int]) -> None:
     for target, file in enumerate(files):
         os.dup2(file, target)
         os.close(file)
+    # as Python does at its start: whether a file can be sought is found out only once
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(  # noqa: SIM115
+        2, "w", buffering=1, errors="backslashreplace", closefd=False
+    )
     os.environ.clear()
     os.environ.update(request["environment"])
     os.environ.pop("ANUBIS_LAUNCHER", None)  # a rank's parent is the server, whoever launched it

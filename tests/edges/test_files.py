@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import signal
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -158,15 +156,6 @@ def test_a_topology_of_one_long_word_is_read_as_fast_as_any():
 
 def _give_up(*_: object) -> None:
     raise TimeoutError("20 s of processor time for half a megabyte")
-
-
-@pytest.mark.long
-def test_no_spoilt_file_ends_in_a_traceback_hangs_or_steers_the_terminal():
-    """The short form of `scripts/studies/fuzz-files`, which spoils 20,000."""
-    words = [sys.executable, str(ROOT / "scripts" / "fuzz-files"), "--tries", "64", "--seed", "1"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "seed 1: 64 spoilt files for 47 readers" in done.stdout
 
 
 def test_a_link_that_somebody_planted_beside_a_file_is_not_followed(tmp_path: Path):

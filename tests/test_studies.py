@@ -1,0 +1,52 @@
+"""Each study of scripts/studies runs in its small form, so that no figure of docs/results rots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.edges import bed
+from tests.forked import ForkServer
+
+STUDIES = sorted(file for file in (ROOT / "scripts/studies").glob("[a-z]*") if not file.suffix)
+LACKING = 69  # a study's exit code on a machine that lacks what it needs
+LIMIT_S = 600.0
+# what most of them would load, each for itself: more than half of their processor time
+LOADED = (
+    *("numpy", "pandas", "scipy.stats", "scipy.spatial", "sklearn.svm", "sklearn.cluster"),
+    *("sklearn.neighbors", "pycox.models", "torchtuples", "yaml", "sqlalchemy", "requests"),
+    *("anubis.cli.main", "anubis.operations.measure", "anubis.operations.gate"),
+    *("anubis.store.history", "anubis.models.risk.learning", "anubis.report.html"),
+)
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    with ForkServer(tmp_path_factory.mktemp("studies"), *LOADED) as studies:
+        yield studies
+
+
+def is_here(thing: str) -> bool:
+    """Whether this machine has it; asked without the study's own function."""
+    if thing == "root":
+        return os.getuid() == 0
+    if thing == "network namespaces":
+        return not bed.why_not()
+    places = [*os.environ["PATH"].split(os.pathsep), "/usr/sbin", "/sbin", "/usr/bin"]
+    return any(Path(place, thing).exists() for place in places)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_a_study_runs_in_its_small_form(study: Path, studies: ForkServer, tmp_path: Path) -> None:
+    code, stdout, stderr = studies.ask([str(study), "--smoke"], None, tmp_path, LIMIT_S)
+    if code == LACKING:
+        missing = stderr.strip().partition("this machine lacks ")[2].split(", ")
+        assert not [thing for thing in missing if is_here(thing)], stderr
+        pytest.skip(stderr.strip())
+    assert code == 0, stdout + stderr
+    assert stdout.strip()
