@@ -16,6 +16,7 @@ from anubis.cli import examples
 from anubis.cli.main import app
 from anubis.config import configs
 from anubis.report.documents import LINES
+from tests.test_studies import STUDIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted(
@@ -43,17 +44,30 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 def test_readme_leads_to_every_page():
     readme = (ROOT / "README.md").read_text()
-    figures = {
-        "localization.md",
-        "power.md",
-        "rates.md",
-        "repeatability.md",
-        "risk.md",
-        "simulation.md",
-    }
-    for page in (ROOT / "docs").glob("*.md"):
-        told = "\n".join(p.read_text() for p in (ROOT / "docs").glob("*.md"))
-        assert page.name in (told if page.name in figures else readme), page.name
+    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "docs/results/README.md"]:
+        assert f"({page.relative_to(ROOT)})" in readme, page.name
+
+
+def test_the_index_of_results_has_each_page_and_the_script_that_makes_it():
+    folder = ROOT / "docs/results"
+    rows = re.findall(
+        r"^\| \[[\w.-]+\]\(([\w.-]+)\) .*\| `([\w/-]+)` \|$",
+        (folder / "README.md").read_text(),
+        re.MULTILINE,
+    )
+    assert {page for page, _ in rows} == {page.name for page in folder.glob("*.md")} - {"README.md"}
+    assert len(rows) == len(dict(rows))
+    for page, script in rows:
+        assert (ROOT / script).is_file(), script
+        assert f"{script} " in re.sub("[`\n;:,]", " ", (folder / page).read_text()), page
+
+
+def test_every_script_that_a_page_names_is_there_and_a_page_names_every_study():
+    text = "".join(page.read_text() for page in [*PAGES, ROOT / "DESIGN.md"])
+    named = set(re.findall(r"\bscripts/(?:studies/)?[a-z][a-z-]*[a-z]", text))
+    assert not {name for name in named if not (ROOT / name).exists()}
+    studies = {f"scripts/studies/{file.name}" for file in STUDIES}
+    assert not studies - named
 
 
 def test_design_is_a_plan_and_no_inventory():
