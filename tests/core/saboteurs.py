@@ -137,14 +137,15 @@ class Book:
                 self._turn(event)
         self.surely_out = {node for node in self.surely_out if self.is_bad(node)}
 
-    def lower(self):
-        """What was accepted falls with the nodes that are out."""
+    def lower(self, *, is_turn):
+        """What was accepted falls with the nodes that are out. A job that seemed over between two
+        turns, by a look that lied, may still have its breaker."""
         for scope in SCOPES:
             self.accepted[scope] = min(self.accepted[scope], len(self.out(scope)))
             if scope.startswith("job "):  # its breaker ends with it
                 if not self.inside(scope, surely=True):
                     self.waiting.discard(scope)
-                if not self.inside(scope):
+                if is_turn and not self.inside(scope):
                     self.may_wait.discard(scope)
 
     def _note(self, notice):
@@ -474,7 +475,7 @@ class World:
         self.told += events
         for event in events:
             self.book.hear(event, self.now)
-        self.book.lower()
+        self.book.lower(is_turn=any(isinstance(event, Waited) for event in events))
         waiting = set(self.book.waiting)
         if self.is_dated or self.ahead or any(event.at > self.now for event in events):
             self.do_restart(max(event.at for event in events))
