@@ -157,17 +157,17 @@ def _phase_table(planned: Plan, costs: Sequence[Estimate]) -> Table:
 
 
 PURPOSES: dict[Purpose, str] = {
-    "rails": "more where rails are cabled differently",
-    "normal": "more where too few show what is normal",
+    "rails": "more, as rails are cabled differently",
+    "normal": "more, as too few show what is normal",
     "cover": "more to cross every link",
 }
 REASONS = {
-    "switches": "not crossed, switches",
-    "left out": "not crossed by these pairs, links",
-    "across rails": "not crossed, for only pairs across rails could (--cover), links",
-    "out of reach": "not crossed, for no way between these nodes leads over them, links",
-    "seldom": "crossed seldom",
-    "missing": "not there to be crossed, though sister switches have them, uplinks",
+    "switches": "switches that no pair crosses",
+    "left out": "links that these pairs leave out",
+    "across rails": "links that only pairs across rails would cross (--cover)",
+    "out of reach": "links that no path between these nodes uses",
+    "seldom": "links crossed seldom",
+    "missing": "uplinks that these switches lack and their sisters have",
 }
 
 

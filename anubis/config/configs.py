@@ -163,8 +163,8 @@ class RayCluster(_Nodes):
             for name in ("address", "token"):
                 if getattr(self, name):
                     raise ValueError(
-                        f'"{name}" is of a Ray that runs already, and "start" brings one up: leave'
-                        " one of them out"
+                        f'"{name}" (use a Ray that runs already) and "start" (bring one up)'
+                        " exclude each other"
                     )
             if self.drained_by and (self.start, self.drained_by[0]) != ("slurm", "ssh"):
                 raise ValueError('"drained_by" is for "start: slurm" and begins with "ssh"')

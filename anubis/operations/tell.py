@@ -164,7 +164,7 @@ def _notice(telling: Telling, time: Time) -> Notice:
     if time.doubt:
         happened_at = min(happened_at, now)
     if happened_at > now:
-        raise UsageError("an event cannot be told before it has happened: look at --at")
+        raise UsageError("the time of the event lies in the future")
     if isinstance(telling.event, MaintenancePlanned):
         _refuse_endless(telling.event, now)
     name = telling.id or new_name(telling.event.kind, now)

@@ -16,12 +16,12 @@ REASONS = {
     "seldom": "crossed too seldom to be sure",
     "left out": "by no pair that was taken",
     "across rails": "only pairs across rails could",
-    "out of reach": "on no way between these nodes",
+    "out of reach": "on no path between these nodes",
 }
 
 
 def missing(uncrossed: Mapping[str, int]) -> str:
-    """Return `12 links not crossed: 8 on no way between these nodes, 4 crossed too seldom to be
+    """Return `12 links not crossed: 8 on no path between these nodes, 4 crossed too seldom to be
     sure`."""
     if not uncrossed:
         return ""

@@ -49,7 +49,7 @@ class DiagnosisView:
 def headline(view: DiagnosisView) -> str:
     diagnosis = view.diagnosis
     if not diagnosis.collectors:
-        return f"{view.job}: cannot say: nothing that tells of it could be read"
+        return f"{view.job}: cannot say: no usable evidence"
     if diagnosis.trouble is JobTrouble.UNKNOWN:
         return f"{view.job}: cannot say: {_unknown(diagnosis, view.evidence)}"
     if diagnosis.trouble is JobTrouble.NOTHING:

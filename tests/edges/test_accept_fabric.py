@@ -128,7 +128,7 @@ def test_links_that_no_pair_crosses_are_counted_with_the_reason(near):
     alone = RACKS + "  - {below: leaf9, above: spine1}\n"
     page = near.folder / "accept.html"
     done = accept(near, "--html", str(page), racks=alone)
-    sentence = "1 link not crossed: 1 on no way between these nodes"
+    sentence = "1 link not crossed: 1 on no path between these nodes"
     assert sentence in " ".join(done.out.split())
     assert sentence in page.read_text()
     lines = near.run("report", "--json").lines

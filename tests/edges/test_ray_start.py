@@ -389,7 +389,7 @@ def test_a_folder_that_somebody_else_made_is_not_taken(tmp_path: Path) -> None:
         ({"start": "docker"}, "expected 'ssh', 'slurm' or 'kubernetes'"),
         ({"start": "kubernetes"}, '"start: kubernetes" and "start_pod" with an image go together'),
         ({"start": "ssh", "start_pod": {"image": "a"}}, "go together"),
-        ({"start": "ssh", "address": "a:1"}, '"address" is of a Ray that runs already'),
+        ({"start": "ssh", "address": "a:1"}, '"address" (use a Ray that runs already) and "start"'),
         ({"start": "ssh", "ports": "20000-20010"}, "20000-20010 has fewer than 50"),
         ({"start": "ssh", "drained_by": ["ssh"]}, '"drained_by" is for "start: slurm"'),
         ({"start": "slurm", "drained_by": ["rsh"]}, 'begins with "ssh"'),
