@@ -509,7 +509,7 @@ def test_ports_are_of_the_range_that_the_file_allows():
 @pytest.mark.long
 def test_the_script_tries_programs_on_such_a_node_and_says_which_failed(run, nvml_library):
     words = ("--gpus=2", "--only=kernel_launch,dcgm_diag", "--plant", "FAKE_FAULTS=1:ecc")
-    ran = run(Path(BENCHMARKS).parent / "scripts" / "try-gpu-node", *words)
+    ran = run(Path(BENCHMARKS).parent / "scripts/studies/try-gpu-node", *words)
     assert ran.exit_code == 1, ran.stderr
     dcgm, kernel, summary = ran.stdout.splitlines()
     assert "ran, " in dcgm

@@ -34,7 +34,7 @@ def test_a_recorded_campaign_replays_to_the_executions_that_the_history_has(
     assert len(again) == 8 + 3  # two were slow, and one that was not is measured beside them
 
     file.write_text(file.read_text() + '{"Measured": {"st')  # the driver was killed here
-    script = [sys.executable, str(ROOT / "scripts" / "replay-events"), str(file)]
+    script = [sys.executable, str(ROOT / "scripts/studies/replay-events"), str(file)]
     shown = subprocess.run([*script, "n3"], capture_output=True, text=True, check=True).stdout
     assert "→ Launch" in shown
     assert "→ Record" in shown
