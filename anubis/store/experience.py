@@ -64,7 +64,6 @@ from anubis.store.notices import (
 from anubis.store.tallies import RowTally, refuse_changed, tallies_of
 from anubis.store.traits import TRAITS, traits_of
 
-LOCATING = [kind.value for kind in CampaignKind if kind.names_parts]
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
 
