@@ -962,7 +962,7 @@ links: [{below: "l[1-2]", above: "s[1-2]"}, {below: l3, above: s1}]
     file = str(near.write("fabric.yaml", fabric))
     cluster = near.fleet(nodes="n[1-6]")
     planned = near.run("scan", "--dry-run", "--topology", file, "--cluster", cluster)
-    assert "sister switches have them, uplinks: l3 - s2 (1 cable)" in planned.out
+    assert "lack and their sisters have: l3 - s2 (1 cable)" in planned.out
 
 
 def test_a_file_that_is_not_there_and_one_that_is_no_fabric_are_one_line(near):
