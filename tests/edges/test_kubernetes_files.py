@@ -110,7 +110,9 @@ def test_the_cluster_of_the_files_is_one_that_anubis_reads(tmp_path):
 def test_the_image_has_a_fixed_base_and_the_user_that_the_pods_run_as():
     text = (ROOT / "Dockerfile").read_text()
     assert re.search(r"^ARG BASE=\S+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
-    users = {pod["securityContext"]["runAsUser"] for pod in pods() if "securityContext" in pod}
+    contexts = [pod["securityContext"] for pod in pods() if "securityContext" in pod]
+    users = {context["runAsUser"] for context in contexts}
+    assert {context["seccompProfile"]["type"] for context in contexts} == {"RuntimeDefault"}
     assert users == {int(re.findall(r"^USER (\d+)$", text, re.MULTILINE)[-1])} == {10001}
 
 
