@@ -118,6 +118,7 @@ class Book:
         self.surely_out = set()  # bad ever since they were ordered out
         self.cordoned = set()  # by their owner in our name, ever
         self.accepted = dict.fromkeys(SCOPES, 0)
+        self.out_at_close = {}  # as a person closed a breaker, before what was told after it
         self.waiting = set()  # scopes of which a person was asked
         self.may_wait = set()  # the same and jobs of which nobody can say whether they are over
 
@@ -151,7 +152,8 @@ class Book:
     def _note(self, notice):
         at, event = notice.at, notice.event
         if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
-            self.accepted[event.scope] = len(self.out(event.scope))
+            out = len(self.out(event.scope))
+            self.accepted[event.scope] = max(out, self.out_at_close.pop(event.scope, 0))
             self.waiting.discard(event.scope)
             self.may_wait.discard(event.scope)
         for node in event.nodes:
@@ -547,6 +549,9 @@ class World:
         for event in events:  # the history knows them before the keeper does
             if isinstance(event, VerdictReached):
                 self.book.hear(event, self.now)
+            elif isinstance(event.event, OperatorSaid) and event.event.order is Order.CLOSE:
+                scope = event.event.scope
+                self.book.out_at_close[scope] = len(self.book.out(scope))
         return self.hear(*events, *([self.look()] if looks else []), self.waited())
 
     def tell(self, event, soon=True):
