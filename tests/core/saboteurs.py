@@ -204,6 +204,8 @@ class Book:
                 if not present and event.at >= since:
                     self.present[node] = True, event.at
                 is_known = self.ended[node] < event.at or not seen.jobs
+                if (work := self.work.get(node)) and work[0] > event.at:  # an old look, again
+                    is_known = False
                 self.work[node] = (event.at, frozenset(seen.jobs)) if is_known else None
 
     def _turn(self, event):
