@@ -118,7 +118,7 @@ class Book:
         self.surely_out = set()  # bad ever since they were ordered out
         self.cordoned = set()  # by their owner in our name, ever
         self.accepted = dict.fromkeys(SCOPES, 0)
-        self.out_at_close = {}  # as a person closed a breaker, before what was told after it
+        self.out_at_close = {}  # before what was told later: at, scope
         self.waiting = set()  # scopes of which a person was asked
         self.may_wait = set()  # the same and jobs of which nobody can say whether they are over
 
@@ -153,7 +153,7 @@ class Book:
         at, event = notice.at, notice.event
         if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
             out = len(self.out(event.scope))
-            self.accepted[event.scope] = max(out, self.out_at_close.pop(event.scope, 0))
+            self.accepted[event.scope] = max(out, self.out_at_close.get((at, event.scope), 0))
             self.waiting.discard(event.scope)
             self.may_wait.discard(event.scope)
         for node in event.nodes:
@@ -553,7 +553,7 @@ class World:
                 self.book.hear(event, self.now)
             elif isinstance(event.event, OperatorSaid) and event.event.order is Order.CLOSE:
                 scope = event.event.scope
-                self.book.out_at_close[scope] = len(self.book.out(scope))
+                self.book.out_at_close[event.at, scope] = len(self.book.out(scope))
         return self.hear(*events, *([self.look()] if looks else []), self.waited())
 
     def tell(self, event, soon=True):
