@@ -17,6 +17,7 @@ AnubisError                exit code 2: no verdict
 ├── TraceError             a trace of jobs cannot be read, or has no jobs
 ├── Stopped                an operation was ended early; the text says how to go on
 ├── OutputError            the answer could not be written
+├── MissingPackageError    a Python package that only some installations have is not there
 ├── ExecutorError          no node can be reached any more (not only one)
 ├── OrchestratorError      the owner of the nodes does not answer, refuses, or has them in use
 └── StoreError             the history cannot be read or written
@@ -108,6 +109,10 @@ class Stopped(AnubisError):
 
 
 class OutputError(AnubisError):
+    pass
+
+
+class MissingPackageError(AnubisError):
     pass
 
 

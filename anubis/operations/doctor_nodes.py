@@ -28,6 +28,7 @@ from anubis.reach.executors.ray_start import order_for
 from anubis.reach.executors.remote_commands import Errand
 from anubis.reach.executors.start_settings import RayStart
 from anubis.text import hostlist
+from anubis.text.packages import require_package
 from anubis.text.reading import read
 from anubis.text.wording import quantity, time_span
 
@@ -100,6 +101,7 @@ def examine_nodes(
             f'nodes of cluster "{cluster}" are not reached by ssh, Slurm or Kubernetes: its'
             " file has no `start:`; on a node itself, `anubis doctor` says what it lacks"
         )
+    require_package("ray", f'cluster "{cluster}"')
     names = nodes or (hostlist.expand(file.nodes) if file.nodes else ())
     if not names:
         names = _orchestrator_nodes(file, caller)

@@ -14,6 +14,7 @@ from anubis.core.fabric import Fabric
 from anubis.operations.caller import Caller
 from anubis.text import hostlist
 from anubis.text.hostlist import shorten
+from anubis.text.packages import require_package
 from anubis.text.wording import quantity
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def _open_ray(
     missing_is_fine: bool,
     until_all_has_ended: ExitStack,
 ) -> Executor:
+    require_package("ray", f'cluster "{cluster.name}"')
     from anubis.reach.executors.ray_cluster import RayExecutor
 
     names = requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ())

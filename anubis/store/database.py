@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from anubis.core.errors import StoreError
 from anubis.store.checksums import Damage
 from anubis.store.trouble import explain
+from anubis.text.packages import require_package
 
 PRAGMAS = (
     "busy_timeout = 30000",  # ms
@@ -278,20 +279,15 @@ def own_name() -> str:
 
 
 def _postgresql(url: sa.URL) -> sa.Engine:
-    try:
-        limits = {name: limit for name, limit in GIVEN_UP.items() if name not in url.query}
-        engine = sa.create_engine(
-            url,
-            # The name lets the claim of a campaign say who holds it.
-            connect_args={"application_name": own_name(), **limits},
-            pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
-        )
-        return _apply_settings(engine, FOR_EACH_CONNECTION)
-    except ModuleNotFoundError:
-        raise StoreError(
-            f'history "{_place(url)}": the PostgreSQL driver is not installed; run'
-            " pip install 'psycopg[binary]'"
-        ) from None
+    require_package("psycopg", f'history "{_place(url)}"')
+    limits = {name: limit for name, limit in GIVEN_UP.items() if name not in url.query}
+    engine = sa.create_engine(
+        url,
+        # The name lets the claim of a campaign say who holds it.
+        connect_args={"application_name": own_name(), **limits},
+        pool_pre_ping=True,  # a server that was restarted must not end a campaign of hours
+    )
+    return _apply_settings(engine, FOR_EACH_CONNECTION)
 
 
 def _apply_settings(engine: sa.Engine, settings: Sequence[str]) -> sa.Engine:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 from shutil import copy, rmtree
 
@@ -31,7 +34,8 @@ def program(file: Path, script: str) -> None:
 def checkout(tmp_path: Path) -> Path:
     checkout = tmp_path / "checkout"
     (checkout / "scripts").mkdir(parents=True)
-    for name in ("scripts/setup", "scripts/tools", "pyproject.toml", "requirements.lock"):
+    locks = ("requirements.lock", "requirements-control.lock")
+    for name in ("scripts/setup", "scripts/tools", "pyproject.toml", *locks):
         copy(ROOT / name, checkout / name)
     program(checkout / ".venv/bin/python", "exit 1")  # `pip config get` of a key that is not set
     program(checkout / "bin/nvidia-smi", "exit 9")
@@ -51,14 +55,14 @@ def run(checkout: Path, *command: str, **environment: str) -> subprocess.Complet
     )
 
 
-def set_up(checkout: Path, refused: str, **environment: str) -> tuple[str, str]:
+def set_up(checkout: Path, refused: str, *options: str, **environment: str) -> tuple[str, str]:
     """What set-up had uv install first, and what it printed."""
     log = checkout / "uv.log"
     program(
         checkout / ".venv/bin/uv",
         f'echo "$UV_DEFAULT_INDEX $*" >>{log}\ncase "$*" in {REFUSES[refused]}) exit 1 ;; esac',
     )
-    printed = run(checkout, "./scripts/setup", **environment).stderr
+    printed = run(checkout, "./scripts/setup", *options, **environment).stderr
     return next(line for line in log.read_text().splitlines() if "--dry-run" not in line), printed
 
 
@@ -92,6 +96,27 @@ def test_a_machine_with_a_gpu_takes_the_build_with_cuda_and_says_nothing_of_it(c
 def test_uv_asks_the_mirror_that_pip_asks(checkout):
     command, _ = set_up(checkout, "nothing", PIP_INDEX_URL="https://mirror.example/simple")
     assert command.startswith("https://mirror.example/simple ")
+
+
+def test_a_control_machine_gets_neither_torch_nor_ray(checkout):
+    command, printed = set_up(checkout, "nothing", "--control")
+    assert command.endswith("-r requirements-control.lock")
+    assert "without torch and Ray" in printed
+
+
+def test_a_control_machine_has_all_other_packages_in_the_same_versions():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"]["optional-dependencies"]
+    every = [*project["project"]["dependencies"], *itertools.chain(*extras.values())]
+    heavy = {"torch", "torchtuples", "pycox", "ray"}
+    lacking = {one for one in every if re.split(r"[^a-z-]", one)[0] not in heavy}
+    assert set(project["dependency-groups"]["control"]) == lacking
+    locked, control = (
+        set(re.findall(r"^[a-z0-9-]+==[^ ]+", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("requirements.lock", "requirements-control.lock")
+    )
+    assert control < locked
+    assert not {one.partition("==")[0] for one in control} & heavy
 
 
 def test_a_venv_that_set_up_did_not_make_is_left_as_it_is(checkout):

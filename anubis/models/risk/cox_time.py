@@ -26,6 +26,7 @@ from anubis.models.risk.model import learnable
 from anubis.models.risk.network import HazardNetwork
 from anubis.models.risk.scale import Scale
 from anubis.models.risk.survival import life_table
+from anubis.text.packages import require_package
 
 KNOTS = 128  # as many keep the chances within 2e-4 of those by all incident times
 INCIDENTS_NEEDED = 30  # a network learns nothing from fewer
@@ -46,6 +47,8 @@ class CoxTime:
 
     @classmethod
     def fit(cls, spells: Spells, seed: int) -> Self:
+        for package in ("torch", "torchtuples", "pycox"):
+            require_package(package, "training a risk model")
         from anubis.models.risk.training import train  # torch and pycox: 4 s
 
         spells = learnable(spells, INCIDENTS_NEEDED)

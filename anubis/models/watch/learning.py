@@ -19,6 +19,7 @@ from anubis.core.watch.ranking import grow, oddness, rank
 from anubis.core.watch.scaling import span_of
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
+from anubis.text.packages import require_package
 
 LIBRARIES = ("numpy", "torch")  # what the weights depend on
 OF_A_JOB = 1000  # windows, so that all jobs have equal weight
@@ -93,7 +94,8 @@ def learn(
 def _denoisers(
     lessons: Lessons, metrics: Sequence[str], seed: int, together: bool, tell: Callable[[str], None]
 ) -> tuple[dict[str, Denoiser], dict[str, Fit]]:
-    from anubis.models.watch.training import train  # torch
+    require_package("torch", "training a watch model")
+    from anubis.models.watch.training import train
 
     if together:
         share = np.concatenate(

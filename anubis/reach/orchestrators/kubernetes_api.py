@@ -20,6 +20,7 @@ from anubis.core.errors import OrchestratorError
 from anubis.core.text import escape_line
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields
 from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+from anubis.text.packages import require_package
 
 Returned = TypeVar("Returned")
 
@@ -150,12 +151,9 @@ class KubernetesApi:
 
 
 def _client_of(settings: KubernetesSettings) -> Any:
-    try:
-        from kubernetes import client, config
-    except ImportError:
-        raise OrchestratorError(
-            "kubernetes: its client is not installed; pip install 'anubis-fleet[kubernetes]'"
-        ) from None
+    require_package("kubernetes", "an orchestrator that is Kubernetes")
+    from kubernetes import client, config
+
     configuration = client.Configuration()
     configuration.retries = False
     _find_the_way(settings, config, configuration)
