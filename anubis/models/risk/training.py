@@ -3,8 +3,8 @@
 Their habits to work around: they draw from numpy's and torch's global generators, leave their best
 weights in a file of the working folder, take a GPU unasked and print; two threads make a small
 network 20 times slower than one; equal durations are sorted in no certain order; they index tensors
-in a way that torch warns of (2.6 and 2.15 were tried). Only their training is used: cox_time.py computes the hazards,
-and files.py saves the weights without torch.
+in a way that torch warns of. Only their training is used: cox_time.py computes the hazards, and
+files.py saves the weights without torch.
 """
 
 from __future__ import annotations
