@@ -66,5 +66,11 @@ def test_a_simulated_fleet_is_accepted_gated_and_kept_without_torch_and_ray(near
     assert near.run("keep", "--cluster", cluster).code == 0
 
 
+def test_the_way_to_get_a_package_names_what_brings_it(without):
+    without("psycopg")
+    with pytest.raises(MissingPackageError, match=r"pip install 'anubis-fleet\[postgresql\]'$"):
+        require_package("psycopg", "a test")
+
+
 def test_what_is_installed_is_not_refused():
     require_package("numpy", "a test")

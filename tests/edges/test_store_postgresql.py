@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.store import database
 from anubis.store.history import History
-from tests.patience import LIMIT_S
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
@@ -30,17 +27,3 @@ def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch
         port = silent.getsockname()[1]
         with pytest.raises(StoreUnreachableError, match="check that it runs and can be reached"):
             History.open(f"postgresql://anubis@127.0.0.1:{port}/fleet")
-
-
-def test_a_missing_driver_is_named_with_the_way_to_get_it() -> None:
-    program = (
-        "import sys; sys.modules['psycopg'] = None\n"
-        "from anubis.core.errors import StoreError\n"
-        "from anubis.store.history import History\n"
-        "try: History.open('postgresql://anubis@127.0.0.1:1/fleet')\n"
-        "except StoreError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=LIMIT_S
-    )
-    assert "pip install 'psycopg[binary]'" in done.stdout
