@@ -5,14 +5,16 @@ A limit that is passed raises an error of one sentence. What a document means is
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import io
 import json
 import re
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from anubis.core.errors import AnubisError
 
@@ -27,6 +29,15 @@ MOST_WHOLE = 1000  # digits of a number in JSON; a longer one spoils only its ow
 MOST_VALUES = 2_000_000  # of a YAML document, with its aliases written out
 EXPLAINED_BYTES = 1 << 20  # Python's YAML parser explains better, and takes a minute for 16 MiB
 GZIPPED = b"\x1f\x8b"
+SAMPLED = 4000  # bytes that tell an encoding
+CHUNK = 1 << 16
+_MARKS = (  # the longer ones first: UTF-32's begins like UTF-16's
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 ErrorType = type[AnubisError]
 FromPairs = Callable[[list[tuple[str, Any]]], Any]
@@ -97,6 +108,48 @@ class Bounded(io.RawIOBase):
                 " look at it"
             )
         return len(data)
+
+
+def open_unpacked(
+    file: IO[bytes], where: str, error: ErrorType, chunk: int = CHUNK
+) -> io.BufferedReader:
+    """Open the contents of an open file as a stream within limits, unpacked if it is gzipped."""
+    begins = file.read(len(GZIPPED))
+    file.seek(0)
+    source: Any = gzip.GzipFile(fileobj=file) if begins == GZIPPED else file
+    return io.BufferedReader(cast(Any, Bounded(source, file, where, error)), chunk)
+
+
+@contextmanager
+def refuse_unreadable(where: str, error: ErrorType) -> Iterator[None]:
+    """Make one sentence of whatever cannot be read or unpacked while the block runs."""
+    try:
+        yield
+    except OSError as cause:
+        reason = cause.strerror or "it is not a complete gzip file"
+        raise error(f"cannot read {where}: {reason}") from None
+    except (EOFError, zlib.error):
+        raise error(f"cannot read {where}: it is not a complete gzip file") from None
+
+
+def encoding_of(data: bytes) -> str:
+    """Return the encoding by its mark, or by the first bytes: UTF-16 of mostly plain characters has
+    a zero in every other one."""
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            return encoding
+    sample = data[:SAMPLED]
+    for encoding, zeros in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
+        if len(sample) > 3 and zeros.count(0) > len(zeros) * 0.9:
+            return encoding
+    return "utf-8"
+
+
+def decode(data: bytes) -> str:
+    """Return the text with plain line ends, in whatever encoding an editor or another machine
+    wrote it; what cannot be read in it becomes a replacement mark."""
+    text = data.decode(encoding_of(data), errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
 
 
 def read_text(path: Path, error: ErrorType, named: str = "", limit: int = MOST_BYTES) -> str:

@@ -23,6 +23,7 @@ from anubis.lab.study.traces import (
     stress,
     trace_of,
 )
+from anubis.text.tables import parse_table
 
 TABLE = """timestamp,duration,num_gpus,gpu_time,cluster
 2017-10-09 08:00:00,7200,16,115200,a
@@ -46,8 +47,12 @@ SWF = """; Version: 2.2
 """
 
 
+def requests_of(text, **limits):
+    return requests_of_table(parse_table(text, "the table", TraceError, **limits))
+
+
 def test_a_table_becomes_jobs_in_the_order_of_their_arrival():
-    trace = trace_of(requests_of_table(TABLE.splitlines()), devices_per_node=8)
+    trace = trace_of(requests_of(TABLE), devices_per_node=8)
     assert trace.jobs == (
         TracedJob(arrival_h=0, nodes=1, duration_h=1),
         TracedJob(arrival_h=1, nodes=2, duration_h=2),
@@ -55,13 +60,13 @@ def test_a_table_becomes_jobs_in_the_order_of_their_arrival():
 
 
 def test_every_line_that_is_no_job_is_counted_by_its_reason_and_the_first_is_named():
-    trace = trace_of(requests_of_table([*TABLE.splitlines(), "today,1,1,1,a"]), devices_per_node=8)
+    trace = trace_of(requests_of(f"{TABLE}today,1,1,1,a"), devices_per_node=8)
     assert set(reasons(trace)) == {
         "line 4: ran for no time",
         "line 5: asks for nothing",
         f"2 lines left out, the first is line 6: {NO_TIME}",
         "line 7: how long it ran is not a number",
-        "line 8: expected 5 columns",
+        "line 8: 2 cells, expected 5 as in the heading",
     }
 
 
@@ -79,8 +84,8 @@ def test_the_standard_workload_format_takes_what_was_asked_for_where_nothing_was
 
 
 def test_a_job_of_more_than_a_century_is_none():
-    lines = f"timestamp,duration,num_gpus\n2017-10-09 08:00:00,{'9' * 60},8".splitlines()
-    trace = trace_of(requests_of_table(lines), devices_per_node=8)
+    text = f"timestamp,duration,num_gpus\n2017-10-09 08:00:00,{'9' * 60},8"
+    trace = trace_of(requests_of(text), devices_per_node=8)
     assert list(reasons(trace)) == ["line 2: ran for more than a century"]
 
 
@@ -91,7 +96,7 @@ def test_jobs_too_short_to_load_the_nodes_are_refused_before_billions_are_made()
 
 
 def test_a_job_on_a_part_of_a_node_takes_one_or_is_left_out():
-    whole = trace_of(requests_of_table(TABLE.splitlines()), 8, whole_nodes_only=True)
+    whole = trace_of(requests_of(TABLE), 8, whole_nodes_only=True)
     assert [job.nodes for job in whole.jobs] == [2]
     assert whole.left_out["asks for less than a node"].lines == 1
 
@@ -107,11 +112,11 @@ def test_the_format_is_told_from_the_file_itself(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", 'has no column "timestamp"'),
-        (b"a,b\n1,2\n", 'has no column "timestamp"; expected a header with timestamp'),
+        (b"", "is empty, expected a table with a heading"),
+        (b"a,b\n1,2\n", 'has no column "timestamp", expected a heading such as timestamp,duration'),
         (b"; Version: 2.2\n", "has no job; it has no lines"),
         (b"1 2 3\n4 5 6\n", "has no job; 2 lines left out, the first is line 1: expected 18"),
-        (b"\xff\xfe\x00", "it is not UTF-8 text"),
+        (b"\xff\xfe\x00", 'has no column "timestamp"'),
     ],
 )
 def test_a_file_without_a_job_says_why(tmp_path, content, sentence):
@@ -121,13 +126,12 @@ def test_a_file_without_a_job_says_why(tmp_path, content, sentence):
         read(file, 8)
 
 
-def test_a_table_beyond_all_measure_is_a_sentence(monkeypatch):
+def test_a_table_beyond_all_measure_is_a_sentence():
     header = ",".join(traces.COLUMNS)
     with pytest.raises(TraceError, match="line 1: field larger than field limit"):
-        list(requests_of_table([header + "x" * 200_000]))
-    monkeypatch.setattr(traces, "MOST_LINES", 3)
-    with pytest.raises(TraceError, match="has 4 lines, expected at most 3: cut it by time"):
-        list(requests_of_table([header] * 4))
+        requests_of(header + "x" * 200_000)
+    with pytest.raises(TraceError, match="line 4: at most 3 lines are read"):
+        list(requests_of("\n".join([header] * 4), most_lines=3))
 
 
 def test_a_broken_archive_is_an_error_for_a_person(tmp_path):

@@ -23,15 +23,15 @@ def test_without_a_table_ranks_follow_each_other_on_the_nodes():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", 'has no "rank"'),
-        ("rank,host\n0,n1\n", 'has no "node"'),
+        ("", "is empty"),
+        ("rank,host\n0,n1\n", 'has no column "node"'),
         ("rank,node\n", "no ranks"),
         ("rank,node\nx,n1\n", 'line 2: rank is "x"'),
         ("rank,node\n-1,n1\n", 'rank is "-1"'),
-        ("rank,node\n0,\n", "rank 0 has no node"),
+        ("rank,node\n0,\n", 'line 2: node is "", expected a name'),
         ("rank,node\n0,n1\n0,n2\n", "rank 0 is on n1 and on n2"),
         ("rank,node,stage\n0,n1,first\n", 'stage is "first"'),
-        ("rank,node\n99999999999999999999,n1\n", "expected a number"),
+        ("rank,node\n99999999999999999999,n1\n", "expected a whole number"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused_in_a_sentence(text: str, message: str):

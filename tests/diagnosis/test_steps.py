@@ -229,7 +229,7 @@ def test_the_kernel_counts_for_each_thread_of_a_process():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", 'has no "rank"'),
+        ("", "is empty"),
         (HEADER, "no steps"),
         (f"{HEADER}\n0,0,0,1,x,nan,1", 'start_ts is "nan"'),
         (f"{HEADER}\n0,0,0,1,x,1,-1", 'duration is "-1"'),

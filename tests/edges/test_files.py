@@ -13,7 +13,6 @@ import pytest
 
 from anubis.core.errors import HostlistError, RiskError, StoreError, UsageError
 from anubis.models.risk import files as risk_files
-from anubis.readers.tables import stream
 from anubis.readers.topology import slurm
 from anubis.store.claims import acting_lock
 from anubis.store.database import Database
@@ -27,6 +26,7 @@ from anubis.text.files import (
     read_text,
     write_whole,
 )
+from anubis.text.tables import open_table
 
 ROOT = Path(__file__).parents[2]
 BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
@@ -89,7 +89,7 @@ def test_a_small_archive_does_not_become_a_large_text(tmp_path: Path):
     with pytest.raises(UsageError, match=f"more than 256 MiB or {MOST_RATIO} times its size"):
         read_bytes(bomb, UsageError)
     refused = pytest.raises(UsageError, match=rf"{MOST_RATIO} times its size|a line of more than")
-    with refused, stream.open_table(bomb) as table:
+    with refused, open_table(bomb, UsageError) as table:
         list(table)
 
 

@@ -64,11 +64,11 @@ def test_what_cannot_be_taken_is_left_out_and_named():
     ("table", "columns", "complaint"),
     [
         ("host,rack\nn1,r1", [], "no column node: say which one it is, --map node=COLUMN"),
-        ("node,Rack\nn1,r1", [], "expected a column rack, cage, sku or installed"),
+        ("node,Shelf\nn1,r1", [], "expected a column rack, cage, sku or installed"),
         (
             "node,Rack\nn1,r1",
             ["rack=rac"],
-            'column "rac", which is to be its rack; known: Rack, no',
+            'column "rac", which the mapping names as "rack"; known: Rack, no',
         ),
         ("node,rack\nn1,r1", ["rak=rack"], '--map: unknown key "rak"; did you mean "rack"?'),
     ],

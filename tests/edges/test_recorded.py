@@ -136,7 +136,7 @@ def test_one_wrong_time_does_not_stretch_the_grid(read):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", 'no column "time"'),
+        ("", "is empty, expected a table"),
         (LONG, "holds no samples"),
         (LONG + f"{START},n1,gpu_duty,5\n", "one sample of a node at most"),
         (LONG + "1,n1,gpu_duty,5\n2,n1,gpu_duty,five\n", 'line 3: expected a number, found "five"'),
@@ -144,7 +144,7 @@ def test_one_wrong_time_does_not_stretch_the_grid(read):
         (LONG + "noon,n1,gpu_duty,5\n", 'line 2: expected a time, found "noon"'),
         ("time,nod,gpu_duty\n1,n1,5\n", 'did you mean "nod"'),
         ("time,node,gpu_dutty\n1,n1,5\n", 'did you mean "gpu_dutty"'),
-        ("time,node,node,gpu_duty\n", 'the column "node" twice'),
+        ("time,node,node,gpu_duty\n", 'two columns "node"'),
         ("time,node,gpu_duty\n1,n1," + "9" * (9 << 20) + "\n", "is it a table"),
         ('gpu_duty{node="n1"} 5\n', "line 1: expected a series, its value and its time"),
         ("gpu_duty{} 5 1\n", "no label names the node"),

@@ -6,7 +6,6 @@ no job is left out, counted by its reason, and the first of each is named.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from anubis.core.errors import TraceError
-from anubis.text.files import read_text
+from anubis.text.files import decode, read_bytes
+from anubis.text.tables import Table, parse_number, parse_table
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
 SWF_FIELDS = 18
@@ -68,8 +68,14 @@ class _Request:
 
 def read(path: Path, devices_per_node: int, whole_nodes_only: bool = False) -> Trace:
     """Trace in either format, recognised by its first line; gzipped or not."""
-    lines = read_text(path, TraceError).splitlines()
-    requests = requests_of_swf(lines) if _is_swf(lines) else requests_of_table(lines, f'"{path}"')
+    text = decode(read_bytes(path, TraceError))
+    lines = text.splitlines()
+    if _is_swf(lines):
+        requests = requests_of_swf(lines)
+    else:
+        requests = requests_of_table(
+            parse_table(text, f'"{path}"', TraceError, most_lines=MOST_LINES)
+        )
     trace = trace_of(requests, devices_per_node, whole_nodes_only)
     if not trace.jobs:
         raise TraceError(
@@ -85,48 +91,22 @@ def reasons(trace: Trace) -> Iterator[str]:
         yield f"{several}line {skipped.first}: {reason}"
 
 
-def requests_of_table(
-    lines: Sequence[str], where: str = "the table"
-) -> Iterator[tuple[int, _Request | str]]:
-    """Requests of a comma-separated table whose header names time, seconds and number of GPUs."""
-    rows = _rows(lines, where)
-    _, first = next(rows, (0, []))
-    header = [name.strip() for name in first]
-    for name in COLUMNS:
-        if name not in header:
-            raise TraceError(
-                f'{where} has no column "{name}"; expected a header with {", ".join(COLUMNS)}, '
-                "or the Standard Workload Format"
-            )
-    places = [header.index(name) for name in COLUMNS]
-    for number, row in rows:
-        if not row:
+def requests_of_table(table: Table) -> Iterator[tuple[int, _Request | str]]:
+    """Requests of a table whose heading names time, seconds and number of GPUs."""
+    table.require(*COLUMNS)
+    for row in table:
+        if misfit := table.misfit(row):
+            yield table.line, misfit
             continue
-        if len(row) != len(header):
-            yield number, f"expected {len(header)} columns"
-            continue
-        when, duration, devices = (row[place] for place in places)
+        when, duration, devices = (table.cell(row, name) for name in COLUMNS)
         try:
             moment = datetime.fromisoformat(when)
         except ValueError:
-            yield number, "not a timestamp (expected 2017-10-09 07:01:55)"
+            yield table.line, "not a timestamp (expected 2017-10-09 07:01:55)"
             continue
         # a time without a zone is read as UTC: the time zone where Anubis runs must not matter
         arrival = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
-        yield number, _Request(arrival, _number(duration), _number(devices))
-
-
-def _rows(lines: Sequence[str], where: str) -> Iterator[tuple[int, list[str]]]:
-    if len(lines) > MOST_LINES:
-        raise TraceError(
-            f"{where} has {len(lines):,} lines, expected at most {MOST_LINES:,}: cut it by time"
-        )
-    rows = csv.reader(lines)
-    try:
-        for row in rows:
-            yield rows.line_num, row
-    except csv.Error as error:  # a cell beyond all measure
-        raise TraceError(f"{where}, line {rows.line_num}: {error}") from None
+        yield table.line, _Request(arrival, parse_number(duration), parse_number(devices))
 
 
 def requests_of_swf(lines: Iterable[str]) -> Iterator[tuple[int, _Request | str]]:
@@ -139,7 +119,7 @@ def requests_of_swf(lines: Iterable[str]) -> Iterator[tuple[int, _Request | str]
         if len(words) != SWF_FIELDS:
             yield number, f"expected {SWF_FIELDS} fields"
             continue
-        values = [_number(word) for word in words]
+        values = [parse_number(word) for word in words]
         _, arrival, _, duration, allocated, _, _, requested, _, _, status, *_ = values
         if status in PIECES:
             yield number, "a piece of a job that has a line of its own"
@@ -238,13 +218,6 @@ def rotate(jobs: Sequence[TracedJob], start: int) -> tuple[TracedJob, ...]:
 def _is_swf(lines: Sequence[str]) -> bool:
     first = next((line for line in lines if line.strip()), "")
     return first.lstrip().startswith(";") or bool(re.fullmatch(r"[-+.\deE\s]+", first))
-
-
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        return math.nan
 
 
 def _trouble(request: _Request, least_devices: int) -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count, islice
 
-from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.history.status import Incident, Watch
 from anubis.readers.incidents.clock import Clock, Moment
 from anubis.readers.incidents.mapping import (
@@ -16,10 +15,10 @@ from anubis.readers.incidents.mapping import (
     EventMapping,
     IncidentMapping,
     IntervalMapping,
-    fill,
 )
 from anubis.readers.incidents.records import SourceRecord, SourceRecords
 from anubis.text import hostlist
+from anubis.text.tables import fill, refuse_absent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +112,7 @@ def _notes(notes: dict[str, list[str]]) -> tuple[Note, ...]:
 
 def _check_columns(records: SourceRecords, mapping: IncidentMapping, where: str) -> None:
     for name, key in mapping.columns():
-        if name not in records.columns:
-            raise UsageError(
-                f'{where} has no column "{name}", which the mapping names as "{key}"; '
-                f"{did_you_mean(name, records.columns)}; another mapping is chosen with -m"
-            )
+        refuse_absent(key, name, records.columns, where, "; another mapping is chosen with -m")
 
 
 # --- what the records tell -----------------------------------------------------------------

@@ -3,18 +3,14 @@ configs/incidents/."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from anubis.core.errors import UsageError, did_you_mean
 from anubis.readers.incidents.clock import Clock
+from anubis.text.tables import Cells, columns_in, fill
 
 NOT_SAID = "unspecified"  # the category of an incident where the file gives none
-_PLACE = re.compile(r"\{([^{}]+)\}")
-
-Cells = Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,36 +110,3 @@ class EventMapping(_Columns):
 
 IncidentMapping = IntervalMapping | EventMapping
 KINDS: dict[str, type[IncidentMapping]] = {"intervals": IntervalMapping, "events": EventMapping}
-
-
-def parse_columns(texts: Iterable[str]) -> dict[str, str]:
-    """Parse columns as the command line writes them, `node=host`: by key a heading, or a text with
-    headings."""
-    columns: dict[str, str] = {}
-    for text in texts:
-        key, _, name = (part.strip() for part in text.partition("="))
-        if not key or not name:
-            raise UsageError(f'--map is "{text}", expected KEY=COLUMN such as node=host')
-        if columns.setdefault(key, name) != name:
-            raise UsageError(f'--map has two columns for "{key}": name one of them')
-    return columns
-
-
-def check_keys(columns: Iterable[str], keys: Sequence[str]) -> None:
-    for key in columns:
-        if key not in keys:
-            raise UsageError(f'--map: unknown key "{key}"; {did_you_mean(key, keys)}')
-
-
-def columns_in(text: str) -> list[str]:
-    """Return the column that a text names, or those in its braces."""
-    return _PLACE.findall(text) or ([text] if text else [])
-
-
-def fill(text: str, cells: Cells) -> str:
-    """Return a column's cell, or the text with cells in it; empty if one of its columns is."""
-    if not _PLACE.search(text):
-        return cells.get(text, "")
-    if not all(cells.get(name) for name in columns_in(text)):
-        return ""
-    return _PLACE.sub(lambda place: cells[place[1]], text)

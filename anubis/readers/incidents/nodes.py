@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from anubis.core.errors import UsageError, did_you_mean
+from anubis.core.errors import UsageError
 from anubis.core.history.traits import NodeTraits
 from anubis.readers.incidents.clock import Clock
 from anubis.readers.incidents.intake import Note
-from anubis.readers.incidents.mapping import Cells, check_keys, columns_in, fill, parse_columns
 from anubis.readers.incidents.records import SourceRecords
 from anubis.text import hostlist
+from anubis.text.tables import Cells, check_keys, choose_columns, fill, parse_columns
 
 TEXTS = ("rack", "cage", "sku")
 KEYS = ("node", *TEXTS, "installed")
@@ -78,14 +78,7 @@ def take_in_nodes(
 
 def _bind(mapping: NodeMapping, heading: tuple[str, ...], where: str) -> dict[str, str]:
     """Map each key to its column, as far as the table has them."""
-    chosen = {key: mapping.columns.get(key, key if key in heading else "") for key in KEYS}
-    for key, text in chosen.items():
-        for name in columns_in(text):
-            if name not in heading:
-                raise UsageError(
-                    f'{where} has no column "{name}", which is to be its {key}; '
-                    + did_you_mean(name, heading)
-                )
+    chosen = choose_columns(mapping.columns, KEYS, heading, where)
     bound = {key: text for key, text in chosen.items() if text}
     if "node" not in bound:
         raise UsageError(f"{where} has no column node: say which one it is, --map node=COLUMN")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from anubis.core.errors import UsageError
-from anubis.readers.topology.text import decode
-from anubis.text.files import json_value, read_bytes
+from anubis.text.files import decode, json_value, read_bytes
+from anubis.text.tables import parse_table
 
 KEY = "key"  # the column for the key under which a list of records stands
 
@@ -29,8 +28,7 @@ class SourceRecords:
 
 
 def read(path: Path) -> SourceRecords:
-    text, _ = decode(read_bytes(path, UsageError))
-    return parse(text, f'"{path}"')
+    return parse(decode(read_bytes(path, UsageError)), f'"{path}"')
 
 
 def parse(text: str, where: str) -> SourceRecords:
@@ -40,26 +38,16 @@ def parse(text: str, where: str) -> SourceRecords:
 
 
 def _parse_table(text: str, where: str) -> SourceRecords:
-    lines = text.split("\n")
-    heading = next(line for line in lines if line.strip())
-    reader = csv.reader(lines, delimiter=max(",;\t|", key=heading.count))
-    columns: tuple[str, ...] = ()
-    rows = []
-    try:
-        for cells in reader:
-            stripped = [cell.strip() for cell in cells]
-            if not any(stripped):
-                continue
-            if columns:
-                named = dict(zip(columns, stripped, strict=False))
-                rows.append(SourceRecord(where=f"line {reader.line_num}", cells=named))
-            else:
-                columns = tuple(stripped)
-    except csv.Error as error:
-        raise UsageError(f"{where}, line {reader.line_num}: {error}") from None
-    if twice := next((name for name in columns if name and columns.count(name) > 1), None):
-        raise UsageError(f'{where} has two columns "{twice}": rename one of them')
-    return SourceRecords(columns=columns, rows=tuple(rows))
+    table = parse_table(text, where, UsageError)
+    table.refuse_doubled()
+    rows = [
+        SourceRecord(
+            where=f"line {table.line}",
+            cells=dict(zip(table.heading, (cell.strip() for cell in row), strict=False)),
+        )
+        for row in table
+    ]
+    return SourceRecords(columns=table.heading, rows=tuple(rows))
 
 
 def _parse_json(text: str, where: str) -> SourceRecords:

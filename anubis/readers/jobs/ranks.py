@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
 from anubis.core.diagnose.evidence import RankMap
 from anubis.core.errors import EvidenceError
-from anubis.text.files import read_text
+from anubis.text.tables import Table, open_table, parse_table
 
 COLUMNS = ("rank", "node", "stage", "address")
 MOST_RANKS = 1_000_000
@@ -21,39 +20,29 @@ def number_ranks(nodes: Sequence[str], per_node: int) -> RankMap:
 
 
 def read_ranks(path: Path) -> RankMap:
-    """Read a CSV file with a header: rank and node and, if they are known, stage and address."""
-    return parse_ranks(read_text(path, EvidenceError), f'"{path}"')
+    """Read a table with a heading: rank and node and, if they are known, stage and address."""
+    with open_table(path, EvidenceError) as table:
+        return _ranks(table)
 
 
 def parse_ranks(text: str, where: str) -> RankMap:
-    rows = csv.DictReader(text.splitlines(), restval="", skipinitialspace=True)
-    if missing := [name for name in COLUMNS[:2] if name not in (rows.fieldnames or ())]:
-        raise EvidenceError(
-            f'{where}: the first line has no "{missing[0]}", expected columns such as '
-            f"{','.join(COLUMNS)}"
-        )
+    return _ranks(parse_table(text, where, EvidenceError))
+
+
+def _ranks(table: Table) -> RankMap:
+    table.require(*COLUMNS[:2], columns=COLUMNS)
     nodes: dict[int, str] = {}
     stages: dict[int, int] = {}
     addresses: dict[str, str] = {}
-    for row in rows:
-        line = f"{where}, line {rows.line_num}"
-        rank, node = _number(row["rank"], "rank", line), row["node"].strip()
-        if not node:
-            raise EvidenceError(f"{line}: rank {rank} has no node")
+    for row in table:
+        rank, node = table.whole(row, "rank", MOST_RANKS), table.name(row, "node")
         if nodes.setdefault(rank, node) != node:
-            raise EvidenceError(f"{line}: rank {rank} is on {nodes[rank]} and on {node}")
-        if row.get("stage"):
-            stages[rank] = _number(row["stage"], "stage", line)
+            raise EvidenceError(f"{table.at}: rank {rank} is on {nodes[rank]} and on {node}")
+        if table.cell(row, "stage"):
+            stages[rank] = table.whole(row, "stage", MOST_RANKS)
         addresses[node] = node
-        if address := (row.get("address") or "").strip():
+        if address := table.cell(row, "address"):
             addresses[address] = node
     if not nodes:
-        raise EvidenceError(f"{where}: no ranks")
+        raise EvidenceError(f"{table.where}: no ranks")
     return RankMap(nodes=nodes, stages=stages, addresses=addresses)
-
-
-def _number(cell: str, name: str, line: str) -> int:
-    text = cell.strip()
-    if not (text.isascii() and text.isdigit() and int(text[:9]) < MOST_RANKS and len(text) < 9):
-        raise EvidenceError(f'{line}: {name} is "{text[:40]}", expected a number from 0')
-    return int(text)

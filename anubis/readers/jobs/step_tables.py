@@ -8,7 +8,6 @@ pipeline.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from statistics import fmean
 from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap, StepTime
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
-from anubis.text.files import read_text
+from anubis.text.tables import Table, open_table, parse_table
 
 WHOLE = "step"  # a span that is the step itself
 NO_WORK = "the trace has no spans of computation: who works longer than its peers is not known"
@@ -58,34 +57,30 @@ SpansOfSteps = Mapping[tuple[int, int], list[TraceSpan]]  # of a rank and a step
 
 
 def read_step_table(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
-    """Read a CSV file, gzipped or not."""
-    return parse_step_table(read_text(path, EvidenceError), f'"{path}"', job=job, at=at)
+    with open_table(path, EvidenceError, most_lines=MOST_ROWS) as table:
+        return _evidence(table, job, at)
 
 
 def parse_step_table(text: str, where: str, *, job: str = "", at: float = 0.0) -> JobEvidence:
+    return _evidence(parse_table(text, where, EvidenceError, most_lines=MOST_ROWS), job, at)
+
+
+def _evidence(table: Table, job: str, at: float) -> JobEvidence:
     spans: dict[tuple[int, int], list[TraceSpan]] = {}
     stages: dict[int, int] = {}
-    rows = csv.DictReader(text.splitlines(), restval="", skipinitialspace=True)
-    try:
-        if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
-            raise EvidenceError(f'{where}: the first line has no "{missing[0]}"')
-        for row in rows:
-            line = f"{where}, line {rows.line_num}"
-            if rows.line_num > MOST_ROWS:
-                raise EvidenceError(f"{line}: at most {MOST_ROWS:,} lines are read")
-            rank = _whole(row["rank"], "rank", line)
-            if row.get("stage"):
-                stages[rank] = _whole(row["stage"], "stage", line)
-            span = TraceSpan(
-                escape_line(row["optype"][:80]),
-                _seconds(row["start_ts"], "start_ts", line),
-                _seconds(row["duration"], "duration", line),
-            )
-            spans.setdefault((rank, _whole(row["step"], "step", line)), []).append(span)
-    except csv.Error as cause:
-        raise EvidenceError(f"{where}, line {rows.line_num}: {cause}") from None
+    table.require(*COLUMNS)
+    for row in table:
+        rank = table.whole(row, "rank")
+        if table.cell(row, "stage"):
+            stages[rank] = table.whole(row, "stage")
+        span = TraceSpan(
+            escape_line(table.cell(row, "optype")[:80]),
+            table.seconds(row, "start_ts"),
+            table.seconds(row, "duration"),
+        )
+        spans.setdefault((rank, table.whole(row, "step")), []).append(span)
     if not spans:
-        raise EvidenceError(f"{where}: no steps")
+        raise EvidenceError(f"{table.where}: no steps")
     return JobEvidence(
         job=job,
         at=at,
@@ -99,23 +94,6 @@ def parse_step_table(text: str, where: str, *, job: str = "", at: float = 0.0) -
 def gaps_of(steps: Iterable[StepTime]) -> dict[Collector, str]:
     is_known = any(step.own_s is not None for step in steps)
     return {} if is_known else {Collector.STEPS: NO_WORK}
-
-
-def _whole(cell: str, name: str, line: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", cell.strip(), re.ASCII):
-        shown = escape_line(cell[:40])
-        raise EvidenceError(f'{line}: {name} is "{shown}", expected a whole number from 0')
-    return int(cell)
-
-
-def _seconds(cell: str, name: str, line: str) -> float:
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and 0 <= number < 1e12):
-        raise EvidenceError(f'{line}: {name} is "{escape_line(cell[:40])}", expected seconds')
-    return number
 
 
 # --- what it means -------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from anubis.core.errors import UsageError
 from anubis.core.records import MetricSpec, Samples
 from anubis.readers.incidents.clock import Clock
 from anubis.readers.tables.mapping import DIRECTIONS, BoundMapping, TableMapping, TableRow, bind
-from anubis.readers.tables.stream import TableStream, open_table
 from anubis.text import hostlist
-from anubis.text.wording import names, quantity
+from anubis.text.tables import Table, open_table, parse_number
+from anubis.text.wording import names
 
 WHOLE = "node"  # the device of a measurement that names none
 PART = "device"  # the kind of a device that is only numbered
@@ -32,6 +32,7 @@ TIMES = Clock(formats=("seconds", "iso"), zone="UTC", origin="1970-01-01")
 ENOUGH_WRONG = 1000  # lines, after which nobody wants to read of more
 OTHERWISE = "wrong for other reasons"
 LINES_NAMED = 20
+SUPERBENCH = "; SuperBench's results are read by anubis import superbench"
 LONGEST = 60  # characters of a foreign cell in a sentence
 UNKNOWN = -1  # where samples of a metric stand that nobody asked for
 
@@ -75,7 +76,7 @@ def read(
 ) -> ForeignTable:
     """Read all of the table. Unless wrong lines are skipped, look at them before anything is
     kept."""
-    with open_table(path) as stream:
+    with open_table(path, UsageError, otherwise=SUPERBENCH) as stream:
         desk = _Desk(stream, mapping, now)
         desk.read(math.inf if skip_wrong else ENOUGH_WRONG)
     if not desk.samples and not desk.wrong:
@@ -112,7 +113,7 @@ class _Origin(NamedTuple):
 class _Desk:
     """The place where the rows of a table are sorted."""
 
-    def __init__(self, stream: TableStream, mapping: TableMapping, now: float) -> None:
+    def __init__(self, stream: Table, mapping: TableMapping, now: float) -> None:
         self._stream, self._mapping, self._now = stream, mapping, now
         self._bound: BoundMapping = bind(mapping, stream.heading, stream.where)
         self._asked = {metric.name: metric for metric in mapping.metrics}
@@ -133,15 +134,12 @@ class _Desk:
 
     def read(self, enough_wrong: float) -> None:
         for row in self._stream:
-            if not row:
-                continue
             try:
                 self._take(row)
             except _WrongLineError as wrong:
                 self._leave_out(str(wrong), wrong.node)
             except IndexError:
-                cells = quantity(len(row), "cell")
-                self._leave_out(f"{cells}, expected {len(self._stream.heading)} as in the heading")
+                self._leave_out(self._stream.misfit(row))
             if self._count_wrong >= enough_wrong:
                 return
 
@@ -173,11 +171,8 @@ class _Desk:
         for column, place in zip(self._columns, origin.places, strict=True):
             if place == UNKNOWN:
                 continue
-            try:
-                value = float(row[column])
-            except ValueError:
-                value = math.nan
-            if 0 < value < math.inf:
+            value = parse_number(row[column])
+            if value > 0:
                 self.places.append(place)
                 self.samples.append(value)
             else:

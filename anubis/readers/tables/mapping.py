@@ -6,9 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self, get_args
 
-from anubis.core.errors import UsageError, did_you_mean
+from anubis.core.errors import UsageError
 from anubis.core.records import Direction, MetricSpec
-from anubis.readers.incidents.mapping import check_keys, columns_in, fill, parse_columns
+from anubis.text.tables import (
+    check_keys,
+    choose_columns,
+    columns_in,
+    fill,
+    parse_columns,
+    refuse_absent,
+)
 
 KEYS = ("node", "device", "metric", "value", "unit", "direction", "sku", "time")
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -50,9 +57,7 @@ class BoundMapping(NamedTuple):
 
 
 def bind(mapping: TableMapping, heading: Sequence[str], where: str) -> BoundMapping:
-    chosen = {key: mapping.columns.get(key, key if key in heading else "") for key in KEYS}
-    for key, text in chosen.items():
-        _refuse_absent(key, text, heading, where)
+    chosen = choose_columns(mapping.columns, KEYS, heading, where)
     _refuse_insufficient(mapping, chosen, where)
     identity = {key: chosen[key] for key in IDENTITY if chosen[key]}
     names = dict.fromkeys(name for text in identity.values() for name in columns_in(text))
@@ -85,19 +90,8 @@ def _values(
         return [(heading.index(chosen["value"]), "")]
     names = [metric.name for metric in mapping.metrics] or [chosen["value"]]
     for name in names:
-        _refuse_absent("metric", name, heading, where)
+        refuse_absent("metric", name, heading, where)
     return [(heading.index(name), name) for name in names]
-
-
-def _refuse_absent(key: str, text: str, heading: Sequence[str], where: str) -> None:
-    for name in columns_in(text):
-        if name not in heading:
-            raise UsageError(
-                f'{where} has no column "{name}", which is to be its {key}; '
-                + did_you_mean(name, filter(None, heading))
-            )
-        if heading.count(name) > 1:
-            raise UsageError(f'{where} has two columns "{name}": rename one of them')
 
 
 def _refuse_insufficient(mapping: TableMapping, chosen: Mapping[str, str], where: str) -> None:

@@ -6,11 +6,11 @@ seconds or milliseconds since 1970, or ISO 8601 (UTC if no zone is named).
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -36,6 +36,7 @@ from anubis.readers.telemetry.config import TelemetrySettings
 from anubis.readers.telemetry.prometheus_answers import drop_port
 from anubis.readers.telemetry.pulled import MOST_CELLS, PulledTelemetry, silences
 from anubis.text import files
+from anubis.text.tables import Table, own_column, parse_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ MOST_BYTES = 8 << 30  # of a recording
 MOST_ROWS = 400_000_000
 MOST_LINES = 20_000_000  # of OpenMetrics text, which is read line by line
 MOST_NODES = 100_000
+SAMPLED = 1 << 16  # bytes that tell the form of a file
 LONGEST_STEP_S = 600.0
 MILLISECONDS_FROM = 1e11  # a time beyond this is no number of seconds before the year 5000
 LONG = ("time", "node", "metric", "value")
@@ -122,7 +124,7 @@ def _writable(path: Path) -> Iterator[IO[bytes]]:
 
 def _read(path: Path, settings: TelemetrySettings, names: Sequence[str]) -> _Table:
     where = f'"{path}"'
-    try:
+    with files.refuse_unreadable(where, TelemetryError):
         size = path.stat().st_size
         with path.open("rb") as file:
             start = file.read(4)
@@ -133,36 +135,36 @@ def _read(path: Path, settings: TelemetrySettings, names: Sequence[str]) -> _Tab
                 )
             if start == PARQUET:
                 return _parquet(path, names, where)
-            with _text(file, start, where) as text:
+            with _text(file, where) as text:
                 first = _first_line(text, where)
                 if first.startswith('{"agent"') or (not first and path.suffix == ".jsonl"):
                     return _agent(text, names, where)
                 if _is_openmetrics(first, path):
                     return _openmetrics(text, settings, names, where)
                 with suppress(_UnplacedError):
-                    return _csv(text, first, names, where)
-            with _text(file, start, where) as text:
-                return _csv(text, first, names, where, fast=False)
-    except OSError as cause:
-        raise TelemetryError(f"cannot read {where}: {cause.strerror or cause}") from None
-    except (EOFError, zlib.error):
-        raise TelemetryError(f"cannot read {where}: it is not a complete gzip file") from None
+                    return _csv(text, names, where)
+            with _text(file, where) as text:
+                return _csv(text, names, where, fast=False)
 
 
 @contextmanager
-def _text(file: IO[bytes], start: bytes, where: str) -> Iterator[io.BufferedReader]:
-    """Yield the text unpacked, never more than a file of its size can honestly hold."""
+def _text(file: IO[bytes], where: str) -> Iterator[io.BufferedReader]:
+    """Yield the text unpacked, as UTF-8, never more than a file of its size can honestly hold."""
     file.seek(0)
-    source: Any = gzip.GzipFile(fileobj=file) if start.startswith(files.GZIPPED) else file
-    bounded = files.Bounded(source, file, where, TelemetryError)
-    with io.BufferedReader(cast(Any, bounded), 1 << 20) as text:
-        yield text
+    with files.open_unpacked(file, where, TelemetryError, 1 << 20) as text:
+        if files.encoding_of(text.peek(SAMPLED)[:SAMPLED]).startswith("utf-8"):
+            yield text
+            return
+        data = text.read(files.MOST_BYTES + 1)
+        if len(data) > files.MOST_BYTES:
+            raise TelemetryError(f"{where} is too large to be read as UTF-16: save it as UTF-8")
+        yield io.BufferedReader(cast(Any, io.BytesIO(files.decode(data).encode())), 1 << 20)
 
 
 def _first_line(text: io.BufferedReader, where: str) -> str:
-    line = text.peek(1 << 16)[: 1 << 16].partition(b"\n")[0]
+    sample = text.peek(SAMPLED)[:SAMPLED].removeprefix(codecs.BOM_UTF8)
     try:
-        return line.decode("utf-8-sig").strip()
+        return sample.lstrip().partition(b"\n")[0].decode().strip()
     except UnicodeDecodeError:
         raise TelemetryError(
             f"{where} is neither Parquet nor text: expected CSV, Parquet or OpenMetrics"
@@ -181,13 +183,13 @@ class _UnplacedError(Exception):
     """Something is wrong, and only a slower reading says in which line."""
 
 
-def _csv(
-    text: io.BufferedReader, first: str, names: Sequence[str], where: str, *, fast: bool = True
-) -> _Table:
+def _csv(text: io.BufferedReader, names: Sequence[str], where: str, *, fast: bool = True) -> _Table:
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow import compute, csv
 
-    header = [name.strip().strip('"') for name in first.split(",")]
+    sample = text.peek(SAMPLED)[:SAMPLED].decode("utf-8-sig", errors="replace")
+    beginning = parse_table(sample, where, TelemetryError)  # Arrow reads the rest, at its speed
+    header, skipped = _own_names(beginning.heading), beginning.line
     columns = _columns(header, names, where)
     types = {
         column: pa.dictionary(pa.int32(), pa.string())
@@ -197,9 +199,11 @@ def _csv(
         else None
         for column in columns.used
     }
-    second = text.peek(1 << 16)[: 1 << 16].partition(b"\n")[2].partition(b"\n")[0].split(b",")
+    first_row = next(iter(beginning), [])
     place = header.index("time")
-    types["time"] = _kind_of_time(second[place] if place < len(second) else b"")
+    kind = _kind_of_time(first_row[place] if place < len(first_row) else "")
+    is_padded = kind != pa.float64() and _is_padded(sample, beginning)
+    types["time"] = pa.string() if is_padded else kind  # Arrow's dates have no space beside them
     convert = csv.ConvertOptions(
         column_types=types,
         include_columns=list(columns.used),
@@ -210,10 +214,14 @@ def _csv(
         table = csv.read_csv(
             text,
             read_options=csv.ReadOptions(
-                block_size=4 << 20, column_names=header, skip_rows=1, use_threads=fast
+                block_size=4 << 20, column_names=header, skip_rows=skipped, use_threads=fast
             ),
+            parse_options=csv.ParseOptions(delimiter=beginning.separator),
             convert_options=convert,
         )
+        if is_padded:
+            times = compute.utf8_trim_whitespace(table["time"]).cast(kind)
+            table = table.set_column(table.column_names.index("time"), "time", times)
     except (pa.ArrowInvalid, pa.ArrowKeyError, UnicodeDecodeError) as cause:
         if fast:
             raise _UnplacedError from None
@@ -221,13 +229,25 @@ def _csv(
     return _from_arrow(table, columns, where)
 
 
-def _kind_of_time(cell: bytes) -> Any:
+def _is_padded(sample: str, table: Table) -> bool:
+    """Decide by the row that was read last if spaces stand beside the separators."""
+    line = sample.split("\n")[table.line - 1]
+    return bool(re.search(rf" {re.escape(table.separator)}|{re.escape(table.separator)} ", line))
+
+
+def _own_names(heading: Sequence[str]) -> list[str]:
+    """Return the heading with the columns that every table has in Anubis' own spelling."""
+    spelled = {own_column(heading, name): name for name in LONG}
+    return [spelled.get(name, name) for name in heading]
+
+
+def _kind_of_time(cell: str) -> Any:
     import pyarrow as pa
 
     try:
-        float(cell.strip().strip(b'"'))
+        float(cell)
     except ValueError:
-        zoned = re.search(rb"(Z|[+-]\d\d:?\d\d)\"?\s*$", cell)
+        zoned = re.search(r"(Z|[+-]\d\d:?\d\d)\s*$", cell)
         return pa.timestamp("ms", tz="UTC") if zoned else pa.timestamp("ms")
     return pa.float64()
 
@@ -278,7 +298,7 @@ class _Columns:
 
 def _columns(header: Sequence[str], names: Sequence[str], where: str) -> _Columns:
     if repeated := sorted({name for name in header if header.count(name) > 1}):
-        raise TelemetryError(f'{where} has the column "{repeated[0]}" twice')
+        raise TelemetryError(f'{where} has two columns "{repeated[0]}": rename one')
     for name in ("time", "node"):
         if name not in header:
             raise TelemetryError(
@@ -337,10 +357,14 @@ def _labels(column: Any, where: str, name: str) -> tuple[tuple[str, ...], Ints]:
                 if array.num_chunks
                 else pa.array([], type=column.type)
             )
-        texts = tuple(str(text) for text in array.dictionary.to_pylist())
+        spelled = [str(text).strip() for text in array.dictionary.to_pylist()]
         places = array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     except (pa.ArrowException, AttributeError, ValueError) as cause:
         raise TelemetryError(f'{where}: the column "{name}" holds no texts: {cause}') from None
+    texts = tuple(dict.fromkeys(spelled))
+    if texts != tuple(spelled):  # a space before or after is no other name
+        place_of = {text: place for place, text in enumerate(texts)}
+        places = np.array([*map(place_of.__getitem__, spelled), -1], dtype=np.int64)[places]
     if len(texts) > MOST_NODES:
         raise TelemetryError(
             f'{where}: {len(texts):,} different texts in the column "{name}", expected at most'

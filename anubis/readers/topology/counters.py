@@ -20,8 +20,8 @@ from anubis.readers.topology import tool
 from anubis.readers.topology.ethernet_counters import (
     is_ethtool,
     is_table,
+    parse_counters,
     parse_ethtool,
-    parse_table,
 )
 from anubis.readers.topology.ibnetdiscover import guid_of, switch_name
 from anubis.readers.topology.text import decode, locate
@@ -75,10 +75,7 @@ def load(path: Path) -> CounterReading:
 def _parse_any(text: str, where: str) -> CounterReading:
     if not (is_ethtool(text) or is_table(text)):
         return parse(text, where)
-    try:
-        counts, findings = (parse_ethtool if is_ethtool(text) else parse_table)(text)
-    except TopologyError as error:
-        raise TopologyError(f"{where}: {error}") from None
+    counts, findings = (parse_ethtool if is_ethtool(text) else parse_counters)(text, where)
     return CounterReading(
         counts=tuple(counts),
         unread=frozenset(),

@@ -10,13 +10,12 @@ A table has the columns name (of the switch, or host and device), port, counter,
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterator
 
 from anubis.core.errors import TopologyError
 from anubis.core.fabric import Remark
 from anubis.core.records import Count
+from anubis.text.tables import own_column, parse_table
 
 COLUMNS = ("name", "port", "counter", "value")
 # What ethtool counts of errors, corrections (FEC) and congestion (PFC, ECN); the rest is load.
@@ -37,10 +36,14 @@ def is_ethtool(text: str) -> bool:
 
 
 def is_table(text: str) -> bool:
-    return set(COLUMNS) <= set(_words(text.partition("\n")[0]))
+    try:
+        heading = parse_table(text, "the counters", TopologyError).heading
+    except TopologyError:
+        return False
+    return all(own_column(heading, name) for name in COLUMNS)
 
 
-def parse_ethtool(text: str) -> tuple[list[Count], list[Remark]]:
+def parse_ethtool(text: str, where: str) -> tuple[list[Count], list[Remark]]:
     counts, findings = [], []
     host = device = ""
     for line, row in enumerate(text.split("\n"), start=1):
@@ -59,30 +62,22 @@ def parse_ethtool(text: str) -> tuple[list[Count], list[Remark]]:
             findings.append(_unreadable(row, line))
     if not counts:
         raise TopologyError(
-            "no counter has a host and a device: put lines with host and device before those of "
-            'ethtool, "node001 eth0"'
+            f"{where}: no counter has a host and a device: put lines with host and device before"
+            ' those of ethtool, "node001 eth0"'
         )
     return counts, findings
 
 
-def parse_table(text: str) -> tuple[list[Count], list[Remark]]:
+def parse_counters(text: str, where: str) -> tuple[list[Count], list[Remark]]:
     counts, findings = [], []
-    place = [_words(text.partition("\n")[0]).index(column) for column in COLUMNS]
-    for line, row in enumerate(_rows(text), start=2):
-        cells = [row[number].strip() if number < len(row) else "" for number in place]
+    table = parse_table(text, where, TopologyError)
+    for row in table:
+        cells = [table.cell(row, column) for column in COLUMNS]
         if all(cells) and _VALUE.fullmatch(cells[3]):
             counts.append(_count(*cells))
-        elif any(cells):
-            findings.append(_unreadable(",".join(row), line))
+        else:
+            findings.append(_unreadable(table.separator.join(row), table.line))
     return counts, findings
-
-
-def _rows(text: str) -> Iterator[list[str]]:
-    return csv.reader(text.split("\n")[1:])
-
-
-def _words(header: str) -> list[str]:
-    return [word.strip().casefold() for word in header.split(",")]
 
 
 def _count(name: str, port: str, counter: str, value: str) -> Count:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 
 from anubis.readers.topology.draft import Draft, Survey
+from anubis.text.tables import separator_of, split_line
 
 COLUMNS = {  # what the words of a header mean; the upper tiers from the bottom up
     "host": ("host", "hostname", "node", "nodename", "node_name", "server", "ip", "address"),
@@ -62,21 +62,13 @@ def _rows(text: str) -> list[tuple[int, list[str]]]:
     """Return the cells of each line that is not empty, with its number."""
     lines = [line.partition("#")[0] for line in text.split("\n")]
     sample = next((line for line in lines if line.strip()), "")
-    mark = next((mark for mark in (",", ";", "\t") if mark in sample), "")
+    separator = separator_of(sample)
     numbered = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            numbered.append((number, _cells(line, mark)))
+            cells = split_line(line, separator) if separator else line.split()
+            numbered.append((number, cells))
     return numbered
-
-
-def _cells(line: str, mark: str) -> list[str]:
-    if not mark:
-        return line.split()
-    try:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=mark))]
-    except csv.Error:
-        return [line]  # one cell is never enough
 
 
 def _header(row: list[str]) -> dict[str, int]:
