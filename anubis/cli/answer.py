@@ -48,7 +48,7 @@ def write_brief(paragraphs: Iterable[str]) -> None:
 
 
 def write_json(kind: str, fields: Mapping[str, object]) -> None:
-    from anubis.text.wording import json_line
+    from anubis.report.json import json_line
 
     print(json_line(kind, fields))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from anubis.core.keep.chores import ChoreEnd, ChoreRecord, ChoreStanding
-from anubis.text.wording import json_line
+from anubis.report.json import json_line
 
 if TYPE_CHECKING:
     from anubis.report.documents import ChoreLine

@@ -11,10 +11,11 @@ import numpy as np
 from anubis.core.judge.calibration import FEWEST
 from anubis.core.judge.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
 from anubis.core.records import CriteriaSet, Criterion, CriterionKey, MetricAlpha
+from anubis.report.json import json_line
 from anubis.report.metrics import benchmark_labels, reservation
 from anubis.report.tables import add_row, table
 from anubis.text.hostlist import shorten
-from anubis.text.wording import figure, json_line, quantity, share
+from anubis.text.wording import figure, quantity, share
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from anubis.core.select.decision import Action, ChosenTest, Decision, Driver, Gap
-from anubis.text.wording import chance, json_line, names, quantity, short_node_list, time_span
+from anubis.report.json import json_line
+from anubis.text.wording import chance, names, quantity, short_node_list, time_span
 
 NAMED = 3  # nodes, tests and gaps that a sentence names
 NOT_WORTH = "test fits and is worth its time"

@@ -14,7 +14,8 @@ from anubis.core.diagnose.cures import WORDS, CureLevel
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.text.wording import json_line, short_node_list
+from anubis.report.json import json_line
+from anubis.text.wording import short_node_list
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,9 +12,10 @@ from anubis.core.diagnose.cures import WORDS, CureLevel, PastDiagnosis
 from anubis.core.keep.commands import Outcome
 from anubis.core.keep.suspicions import HitRate
 from anubis.report import watch_rounds
+from anubis.report.json import json_line
 from anubis.report.page import page
 from anubis.report.service_pages import path_of
-from anubis.text.wording import json_line, quantity, short_node_list
+from anubis.text.wording import quantity, short_node_list
 
 if TYPE_CHECKING:
     from anubis.report.documents import DiagnosedLine

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from anubis.core.history.status import Validation
 from anubis.core.history.traits import NodeTraits
 from anubis.core.records import CampaignKind, Judgement
+from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
 from anubis.report.view import GLYPH
 from anubis.store.holds import Hold
-from anubis.text.wording import json_line, moment, names, quantity
+from anubis.text.wording import moment, names, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,10 +21,11 @@ from anubis.core.records import UNNAMED
 from anubis.core.select.decision import Decision
 from anubis.report import decision as decisions
 from anubis.report import keep
+from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
 from anubis.store.holds import Hold
 from anubis.store.imports import Import
-from anubis.text.wording import json_line, moment, names, quantity
+from anubis.text.wording import moment, names, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from anubis.core.records import Judgement, PartVerdict, Verdict
 from anubis.lab.simulation.reckoning import Reckoning
 from anubis.report import coverage, kinds
+from anubis.report.json import json_line
 from anubis.report.view import CampaignView
-from anubis.text.wording import json_line
 
 if TYPE_CHECKING:
     from anubis.report.documents import (

@@ -22,10 +22,11 @@ from anubis.core.keep.commands import (
     Swap,
 )
 from anubis.core.keep.life import Debt, Life, Proof, State
+from anubis.report.json import json_line
 from anubis.report.maintenance import sentence as sentence_of_window
 from anubis.report.tables import add_row, table
 from anubis.text.hostlist import compress
-from anubis.text.wording import json_line, moment, quantity
+from anubis.text.wording import moment, quantity
 
 if TYPE_CHECKING:
     from rich.console import Console

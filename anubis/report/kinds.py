@@ -8,7 +8,8 @@ from dataclasses import asdict
 from itertools import groupby
 
 from anubis.core.records import NodeKind
-from anubis.text.wording import figure, json_line, quantity, share, short_node_list
+from anubis.report.json import json_line
+from anubis.text.wording import figure, quantity, share, short_node_list
 
 
 def kinds_by_sku(kinds: Iterable[NodeKind]) -> list[tuple[str, list[NodeKind]]]:

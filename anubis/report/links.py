@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from anubis.core.network.recency import NICS, Recency
 from anubis.core.records import Judgement
+from anubis.report.json import json_line
 from anubis.report.network import network_section
 from anubis.report.page import page
 from anubis.report.view import GLYPH, NetworkView
-from anubis.text.wording import json_line, moment
+from anubis.text.wording import moment
 
 if TYPE_CHECKING:
     from anubis.report.documents import BetweenLine, RecencyFields, SuspectFields

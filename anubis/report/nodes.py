@@ -11,9 +11,10 @@ from anubis.core.history.status import Job, Validation
 from anubis.core.keep.events import SeenJob, SeenNode
 from anubis.core.records import Judgement
 from anubis.core.text import escape_line
+from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
 from anubis.store.holds import Hold
-from anubis.text.wording import json_line, moment, quantity, time_span
+from anubis.text.wording import moment, quantity, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,8 +16,9 @@ from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
 from anubis.models.risk.forecast import HORIZON_H, Forecast
 from anubis.models.risk.splits import SplitKind
 from anubis.models.risk.summary import Score
+from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
-from anubis.text.wording import figure, json_line
+from anubis.text.wording import figure
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,11 +13,12 @@ from anubis.core.records import Judgement
 from anubis.models.risk.contributions import Carrier
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.files import ModelProvenance
+from anubis.report.json import json_line
 from anubis.report.page import page
 from anubis.report.risk import COLUMNS, SPLITS, rows, scores_by_split
 from anubis.report.service_pages import path_of
 from anubis.report.view import GLYPH
-from anubis.text.wording import json_line, quantity
+from anubis.text.wording import quantity
 
 if TYPE_CHECKING:
     from anubis.report.documents import CarrierFields, NodeRiskLine

@@ -18,19 +18,20 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from anubis.report.documents import LINES, PROGRAMS, DocumentType
-from anubis.text.wording import schema_name
+from anubis.report.json import ABSENT, json_name, schema_name
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 CONFIG = ConfigDict(
     extra="forbid",
     json_schema_serialization_defaults_required=True,  # what is printed has all fields
+    alias_generator=json_name,
 )
 
 
 class Plain(GenerateJsonSchema):
-    """A generator of schemas without a title for every field; what a table declares as
-    `NotRequired` may be left out.
+    """A generator of schemas without a title for every field; a field that `may_be_absent` is not
+    required.
 
     A field is described by the string below it. pydantic reads those as well, but reads the whole
     module again for each class, which took nine tenths of the time.
@@ -42,19 +43,33 @@ class Plain(GenerateJsonSchema):
     def field_is_required(self, field: Any, total: bool) -> bool:
         if field["type"] == "typed-dict-field":
             return bool(field.get("required", total))
+        if _may_be_absent(field["schema"]):
+            return False
         return super().field_is_required(field, total)
 
+    def default_schema(self, schema: Any) -> Schema:
+        if _may_be_absent(schema):
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
+
     def dataclass_schema(self, schema: Any) -> Schema:
-        return _describe(super().dataclass_schema(schema), schema["cls"])
+        made, source = super().dataclass_schema(schema), schema["cls"]
+        if source.__doc__ and not source.__doc__.startswith(f"{source.__name__}("):
+            made["description"] = inspect.cleandoc(source.__doc__)
+        return _describe(made, source)
 
     def typed_dict_schema(self, schema: Any) -> Schema:
         return _describe(super().typed_dict_schema(schema), schema["cls"])
 
 
+def _may_be_absent(schema: Any) -> bool:
+    return schema["type"] == "default" and schema.get("default") is ABSENT
+
+
 def _describe(schema: Schema, source: type[Any]) -> Schema:
     for name, sentence in _sentences(source.__module__).get(source.__name__, {}).items():
-        if name in schema["properties"]:
-            schema["properties"][name]["description"] = sentence
+        if described := schema["properties"].get(json_name(name)):
+            described["description"] = sentence
     return schema
 
 

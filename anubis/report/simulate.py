@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from anubis.lab.study.scenario import IncidentSource, PolicyName
 from anubis.lab.study.trials import SeedMean, Study, estimate
+from anubis.report.json import json_line
 from anubis.report.page import page
 from anubis.report.simulation_pictures import pictures
-from anubis.text.wording import json_line, quantity
+from anubis.text.wording import quantity
 
 if TYPE_CHECKING:
     from anubis.report.documents import PolicyLine, SimulationLine

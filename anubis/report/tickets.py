@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from anubis.core.keep.life import Debt, Life, Proof, State
+from anubis.report.json import json_line
 from anubis.report.keep import PROOFS
 from anubis.report.page import page
 from anubis.report.service_pages import path_of
-from anubis.text.wording import json_line, moment, names, quantity
+from anubis.text.wording import moment, names, quantity
 
 if TYPE_CHECKING:
     from anubis.report.documents import SpareFields, SparesLine, TicketLine

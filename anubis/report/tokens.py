@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
 from anubis.store.tokens import AuditEntry, Token
-from anubis.text.wording import json_line, moment, time_span
+from anubis.text.wording import moment, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,8 +12,9 @@ from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Judgement
 from anubis.report.blocks import Block, nics_of, nics_on, sort_by_name, take_apart
+from anubis.report.json import json_line
 from anubis.report.jsonl import part_fields
-from anubis.text.wording import json_line, moment, quantity, short_node_list
+from anubis.text.wording import moment, quantity, short_node_list
 
 if TYPE_CHECKING:
     from anubis.report.documents import CounterLine, TopologyLine

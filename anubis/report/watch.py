@@ -18,8 +18,9 @@ from anubis.core.keep.suspicions import HitRate
 from anubis.core.watch.conclusion import LookAnswer, LookConclusion, conclude
 from anubis.core.watch.findings import Deviation, Look, Oddity, Sign, Suspicion
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
+from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
-from anubis.text.wording import json_line, quantity, short_node_list, time_span
+from anubis.text.wording import quantity, short_node_list, time_span
 
 if TYPE_CHECKING:
     from rich.console import Console

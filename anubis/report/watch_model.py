@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anubis.core.watch.model import WatchModel
+from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
-from anubis.text.wording import json_line
 
 if TYPE_CHECKING:
     from rich.console import Console

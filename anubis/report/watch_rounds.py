@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from anubis.core.keep.suspicions import HitRate
 from anubis.core.watch.rounds import KeptLook
-from anubis.text.wording import json_line, quantity, time_span
+from anubis.report.json import json_line
+from anubis.text.wording import quantity, time_span
 
 if TYPE_CHECKING:
     from anubis.report.documents import WatchLine

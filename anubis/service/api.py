@@ -25,6 +25,7 @@ from anubis.report import history as told
 from anubis.report import incidents, jsonl
 from anubis.report.diagnoses import DiagnosedJob, diagnosed_line
 from anubis.report.fleet import NodeGlance, campaign_line
+from anubis.report.json import json_line
 from anubis.report.schemas import request_schema, schemas
 from anubis.service.fleet_cache import Snapshot
 from anubis.service.gate import GateQuestion
@@ -49,7 +50,6 @@ from anubis.service.slow_pages import (
 )
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.looks import LookDetails
-from anubis.text.wording import json_line
 
 JSON = "application/json"
 LONGEST_NAME = 300

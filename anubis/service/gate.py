@@ -17,9 +17,9 @@ from anubis.core.select.decision import Decision
 from anubis.operations.decide import Terms
 from anubis.operations.gate import gate
 from anubis.operations.gate_answer import fields
+from anubis.report.json import json_line
 from anubis.service.problems import Refused
 from anubis.service.requester import Asker, OpenHistory
-from anubis.text.wording import json_line
 
 PATIENCE_S = 25.0  # of the asker; the service gives up every answer after 30 s
 

@@ -1,18 +1,14 @@
-"""Write numbers, times, lists of names and JSON the same way in every report."""
+"""Write numbers, times and lists of names the same way in every report."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from anubis.text import hostlist
 
 WIDTH = 48  # characters that a list of names may take
-# of documents whose changes a reader must know about; of all others 1
-VERSIONS: dict[str, int] = {"fact": 3, "diagnosis": 3, "diagnosed": 2, "history": 2}
 
 
 def figure(value: float | None) -> str:
@@ -77,25 +73,3 @@ def quantity(number: int, singular: str, several: str = "") -> str:
 def damage_note(damaged: int) -> str:
     """Words that precede an answer which leaves out damaged executions."""
     return f"{quantity(damaged, 'damaged execution')} left out"
-
-
-def schema_name(kind: str) -> str:
-    return f"anubis.{kind}/{VERSIONS.get(kind, 1)}"
-
-
-def json_line(kind: str, fields: Mapping[str, object]) -> str:
-    """A line of JSON Lines with its type and schema; documents.py declares the fields."""
-    document = finite({"type": kind, "schema": schema_name(kind), **fields})
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-def finite(value: Any) -> Any:
-    """The value with `null` for infinite and not-a-number, which JSON cannot write."""
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case dict():
-            return {name: finite(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [finite(inner) for inner in value]
-    return value

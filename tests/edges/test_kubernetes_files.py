@@ -25,8 +25,8 @@ import yaml
 
 from anubis.cli.main import app
 from anubis.config import configs
+from anubis.report.json import json_line
 from anubis.service.requests import GateRequest, read_request
-from anubis.text.wording import json_line
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "kubernetes"

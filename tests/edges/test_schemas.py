@@ -14,7 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from anubis.report import schemas
-from anubis.text.wording import VERSIONS, json_line
+from anubis.report.json import VERSIONS, json_line
 from tests.edges.desk import check_line
 
 LEFT_OUT = {"type": "left-out", "schema": "anubis.left-out/1", "reason": "one class only"}
