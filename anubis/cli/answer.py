@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ def write_brief(paragraphs: Iterable[str]) -> None:
     write_lines(lines if len(lines) <= GLANCE else [*lines[: GLANCE - 1], "more with --why"])
 
 
-def write_json(kind: str, fields: Mapping[str, object]) -> None:
+def write_json(kind: str, *parts: object) -> None:
     from anubis.report.json import json_line
 
-    print(json_line(kind, fields))
+    print(json_line(kind, *parts))
 
 
 def screen() -> Console:

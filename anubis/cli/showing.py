@@ -12,23 +12,21 @@ from anubis.cli import answer, nagios
 from anubis.cli.pages import check_page, write_junit, write_page
 from anubis.core.campaign.planning import Estimate
 from anubis.core.errors import UsageError
-from anubis.core.fabric import Fabric, link_name
+from anubis.core.fabric import Fabric
 from anubis.core.network.coverage import Coverage
 from anubis.core.network.pairing import Purpose
-from anubis.core.network.redundancy import gap_name
-from anubis.core.records import Judgement, Phase, Plan, PlannedEntry
+from anubis.core.records import Judgement, Plan, PlannedEntry
 from anubis.operations.campaigns import PlannedCampaign
 from anubis.reach.executors.programs import spell
 from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
+from anubis.report.plan import phase_line
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity, short_node_list, time_span
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from anubis.report.documents import CoverageLine, PhaseLine
 
 MOST_LINKS = 8  # named in a list
 MEETINGS = {
@@ -111,7 +109,7 @@ def plan(campaign: PlannedCampaign, *, as_json: bool) -> None:
     planned, costs = campaign.plan, campaign.costs
     if as_json:
         for phase, cost in zip(planned.phases, costs, strict=True):
-            answer.write_json("phase", _phase_fields(phase, cost))
+            answer.write_json("phase", phase_line(phase, cost))
         return
     console = answer.screen()
     nodes = quantity(len(planned.nodes), "node")
@@ -123,17 +121,6 @@ def plan(campaign: PlannedCampaign, *, as_json: bool) -> None:
         console.print()
     for sentence in planned.left_out:
         console.print(f"left out: {sentence}", markup=False)
-
-
-def _phase_fields(phase: Phase, cost: Estimate) -> PhaseLine:
-    return {
-        "phase": phase.name,
-        "benchmarks": [str(entry.workload) for entry in phase.entries],
-        "steps": cost.steps,
-        "turns": cost.turns,
-        "duration_s": round(cost.duration_s, 1),
-        "node_hours": round(cost.node_hours, 4),
-    }
 
 
 def _phase_table(planned: Plan, costs: Sequence[Estimate]) -> Table:
@@ -174,32 +161,11 @@ REASONS = {
 def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> None:
     """Write which parts of the fabric the planned pairs cross, and which stay untested."""
     fabric, links = coverage.fabric, len(coverage.fabric.links)
-    why_untested = planned.why_untested.items()
-    sure = links - len(coverage.untested_links) - len(coverage.unsure_links)
-    untested: dict[str, list[str]] = {
-        "switches": [fabric.name(switch) for switch in coverage.untested_switches],
-        **{why: [link_name(fabric, link) for link in some] for why, some in why_untested},
-        "seldom": [link_name(fabric, link) for link in coverage.unsure_links],
-        "missing": [gap_name(fabric, gap) for gap in coverage.missing_uplinks],
-    }
+    line = coverage_report.coverage_line(coverage, planned.why_untested)
     if as_json:
-        fields: CoverageLine = {
-            "pairs": dict(coverage.pairs),
-            "rounds": dict(coverage.rounds),
-            "nics": len(coverage.nics),
-            "switches": len(fabric.switches) - len(untested["switches"]),
-            "links": sure,
-            "tiers": coverage_report.tier_rows(coverage),
-            "untested_switches": untested["switches"],
-            "untested_links": [link_name(fabric, link) for link in coverage.untested_links],
-            "across_rails_only": untested.get("across rails", []),
-            "out_of_reach": untested.get("out of reach", []),
-            "seldom_crossed_links": untested["seldom"],
-            "missing_uplinks": untested["missing"],
-        }
-        answer.write_json("coverage", fields)
+        answer.write_json("coverage", line)
         return
-    switches = len(fabric.switches) - len(untested["switches"])
+    untested = coverage_report.untested_parts(coverage, planned.why_untested)
     rounds = quantity(coverage.rounds["distance"], "round")
     counts = [f"{quantity(coverage.pairs['distance'], 'pair')} in {rounds}"] + [
         f"{coverage.pairs[purpose]:,} {reason}"
@@ -211,9 +177,9 @@ def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool
         if phase.crosses_fabric and any(entry.scope != "node" for entry in phase.entries):
             print(f"turns: {_turns(fabric, cost)}")
     print(
-        f"crossed: {len(coverage.nics):,} NICs, "
-        f"{switches:,} of {len(fabric.switches):,} switches, "
-        f"{sure:,} of {links:,} links between switches almost surely (95 % or more)"
+        f"crossed: {line.nics:,} NICs, "
+        f"{line.switches:,} of {len(fabric.switches):,} switches, "
+        f"{line.links:,} of {links:,} links between switches almost surely (95 % or more)"
     )
     if links:
         print(f"by tiers: {coverage_report.sentence(coverage)}")

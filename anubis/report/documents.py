@@ -20,7 +20,6 @@ from anubis.core.diagnose.facts import FactKind
 from anubis.core.fabric import Link, Nic, Remark, Switch
 from anubis.core.history.status import Incident, Repair, Validation
 from anubis.core.judge.tuning import Tuned
-from anubis.core.network.pairing import Purpose
 from anubis.core.network.redundancy import Shortage
 from anubis.core.records import (
     BenchmarkSpec,
@@ -37,118 +36,20 @@ from anubis.lab.simulation.reckoning import PlantedTrouble
 from anubis.lab.study.trials import Trial
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.summary import Score
+from anubis.report.coverage import CoverageLine
+from anubis.report.jsonl import (
+    CrossedLine,
+    PartLine,
+    ReckoningLine,
+    SummaryLine,
+    VerdictLine,
+)
+from anubis.report.plan import PhaseLine
 from anubis.store.happenings import Kept
 from anubis.store.imports import Forgotten
 from anubis.store.tokens import AuditEntry
 
 # --- a campaign ----------------------------------------------------------------------------
-
-
-class VerdictLine(TypedDict):
-    node: str
-    """Its name; of a group, all names with commas between them."""
-    participants: Sequence[str]
-    device: str | None
-    """null: the node as a whole."""
-    benchmark: str | None
-    """null: the node was lost to all benchmarks."""
-    metric: str | None
-    verdict: Judgement
-    code: str
-    """Stable: act on it, not on the reason."""
-    similarity: float | None
-    """By the limit that the node is furthest beyond or nearest to; at or below `alpha` it falls
-    short."""
-    alpha: float | None
-    reason: str
-    action: str | None
-    """What to do, where the policy says it."""
-
-
-class PartName(TypedDict):
-    kind: str
-    name: str
-    other: str | None
-    """The other end, where the part lies between two."""
-
-
-class PartLine(TypedDict):
-    parts: Sequence[PartName]
-    """Of several, one is at fault, and it is not known which."""
-    subject: str
-    verdict: Judgement
-    code: str
-    confidence: float | None
-    reason: str
-    evidence: Sequence[str]
-    action: str | None
-    """What to do, where the policy says it."""
-
-
-TierCrossed = TypedDict("TierCrossed", {"from": int, "to": int, "crossed": int, "links": int})
-
-
-class CrossedLine(TypedDict):
-    nics: int
-    """That took part."""
-    tiers: Sequence[TierCrossed]
-    """Of the links between two tiers, how many were crossed surely."""
-    uncrossed: Mapping[str, int]
-    """How many links were not, by reason: seldom, left out, across rails, out of reach."""
-
-
-class ReckoningLine(TypedDict):
-    planted: int
-    found: int
-    unsure: int
-    missed: int
-    wrongly_blamed: Sequence[str]
-    """Called defective, and nothing is planted there."""
-
-
-class SummaryLine(TypedDict):
-    campaign: str
-    cluster: str
-    judgement: Judgement
-    """What the whole came to; the exit code follows it."""
-    headline: str
-    """The first line of the terminal."""
-    healthy: Sequence[str]
-    defective: Sequence[str]
-    unknown: Sequence[str]
-    not_applicable: Sequence[str]
-    defective_parts: Sequence[str]
-    unknown_parts: Sequence[str]
-    duration_s: float
-
-
-class PhaseLine(TypedDict):
-    phase: str
-    benchmarks: Sequence[str]
-    steps: int
-    turns: int
-    """How often steps wait for others before they begin."""
-    duration_s: float
-    node_hours: float
-
-
-class CoverageLine(TypedDict):
-    pairs: Mapping[Purpose, int]
-    """By what they are for."""
-    rounds: Mapping[Purpose, int]
-    nics: int
-    switches: int
-    links: int
-    """Crossed surely, or with a chance of 95 %."""
-    tiers: Sequence[TierCrossed]
-    untested_switches: Sequence[str]
-    untested_links: Sequence[str]
-    across_rails_only: Sequence[str]
-    """Links that only pairs across rails could cross: `--cover`."""
-    out_of_reach: Sequence[str]
-    """Links that no way between these nodes leads over."""
-    seldom_crossed_links: Sequence[str]
-    missing_uplinks: Sequence[str]
 
 
 # --- decisions -----------------------------------------------------------------------------

@@ -16,13 +16,13 @@ VERSIONS: dict[str, int] = {"fact": 3, "diagnosis": 3, "diagnosed": 2, "history"
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-class Absence(Enum):
+class NoField(Enum):
     """The value of a field that a line does not have."""
 
     ABSENT = "absent"
 
 
-ABSENT = Absence.ABSENT
+ABSENT = NoField.ABSENT
 
 
 def may_be_absent() -> Any:
@@ -48,7 +48,7 @@ def json_fields(record: Any) -> dict[str, Any]:
         return {name: json_value(value) for name, value in record.items()}
     return {
         name: json_value(value)
-        for attribute, name in _names(type(record))
+        for attribute, name in _names(record.__class__)
         if (value := getattr(record, attribute)) is not ABSENT
     }
 

@@ -3,73 +3,144 @@ is NaN."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from anubis.core.records import Judgement, PartVerdict, Verdict
 from anubis.lab.simulation.reckoning import Reckoning
 from anubis.report import coverage, kinds
+from anubis.report.coverage import TierCrossed
 from anubis.report.json import json_line
 from anubis.report.view import CampaignView
 
-if TYPE_CHECKING:
-    from anubis.report.documents import (
-        CrossedLine,
-        PartLine,
-        PartName,
-        ReckoningLine,
-        SummaryLine,
-        VerdictLine,
-    )
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictLine:
+    node: str
+    """Its name; of a group, all names with commas between them."""
+    participants: Sequence[str]
+    device: str | None
+    """null: the node as a whole."""
+    benchmark: str | None
+    """null: the node was lost to all benchmarks."""
+    metric: str | None
+    verdict: Judgement
+    code: str
+    """Stable: act on it, not on the reason."""
+    similarity: float | None
+    """By the limit that the node is furthest beyond or nearest to; at or below `alpha` it falls
+    short."""
+    alpha: float | None
+    reason: str
+    action: str | None
+    """What to do, where the policy says it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartName:
+    kind: str
+    name: str
+    other: str | None
+    """The other end, where the part lies between two."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartLine:
+    parts: Sequence[PartName]
+    """Of several, one is at fault, and it is not known which."""
+    subject: str
+    verdict: Judgement
+    code: str
+    confidence: float | None
+    reason: str
+    evidence: Sequence[str]
+    action: str | None
+    """What to do, where the policy says it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossedLine:
+    nics: int
+    """That took part."""
+    tiers: Sequence[TierCrossed]
+    """Of the links between two tiers, how many were crossed surely."""
+    uncrossed: Mapping[str, int]
+    """How many links were not, by reason: seldom, left out, across rails, out of reach."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReckoningLine:
+    planted: int
+    found: int
+    unsure: int
+    missed: int
+    wrongly_blamed: Sequence[str]
+    """Called defective, and nothing is planted there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryLine:
+    campaign: str
+    cluster: str
+    judgement: Judgement
+    """What the whole came to; the exit code follows it."""
+    headline: str
+    """The first line of the terminal."""
+    healthy: Sequence[str]
+    defective: Sequence[str]
+    unknown: Sequence[str]
+    not_applicable: Sequence[str]
+    defective_parts: Sequence[str]
+    unknown_parts: Sequence[str]
+    duration_s: float
 
 
 def lines(view: CampaignView) -> Iterator[str]:
     for verdict in view.assessment.verdicts():
-        yield json_line("verdict", _verdict(verdict, _action(view, verdict)))
+        yield json_line("verdict", _verdict_line(verdict, _action(view, verdict)))
     for part in view.assessment.parts:
-        yield json_line("part", part_fields(part, _action(view, part)))
+        yield json_line("part", part_line(part, _action(view, part)))
     yield from kinds.lines(view.kinds)
     if view.network and (crossed := view.network.coverage):
-        fields: CrossedLine = {
-            "nics": len(crossed.nics),
-            "tiers": coverage.tier_rows(crossed),
-            "uncrossed": view.network.uncrossed,
-        }
+        fields = CrossedLine(
+            nics=len(crossed.nics),
+            tiers=coverage.tier_rows(crossed),
+            uncrossed=view.network.uncrossed,
+        )
         yield json_line("crossed", fields)
     if view.reckoning:
         yield from _reckoning(view.reckoning)
-    yield json_line("summary", _summary(view))
+    yield json_line("summary", _summary_line(view))
 
 
-def _summary(view: CampaignView) -> SummaryLine:
+def _summary_line(view: CampaignView) -> SummaryLine:
     named, parts_named = view.assessment.named, view.assessment.parts_named
-    return {
-        "campaign": view.campaign.id,
-        "cluster": view.campaign.cluster,
-        "judgement": view.assessment.judgement,
-        "headline": view.headline,
-        "healthy": named(Judgement.HEALTHY),
-        "defective": named(Judgement.DEFECTIVE),
-        "unknown": named(Judgement.UNKNOWN),
-        "not_applicable": named(Judgement.NOT_APPLICABLE),
-        "defective_parts": parts_named(Judgement.DEFECTIVE),
-        "unknown_parts": parts_named(Judgement.UNKNOWN),
-        "duration_s": round(view.duration_s, 3),
-    }
+    return SummaryLine(
+        campaign=view.campaign.id,
+        cluster=view.campaign.cluster,
+        judgement=view.assessment.judgement,
+        headline=view.headline,
+        healthy=named(Judgement.HEALTHY),
+        defective=named(Judgement.DEFECTIVE),
+        unknown=named(Judgement.UNKNOWN),
+        not_applicable=named(Judgement.NOT_APPLICABLE),
+        defective_parts=parts_named(Judgement.DEFECTIVE),
+        unknown_parts=parts_named(Judgement.UNKNOWN),
+        duration_s=round(view.duration_s, 3),
+    )
 
 
 def _reckoning(reckoning: Reckoning) -> Iterator[str]:
     """Yield what was planted in a simulated fleet, and how much of it was found."""
     for planted in reckoning.planted:
-        yield json_line("planted", asdict(planted))
-    counts: ReckoningLine = {
-        "planted": len(reckoning.planted),
-        "found": len(reckoning.select("found")),
-        "unsure": len(reckoning.select("unsure")),
-        "missed": len(reckoning.select("missed")),
-        "wrongly_blamed": reckoning.wrongly_blamed,
-    }
+        yield json_line("planted", planted)
+    counts = ReckoningLine(
+        planted=len(reckoning.planted),
+        found=len(reckoning.select("found")),
+        unsure=len(reckoning.select("unsure")),
+        missed=len(reckoning.select("missed")),
+        wrongly_blamed=reckoning.wrongly_blamed,
+    )
     yield json_line("reckoning", counts)
 
 
@@ -79,40 +150,39 @@ def _action(view: CampaignView, verdict: Verdict | PartVerdict) -> str | None:
     return remedy.action if remedy else None
 
 
-def _verdict(verdict: Verdict, action: str | None) -> VerdictLine:
-    return {
-        "node": ",".join(verdict.participants),
-        "participants": verdict.participants,
-        "device": verdict.device or None,
-        "benchmark": verdict.benchmark or None,  # a lost node is lost to all benchmarks
-        "metric": verdict.metric or None,
-        "verdict": verdict.judgement,
-        "code": verdict.code,
-        "similarity": verdict.similarity,
-        "alpha": verdict.alpha,
-        "reason": verdict.reason,
-        "action": action,
-    }
+def _verdict_line(verdict: Verdict, action: str | None) -> VerdictLine:
+    return VerdictLine(
+        node=",".join(verdict.participants),
+        participants=verdict.participants,
+        device=verdict.device or None,
+        benchmark=verdict.benchmark or None,  # a lost node is lost to all benchmarks
+        metric=verdict.metric or None,
+        verdict=verdict.judgement,
+        code=verdict.code,
+        similarity=verdict.similarity,
+        alpha=verdict.alpha,
+        reason=verdict.reason,
+        action=action,
+    )
 
 
-def part_fields(verdict: PartVerdict, action: str | None = None) -> PartLine:
-    return {
-        "parts": _parts(verdict),
-        "subject": verdict.subject,
-        "verdict": verdict.judgement,
-        "code": verdict.code,
-        "confidence": verdict.confidence and round(verdict.confidence, 6),
-        "reason": verdict.reason,
-        "evidence": verdict.evidence,
-        "action": action,
-    }
+def part_line(verdict: PartVerdict, action: str | None = None) -> PartLine:
+    return PartLine(
+        parts=_parts(verdict),
+        subject=verdict.subject,
+        verdict=verdict.judgement,
+        code=verdict.code,
+        confidence=verdict.confidence and round(verdict.confidence, 6),
+        reason=verdict.reason,
+        evidence=verdict.evidence,
+        action=action,
+    )
 
 
 def _parts(verdict: PartVerdict) -> list[PartName]:
     if verdict.nodes:
         first, *further = verdict.nodes
-        return [{"kind": "path", "name": first, "other": ",".join(further)}]
+        return [PartName(kind="path", name=first, other=",".join(further))]
     return [
-        {"kind": part.kind, "name": part.name, "other": part.other or None}
-        for part in verdict.parts
+        PartName(kind=part.kind, name=part.name, other=part.other or None) for part in verdict.parts
     ]

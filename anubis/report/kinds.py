@@ -4,7 +4,7 @@ settles it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import groupby
 
 from anubis.core.records import NodeKind
@@ -37,4 +37,4 @@ def description(kind: NodeKind) -> str:
 
 def lines(kinds: Iterable[NodeKind]) -> Iterator[str]:
     for kind in kinds:
-        yield json_line("kind", asdict(kind) | {"confidence": round(kind.confidence, 6)})
+        yield json_line("kind", replace(kind, confidence=round(kind.confidence, 6)))
