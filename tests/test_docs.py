@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from anubis.cli import examples
 from anubis.cli.main import app
 from anubis.config import configs
-from anubis.report.documents import LINES
+from anubis.report.schemas import LINES
 from tests.test_studies import STUDIES
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from anubis.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from anubis.core.history.events import FleetEvent
-    from anubis.operations.results import SweepResult
+    from anubis.report.sweep import SweepResult
 
 EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
 CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")

@@ -10,12 +10,12 @@ from anubis.cli import decision as deciding
 from anubis.cli.pages import write_junit
 from anubis.cli.terminal import Answerer
 from anubis.core.records import Judgement
-from anubis.operations.gate_answer import fields, sentence
 from anubis.report.decision import brief
+from anubis.report.gate import gate_line, sentence
 from anubis.text.wording import short_node_list
 
 if TYPE_CHECKING:
-    from anubis.operations.results import GateResult
+    from anubis.report.gate import GateResult
     from anubis.report.junit import JUnitSuite
 
 
@@ -43,7 +43,7 @@ def show(result: GateResult, *, as_json: bool, why: bool) -> None:
             from anubis.cli import showing
 
             showing.campaign(view, as_json=True)
-        answer.write_json("gate", fields(result))
+        answer.write_json("gate", gate_line(result))
         return
     _, *reasons = brief(result.decision)
     todo = (

@@ -12,7 +12,7 @@ from anubis.cli import answer
 from anubis.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from anubis.report.documents import DocumentType
+    from anubis.report.schemas import DocumentType
 
 
 def schema(
@@ -29,10 +29,10 @@ def schema(
 
     Within a version fields are only added. What a version said stays as it was.
     """
-    from anubis.report import documents, schemas
+    from anubis.report import schemas
 
     if name is None:
-        _show((*documents.LINES, *documents.PROGRAMS))
+        _show((*schemas.LINES, *schemas.PROGRAMS))
         return
     by_name = {"lines": schemas.any_line_schema(), **schemas.schemas()}
     if name not in by_name:

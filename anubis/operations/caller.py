@@ -22,8 +22,9 @@ from anubis.text import places
 if TYPE_CHECKING:
     from anubis.core.records import Campaign
     from anubis.core.select.decision import Decision
-    from anubis.operations.results import GateResult, SweepResult
     from anubis.operations.validator import Observe
+    from anubis.report.gate import GateResult
+    from anubis.report.sweep import SweepResult
     from anubis.report.view import CampaignView
     from anubis.store.history import History
 

@@ -50,10 +50,9 @@ from anubis.operations.maintenance import windows_known
 from anubis.operations.names import new_name
 from anubis.operations.precedents import precedents
 from anubis.operations.report import view_of
-from anubis.operations.results import CampaignResult
 from anubis.operations.validator import CampaignOutcome, carry_out, judge
 from anubis.reach.executors.executor import Executor
-from anubis.report.view import CampaignView
+from anubis.report.view import CampaignResult, CampaignView
 from anubis.store import event_log
 from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import RENEWED_S, HeldNodes, holder_of, utc

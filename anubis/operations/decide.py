@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anubis.config import catalog, configs
 from anubis.core.campaign import planning
@@ -37,12 +38,14 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, find, time_in
 from anubis.operations.names import new_name
 from anubis.operations.objections import objections_in
-from anubis.operations.results import CampaignResult
 from anubis.operations.selector import Past, Selector, offers, read_past
 from anubis.operations.strangers import refuse_partners_of_themselves, refuse_strangers
 from anubis.operations.tell import note
 from anubis.store.history import ClusterHistory, History
 from anubis.text import places
+
+if TYPE_CHECKING:
+    from anubis.report.view import CampaignResult
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from anubis.core.campaign.planning import MET
 from anubis.core.errors import NothingLearnedError
@@ -16,8 +17,10 @@ from anubis.operations.campaign_files import CampaignRequest
 from anubis.operations.campaigns import carried_out
 from anubis.operations.clusters import THIS_MACHINE, refuse_unreachable
 from anubis.operations.decide import Terms
-from anubis.operations.results import CampaignResult
 from anubis.store.history import History
+
+if TYPE_CHECKING:
+    from anubis.report.view import CampaignResult
 
 FEWEST_PARTNERS = 4  # if one of them turns out to be bad, others remain
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from anubis.core.history.events import JobAllocated
 from anubis.core.history.maintenance import open_windows
@@ -30,9 +31,12 @@ from anubis.operations.decide import (
 )
 from anubis.operations.objections import objections_in
 from anubis.operations.owners import owner_name
-from anubis.operations.results import BadLinks, CampaignResult, Doubt, GateResult
+from anubis.report.gate import BadLinks, Doubt, GateResult
 from anubis.report.maintenance import sentence
 from anubis.store.history import ClusterHistory
+
+if TYPE_CHECKING:
+    from anubis.report.view import CampaignResult
 
 
 def gate(

@@ -9,7 +9,7 @@ from anubis.core.records import Arrangement, CampaignKind
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.campaign_files import CampaignRequest
 from anubis.operations.campaigns import run_campaign
-from anubis.operations.results import CampaignResult
+from anubis.report.view import CampaignResult
 
 
 def accept(

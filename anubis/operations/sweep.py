@@ -27,8 +27,8 @@ from anubis.operations.decide import (
 )
 from anubis.operations.decided_tests import carried_out_tests
 from anubis.operations.objections import objections_in
-from anubis.operations.results import SweepResult
 from anubis.operations.selector import Past
+from anubis.report.sweep import SweepResult
 from anubis.store.history import ClusterHistory
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import dataclass
 
 from anubis.core.select.decision import Action, ChosenTest, Decision, Driver, Gap
 from anubis.report.json import json_line
@@ -62,12 +62,19 @@ def _stands_out(decision: Decision) -> bool:
     return decision.drivers[0].share >= STANDS_OUT / len(decision.nodes)
 
 
+@dataclass(frozen=True, kw_only=True)
+class DecisionLine:
+    why: str
+    """The reasons, as a paragraph."""
+
+
 def line(decision: Decision) -> str:
-    return json_line("decision", fields(decision))
+    return json_line("decision", *parts(decision))
 
 
-def fields(decision: Decision) -> dict[str, object]:
-    return {**asdict(decision), "why": paragraph(decision)}
+def parts(decision: Decision) -> tuple[Decision, DecisionLine]:
+    """Return what a line has: the decision, and why."""
+    return decision, DecisionLine(why=paragraph(decision))
 
 
 def _sentences(decision: Decision) -> Iterator[str]:

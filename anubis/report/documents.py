@@ -8,7 +8,6 @@ here. Every line has `type` and `schema` (`wording.json_line`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, NotRequired
 
 from annotated_types import Ge, MinLen
@@ -17,77 +16,17 @@ from typing_extensions import TypedDict
 from anubis.core.diagnose.analyst import JobTrouble
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer
 from anubis.core.diagnose.facts import FactKind
-from anubis.core.fabric import Link, Nic, Remark, Switch
-from anubis.core.history.status import Incident, Repair, Validation
-from anubis.core.judge.tuning import Tuned
-from anubis.core.network.redundancy import Shortage
 from anubis.core.records import (
-    BenchmarkSpec,
-    Count,
     Judgement,
-    MetricAlpha,
-    NodeKind,
     ParameterValue,
 )
-from anubis.core.select.decision import Decision
 from anubis.core.watch.conclusion import LookAnswer
 from anubis.core.watch.findings import OddityKind, Sign
-from anubis.lab.simulation.reckoning import PlantedTrouble
-from anubis.lab.study.trials import Trial
-from anubis.models.risk.choice import ModelChoice
-from anubis.models.risk.summary import Score
-from anubis.report.coverage import CoverageLine
-from anubis.report.jsonl import (
-    CrossedLine,
-    PartLine,
-    ReckoningLine,
-    SummaryLine,
-    VerdictLine,
-)
-from anubis.report.plan import PhaseLine
-from anubis.store.happenings import Kept
-from anubis.store.imports import Forgotten
-from anubis.store.tokens import AuditEntry
 
 # --- a campaign ----------------------------------------------------------------------------
 
 
 # --- decisions -----------------------------------------------------------------------------
-
-
-class DecisionLine(TypedDict):
-    why: str
-    """The reasons, as a paragraph."""
-
-
-class BadLink(TypedDict):
-    nodes: Sequence[str]
-    reason: str
-
-
-class GateLine(TypedDict):
-    answer: Literal["go", "no-go", "unknown"]
-    cluster: str
-    why: str
-    """The sentence of the terminal."""
-    defective: Sequence[str]
-    links: Sequence[BadLink]
-    """Nodes that do badly together."""
-    unknown: Sequence[str]
-    unfit: Mapping[str, str]
-    """Nodes that are out of service, and why."""
-    owing: Mapping[str, str]
-    """Nodes that owe an answer: to which benchmarks, and since when."""
-    busy: Mapping[str, str]
-    """Nodes on which another job runs, as it was told, and which one."""
-    needs: Sequence[str]
-    """Tests that would have to run first, where nothing may run."""
-    budget_short: bool
-    """Whether the budget left too much untested."""
-    remaining: float
-    """The risk that is left."""
-    p0: float
-    """The risk that is accepted."""
 
 
 # --- a fabric ------------------------------------------------------------------------------
@@ -138,60 +77,6 @@ class TopologyLine(TypedDict):
     not_asked_for: int
     missing_uplinks: int
     degraded: Sequence[str]
-
-
-class RecencyFields(TypedDict):
-    every: int
-    measured: int
-    """By the newest campaigns across the fabric: links as good as surely."""
-    below_normal: int
-    """Of pairs, when they were measured last; 0 of links."""
-    oldest: float | None
-    """null: none of it was measured."""
-    newest: float | None
-
-
-class LinksMeasured(RecencyFields):
-    tiers: Sequence[int]
-    """That they join; 0 are the nodes."""
-
-
-class PairsMeasured(RecencyFields):
-    hops: int
-
-
-class SuspectFields(TypedDict):
-    subject: str
-    judgement: Judgement
-    code: str
-    reason: str
-    campaign: str
-    at: float
-
-
-class TogetherFields(TypedDict):
-    benchmark: str
-    nodes: int
-    """On which it ran with others."""
-    newest: float | None
-    """null: never."""
-
-
-class BetweenLine(TypedDict):
-    cluster: str
-    campaign: str
-    """The newest that crossed the fabric; empty: none did."""
-    measured_at: float | None
-    """null: nobody measured it, and so it is unknown."""
-    links: Sequence[LinksMeasured]
-    pairs: Sequence[PairsMeasured]
-    """Ordered pairs of NICs."""
-    suspects: Sequence[SuspectFields]
-    """Parts that were blamed or doubted, and that no later campaign crossed."""
-    bad_links: Sequence[BadLink]
-    """Nodes that do badly together, where no topology is known."""
-    together: Sequence[TogetherFields]
-    """Programs that need several nodes."""
 
 
 # --- criteria ------------------------------------------------------------------------------
@@ -429,38 +314,6 @@ class NodeLine(TypedDict):
     """Why its passes do not count while a clock is in doubt; empty: they do, or it has none."""
 
 
-class HappenedLine(TypedDict):
-    at: float
-    """Seconds since 1970."""
-    cluster: str
-
-
-class EventLine(TypedDict):
-    id: str
-    event: str
-    nodes: Sequence[str]
-    category: NotRequired[str]
-    """Of an incident."""
-    criteria: NotRequired[str]
-    """After an upgrade: learned again, or refused."""
-    job: NotRequired[str]
-    duration_s: NotRequired[float]
-    """That the job was planned for."""
-    source: NotRequired[str]
-    """Who suspects the nodes."""
-    mix: NotRequired[Mapping[str, float]]
-    """How likely each category of defects is; none: that of the suspicion alone."""
-    confidence: NotRequired[float | None]
-    """How likely it is right, by how often its source was so far; null: kept before that was."""
-    reason: NotRequired[str]
-    action: NotRequired[str]
-    """What a repair did."""
-    order: NotRequired[str]
-    """What a person said: retire, return or close-breaker."""
-    scope: NotRequired[str]
-    """Of the breaker that was closed."""
-
-
 class ReceiptLine(TypedDict):
     id: str
     cluster: str
@@ -627,16 +480,6 @@ class WatchLine(TypedDict):
     """Why nothing could be seen; empty: it could."""
 
 
-class HoldLine(TypedDict):
-    nodes: Sequence[str]
-    holder: str
-    """What has them: a campaign."""
-    owner: str
-    """The process that renews it."""
-    until: float
-    """Seconds since 1970, at most."""
-
-
 class StandingLine(TypedDict):
     node: str
     cluster: str
@@ -713,19 +556,6 @@ class TrackRecordLine(TypedDict):
     repeatability: float | None
     lowest: float | None
     lowest_metric: str | None
-
-
-ImportNumber = TypedDict("ImportNumber", {"import": int})  # of `anubis history imports`
-
-
-class ImportLine(TypedDict):
-    at: float
-    file: str
-    """Empty: nobody knows any more."""
-    cluster: str
-    what: str
-    campaign: str
-    """That the measurements became."""
 
 
 class IntakeFields(TypedDict):
@@ -985,147 +815,3 @@ class DiagnosedLine(TypedDict):
     """That are suspected."""
     outcomes: Mapping[str, str]
     """What tests of these came to: confirmed, refuted, given-up; open where none has told yet."""
-
-
-@dataclass(frozen=True)
-class DocumentType:
-    """A type of document: who prints it, what it is, and whose fields it has."""
-
-    name: str
-    printed_by: str
-    summary: str
-    fields: tuple[type, ...]
-
-
-CAMPAIGN = "accept, validate, scan, locate, judge, report, gate, sweep, import superbench"
-FABRIC = "topology show"
-LINES = (
-    DocumentType("verdict", CAMPAIGN, "on a node or group, by one metric", (VerdictLine,)),
-    DocumentType("part", f"{CAMPAIGN}, {FABRIC}", "what is at fault", (PartLine,)),
-    DocumentType("kind", CAMPAIGN, "one of several kinds of nodes under a sku", (NodeKind,)),
-    DocumentType("crossed", CAMPAIGN, "which links the pairs of a scan crossed", (CrossedLine,)),
-    DocumentType("planted", CAMPAIGN, "a trouble of a simulated fleet", (PlantedTrouble,)),
-    DocumentType("reckoning", CAMPAIGN, "how many of these were found", (ReckoningLine,)),
-    DocumentType("summary", CAMPAIGN, "what the whole came to; the last line", (SummaryLine,)),
-    DocumentType(
-        "phase", "accept, validate, scan, locate", "of the plan that --dry-run shows", (PhaseLine,)
-    ),
-    DocumentType("coverage", "scan", "what the planned pairs cross", (CoverageLine,)),
-    DocumentType(
-        "decision",
-        "select, gate, sweep, history decisions, history show",
-        "which tests an event is worth, and why",
-        (Decision, DecisionLine),
-    ),
-    DocumentType("gate", "gate", "the answer; the last line", (GateLine,)),
-    DocumentType("switch", FABRIC, "a switch", (Switch, SwitchLine)),
-    DocumentType("link", FABRIC, "all cables between two switches", (Link, LinkLine)),
-    DocumentType("nic", FABRIC, "a port of a network adapter", (Nic,)),
-    DocumentType("shortage", FABRIC, "uplinks that a switch lacks", (Shortage, ShortageLine)),
-    DocumentType("counter", FABRIC, "what a port counted", (Count, CounterLine)),
-    DocumentType("finding", FABRIC, "something odd", (Remark,)),
-    DocumentType("topology", FABRIC, "the answer; the last line", (TopologyLine,)),
-    DocumentType("criterion", "criteria show", "what was learned of a metric", (CriterionLine,)),
-    DocumentType(
-        "adoption", "criteria adopt", "an alpha that is new in the policy", (MetricAlpha,)
-    ),
-    DocumentType(
-        "criterion-change",
-        "criteria diff, criteria adopt",
-        "what moved in a criterion",
-        (CriterionChangeLine,),
-    ),
-    DocumentType(
-        "node-change", "criteria diff, criteria adopt", "a node's verdict", (NodeChangeLine,)
-    ),
-    DocumentType(
-        "verdict-change",
-        "criteria diff, criteria adopt",
-        "a verdict on a metric",
-        (VerdictChangeLine,),
-    ),
-    DocumentType(
-        "changes",
-        "criteria diff, criteria adopt",
-        "how much changed; the last line",
-        (ChangesLine,),
-    ),
-    DocumentType("tuning", "tune", "how few steps of a metric still repeat", (Tuned, TuningLine)),
-    DocumentType("score", "risk evaluate", "of a model, on one split", (Score,)),
-    DocumentType("left-out", "risk evaluate", "why a split was left out", (LeftOutLine,)),
-    DocumentType("choice", "risk evaluate", "the model to use", (ModelChoice, ChoiceLine)),
-    DocumentType("risk", "risk show", "a node's chances of an incident", (RiskLine,)),
-    DocumentType("watch-model", "watch-model show", "what it was learned from", (WatchModelLine,)),
-    DocumentType(
-        "modelled-metric",
-        "watch-model show",
-        "how well it was learned, and its thresholds",
-        (ModelledMetricLine,),
-    ),
-    DocumentType("run", "simulate", "one seed of a policy", (Trial, RunLine)),
-    DocumentType("policy", "simulate", "means over seeds", (PolicyLine,)),
-    DocumentType("simulation", "simulate", "the findings; the last line", (SimulationLine,)),
-    DocumentType("suspicion", "watch", "a node unlike its peers", (SuspicionLine,)),
-    DocumentType("oddity", "watch", "worth a remark, and no suspicion", (OddityLine,)),
-    DocumentType("look", "watch", "the answer; the last line of a look", (LookLine,)),
-    DocumentType("fact", "diagnose", "what a rule concludes about a job", (FactLine,)),
-    DocumentType("diagnosis", "diagnose", "the answer; the last line", (DiagnosisLine,)),
-    DocumentType("track-record", "history benchmarks", "what it has found", (TrackRecordLine,)),
-    DocumentType("node", "nodes", "a node as it is now", (NodeLine,)),
-    DocumentType("incident", "history show", "on a node", (Incident, HappenedLine)),
-    DocumentType("repair", "history show", "of a node", (Repair, HappenedLine)),
-    DocumentType("validation", "history show", "of a node", (Validation, HappenedLine)),
-    DocumentType("event", "history show", "what an orchestrator told", (EventLine, HappenedLine)),
-    DocumentType("receipt", "tell", "what became of the event", (ReceiptLine,)),
-    DocumentType("life", "tell, keep", "where a node stands", (LifeLine,)),
-    DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
-    DocumentType(
-        "chore", "keep", "periodic work: what became of it, when it is next", (ChoreLine,)
-    ),
-    DocumentType(
-        "diagnosed", "keep", "a job that ended or stands still, diagnosed", (DiagnosedLine,)
-    ),
-    DocumentType("watch", "keep, serve", "the last look at a job", (WatchLine,)),
-    DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
-    DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),
-    DocumentType("fabric", "serve", "when it was measured last", (BetweenLine,)),
-    DocumentType("ticket", "serve", "a node that is out, or was", (TicketLine,)),
-    DocumentType("spares", "serve", "of a sku, proven and kept ready", (SparesLine,)),
-    DocumentType("hold", "history show", "who measures there now", (HoldLine, HappenedLine)),
-    DocumentType(
-        "standing", "history standing", "what a node's history vouches for", (StandingLine,)
-    ),
-    DocumentType(
-        "campaign-status", "history campaigns", "how far it has come", (CampaignStatusLine,)
-    ),
-    DocumentType("token", "token list", "who may ask the service", (TokenLine,)),
-    DocumentType("audit", "token audit", "what the service was asked to do", (AuditEntry,)),
-    DocumentType("damage", "history check", "what is not as it was written", (DamageLine,)),
-    DocumentType("history", "history check", "how sound it is; the last line", (HistoryLine,)),
-    DocumentType(
-        "import", "history imports", "a file that was taken over", (ImportNumber, ImportLine, Kept)
-    ),
-    DocumentType("forgotten", "history forget", "what went with it", (ImportNumber, Forgotten)),
-    DocumentType(
-        "incidents",
-        "import incidents",
-        "what a file had",
-        (ImportNumber, IntakeFields, IncidentsLine, Kept),
-    ),
-    DocumentType(
-        "nodes", "import nodes", "what a file had", (ImportNumber, IntakeFields, NodesLine, Kept)
-    ),
-    DocumentType(
-        "campaign",
-        "import csv, import superbench",
-        "that measurements became",
-        (ImportNumber, CampaignLine),
-    ),
-    DocumentType("benchmark", "bench list, bench describe", "a program", (BenchmarkSpec,)),
-    DocumentType("check", "doctor", "something that benchmarks need", (CheckLine,)),
-    DocumentType("node-check", "doctor --cluster", "what a node lacks", (NodeCheckLine,)),
-)
-PROGRAMS = (
-    DocumentType("describe", "PROGRAM --describe", "what a program is", (BenchmarkSpec,)),
-    DocumentType("result", "PROGRAM", "what a program measured", (ResultDocument,)),
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import isinf
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ from anubis.core.history.events import (
 )
 from anubis.core.history.status import Incident, Repair, Validation
 from anubis.core.keep.actions import LifeAction, nodes_of
-from anubis.core.records import UNNAMED
+from anubis.core.records import UNNAMED, Judgement
 from anubis.core.select.decision import Decision
 from anubis.report import decision as decisions
 from anubis.report import keep
-from anubis.report.json import json_line
+from anubis.report.json import json_line, may_be_absent
 from anubis.report.tables import add_row, table
 from anubis.store.holds import Hold
 from anubis.store.imports import Import
@@ -35,31 +35,123 @@ CATEGORIES_NAMED = 3  # of a suspicion
 
 
 @dataclass(frozen=True, kw_only=True)
+class HappenedLine:
+    at: float
+    """Seconds since 1970."""
+    cluster: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventLine:
+    id: str
+    event: str
+    nodes: Sequence[str]
+    category: str = may_be_absent()
+    """Of an incident."""
+    criteria: str = may_be_absent()
+    """After an upgrade: learned again, or refused."""
+    job: str = may_be_absent()
+    duration_s: float = may_be_absent()
+    """That the job was planned for."""
+    source: str = may_be_absent()
+    """Who suspects the nodes."""
+    mix: Mapping[str, float] = may_be_absent()
+    """How likely each category of defects is; none: that of the suspicion alone."""
+    confidence: float | None = may_be_absent()
+    """How likely it is right, by how often its source was so far; null: kept before that was."""
+    reason: str = may_be_absent()
+    action: str = may_be_absent()
+    """What a repair did."""
+    order: str = may_be_absent()
+    """What a person said: retire, return or close-breaker."""
+    scope: str = may_be_absent()
+    """Of the breaker that was closed."""
+    failed: bool = may_be_absent()
+    """Whether the job that ended had failed."""
+    begin: float = may_be_absent()
+    """Of a maintenance."""
+    end: float | None = may_be_absent()
+    """Of a maintenance; null: its owner ends it."""
+    name: str = may_be_absent()
+    """Of a maintenance, by which its owner changes or ends it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldLine:
+    nodes: Sequence[str]
+    holder: str
+    """What has them: a campaign."""
+    owner: str
+    """The process that renews it."""
+    until: float
+    """Seconds since 1970, at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportNumber:
+    import_: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportLine:
+    at: float
+    file: str
+    """Empty: nobody knows any more."""
+    cluster: str
+    what: str
+    campaign: str
+    """That the measurements became."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Happening:
     at: float
     kind: str
     nodes: tuple[str, ...]
     summary: str
-    facts: Mapping[str, object]
+    facts: tuple[object, ...]  # of which its line is made
+    end: float | None = None  # None: it is not over
+    judgement: Judgement | None = None  # of a test
+    campaign: str = ""  # that tested
     cluster: str = UNNAMED
 
 
 def incident_happening(incident: Incident) -> Happening:
-    return _node_happening(
-        "incident", incident.start, f"{incident.category}, {_describe_end(incident)}", incident
+    return Happening(
+        at=incident.start,
+        kind="incident",
+        nodes=(incident.node,),
+        summary=f"{incident.category}, {_describe_end(incident)}",
+        facts=(incident,),
+        end=incident.end,
     )
 
 
 def repair_happening(repair: Repair) -> Happening:
     summary = ", ".join(filter(None, (repair.action, _describe_end(repair))))
-    return _node_happening("repair", repair.start, summary, repair)
+    return Happening(
+        at=repair.start,
+        kind="repair",
+        nodes=(repair.node,),
+        summary=summary,
+        facts=(repair,),
+        end=repair.end,
+    )
 
 
 def validation_happening(validation: Validation) -> Happening:
     code = f" ({validation.code})" if validation.code else ""
     benchmarks = quantity(len(validation.benchmarks), "benchmark")
     summary = f"{validation.judgement.value}{code}, {benchmarks}, campaign {validation.campaign}"
-    return _node_happening("validation", validation.at, summary, validation)
+    return Happening(
+        at=validation.at,
+        kind="validation",
+        nodes=(validation.node,),
+        summary=summary,
+        facts=(validation,),
+        judgement=validation.judgement,
+        campaign=validation.campaign,
+    )
 
 
 def _describe_end(record: Incident | Repair) -> str:
@@ -91,16 +183,28 @@ def notice_happening(notice: Notice) -> Happening:
     if isinstance(event, MaintenancePlanned):
         category = f", {_span(event)}" + (f": {event.reason}" if event.reason else "")
     follows = ": a defect is presumed until a test is passed" if notice.presumes_defect else ""
-    facts = {"id": notice.id, "event": event.kind, **asdict(event)}
-    if isinstance(event, MaintenancePlanned) and isinf(event.end):
-        facts["end"] = None
     return Happening(
         at=notice.at,
         kind="event",
         nodes=event.nodes,
         summary=f"{event.kind}{category}{follows}",
-        facts=facts,
+        facts=(event_line(notice),),
+        end=_end_of(notice),
     )
+
+
+def _end_of(notice: Notice) -> float | None:
+    """Return when an event is over: at once, unless it plans a time."""
+    if not isinstance(notice.event, MaintenancePlanned):
+        return notice.at
+    return None if isinf(notice.event.end) else notice.event.end
+
+
+def event_line(notice: Notice) -> EventLine:
+    """Return what is kept of an event. Of its fields, a line has those that its kind has."""
+    event = notice.event
+    facts = {field.name: getattr(event, field.name) for field in fields(event)}
+    return EventLine(id=notice.id, event=event.kind, **facts)
 
 
 def action_happening(action: LifeAction) -> Happening:
@@ -112,7 +216,9 @@ def action_happening(action: LifeAction) -> Happening:
         kind="action",
         nodes=nodes_of(action.command),
         summary=f"{keep.sentence(action.command)}: {action.stage.value}{by}{note}",
-        facts={**keep.action_fields(action)},
+        facts=(keep.action_fields(action),),
+        end=action.at,
+        campaign=action.campaign,
     )
 
 
@@ -124,7 +230,7 @@ def decision_happening(decision: Decision) -> Happening:
         kind="decision",
         nodes=decision.nodes,
         summary=summary,
-        facts=decisions.fields(decision),
+        facts=decisions.parts(decision),
     )
 
 
@@ -139,14 +245,8 @@ def hold_happenings(holds: Iterable[Hold]) -> Iterator[Happening]:
             kind="hold",
             nodes=tuple(held),
             summary=f"{hold.holder} ({hold.owner})",
-            facts={"nodes": held, "holder": hold.holder, "owner": hold.owner, "until": hold.until},
+            facts=(HoldLine(nodes=held, holder=hold.holder, owner=hold.owner, until=hold.until),),
         )
-
-
-def _node_happening(
-    kind: str, at: float, summary: str, record: Incident | Repair | Validation
-) -> Happening:
-    return Happening(at=at, kind=kind, nodes=(record.node,), summary=summary, facts=asdict(record))
 
 
 def timeline(
@@ -164,8 +264,8 @@ def timeline(
 
 
 def line(happening: Happening) -> str:
-    head = {"at": happening.at, "cluster": happening.cluster}
-    return json_line(happening.kind, {**head, **happening.facts})
+    head = HappenedLine(at=happening.at, cluster=happening.cluster)
+    return json_line(happening.kind, head, *happening.facts)
 
 
 def show(happened: Sequence[Happening], console: Console) -> None:
@@ -187,14 +287,21 @@ def _show_time(at: float) -> str:
 
 
 def import_line(record: Import) -> str:
-    facts = {name: value for name, value in asdict(record).items() if name not in ("key", "kept")}
-    return json_line("import", {"import": record.key, **facts, **asdict(record.kept)})
+    fields = ImportLine(
+        at=record.at,
+        file=record.file,
+        cluster=record.cluster,
+        what=record.what,
+        campaign=record.campaign,
+    )
+    return json_line("import", ImportNumber(import_=record.key), fields, record.kept)
 
 
 def show_imports(imports: Sequence[Import], console: Console) -> None:
     rows = table("import", "when (UTC)", "cluster", "what", "new", "completed", "known", "file")
     for record in imports:
-        counts = (f"{number:,}" for number in asdict(record.kept).values())
+        kept = record.kept
+        counts = (f"{number:,}" for number in (kept.new, kept.completed, kept.known))
         head = (str(record.key), _show_time(record.at), record.cluster, record.what)
         add_row(rows, *head, *counts, record.file or record.campaign)
     console.print(rows)

@@ -13,7 +13,6 @@ from anubis.text.wording import moment
 
 LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
 CALLED = ("told", "repairs", "keeper", "incidents", "tests")
-MOMENTS = ("event", "action")  # what is over at once
 HOUR_S, DAY_S = 3600.0, 86_400.0
 STEPS_S = (HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S, 14 * DAY_S, 30 * DAY_S, 90 * DAY_S, 365 * DAY_S)
 MOST_TICKS = 8
@@ -64,17 +63,15 @@ def _chart(begin: float, end: float) -> Chart:
 def _draw(happening: Happening, chart: Chart, canvas: Element, now: float) -> None:
     lane = LANES.index(happening.kind)
     if happening.kind == "validation":
-        judgement = str(happening.facts["judgement"])
-        mark = chart.dot(canvas, (happening.at, lane), f"lane {judgement}")
+        mark = chart.dot(canvas, (happening.at, lane), f"lane {happening.judgement}")
     else:
         mark = _bar(happening, lane, chart, canvas, now)
     title(mark, f"{moment(happening.at)}: {happening.summary}")
 
 
 def _bar(happening: Happening, lane: int, chart: Chart, canvas: Element, now: float) -> Element:
-    end = happening.facts.get("end", happening.at if happening.kind in MOMENTS else None)
     left = chart.x(happening.at)
-    right = chart.x(min(now, end) if isinstance(end, float) else now)
+    right = chart.x(now if happening.end is None else min(now, happening.end))
     return add(
         canvas,
         "rect",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.network.recency import NICS, Recency
 from anubis.core.records import Judgement
+from anubis.report.gate import BadLink
 from anubis.report.json import json_line
 from anubis.report.network import network_section
 from anubis.report.page import page
@@ -16,7 +17,7 @@ from anubis.report.view import GLYPH, NetworkView
 from anubis.text.wording import moment
 
 if TYPE_CHECKING:
-    from anubis.report.documents import BetweenLine, RecencyFields, SuspectFields
+    pass
 
 LISTED = 100  # suspects and paths
 
@@ -39,7 +40,9 @@ class TogetherMeasured:
 
     benchmark: str
     nodes: int
+    """On which it ran with others."""
     newest: float | None
+    """null: never."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,49 +73,81 @@ class BetweenNodes:
         return sum(recency.every - recency.measured for recency in self.tiers.values())
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecencyFields:
+    every: int
+    measured: int
+    """By the newest campaigns across the fabric: links as good as surely."""
+    below_normal: int
+    """Of pairs, when they were measured last; 0 of links."""
+    oldest: float | None
+    """null: none of it was measured."""
+    newest: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinksMeasured(RecencyFields):
+    tiers: Sequence[int]
+    """That they join; 0 are the nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairsMeasured(RecencyFields):
+    hops: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetweenLine:
+    cluster: str
+    campaign: str
+    """The newest that crossed the fabric; empty: none did."""
+    measured_at: float | None
+    """null: nobody measured it, and so it is unknown."""
+    links: Sequence[LinksMeasured]
+    pairs: Sequence[PairsMeasured]
+    """Ordered pairs of NICs."""
+    suspects: Sequence[SuspectedPart]
+    """Parts that were blamed or doubted, and that no later campaign crossed."""
+    bad_links: Sequence[BadLink]
+    """Nodes that do badly together, where no topology is known."""
+    together: Sequence[TogetherMeasured]
+    """Programs that need several nodes."""
+
+
 def network_line(between: BetweenNodes) -> str:
-    fields: BetweenLine = {
-        "cluster": between.cluster,
-        "campaign": between.campaign,
-        "measured_at": between.at,
-        "links": [
-            {"tiers": list(tiers), **_recency_fields(recency)}
-            for tiers, recency in between.tiers.items()
-        ],
-        "pairs": [
-            {"hops": hops, **_recency_fields(recency)} for hops, recency in between.pairs.items()
-        ],
-        "suspects": [_suspect_fields(suspect) for suspect in between.suspects],
-        "bad_links": [
-            {"nodes": list(nodes), "reason": why} for nodes, why in between.paths.items()
-        ],
-        "together": [
-            {"benchmark": run.benchmark, "nodes": run.nodes, "newest": run.newest}
-            for run in between.together
-        ],
-    }
+    fields = BetweenLine(
+        cluster=between.cluster,
+        campaign=between.campaign,
+        measured_at=between.at,
+        links=[_links_measured(tiers, recency) for tiers, recency in between.tiers.items()],
+        pairs=[_pairs_measured(hops, recency) for hops, recency in between.pairs.items()],
+        suspects=between.suspects,
+        bad_links=[BadLink(nodes=nodes, reason=why) for nodes, why in between.paths.items()],
+        together=between.together,
+    )
     return json_line("fabric", fields)
 
 
-def _suspect_fields(suspect: SuspectedPart) -> SuspectFields:
-    return {
-        "subject": suspect.subject,
-        "judgement": suspect.judgement,
-        "code": suspect.code,
-        "reason": suspect.reason,
-        "campaign": suspect.campaign,
-        "at": suspect.at,
-    }
+def _links_measured(tiers: tuple[int, int], recency: Recency) -> LinksMeasured:
+    return LinksMeasured(
+        every=recency.every,
+        measured=recency.measured,
+        below_normal=recency.short,
+        oldest=recency.oldest,
+        newest=recency.newest,
+        tiers=tiers,
+    )
 
 
-def _recency_fields(recency: Recency) -> RecencyFields:
-    return {
-        "every": recency.every,
-        "measured": recency.measured,
-        "below_normal": recency.short,
-        "oldest": recency.oldest,
-        "newest": recency.newest,
-    }
+def _pairs_measured(hops: int, recency: Recency) -> PairsMeasured:
+    return PairsMeasured(
+        every=recency.every,
+        measured=recency.measured,
+        below_normal=recency.short,
+        oldest=recency.oldest,
+        newest=recency.newest,
+        hops=hops,
+    )
 
 
 def fabric_page(clusters: Sequence[BetweenNodes], as_of: float) -> str:

@@ -10,6 +10,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -17,8 +18,77 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from anubis.report.documents import LINES, PROGRAMS, DocumentType
+from anubis.core.fabric import Link, Nic, Remark, Switch
+from anubis.core.history.status import Incident, Repair, Validation
+from anubis.core.judge.tuning import Tuned
+from anubis.core.network.redundancy import Shortage
+from anubis.core.records import BenchmarkSpec, Count, MetricAlpha, NodeKind
+from anubis.core.select.decision import Decision
+from anubis.lab.simulation.reckoning import PlantedTrouble
+from anubis.lab.study.trials import Trial
+from anubis.models.risk.choice import ModelChoice
+from anubis.models.risk.summary import Score
+from anubis.report.coverage import CoverageLine
+from anubis.report.decision import DecisionLine
+from anubis.report.documents import (
+    ActionLine,
+    CampaignLine,
+    CampaignStatusLine,
+    ChangesLine,
+    CheckLine,
+    ChoiceLine,
+    ChoreLine,
+    CounterLine,
+    CriterionChangeLine,
+    CriterionLine,
+    DamageLine,
+    DiagnosedLine,
+    DiagnosisLine,
+    FactLine,
+    HistoryLine,
+    IncidentsLine,
+    IntakeFields,
+    KeepingLine,
+    LeftOutLine,
+    LifeLine,
+    LinkLine,
+    LookLine,
+    ModelledMetricLine,
+    NodeChangeLine,
+    NodeCheckLine,
+    NodeLine,
+    NodeRiskLine,
+    NodesLine,
+    OddityLine,
+    PolicyLine,
+    ReceiptLine,
+    ResultDocument,
+    RiskLine,
+    RunLine,
+    ShortageLine,
+    SimulationLine,
+    SparesLine,
+    StandingLine,
+    SuspicionLine,
+    SwitchLine,
+    TicketLine,
+    TokenLine,
+    TopologyLine,
+    TrackRecordLine,
+    TuningLine,
+    VerdictChangeLine,
+    WatchLine,
+    WatchModelLine,
+)
+from anubis.report.gate import GateLine
+from anubis.report.history import EventLine, HappenedLine, HoldLine, ImportLine, ImportNumber
 from anubis.report.json import ABSENT, json_name, schema_name
+from anubis.report.jsonl import CrossedLine, PartLine, ReckoningLine, SummaryLine, VerdictLine
+from anubis.report.links import BetweenLine
+from anubis.report.plan import PhaseLine
+from anubis.store.happenings import Kept
+from anubis.store.imports import Forgotten
+from anubis.store.tokens import AuditEntry
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -26,6 +96,150 @@ CONFIG = ConfigDict(
     extra="forbid",
     json_schema_serialization_defaults_required=True,  # what is printed has all fields
     alias_generator=json_name,
+)
+
+
+@dataclass(frozen=True)
+class DocumentType:
+    """A type of document: who prints it, what it is, and whose fields it has."""
+
+    name: str
+    printed_by: str
+    summary: str
+    fields: tuple[type, ...]
+
+
+CAMPAIGN = "accept, validate, scan, locate, judge, report, gate, sweep, import superbench"
+FABRIC = "topology show"
+LINES = (
+    DocumentType("verdict", CAMPAIGN, "on a node or group, by one metric", (VerdictLine,)),
+    DocumentType("part", f"{CAMPAIGN}, {FABRIC}", "what is at fault", (PartLine,)),
+    DocumentType("kind", CAMPAIGN, "one of several kinds of nodes under a sku", (NodeKind,)),
+    DocumentType("crossed", CAMPAIGN, "which links the pairs of a scan crossed", (CrossedLine,)),
+    DocumentType("planted", CAMPAIGN, "a trouble of a simulated fleet", (PlantedTrouble,)),
+    DocumentType("reckoning", CAMPAIGN, "how many of these were found", (ReckoningLine,)),
+    DocumentType("summary", CAMPAIGN, "what the whole came to; the last line", (SummaryLine,)),
+    DocumentType(
+        "phase", "accept, validate, scan, locate", "of the plan that --dry-run shows", (PhaseLine,)
+    ),
+    DocumentType("coverage", "scan", "what the planned pairs cross", (CoverageLine,)),
+    DocumentType(
+        "decision",
+        "select, gate, sweep, history decisions, history show",
+        "which tests an event is worth, and why",
+        (Decision, DecisionLine),
+    ),
+    DocumentType("gate", "gate", "the answer; the last line", (GateLine,)),
+    DocumentType("switch", FABRIC, "a switch", (Switch, SwitchLine)),
+    DocumentType("link", FABRIC, "all cables between two switches", (Link, LinkLine)),
+    DocumentType("nic", FABRIC, "a port of a network adapter", (Nic,)),
+    DocumentType("shortage", FABRIC, "uplinks that a switch lacks", (Shortage, ShortageLine)),
+    DocumentType("counter", FABRIC, "what a port counted", (Count, CounterLine)),
+    DocumentType("finding", FABRIC, "something odd", (Remark,)),
+    DocumentType("topology", FABRIC, "the answer; the last line", (TopologyLine,)),
+    DocumentType("criterion", "criteria show", "what was learned of a metric", (CriterionLine,)),
+    DocumentType(
+        "adoption", "criteria adopt", "an alpha that is new in the policy", (MetricAlpha,)
+    ),
+    DocumentType(
+        "criterion-change",
+        "criteria diff, criteria adopt",
+        "what moved in a criterion",
+        (CriterionChangeLine,),
+    ),
+    DocumentType(
+        "node-change", "criteria diff, criteria adopt", "a node's verdict", (NodeChangeLine,)
+    ),
+    DocumentType(
+        "verdict-change",
+        "criteria diff, criteria adopt",
+        "a verdict on a metric",
+        (VerdictChangeLine,),
+    ),
+    DocumentType(
+        "changes",
+        "criteria diff, criteria adopt",
+        "how much changed; the last line",
+        (ChangesLine,),
+    ),
+    DocumentType("tuning", "tune", "how few steps of a metric still repeat", (Tuned, TuningLine)),
+    DocumentType("score", "risk evaluate", "of a model, on one split", (Score,)),
+    DocumentType("left-out", "risk evaluate", "why a split was left out", (LeftOutLine,)),
+    DocumentType("choice", "risk evaluate", "the model to use", (ModelChoice, ChoiceLine)),
+    DocumentType("risk", "risk show", "a node's chances of an incident", (RiskLine,)),
+    DocumentType("watch-model", "watch-model show", "what it was learned from", (WatchModelLine,)),
+    DocumentType(
+        "modelled-metric",
+        "watch-model show",
+        "how well it was learned, and its thresholds",
+        (ModelledMetricLine,),
+    ),
+    DocumentType("run", "simulate", "one seed of a policy", (Trial, RunLine)),
+    DocumentType("policy", "simulate", "means over seeds", (PolicyLine,)),
+    DocumentType("simulation", "simulate", "the findings; the last line", (SimulationLine,)),
+    DocumentType("suspicion", "watch", "a node unlike its peers", (SuspicionLine,)),
+    DocumentType("oddity", "watch", "worth a remark, and no suspicion", (OddityLine,)),
+    DocumentType("look", "watch", "the answer; the last line of a look", (LookLine,)),
+    DocumentType("fact", "diagnose", "what a rule concludes about a job", (FactLine,)),
+    DocumentType("diagnosis", "diagnose", "the answer; the last line", (DiagnosisLine,)),
+    DocumentType("track-record", "history benchmarks", "what it has found", (TrackRecordLine,)),
+    DocumentType("node", "nodes", "a node as it is now", (NodeLine,)),
+    DocumentType("incident", "history show", "on a node", (Incident, HappenedLine)),
+    DocumentType("repair", "history show", "of a node", (Repair, HappenedLine)),
+    DocumentType("validation", "history show", "of a node", (Validation, HappenedLine)),
+    DocumentType("event", "history show", "what an orchestrator told", (EventLine, HappenedLine)),
+    DocumentType("receipt", "tell", "what became of the event", (ReceiptLine,)),
+    DocumentType("life", "tell, keep", "where a node stands", (LifeLine,)),
+    DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
+    DocumentType(
+        "chore", "keep", "periodic work: what became of it, when it is next", (ChoreLine,)
+    ),
+    DocumentType(
+        "diagnosed", "keep", "a job that ended or stands still, diagnosed", (DiagnosedLine,)
+    ),
+    DocumentType("watch", "keep, serve", "the last look at a job", (WatchLine,)),
+    DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
+    DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),
+    DocumentType("fabric", "serve", "when it was measured last", (BetweenLine,)),
+    DocumentType("ticket", "serve", "a node that is out, or was", (TicketLine,)),
+    DocumentType("spares", "serve", "of a sku, proven and kept ready", (SparesLine,)),
+    DocumentType("hold", "history show", "who measures there now", (HoldLine, HappenedLine)),
+    DocumentType(
+        "standing", "history standing", "what a node's history vouches for", (StandingLine,)
+    ),
+    DocumentType(
+        "campaign-status", "history campaigns", "how far it has come", (CampaignStatusLine,)
+    ),
+    DocumentType("token", "token list", "who may ask the service", (TokenLine,)),
+    DocumentType("audit", "token audit", "what the service was asked to do", (AuditEntry,)),
+    DocumentType("damage", "history check", "what is not as it was written", (DamageLine,)),
+    DocumentType("history", "history check", "how sound it is; the last line", (HistoryLine,)),
+    DocumentType(
+        "import", "history imports", "a file that was taken over", (ImportNumber, ImportLine, Kept)
+    ),
+    DocumentType("forgotten", "history forget", "what went with it", (ImportNumber, Forgotten)),
+    DocumentType(
+        "incidents",
+        "import incidents",
+        "what a file had",
+        (ImportNumber, IntakeFields, IncidentsLine, Kept),
+    ),
+    DocumentType(
+        "nodes", "import nodes", "what a file had", (ImportNumber, IntakeFields, NodesLine, Kept)
+    ),
+    DocumentType(
+        "campaign",
+        "import csv, import superbench",
+        "that measurements became",
+        (ImportNumber, CampaignLine),
+    ),
+    DocumentType("benchmark", "bench list, bench describe", "a program", (BenchmarkSpec,)),
+    DocumentType("check", "doctor", "something that benchmarks need", (CheckLine,)),
+    DocumentType("node-check", "doctor --cluster", "what a node lacks", (NodeCheckLine,)),
+)
+PROGRAMS = (
+    DocumentType("describe", "PROGRAM --describe", "what a program is", (BenchmarkSpec,)),
+    DocumentType("result", "PROGRAM", "what a program measured", (ResultDocument,)),
 )
 
 

@@ -113,21 +113,12 @@ def node(
         node=glance,
         facts=facts,
         line=life_line(life, as_of),
-        life=[_happening_row(happening) for happening in life],
+        life=life,
         decisions=list(made),
         diagnosed=diagnosed,
         paragraph=decisions.paragraph,
         why=judgement_reason,
     )
-
-
-def _happening_row(happening: Happening) -> dict[str, object]:
-    return {
-        "at": happening.at,
-        "kind": happening.kind,
-        "summary": happening.summary,
-        "campaign": happening.facts.get("campaign", ""),
-    }
 
 
 def campaigns(rows: Sequence[CampaignGlance], as_of: float) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 
 from anubis.core.fabric import Fabric, Nic, Part, Seat, Seats
 from anubis.core.judge.kinds import kinds_of
@@ -167,6 +168,18 @@ class CampaignView:
     def nodes_worst_first(self) -> list[NodeVerdict]:
         """Sort nodes by judgement; within one judgement the order of the assessment is kept."""
         return sorted(self.assessment.nodes, key=lambda node: WORST_FIRST.index(node.judgement))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignResult:
+    """A campaign at its end."""
+
+    view: CampaignView
+    criteria_files: tuple[Path, ...] = ()  # what it learned, one for each sku
+
+    @property
+    def judgement(self) -> Judgement:
+        return self.view.assessment.judgement
 
 
 @dataclass(frozen=True, kw_only=True)

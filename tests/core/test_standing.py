@@ -21,7 +21,7 @@ from anubis.core.history.standing import ANY, standing
 from anubis.core.history.status import Incident, Repair, Validation, defects_as_incidents
 from anubis.core.history.strength import Strength
 from anubis.core.records import Demand, Judgement, Workload
-from anubis.operations.results import GateResult
+from anubis.report.gate import GateResult
 
 NOW = 8.0
 HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN

@@ -33,9 +33,9 @@ from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.clusters import time_in
 from anubis.operations.decide import Terms
 from anubis.operations.fleet import glance_at
-from anubis.operations.gate_answer import sentence
 from anubis.operations.nodes import nodes
 from anubis.operations.sweep import sweep
+from anubis.report.gate import sentence
 from anubis.service.fleet_cache import Board
 from anubis.service.metrics import Gauges
 from anubis.store.history import History

@@ -28,13 +28,13 @@ from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.campaigns import hold_clock
 from anubis.operations.clusters import time_in
 from anubis.operations.fleet import standings
-from anubis.operations.gate_answer import sentence
 from anubis.operations.import_ import report_incidents
 from anubis.operations.keep import actions
 from anubis.operations.nodes import nodes
 from anubis.operations.tell import tell
 from anubis.report import nodes as node_listing
 from anubis.report.fleet import judgement_reason, node_fields
+from anubis.report.gate import sentence
 from anubis.store.history import History
 from anubis.store.holds import LASTS_S
 from tests.edges.test_keeping import ACT, DAY_S, Site

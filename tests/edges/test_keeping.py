@@ -54,7 +54,6 @@ from anubis.operations.campaigns import run_campaign
 from anubis.operations.decide import Terms
 from anubis.operations.fleet import standings
 from anubis.operations.gate import gate
-from anubis.operations.gate_answer import sentence
 from anubis.operations.import_ import report_incidents
 from anubis.operations.keep import (
     Keeping,
@@ -71,6 +70,7 @@ from anubis.operations.sweep import sweep
 from anubis.operations.tell import tell
 from anubis.operations.watch_rounds import Watching, watch_jobs
 from anubis.readers.telemetry.pulled import PulledTelemetry
+from anubis.report.gate import sentence
 from anubis.report.history import notice_happening
 from anubis.report.keep import headline, keeping_fields
 from anubis.report.nodes import standing

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import copy
 import json
+import math
+from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from anubis.report import schemas
+from anubis.core.history.events import KEPT, Notice, Order
+from anubis.report import history, schemas
 from anubis.report.json import VERSIONS, json_line
 from tests.edges.desk import check_line
 
@@ -36,6 +39,30 @@ def test_what_a_declaration_says_may_be_left_out_may_be(made):
     assert {"at", "cluster", "nodes"} <= set(made["event"]["required"])
     with pytest.raises(ValidationError, match="'nodes' is a required property"):
         check_line({"type": "event", "schema": "anubis.event/1", "id": "", "event": "", "at": 1.0})
+
+
+NEEDED: dict[str, Any] = {
+    "nodes": ("n1",),
+    "duration_s": 3600.0,
+    "job": "7",
+    "category": "gpu",
+    "source": "watch",
+    "begin": 1.0,
+    "end": math.inf,
+    "order": Order.RETIRE,
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_every_event_that_is_kept_prints_fields_that_are_declared(kind):
+    needed = {field.name for field in fields(KEPT[kind]) if field.default is MISSING} & {*NEEDED}
+    event = KEPT[kind](**{name: NEEDED[name] for name in needed})
+    happened = history.notice_happening(Notice(id="a", at=1.0, event=event))
+    line = json.loads(history.line(happened))
+    check_line(line)
+    assert {"type", "schema", "id", "event", "at", "cluster"} | {f.name for f in fields(event)} == {
+        *line
+    }
 
 
 @pytest.mark.parametrize(
