@@ -4,7 +4,7 @@ could not be read."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -20,7 +20,6 @@ from anubis.text.wording import short_node_list
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import DiagnosisLine, FactLine, WhomFields
 
 WIDTH = 79
 LABEL = 10
@@ -223,70 +222,152 @@ def show(view: DiagnosisView, console: Console) -> None:
 # --- for programs --------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class WhomFields:
+    """All null: the whole job."""
+
+    node: str | None
+    rank: int | None
+    device: str | None
+    """A GPU or NIC of that node."""
+    part: str | None
+    """Of the fabric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactLine:
+    cluster: str
+    job: str
+    kind: FactKind
+    whom: WhomFields
+    peer: WhomFields | None
+    """The other end, where one reports the other."""
+    code: str
+    """Of the line or the rule that says so: `xid-79`."""
+    evidence: str
+    confidence: float
+    at: float | None
+    is_decisive: bool
+    """It names the culprits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgressFields:
+    """A count that rose between two looks apart in time."""
+
+    what: str
+    """That is counted: collectives, steps."""
+    ranks: Sequence[int]
+    """Whose they are; empty: of all."""
+    before: int
+    after: int
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisLine:
+    cluster: str
+    job: str
+    at: float
+    answer: DiagnosisAnswer
+    """The exit code follows it: 1 for named, 0 for nothing, 2 for unknown."""
+    headline: str
+    """The first line of the terminal."""
+    trouble: JobTrouble
+    culprits: Sequence[WhomFields]
+    nodes: Sequence[str]
+    """Of the culprits."""
+    is_the_job_itself: bool
+    """Its code, its data or its settings: no node is to blame."""
+    cause: FactKind | None
+    code: str
+    why: str
+    confidence: float
+    level: int | None
+    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: nobody can say how the job
+    is."""
+    cure: str
+    replaced: Sequence[str]
+    """Nodes."""
+    tested: Sequence[str]
+    """Nodes that a test should prove or clear."""
+    next: Sequence[str]
+    """Commands that prove or clear a suspicion, or bring what would settle the answer."""
+    progress: Sequence[ProgressFields]
+    """What shows that the job moves. Nothing is wrong only if there is some."""
+    collectors: Sequence[str]
+    """That were asked, and answered."""
+    gaps: Mapping[str, str]
+    """Collectors that were not, and why."""
+    unmet: Mapping[str, Sequence[str]]
+    """Rules that could not be asked, and what they lacked."""
+
+
 def lines(view: DiagnosisView) -> Iterator[str]:
     """Yield a line for each fact, in the order of reasoning, then the diagnosis."""
     for fact in view.diagnosis.facts:
-        yield json_line("fact", _fact_fields(view, fact))
-    yield json_line("diagnosis", _diagnosis_fields(view))
+        yield json_line("fact", _fact_line(view, fact))
+    yield json_line("diagnosis", _diagnosis_line(view))
 
 
-def _subject_fields(whom: Whom) -> WhomFields:
-    return {
-        "node": whom.node or None,
-        "rank": whom.rank,
-        "device": whom.device or None,
-        "part": whom.part or None,
-    }
+def _whom_fields(whom: Whom) -> WhomFields:
+    return WhomFields(
+        node=whom.node or None,
+        rank=whom.rank,
+        device=whom.device or None,
+        part=whom.part or None,
+    )
 
 
-def _fact_fields(view: DiagnosisView, fact: JobFact) -> FactLine:
-    return {
-        "cluster": view.cluster,
-        "job": view.diagnosis.job,
-        "kind": fact.kind,
-        "whom": _subject_fields(fact.whom),
-        "peer": _subject_fields(fact.peer) if fact.peer else None,
-        "code": fact.code,
-        "evidence": fact.evidence,
-        "confidence": fact.confidence,
-        "at": fact.at,
-        "is_decisive": fact in view.diagnosis.decisive,
-    }
+def _fact_line(view: DiagnosisView, fact: JobFact) -> FactLine:
+    return FactLine(
+        cluster=view.cluster,
+        job=view.diagnosis.job,
+        kind=fact.kind,
+        whom=_whom_fields(fact.whom),
+        peer=_whom_fields(fact.peer) if fact.peer else None,
+        code=fact.code,
+        evidence=fact.evidence,
+        confidence=fact.confidence,
+        at=fact.at,
+        is_decisive=fact in view.diagnosis.decisive,
+    )
 
 
-def _diagnosis_fields(view: DiagnosisView) -> DiagnosisLine:
+def _diagnosis_line(view: DiagnosisView) -> DiagnosisLine:
     diagnosis = view.diagnosis
-    return {
-        "cluster": view.cluster,
-        "job": diagnosis.job,
-        "at": diagnosis.at,
-        "answer": view.diagnosis.answer,
-        "headline": headline(view),
-        "trouble": diagnosis.trouble,
-        "culprits": [_subject_fields(whom) for whom in diagnosis.culprits],
-        "nodes": diagnosis.nodes,
-        "is_the_job_itself": diagnosis.is_nobodys,
-        "cause": diagnosis.cause.kind if diagnosis.cause else None,
-        "code": diagnosis.cause.code if diagnosis.cause else "",
-        "why": diagnosis.cause.evidence if diagnosis.cause else "",
-        "confidence": diagnosis.confidence,
-        "level": None if diagnosis.cure.level is CureLevel.NONE else int(diagnosis.cure.level),
-        "cure": cure(diagnosis),
-        "replaced": diagnosis.cure.replaced,
-        "tested": diagnosis.cure.tested,
-        "next": next_steps(view),
-        "progress": [
-            {
-                "what": rise.what,
-                "ranks": sorted(rise.ranks),
-                "before": rise.before,
-                "after": rise.after,
-                "since": rise.since,
-                "until": rise.until,
-            }
+    return DiagnosisLine(
+        cluster=view.cluster,
+        job=diagnosis.job,
+        at=diagnosis.at,
+        answer=view.diagnosis.answer,
+        headline=headline(view),
+        trouble=diagnosis.trouble,
+        culprits=[_whom_fields(whom) for whom in diagnosis.culprits],
+        nodes=diagnosis.nodes,
+        is_the_job_itself=diagnosis.is_nobodys,
+        cause=diagnosis.cause.kind if diagnosis.cause else None,
+        code=diagnosis.cause.code if diagnosis.cause else "",
+        why=diagnosis.cause.evidence if diagnosis.cause else "",
+        confidence=diagnosis.confidence,
+        level=None if diagnosis.cure.level is CureLevel.NONE else int(diagnosis.cure.level),
+        cure=cure(diagnosis),
+        replaced=diagnosis.cure.replaced,
+        tested=diagnosis.cure.tested,
+        next=next_steps(view),
+        progress=[
+            ProgressFields(
+                what=rise.what,
+                ranks=sorted(rise.ranks),
+                before=rise.before,
+                after=rise.after,
+                since=rise.since,
+                until=rise.until,
+            )
             for rise in diagnosis.progress
         ],
-        "collectors": sorted(diagnosis.collectors),
-        "gaps": {name.value: why for name, why in diagnosis.gaps.items()},
-        "unmet": {name: tuple(lacking) for name, lacking in diagnosis.unmet.items()},
-    }
+        collectors=sorted(diagnosis.collectors),
+        gaps={name.value: why for name, why in diagnosis.gaps.items()},
+        unmet=diagnosis.unmet,
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from anubis.core.diagnose.cures import WORDS, CureLevel, PastDiagnosis
@@ -16,9 +15,6 @@ from anubis.report.json import json_line
 from anubis.report.page import page
 from anubis.report.service_pages import path_of
 from anubis.text.wording import quantity, short_node_list
-
-if TYPE_CHECKING:
-    from anubis.report.documents import DiagnosedLine
 
 OPEN = "open"  # no test has told yet
 CLAIMS: Mapping[str, str] = {
@@ -110,16 +106,34 @@ def sentences(diagnosed: Iterable[DiagnosedJob]) -> Iterator[str]:
             yield f"diagnosis: {job.past.headline} ({job.cure}){tested}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class DiagnosedLine:
+    cluster: str
+    job: str
+    at: float
+    """When the job ended, or since when it stands still."""
+    headline: str
+    code: str
+    """Of the cause; empty: nothing is wrong, or nothing is known."""
+    level: int | None
+    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: nobody can say how the job
+    is."""
+    nodes: Sequence[str]
+    """That are suspected."""
+    outcomes: Mapping[str, str]
+    """What tests of these came to: confirmed, refuted, given-up; open where none has told yet."""
+
+
 def diagnosed_line(job: DiagnosedJob) -> str:
     past = job.past
-    fields: DiagnosedLine = {
-        "cluster": job.cluster,
-        "job": past.job,
-        "at": past.at,
-        "headline": past.headline,
-        "code": past.code,
-        "level": None if past.level == CureLevel.NONE else past.level,
-        "nodes": past.nodes,
-        "outcomes": job.outcomes,
-    }
+    fields = DiagnosedLine(
+        cluster=job.cluster,
+        job=past.job,
+        at=past.at,
+        headline=past.headline,
+        code=past.code,
+        level=None if past.level == CureLevel.NONE else past.level,
+        nodes=past.nodes,
+        outcomes=job.outcomes,
+    )
     return json_line("diagnosed", fields)

@@ -13,15 +13,10 @@ from typing import Annotated, Literal, NotRequired
 from annotated_types import Ge, MinLen
 from typing_extensions import TypedDict
 
-from anubis.core.diagnose.analyst import JobTrouble
-from anubis.core.diagnose.diagnostician import DiagnosisAnswer
-from anubis.core.diagnose.facts import FactKind
 from anubis.core.records import (
     Judgement,
     ParameterValue,
 )
-from anubis.core.watch.conclusion import LookAnswer
-from anubis.core.watch.findings import OddityKind, Sign
 
 # --- a campaign ----------------------------------------------------------------------------
 
@@ -234,38 +229,6 @@ class SimulationLine(TypedDict):
 # --- watching ------------------------------------------------------------------------------
 
 
-class ThresholdLine(TypedDict):
-    nodes: int
-    score: float
-
-
-class WatchModelLine(TypedDict):
-    file: str
-    source: str
-    """What it was learned from."""
-    is_synthetic: bool
-    """Made jobs, not recorded ones."""
-    jobs: int
-    seed: int
-    versions: Mapping[str, str]
-    order: Sequence[str]
-    """Of the metrics that are asked, the first one first."""
-    order_from: str
-
-
-class ModelledMetricLine(TypedDict):
-    metric: str
-    is_asked: bool
-    windows: int | None
-    """That were learned from; null where several metrics are compared as one."""
-    error: float | None
-    """Mean square of what is not given back of windows that were not learned from."""
-    variance: float | None
-    """Of the same windows: the error of a model that always says the same."""
-    thresholds: Sequence[ThresholdLine]
-    """The score that a node must exceed, by how many nodes are compared."""
-
-
 # --- the history ---------------------------------------------------------------------------
 
 
@@ -464,22 +427,6 @@ class ChoreLine(TypedDict):
     """When it is due next; null: the policy states no times."""
 
 
-class WatchLine(TypedDict):
-    cluster: str
-    job: str
-    at: float
-    """When it was looked at last, in seconds since the epoch."""
-    nodes: int
-    suspects: int
-    """Nodes that the look made suspect, whether or not they were before."""
-    oddities: int
-    """What was worth a remark, and is no suspicion."""
-    job_ended: bool
-    """So it is not looked at again."""
-    trouble: str
-    """Why nothing could be seen; empty: it could."""
-
-
 class StandingLine(TypedDict):
     node: str
     cluster: str
@@ -649,169 +596,3 @@ class ResultDocument(TypedDict):
 
 
 # --- running jobs --------------------------------------------------------------------------
-
-
-class DeviationFields(TypedDict):
-    sign: Sign
-    """By which rule the node was seen to be unlike its peers."""
-    metric: str
-    unit: str
-    family: str
-    """What it speaks of: cpu, gpu, pfc, throughput, disk or memory."""
-    since: float
-    until: float
-    value: float | None
-    """The node's median since then; null: it reported nothing."""
-    peers: float | None
-    """The median of its peers."""
-    effect: float
-    """How far apart they are, as a share of the metric's range."""
-    score: float
-    threshold: float
-    """That `score` had to exceed; 0 where no score named the node."""
-
-
-class SuspicionLine(TypedDict):
-    cluster: str
-    job: str
-    node: str
-    since: float
-    """When it left its peers, in seconds since 1970."""
-    confidence: float
-    """How often this source was right at this site; 0.5 where nothing is known of it."""
-    hits: int
-    """Earlier suspicions that a test confirmed."""
-    misses: int
-    """And that a test refuted."""
-    mix: Mapping[str, float]
-    """How likely each category of faults is, by a published table."""
-    deviations: Sequence[DeviationFields]
-    """The one that named it first."""
-
-
-class OddityLine(TypedDict):
-    cluster: str
-    job: str
-    node: str | None
-    """null: the whole job."""
-    kind: OddityKind
-    metric: str | None
-    since: float
-    until: float
-    sentence: str
-
-
-class LookLine(TypedDict):
-    cluster: str
-    job: str
-    answer: LookAnswer
-    """The exit code follows it: 1 for named, 0 for nobody, 2 for unknown."""
-    headline: str
-    """The first line of the terminal."""
-    nodes: int
-    suspects: Sequence[str]
-    unseen: Sequence[str]
-    """Nodes that reported nothing of what was judged."""
-    start: float
-    end: float
-    judged: Sequence[str]
-    """Metrics, in the order in which they were asked."""
-    unjudged: Mapping[str, str]
-    """Metrics, and why not."""
-    remarks: Sequence[str]
-    """On the telemetry."""
-
-
-class WhomFields(TypedDict):
-    """All null: the whole job."""
-
-    node: str | None
-    rank: int | None
-    device: str | None
-    """A GPU or NIC of that node."""
-    part: str | None
-    """Of the fabric."""
-
-
-class FactLine(TypedDict):
-    cluster: str
-    job: str
-    kind: FactKind
-    whom: WhomFields
-    peer: WhomFields | None
-    """The other end, where one reports the other."""
-    code: str
-    """Of the line or the rule that says so: `xid-79`."""
-    evidence: str
-    confidence: float
-    at: float | None
-    is_decisive: bool
-    """It names the culprits."""
-
-
-class ProgressFields(TypedDict):
-    """A count that rose between two looks apart in time."""
-
-    what: str
-    """That is counted: collectives, steps."""
-    ranks: Sequence[int]
-    """Whose they are; empty: of all."""
-    before: int
-    after: int
-    since: float
-    until: float
-
-
-class DiagnosisLine(TypedDict):
-    cluster: str
-    job: str
-    at: float
-    answer: DiagnosisAnswer
-    """The exit code follows it: 1 for named, 0 for nothing, 2 for unknown."""
-    headline: str
-    """The first line of the terminal."""
-    trouble: JobTrouble
-    culprits: Sequence[WhomFields]
-    nodes: Sequence[str]
-    """Of the culprits."""
-    is_the_job_itself: bool
-    """Its code, its data or its settings: no node is to blame."""
-    cause: FactKind | None
-    code: str
-    why: str
-    confidence: float
-    level: int | None
-    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: nobody can say how the job
-    is."""
-    cure: str
-    replaced: Sequence[str]
-    """Nodes."""
-    tested: Sequence[str]
-    """Nodes that a test should prove or clear."""
-    next: Sequence[str]
-    """Commands that prove or clear a suspicion, or bring what would settle the answer."""
-    progress: Sequence[ProgressFields]
-    """What shows that the job moves. Nothing is wrong only if there is some."""
-    collectors: Sequence[str]
-    """That were asked, and answered."""
-    gaps: Mapping[str, str]
-    """Collectors that were not, and why."""
-    unmet: Mapping[str, Sequence[str]]
-    """Rules that could not be asked, and what they lacked."""
-
-
-class DiagnosedLine(TypedDict):
-    cluster: str
-    job: str
-    at: float
-    """When the job ended, or since when it stands still."""
-    headline: str
-    code: str
-    """Of the cause; empty: nothing is wrong, or nothing is known."""
-    level: int | None
-    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: nobody can say how the job
-    is."""
-    nodes: Sequence[str]
-    """That are suspected."""
-    outcomes: Mapping[str, str]
-    """What tests of these came to: confirmed, refuted, given-up; open where none has told yet."""

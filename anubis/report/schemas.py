@@ -30,6 +30,8 @@ from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.summary import Score
 from anubis.report.coverage import CoverageLine
 from anubis.report.decision import DecisionLine
+from anubis.report.diagnose import DiagnosisLine, FactLine
+from anubis.report.diagnoses import DiagnosedLine
 from anubis.report.documents import (
     ActionLine,
     CampaignLine,
@@ -42,9 +44,6 @@ from anubis.report.documents import (
     CriterionChangeLine,
     CriterionLine,
     DamageLine,
-    DiagnosedLine,
-    DiagnosisLine,
-    FactLine,
     HistoryLine,
     IncidentsLine,
     IntakeFields,
@@ -52,14 +51,11 @@ from anubis.report.documents import (
     LeftOutLine,
     LifeLine,
     LinkLine,
-    LookLine,
-    ModelledMetricLine,
     NodeChangeLine,
     NodeCheckLine,
     NodeLine,
     NodeRiskLine,
     NodesLine,
-    OddityLine,
     PolicyLine,
     ReceiptLine,
     ResultDocument,
@@ -69,7 +65,6 @@ from anubis.report.documents import (
     SimulationLine,
     SparesLine,
     StandingLine,
-    SuspicionLine,
     SwitchLine,
     TicketLine,
     TokenLine,
@@ -77,8 +72,6 @@ from anubis.report.documents import (
     TrackRecordLine,
     TuningLine,
     VerdictChangeLine,
-    WatchLine,
-    WatchModelLine,
 )
 from anubis.report.gate import GateLine
 from anubis.report.history import EventLine, HappenedLine, HoldLine, ImportLine, ImportNumber
@@ -86,6 +79,9 @@ from anubis.report.json import ABSENT, json_name, schema_name
 from anubis.report.jsonl import CrossedLine, PartLine, ReckoningLine, SummaryLine, VerdictLine
 from anubis.report.links import BetweenLine
 from anubis.report.plan import PhaseLine
+from anubis.report.watch import LookLine, OddityLine, SuspicionLine
+from anubis.report.watch_model import ModelledMetricLine, WatchModelLine
+from anubis.report.watch_rounds import WatchLine
 from anubis.store.happenings import Kept
 from anubis.store.imports import Forgotten
 from anubis.store.tokens import AuditEntry

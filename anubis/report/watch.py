@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.keep.suspicions import HitRate
 from anubis.core.watch.conclusion import LookAnswer, LookConclusion, conclude
-from anubis.core.watch.findings import Deviation, Look, Oddity, Sign, Suspicion
+from anubis.core.watch.findings import Deviation, Look, Oddity, OddityKind, Sign, Suspicion
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from anubis.report.documents import DeviationFields, LookLine, OddityLine, SuspicionLine
 
 ODDITIES = 8  # that a terminal lists
 LEAST_PEERS = 4  # nodes of a group that is compared by itself
@@ -282,73 +281,148 @@ def _wrap(sentence: str, indent: str = "") -> list[str]:
 # --- for programs --------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeviationFields:
+    sign: Sign
+    """By which rule the node was seen to be unlike its peers."""
+    metric: str
+    unit: str
+    family: str
+    """What it speaks of: cpu, gpu, pfc, throughput, disk or memory."""
+    since: float
+    until: float
+    value: float | None
+    """The node's median since then; null: it reported nothing."""
+    peers: float | None
+    """The median of its peers."""
+    effect: float
+    """How far apart they are, as a share of the metric's range."""
+    score: float
+    threshold: float
+    """That `score` had to exceed; 0 where no score named the node."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspicionLine:
+    cluster: str
+    job: str
+    node: str
+    since: float
+    """When it left its peers, in seconds since 1970."""
+    confidence: float
+    """How often this source was right at this site; 0.5 where nothing is known of it."""
+    hits: int
+    """Earlier suspicions that a test confirmed."""
+    misses: int
+    """And that a test refuted."""
+    mix: Mapping[str, float]
+    """How likely each category of faults is, by a published table."""
+    deviations: Sequence[DeviationFields]
+    """The one that named it first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OddityLine:
+    cluster: str
+    job: str
+    node: str | None
+    """null: the whole job."""
+    kind: OddityKind
+    metric: str | None
+    since: float
+    until: float
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookLine:
+    cluster: str
+    job: str
+    answer: LookAnswer
+    """The exit code follows it: 1 for named, 0 for nobody, 2 for unknown."""
+    headline: str
+    """The first line of the terminal."""
+    nodes: int
+    suspects: Sequence[str]
+    unseen: Sequence[str]
+    """Nodes that reported nothing of what was judged."""
+    start: float
+    end: float
+    judged: Sequence[str]
+    """Metrics, in the order in which they were asked."""
+    unjudged: Mapping[str, str]
+    """Metrics, and why not."""
+    remarks: Sequence[str]
+    """On the telemetry."""
+
+
 def lines(view: LookView) -> Iterator[str]:
     """Yield a line for each suspicion and each oddity, then the look."""
     for suspicion in view.look.suspicions:
-        yield json_line("suspicion", _suspicion_fields(view, suspicion))
+        yield json_line("suspicion", _suspicion_line(view, suspicion))
     for oddity in view.look.oddities:
-        yield json_line("oddity", _oddity_fields(view, oddity))
-    yield json_line("look", _look_fields(view))
+        yield json_line("oddity", _oddity_line(view, oddity))
+    yield json_line("look", _look_line(view))
 
 
-def _suspicion_fields(view: LookView, suspicion: Suspicion) -> SuspicionLine:
+def _suspicion_line(view: LookView, suspicion: Suspicion) -> SuspicionLine:
     rate = view.rates.get(suspicion.node, HitRate())
-    return {
-        "cluster": view.cluster,
-        "job": view.look.job,
-        "node": suspicion.node,
-        "since": suspicion.since,
-        "confidence": suspicion.confidence,
-        "hits": rate.hits,
-        "misses": rate.misses,
-        "mix": dict(suspicion.mix),
-        "deviations": [_deviation_fields(view, deviation) for deviation in suspicion.deviations],
-    }
+    return SuspicionLine(
+        cluster=view.cluster,
+        job=view.look.job,
+        node=suspicion.node,
+        since=suspicion.since,
+        confidence=suspicion.confidence,
+        hits=rate.hits,
+        misses=rate.misses,
+        mix=suspicion.mix,
+        deviations=[_deviation_fields(view, deviation) for deviation in suspicion.deviations],
+    )
 
 
 def _deviation_fields(view: LookView, deviation: Deviation) -> DeviationFields:
     metric = view.metrics.get(deviation.metric)
-    return {
-        "sign": deviation.sign,
-        "metric": deviation.metric,
-        "unit": metric.unit if metric else "",
-        "family": deviation.family,
-        "since": deviation.since,
-        "until": deviation.until,
-        "value": deviation.value if math.isfinite(deviation.value) else None,
-        "peers": deviation.peers if math.isfinite(deviation.peers) else None,
-        "effect": deviation.effect,
-        "score": deviation.score,
-        "threshold": deviation.threshold,
-    }
+    return DeviationFields(
+        sign=deviation.sign,
+        metric=deviation.metric,
+        unit=metric.unit if metric else "",
+        family=deviation.family,
+        since=deviation.since,
+        until=deviation.until,
+        value=deviation.value,
+        peers=deviation.peers,
+        effect=deviation.effect,
+        score=deviation.score,
+        threshold=deviation.threshold,
+    )
 
 
-def _oddity_fields(view: LookView, oddity: Oddity) -> OddityLine:
-    return {
-        "cluster": view.cluster,
-        "job": view.look.job,
-        "node": oddity.node or None,
-        "kind": oddity.kind,
-        "metric": oddity.metric or None,
-        "since": oddity.since,
-        "until": oddity.until,
-        "sentence": oddity.sentence,
-    }
+def _oddity_line(view: LookView, oddity: Oddity) -> OddityLine:
+    return OddityLine(
+        cluster=view.cluster,
+        job=view.look.job,
+        node=oddity.node or None,
+        kind=oddity.kind,
+        metric=oddity.metric or None,
+        since=oddity.since,
+        until=oddity.until,
+        sentence=oddity.sentence,
+    )
 
 
-def _look_fields(view: LookView) -> LookLine:
+def _look_line(view: LookView) -> LookLine:
     look = view.look
-    return {
-        "cluster": view.cluster,
-        "job": look.job,
-        "answer": view.conclusion.answer,
-        "headline": headline(view),
-        "nodes": len(look.nodes),
-        "suspects": [suspicion.node for suspicion in look.suspicions],
-        "unseen": view.conclusion.unseen,
-        "start": look.start,
-        "end": look.end,
-        "judged": look.judged,
-        "unjudged": dict(look.unjudged),
-        "remarks": view.remarks,
-    }
+    return LookLine(
+        cluster=view.cluster,
+        job=look.job,
+        answer=view.conclusion.answer,
+        headline=headline(view),
+        nodes=len(look.nodes),
+        suspects=[suspicion.node for suspicion in look.suspicions],
+        unseen=view.conclusion.unseen,
+        start=look.start,
+        end=look.end,
+        judged=look.judged,
+        unjudged=look.unjudged,
+        remarks=view.remarks,
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from anubis.report.tables import add_row, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import ModelledMetricLine, WatchModelLine
 
 SIZES = (4, 16, 1024)  # nodes, whose thresholds are shown
 
@@ -37,32 +37,67 @@ def show(model: WatchModel, screen: Console) -> None:
     screen.print(shown)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ThresholdLine:
+    nodes: int
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchModelLine:
+    file: str
+    source: str
+    """What it was learned from."""
+    is_synthetic: bool
+    """Made jobs, not recorded ones."""
+    jobs: int
+    seed: int
+    versions: Mapping[str, str]
+    order: Sequence[str]
+    """Of the metrics that are asked, the first one first."""
+    order_from: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelledMetricLine:
+    metric: str
+    is_asked: bool
+    windows: int | None
+    """That were learned from; null where several metrics are compared as one."""
+    error: float | None
+    """Mean square of what is not given back of windows that were not learned from."""
+    variance: float | None
+    """Of the same windows: the error of a model that always says the same."""
+    thresholds: Sequence[ThresholdLine]
+    """The score that a node must exceed, by how many nodes are compared."""
+
+
 def lines(model: WatchModel, file: Path) -> Iterator[str]:
     origin = model.origin
-    head: WatchModelLine = {
-        "file": str(file),
-        "source": origin.source,
-        "is_synthetic": origin.is_synthetic,
-        "jobs": origin.jobs,
-        "seed": origin.seed,
-        "versions": origin.versions,
-        "order": model.order,
-        "order_from": origin.order,
-    }
+    head = WatchModelLine(
+        file=str(file),
+        source=origin.source,
+        is_synthetic=origin.is_synthetic,
+        jobs=origin.jobs,
+        seed=origin.seed,
+        versions=origin.versions,
+        order=model.order,
+        order_from=origin.order,
+    )
     yield json_line("watch-model", head)
     for metric in _ordered_metrics(model):
         fit, limits = origin.fits.get(metric), model.thresholds[metric]
-        fields: ModelledMetricLine = {
-            "metric": metric,
-            "is_asked": metric in model.order,
-            "windows": fit.windows if fit else None,
-            "error": fit.error if fit else None,
-            "variance": fit.variance if fit else None,
-            "thresholds": [
-                {"nodes": nodes, "score": score}
+        fields = ModelledMetricLine(
+            metric=metric,
+            is_asked=metric in model.order,
+            windows=fit.windows if fit else None,
+            error=fit.error if fit else None,
+            variance=fit.variance if fit else None,
+            thresholds=[
+                ThresholdLine(nodes=nodes, score=score)
                 for nodes, score in zip(limits.nodes, limits.scores, strict=True)
             ],
-        }
+        )
         yield json_line("modelled-metric", fields)
 
 

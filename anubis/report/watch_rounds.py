@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from anubis.core.keep.suspicions import HitRate
 from anubis.core.watch.rounds import KeptLook
 from anubis.report.json import json_line
 from anubis.text.wording import quantity, time_span
-
-if TYPE_CHECKING:
-    from anubis.report.documents import WatchLine
 
 TROUBLES_NAMED = 3
 
@@ -32,17 +29,34 @@ def sentences(looks: tuple[KeptLook, ...], now: float) -> Iterator[str]:
         yield f"watch: job {look.job} could not be looked at: {look.trouble}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class WatchLine:
+    cluster: str
+    job: str
+    at: float
+    """When it was looked at last, in seconds since the epoch."""
+    nodes: int
+    suspects: int
+    """Nodes that the look made suspect, whether or not they were before."""
+    oddities: int
+    """What was worth a remark, and is no suspicion."""
+    job_ended: bool
+    """So it is not looked at again."""
+    trouble: str
+    """Why nothing could be seen; empty: it could."""
+
+
 def watch_line(cluster: str, look: KeptLook) -> str:
-    fields: WatchLine = {
-        "cluster": cluster,
-        "job": look.job,
-        "at": look.at,
-        "nodes": look.nodes,
-        "suspects": look.suspects,
-        "oddities": look.oddities,
-        "job_ended": look.job_ended,
-        "trouble": look.trouble,
-    }
+    fields = WatchLine(
+        cluster=cluster,
+        job=look.job,
+        at=look.at,
+        nodes=look.nodes,
+        suspects=look.suspects,
+        oddities=look.oddities,
+        job_ended=look.job_ended,
+        trouble=look.trouble,
+    )
     return json_line("watch", fields)
 
 
