@@ -11,7 +11,7 @@ from anubis.cli.pages import write_junit
 from anubis.cli.terminal import Answerer
 from anubis.core.records import Judgement
 from anubis.report.decision import brief
-from anubis.report.gate import gate_line, sentence
+from anubis.report.gate import gate_fields, sentence
 from anubis.text.wording import short_node_list
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def show(result: GateResult, *, as_json: bool, why: bool) -> None:
             from anubis.cli import showing
 
             showing.campaign(view, as_json=True)
-        answer.write_json("gate", gate_line(result))
+        answer.write_json("gate", gate_fields(result))
         return
     _, *reasons = brief(result.decision)
     todo = (

@@ -21,7 +21,7 @@ from anubis.reach.executors.programs import spell
 from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
 from anubis.report import jsonl, terminal
-from anubis.report.plan import phase_line
+from anubis.report.plan import phase_fields
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity, short_node_list, time_span
 
@@ -109,7 +109,7 @@ def plan(campaign: PlannedCampaign, *, as_json: bool) -> None:
     planned, costs = campaign.plan, campaign.costs
     if as_json:
         for phase, cost in zip(planned.phases, costs, strict=True):
-            answer.write_json("phase", phase_line(phase, cost))
+            answer.write_json("phase", phase_fields(phase, cost))
         return
     console = answer.screen()
     nodes = quantity(len(planned.nodes), "node")
@@ -161,7 +161,7 @@ REASONS = {
 def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool) -> None:
     """Write which parts of the fabric the planned pairs cross, and which stay untested."""
     fabric, links = coverage.fabric, len(coverage.fabric.links)
-    line = coverage_report.coverage_line(coverage, planned.why_untested)
+    line = coverage_report.coverage_fields(coverage, planned.why_untested)
     if as_json:
         answer.write_json("coverage", line)
         return

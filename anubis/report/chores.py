@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Literal
 
 from anubis.core.keep.chores import ChoreEnd, ChoreRecord, ChoreStanding
 from anubis.report.json import json_line
-
-if TYPE_CHECKING:
-    from anubis.report.documents import ChoreLine
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -40,21 +38,43 @@ def _roughly(seconds: float) -> str:
     return f"{seconds / HOUR_S:.0f} h" if seconds >= HOUR_S else f"{max(0, seconds) / 60:.0f} min"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChoreLine:
+    cluster: str
+    chore: Literal["sweep", "criteria", "risk"]
+    due: float | None
+    """When it was due last; null: it was never done."""
+    began: float | None
+    ended: float | None
+    """null: it runs, or whoever did it died and the next turn takes it up."""
+    end: Literal["done", "unchanged", "proposed", "failed"] | None
+    """unchanged: nothing was worth doing; proposed: a person decides."""
+    sentence: str
+    campaign: str
+    """That a sweep is."""
+    proposal: str
+    """The folder of criteria or the file of a model that was proposed."""
+    last_success: float | None
+    """When it last ended without failing."""
+    next_at: float | None
+    """When it is due next; null: the policy states no times."""
+
+
 def chore_fields(standing: ChoreStanding) -> ChoreLine:
     last = standing.last
-    return {
-        "cluster": standing.cluster,
-        "chore": standing.chore.value,
-        "due": last.due if last else None,
-        "began": last.began if last else None,
-        "ended": last.ended if last else None,
-        "end": last.end.value if last and last.end else None,
-        "sentence": last.sentence if last else "",
-        "campaign": last.campaign if last else "",
-        "proposal": last.proposal if last else "",
-        "last_success": standing.succeeded_at,
-        "next_at": standing.next_at,
-    }
+    return ChoreLine(
+        cluster=standing.cluster,
+        chore=standing.chore.value,
+        due=last.due if last else None,
+        began=last.began if last else None,
+        ended=last.ended if last else None,
+        end=last.end.value if last and last.end else None,
+        sentence=last.sentence if last else "",
+        campaign=last.campaign if last else "",
+        proposal=last.proposal if last else "",
+        last_success=standing.succeeded_at,
+        next_at=standing.next_at,
+    )
 
 
 def chore_line(standing: ChoreStanding) -> str:

@@ -86,7 +86,7 @@ def untested_parts(
     }
 
 
-def coverage_line(coverage: Coverage, why_untested: Mapping[Why, Sequence[Link]]) -> CoverageLine:
+def coverage_fields(coverage: Coverage, why_untested: Mapping[Why, Sequence[Link]]) -> CoverageLine:
     fabric, untested = coverage.fabric, untested_parts(coverage, why_untested)
     untested_links = [link_name(fabric, link) for link in coverage.untested_links]
     return CoverageLine(

@@ -307,11 +307,11 @@ class DiagnosisLine:
 def lines(view: DiagnosisView) -> Iterator[str]:
     """Yield a line for each fact, in the order of reasoning, then the diagnosis."""
     for fact in view.diagnosis.facts:
-        yield json_line("fact", _fact_line(view, fact))
-    yield json_line("diagnosis", _diagnosis_line(view))
+        yield json_line("fact", _fact_fields(view, fact))
+    yield json_line("diagnosis", _diagnosis_fields(view))
 
 
-def _whom_fields(whom: Whom) -> WhomFields:
+def _fields_of(whom: Whom) -> WhomFields:
     return WhomFields(
         node=whom.node or None,
         rank=whom.rank,
@@ -320,13 +320,13 @@ def _whom_fields(whom: Whom) -> WhomFields:
     )
 
 
-def _fact_line(view: DiagnosisView, fact: JobFact) -> FactLine:
+def _fact_fields(view: DiagnosisView, fact: JobFact) -> FactLine:
     return FactLine(
         cluster=view.cluster,
         job=view.diagnosis.job,
         kind=fact.kind,
-        whom=_whom_fields(fact.whom),
-        peer=_whom_fields(fact.peer) if fact.peer else None,
+        whom=_fields_of(fact.whom),
+        peer=_fields_of(fact.peer) if fact.peer else None,
         code=fact.code,
         evidence=fact.evidence,
         confidence=fact.confidence,
@@ -335,7 +335,7 @@ def _fact_line(view: DiagnosisView, fact: JobFact) -> FactLine:
     )
 
 
-def _diagnosis_line(view: DiagnosisView) -> DiagnosisLine:
+def _diagnosis_fields(view: DiagnosisView) -> DiagnosisLine:
     diagnosis = view.diagnosis
     return DiagnosisLine(
         cluster=view.cluster,
@@ -344,7 +344,7 @@ def _diagnosis_line(view: DiagnosisView) -> DiagnosisLine:
         answer=view.diagnosis.answer,
         headline=headline(view),
         trouble=diagnosis.trouble,
-        culprits=[_whom_fields(whom) for whom in diagnosis.culprits],
+        culprits=[_fields_of(whom) for whom in diagnosis.culprits],
         nodes=diagnosis.nodes,
         is_the_job_itself=diagnosis.is_nobodys,
         cause=diagnosis.cause.kind if diagnosis.cause else None,

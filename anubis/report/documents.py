@@ -232,105 +232,11 @@ class SimulationLine(TypedDict):
 # --- the history ---------------------------------------------------------------------------
 
 
-class JobShown(TypedDict):
-    id: str
-    owner: str
-    """Empty: its orchestrator does not show whose it is, or the job was told."""
-    since: float | None
-
-
-class NodeLine(TypedDict):
-    node: str
-    cluster: str
-    standing: str
-    """What the first line of the terminal counts it as."""
-    sku: str
-    state: str | None
-    """In the orchestrator's own words. null: it has none, or its orchestrator lacks it."""
-    is_up: bool | None
-    jobs: Sequence[JobShown]
-    reason: str
-    """Why it is kept from jobs; empty: it is not."""
-    reason_by: str
-    reason_at: float | None
-    by_anubis: bool
-    """Whether Anubis keeps it from jobs."""
-    held_by: str
-    """Which campaign measures there now."""
-    held_since: float | None
-    verdict: Judgement | None
-    """The last one. null: there is none."""
-    code: str
-    verdict_at: float | None
-    campaign: str
-    judgement: Judgement
-    """As a gate has it that runs nothing."""
-    unfit: str
-    """Why the history has it out of service; empty: it has not."""
-    maintenance: str
-    """Until when it is under maintenance, and why; empty: it is not."""
-    owes: str
-    """Which benchmarks it left unanswered, and since when; empty: none."""
-    unproven: str
-    """What was told of it (an incident, an upgrade) since it passed anything; empty: nothing."""
-    doubt: str
-    """Why its passes do not count while a clock is in doubt; empty: they do, or it has none."""
-
-
 class ReceiptLine(TypedDict):
     id: str
     cluster: str
     is_new: bool
     """False: an event of this id was told before."""
-
-
-class LifeLine(TypedDict):
-    node: str
-    state: str
-    """new, in-service, suspect, draining, testing, out, repairing, spare, lost or retired."""
-    sku: str
-    jobs: Sequence[str]
-    """That run there, by id."""
-    cordon: str
-    """The reason that its orchestrator shows while no job may begin there."""
-    why: str
-    """Why it stands there."""
-    ticket: str
-
-
-class ActionLine(TypedDict):
-    cluster: NotRequired[str]
-    """In the history of a node."""
-    id: int
-    at: float
-    """When it was asked for, in seconds since the epoch."""
-    action: str
-    """cordon, release, prove, swap, open-ticket, close-ticket, end-suspicion or notify."""
-    subjects: Sequence[str]
-    """The nodes that it is about, or the scope of a breaker."""
-    stage: str
-    """proposed, kept, sent, done, failed or withdrawn."""
-    changed_at: float
-    campaign: str
-    """That carries a test out."""
-    sentence: str
-    note: str
-    """What went wrong, or what came of it."""
-    ordered_by: str
-    """Who had it done: a person, or the policy in somebody's turn; empty: nobody so far."""
-
-
-class KeepingLine(TypedDict):
-    cluster: str
-    nodes: int
-    states: Mapping[str, int]
-    """How many nodes stand where."""
-    open_breakers: Sequence[str]
-    """Scopes in which no more nodes are taken out until a person closes them."""
-    accepted: Mapping[str, int]
-    """By scope: how many nodes a person accepted to be out when the breaker was closed."""
-    doubt: str
-    """Why nothing is concluded from age: the wall clock cannot be right; empty: it can."""
 
 
 class CarrierFields(TypedDict):
@@ -355,129 +261,6 @@ class NodeRiskLine(TypedDict):
     """What carries the chance, most first; none where the model gives all nodes the same."""
 
 
-class TicketLine(TypedDict):
-    """A node that is out of service or to be taken out, or was."""
-
-    cluster: str
-    node: str
-    ticket: str
-    """Empty: nobody opened one."""
-    state: str
-    """Of the node now, as the keeper sees it."""
-    code: str
-    reason: str
-    campaign: str
-    """That found it."""
-    devices: Sequence[str]
-    """That fell short by themselves."""
-    opened_at: float | None
-    proposed: bool
-    """Whether a person still has to have it opened."""
-    action: str | None
-    """What to do, where the policy says it."""
-    awaits: str | None
-    """What has to come first: jobs (to end), repair, end-of-repair, proof, end-of-incident, test
-    (that it passes since its incident), verdict (of a test that runs) or answer (of the node).
-    null: it is closed."""
-    closed_at: float | None
-    closed_by: str
-    """The campaign that proved the repair."""
-
-
-class SpareFields(TypedDict):
-    node: str
-    since: float
-    """When the test began that proved it, or when it was chosen."""
-    kept_from_jobs: bool
-
-
-class SparesLine(TypedDict):
-    cluster: str
-    sku: str
-    target: int
-    """How many the policy wants ready."""
-    ready: Sequence[SpareFields]
-    unproven: Sequence[SpareFields]
-    next: Sequence[str]
-    """Which nodes come next, the least at risk first."""
-    free: int
-    """How many nodes could become spares."""
-    note: str
-    """Why none can; empty: they can."""
-
-
-class ChoreLine(TypedDict):
-    cluster: str
-    chore: Literal["sweep", "criteria", "risk"]
-    due: float | None
-    """When it was due last; null: it was never done."""
-    began: float | None
-    ended: float | None
-    """null: it runs, or whoever did it died and the next turn takes it up."""
-    end: Literal["done", "unchanged", "proposed", "failed"] | None
-    """unchanged: nothing was worth doing; proposed: a person decides."""
-    sentence: str
-    campaign: str
-    """That a sweep is."""
-    proposal: str
-    """The folder of criteria or the file of a model that was proposed."""
-    last_success: float | None
-    """When it last ended without failing."""
-    next_at: float | None
-    """When it is due next; null: the policy states no times."""
-
-
-class StandingLine(TypedDict):
-    node: str
-    cluster: str
-    judgement: Judgement
-    """As a gate has it that runs nothing."""
-    why: str
-    """It is out of service, owes an answer, or its passes do not count while a clock is in doubt;
-    empty: none of these."""
-    holder: str | None
-    """What has it now: a campaign."""
-    held_since: float | None
-    last_verdict: Judgement | None
-    last_code: str | None
-    last_campaign: str | None
-    last_at: float | None
-    """Seconds since 1970."""
-    passed: Mapping[str, float]
-    """When it last passed each benchmark, of the passes that count."""
-    sku: str
-    rack: str
-    cage: str
-
-
-class CampaignStatusLine(TypedDict):
-    campaign: str
-    cluster: str
-    kind: str
-    suite: str
-    nodes: int
-    created_at: float
-    """Seconds since 1970."""
-    finished_at: float | None
-    """null: it is not over."""
-    judgement: Judgement | None
-    """Of the whole; null: it is not over."""
-    executions: Mapping[str, int]
-    """How many ended how: measured, failed, timed-out, ..."""
-
-
-class TokenLine(TypedDict):
-    name: str
-    scopes: Sequence[str]
-    """What it allows: read, report, operate, act."""
-    made_at: float
-    made_by: str
-    revoked_at: float | None
-    """null: it was not taken back."""
-    expires_at: float | None
-    """When it ends by itself; null: never."""
-
-
 class DamageLine(TypedDict):
     sentence: str
 
@@ -487,22 +270,6 @@ class HistoryLine(TypedDict):
     campaigns: int
     rows: int
     damages: int
-
-
-class TrackRecordLine(TypedDict):
-    benchmark: str
-    nodes: Sequence[str]
-    """On which it found a defect."""
-    alone: Sequence[str]
-    """On which only it found one."""
-    defects: int
-    tried: int
-    """Defects on whose node it was measured at that time."""
-    coverage: float | None
-    """Its share of all known defects."""
-    repeatability: float | None
-    lowest: float | None
-    lowest_metric: str | None
 
 
 class IntakeFields(TypedDict):

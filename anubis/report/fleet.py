@@ -18,7 +18,6 @@ from anubis.text.wording import moment, names, quantity
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import CampaignStatusLine, StandingLine
 
 PASSES_NAMED = 4
 
@@ -52,24 +51,65 @@ class CampaignGlance:
     executions: Mapping[str, int]  # how many ended how
 
 
+@dataclass(frozen=True, kw_only=True)
+class StandingLine:
+    node: str
+    cluster: str
+    judgement: Judgement
+    """As a gate has it that runs nothing."""
+    why: str
+    """It is out of service, owes an answer, or its passes do not count while a clock is in doubt;
+    empty: none of these."""
+    holder: str | None
+    """What has it now: a campaign."""
+    held_since: float | None
+    last_verdict: Judgement | None
+    last_code: str | None
+    last_campaign: str | None
+    last_at: float | None
+    """Seconds since 1970."""
+    passed: Mapping[str, float]
+    """When it last passed each benchmark, of the passes that count."""
+    sku: str
+    rack: str
+    cage: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignStatusLine:
+    campaign: str
+    cluster: str
+    kind: str
+    suite: str
+    nodes: int
+    created_at: float
+    """Seconds since 1970."""
+    finished_at: float | None
+    """null: it is not over."""
+    judgement: Judgement | None
+    """Of the whole; null: it is not over."""
+    executions: Mapping[str, int]
+    """How many ended how: measured, failed, timed-out, ..."""
+
+
 def node_fields(glance: NodeGlance) -> StandingLine:
     last, hold, traits = glance.last, glance.hold, glance.traits
-    return {
-        "node": glance.node,
-        "cluster": glance.cluster,
-        "judgement": glance.judgement,
-        "why": glance.why,
-        "holder": hold.holder if hold else None,
-        "held_since": hold.since if hold else None,
-        "last_verdict": last.judgement if last else None,
-        "last_code": last.code if last else None,
-        "last_campaign": last.campaign if last else None,
-        "last_at": last.at if last else None,
-        "passed": glance.passed,
-        "sku": traits.sku,
-        "rack": traits.rack,
-        "cage": traits.cage,
-    }
+    return StandingLine(
+        node=glance.node,
+        cluster=glance.cluster,
+        judgement=glance.judgement,
+        why=glance.why,
+        holder=hold.holder if hold else None,
+        held_since=hold.since if hold else None,
+        last_verdict=last.judgement if last else None,
+        last_code=last.code if last else None,
+        last_campaign=last.campaign if last else None,
+        last_at=last.at if last else None,
+        passed=glance.passed,
+        sku=traits.sku,
+        rack=traits.rack,
+        cage=traits.cage,
+    )
 
 
 def node_line(glance: NodeGlance) -> str:
@@ -77,17 +117,17 @@ def node_line(glance: NodeGlance) -> str:
 
 
 def campaign_fields(glance: CampaignGlance) -> CampaignStatusLine:
-    return {
-        "campaign": glance.campaign,
-        "cluster": glance.cluster,
-        "kind": glance.kind,
-        "suite": glance.suite,
-        "nodes": glance.nodes,
-        "created_at": glance.created_at,
-        "finished_at": glance.finished_at,
-        "judgement": glance.judgement,
-        "executions": glance.executions,
-    }
+    return CampaignStatusLine(
+        campaign=glance.campaign,
+        cluster=glance.cluster,
+        kind=glance.kind,
+        suite=glance.suite,
+        nodes=glance.nodes,
+        created_at=glance.created_at,
+        finished_at=glance.finished_at,
+        judgement=glance.judgement,
+        executions=glance.executions,
+    )
 
 
 def campaign_line(glance: CampaignGlance) -> str:

@@ -128,7 +128,7 @@ class GateLine:
     """The risk that is accepted."""
 
 
-def gate_line(result: GateResult) -> GateLine:
+def gate_fields(result: GateResult) -> GateLine:
     return GateLine(
         answer=result.answer,
         cluster=result.decision.cluster,

@@ -188,7 +188,7 @@ def notice_happening(notice: Notice) -> Happening:
         kind="event",
         nodes=event.nodes,
         summary=f"{event.kind}{category}{follows}",
-        facts=(event_line(notice),),
+        facts=(event_fields(notice),),
         end=_end_of(notice),
     )
 
@@ -200,7 +200,7 @@ def _end_of(notice: Notice) -> float | None:
     return None if isinf(notice.event.end) else notice.event.end
 
 
-def event_line(notice: Notice) -> EventLine:
+def event_fields(notice: Notice) -> EventLine:
     """Return what is kept of an event. Of its fields, a line has those that its kind has."""
     event = notice.event
     facts = {field.name: getattr(event, field.name) for field in fields(event)}

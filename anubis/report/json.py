@@ -13,6 +13,7 @@ from typing import Any
 
 # of lines whose changes a reader must know about; of all others 1
 VERSIONS: dict[str, int] = {"fact": 3, "diagnosis": 3, "diagnosed": 2, "history": 2}
+PLAIN = {str, int, bool, type(None)}  # what JSON has as well
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -47,7 +48,7 @@ def json_fields(record: Any) -> dict[str, Any]:
     if isinstance(record, Mapping):
         return {name: json_value(value) for name, value in record.items()}
     return {
-        name: json_value(value)
+        name: value if type(value) in PLAIN else json_value(value)
         for attribute, name in _names(record.__class__)
         if (value := getattr(record, attribute)) is not ABSENT
     }

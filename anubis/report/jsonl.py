@@ -97,9 +97,9 @@ class SummaryLine:
 
 def lines(view: CampaignView) -> Iterator[str]:
     for verdict in view.assessment.verdicts():
-        yield json_line("verdict", _verdict_line(verdict, _action(view, verdict)))
+        yield json_line("verdict", _verdict_fields(verdict, _action(view, verdict)))
     for part in view.assessment.parts:
-        yield json_line("part", part_line(part, _action(view, part)))
+        yield json_line("part", part_fields(part, _action(view, part)))
     yield from kinds.lines(view.kinds)
     if view.network and (crossed := view.network.coverage):
         fields = CrossedLine(
@@ -110,10 +110,10 @@ def lines(view: CampaignView) -> Iterator[str]:
         yield json_line("crossed", fields)
     if view.reckoning:
         yield from _reckoning(view.reckoning)
-    yield json_line("summary", _summary_line(view))
+    yield json_line("summary", _summary_fields(view))
 
 
-def _summary_line(view: CampaignView) -> SummaryLine:
+def _summary_fields(view: CampaignView) -> SummaryLine:
     named, parts_named = view.assessment.named, view.assessment.parts_named
     return SummaryLine(
         campaign=view.campaign.id,
@@ -150,7 +150,7 @@ def _action(view: CampaignView, verdict: Verdict | PartVerdict) -> str | None:
     return remedy.action if remedy else None
 
 
-def _verdict_line(verdict: Verdict, action: str | None) -> VerdictLine:
+def _verdict_fields(verdict: Verdict, action: str | None) -> VerdictLine:
     return VerdictLine(
         node=",".join(verdict.participants),
         participants=verdict.participants,
@@ -166,7 +166,7 @@ def _verdict_line(verdict: Verdict, action: str | None) -> VerdictLine:
     )
 
 
-def part_line(verdict: PartVerdict, action: str | None = None) -> PartLine:
+def part_fields(verdict: PartVerdict, action: str | None = None) -> PartLine:
     return PartLine(
         parts=_parts(verdict),
         subject=verdict.subject,

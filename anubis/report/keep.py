@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anubis.core.keep.actions import OPEN, LifeAction, Stage, subjects
@@ -22,7 +23,7 @@ from anubis.core.keep.commands import (
     Swap,
 )
 from anubis.core.keep.life import Debt, Life, Proof, State
-from anubis.report.json import json_line
+from anubis.report.json import json_line, may_be_absent
 from anubis.report.maintenance import sentence as sentence_of_window
 from anubis.report.tables import add_row, table
 from anubis.text.hostlist import compress
@@ -31,7 +32,6 @@ from anubis.text.wording import moment, quantity
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import ActionLine, KeepingLine, LifeLine
 
 QUIET = (State.IN_SERVICE, State.SPARE)  # states of a node that nobody need look at
 PROOFS = {
@@ -140,45 +140,97 @@ def sentence(command: LifeCommand) -> str:
             return f"{subject}: {text}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class LifeLine:
+    node: str
+    state: str
+    """new, in-service, suspect, draining, testing, out, repairing, spare, lost or retired."""
+    sku: str
+    jobs: Sequence[str]
+    """That run there, by id."""
+    cordon: str
+    """The reason that its orchestrator shows while no job may begin there."""
+    why: str
+    """Why it stands there."""
+    ticket: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionLine:
+    cluster: str = may_be_absent()
+    """In the history of a node."""
+    id: int
+    at: float
+    """When it was asked for, in seconds since the epoch."""
+    action: str
+    """cordon, release, prove, swap, open-ticket, close-ticket, end-suspicion or notify."""
+    subjects: Sequence[str]
+    """The nodes that it is about, or the scope of a breaker."""
+    stage: str
+    """proposed, kept, sent, done, failed or withdrawn."""
+    changed_at: float
+    campaign: str
+    """That carries a test out."""
+    sentence: str
+    note: str
+    """What went wrong, or what came of it."""
+    ordered_by: str
+    """Who had it done: a person, or the policy in somebody's turn; empty: nobody so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepingLine:
+    cluster: str
+    nodes: int
+    states: Mapping[str, int]
+    """How many nodes stand where."""
+    open_breakers: Sequence[str]
+    """Scopes in which no more nodes are taken out until a person closes them."""
+    accepted: Mapping[str, int]
+    """By scope: how many nodes a person accepted to be out when the breaker was closed."""
+    doubt: str
+    """Why nothing is concluded from age: the wall clock cannot be right; empty: it can."""
+
+
 def life_fields(life: Life) -> LifeLine:
-    return {
-        "node": life.node,
-        "state": life.state.value,
-        "sku": life.sku,
-        "jobs": sorted(life.jobs),
-        "cordon": life.cordon,
-        "why": state_reason(life),
-        "ticket": life.ticket,
-    }
+    return LifeLine(
+        node=life.node,
+        state=life.state.value,
+        sku=life.sku,
+        jobs=sorted(life.jobs),
+        cordon=life.cordon,
+        why=state_reason(life),
+        ticket=life.ticket,
+    )
 
 
 def action_fields(action: LifeAction) -> ActionLine:
-    return {
-        "id": action.id,
-        "at": action.at,
-        "action": action.command.kind,
-        "subjects": list(subjects(action.command)),
-        "stage": action.stage.value,
-        "changed_at": action.changed_at,
-        "campaign": action.campaign,
-        "sentence": sentence(action.command),
-        "note": action.note,
-        "ordered_by": action.ordered_by,
-    }
+    return ActionLine(
+        id=action.id,
+        at=action.at,
+        action=action.command.kind,
+        subjects=list(subjects(action.command)),
+        stage=action.stage.value,
+        changed_at=action.changed_at,
+        campaign=action.campaign,
+        sentence=sentence(action.command),
+        note=action.note,
+        ordered_by=action.ordered_by,
+    )
 
 
 def keeping_fields(
     cluster: str, lives: Mapping[str, Life], breakers: Mapping[str, Breaker], doubt: str = ""
 ) -> KeepingLine:
     states = Counter(life.state.value for life in lives.values())
-    return {
-        "cluster": cluster,
-        "nodes": len(lives),
-        "states": {state.value: states[state.value] for state in State},
-        "open_breakers": [scope for scope, breaker in breakers.items() if breaker.is_open],
-        "accepted": {s: breaker.accepted for s, breaker in breakers.items() if breaker.accepted},
-        "doubt": doubt,
-    }
+    return KeepingLine(
+        cluster=cluster,
+        nodes=len(lives),
+        states={state.value: states[state.value] for state in State},
+        open_breakers=[scope for scope, breaker in breakers.items() if breaker.is_open],
+        accepted={s: breaker.accepted for s, breaker in breakers.items() if breaker.accepted},
+        doubt=doubt,
+    )
 
 
 def action_line(action: LifeAction) -> str:

@@ -19,7 +19,6 @@ from anubis.text.wording import moment, quantity, time_span
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import JobShown, NodeLine
 
 STANDINGS = (  # in the first line, in this order
     "under maintenance",
@@ -93,6 +92,53 @@ def show(views: Sequence[NodeView], now: float, console: Console) -> None:
     console.print(rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobShown:
+    id: str
+    owner: str
+    """Empty: its orchestrator does not show whose it is, or the job was told."""
+    since: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeLine:
+    node: str
+    cluster: str
+    standing: str
+    """What the first line of the terminal counts it as."""
+    sku: str
+    state: str | None
+    """In the orchestrator's own words. null: it has none, or its orchestrator lacks it."""
+    is_up: bool | None
+    jobs: Sequence[JobShown]
+    reason: str
+    """Why it is kept from jobs; empty: it is not."""
+    reason_by: str
+    reason_at: float | None
+    by_anubis: bool
+    """Whether Anubis keeps it from jobs."""
+    held_by: str
+    """Which campaign measures there now."""
+    held_since: float | None
+    verdict: Judgement | None
+    """The last one. null: there is none."""
+    code: str
+    verdict_at: float | None
+    campaign: str
+    judgement: Judgement
+    """As a gate has it that runs nothing."""
+    unfit: str
+    """Why the history has it out of service; empty: it has not."""
+    maintenance: str
+    """Until when it is under maintenance, and why; empty: it is not."""
+    owes: str
+    """Which benchmarks it left unanswered, and since when; empty: none."""
+    unproven: str
+    """What was told of it (an incident, an upgrade) since it passed anything; empty: nothing."""
+    doubt: str
+    """Why its passes do not count while a clock is in doubt; empty: they do, or it has none."""
+
+
 def lines(views: Sequence[NodeView]) -> Iterator[str]:
     for view in views:
         yield json_line("node", fields(view))
@@ -100,38 +146,38 @@ def lines(views: Sequence[NodeView]) -> Iterator[str]:
 
 def fields(view: NodeView) -> NodeLine:
     seen, hold, last = view.seen, view.hold, view.last
-    return {
-        "node": view.node,
-        "cluster": view.cluster,
-        "standing": standing(view),
-        "sku": seen.sku if seen else "",
-        "state": seen.state if seen else None,
-        "is_up": seen.is_up if seen else None,
-        "jobs": list(_jobs(view)),
-        "reason": seen.cordon if seen else "",
-        "reason_by": seen.cordoned_by if seen else "",
-        "reason_at": seen.cordoned_at if seen else None,
-        "by_anubis": bool(seen and seen.is_cordoned_by_anubis),
-        "held_by": hold.holder if hold else "",
-        "held_since": hold.since if hold else None,
-        "verdict": last.judgement if last else None,
-        "code": last.code if last else "",
-        "verdict_at": last.at if last else None,
-        "campaign": last.campaign if last else "",
-        "judgement": view.judgement,
-        "unfit": view.unfit,
-        "maintenance": view.maintenance,
-        "owes": view.owes,
-        "unproven": view.unproven,
-        "doubt": view.doubt,
-    }
+    return NodeLine(
+        node=view.node,
+        cluster=view.cluster,
+        standing=standing(view),
+        sku=seen.sku if seen else "",
+        state=seen.state if seen else None,
+        is_up=seen.is_up if seen else None,
+        jobs=list(_jobs(view)),
+        reason=seen.cordon if seen else "",
+        reason_by=seen.cordoned_by if seen else "",
+        reason_at=seen.cordoned_at if seen else None,
+        by_anubis=bool(seen and seen.is_cordoned_by_anubis),
+        held_by=hold.holder if hold else "",
+        held_since=hold.since if hold else None,
+        verdict=last.judgement if last else None,
+        code=last.code if last else "",
+        verdict_at=last.at if last else None,
+        campaign=last.campaign if last else "",
+        judgement=view.judgement,
+        unfit=view.unfit,
+        maintenance=view.maintenance,
+        owes=view.owes,
+        unproven=view.unproven,
+        doubt=view.doubt,
+    )
 
 
 def _jobs(view: NodeView) -> Iterator[JobShown]:
     for id, job in view.jobs.items():
-        yield {"id": id, "owner": job.owner, "since": job.started_at}
+        yield JobShown(id=id, owner=job.owner, since=job.started_at)
     for told_job in view.told_jobs:
-        yield {"id": told_job.id, "owner": "", "since": told_job.start}
+        yield JobShown(id=told_job.id, owner="", since=told_job.start)
 
 
 def _work(view: NodeView, now: float) -> str:

@@ -20,7 +20,7 @@ class PhaseLine:
     node_hours: float
 
 
-def phase_line(phase: Phase, cost: Estimate) -> PhaseLine:
+def phase_fields(phase: Phase, cost: Estimate) -> PhaseLine:
     return PhaseLine(
         phase=phase.name,
         benchmarks=[str(entry.workload) for entry in phase.entries],

@@ -28,18 +28,16 @@ from anubis.lab.simulation.reckoning import PlantedTrouble
 from anubis.lab.study.trials import Trial
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.summary import Score
+from anubis.report.chores import ChoreLine
 from anubis.report.coverage import CoverageLine
 from anubis.report.decision import DecisionLine
 from anubis.report.diagnose import DiagnosisLine, FactLine
 from anubis.report.diagnoses import DiagnosedLine
 from anubis.report.documents import (
-    ActionLine,
     CampaignLine,
-    CampaignStatusLine,
     ChangesLine,
     CheckLine,
     ChoiceLine,
-    ChoreLine,
     CounterLine,
     CriterionChangeLine,
     CriterionLine,
@@ -47,13 +45,10 @@ from anubis.report.documents import (
     HistoryLine,
     IncidentsLine,
     IntakeFields,
-    KeepingLine,
     LeftOutLine,
-    LifeLine,
     LinkLine,
     NodeChangeLine,
     NodeCheckLine,
-    NodeLine,
     NodeRiskLine,
     NodesLine,
     PolicyLine,
@@ -63,22 +58,23 @@ from anubis.report.documents import (
     RunLine,
     ShortageLine,
     SimulationLine,
-    SparesLine,
-    StandingLine,
     SwitchLine,
-    TicketLine,
-    TokenLine,
     TopologyLine,
-    TrackRecordLine,
     TuningLine,
     VerdictChangeLine,
 )
+from anubis.report.fleet import CampaignStatusLine, StandingLine
 from anubis.report.gate import GateLine
 from anubis.report.history import EventLine, HappenedLine, HoldLine, ImportLine, ImportNumber
 from anubis.report.json import ABSENT, json_name, schema_name
 from anubis.report.jsonl import CrossedLine, PartLine, ReckoningLine, SummaryLine, VerdictLine
+from anubis.report.keep import ActionLine, KeepingLine, LifeLine
 from anubis.report.links import BetweenLine
+from anubis.report.nodes import NodeLine
 from anubis.report.plan import PhaseLine
+from anubis.report.tickets import SparesLine, TicketLine
+from anubis.report.tokens import TokenLine
+from anubis.report.track_records import TrackRecordLine
 from anubis.report.watch import LookLine, OddityLine, SuspicionLine
 from anubis.report.watch_model import ModelledMetricLine, WatchModelLine
 from anubis.report.watch_rounds import WatchLine

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from anubis.core.keep.life import Debt, Life, Proof, State
 from anubis.report.json import json_line
@@ -14,9 +13,6 @@ from anubis.report.keep import PROOFS
 from anubis.report.page import page
 from anubis.report.service_pages import path_of
 from anubis.text.wording import moment, names, quantity
-
-if TYPE_CHECKING:
-    from anubis.report.documents import SpareFields, SparesLine, TicketLine
 
 LISTED = 200  # tickets
 NAMED = 3  # nodes in a sentence
@@ -124,49 +120,103 @@ def next_awaited(life: Life) -> Awaited:
     return Awaited.PROOF if life.owes(Debt.REPAIR) else Awaited.REPAIR
 
 
+@dataclass(frozen=True, kw_only=True)
+class TicketLine:
+    """A node that is out of service or to be taken out, or was."""
+
+    cluster: str
+    node: str
+    ticket: str
+    """Empty: nobody opened one."""
+    state: str
+    """Of the node now, as the keeper sees it."""
+    code: str
+    reason: str
+    campaign: str
+    """That found it."""
+    devices: Sequence[str]
+    """That fell short by themselves."""
+    opened_at: float | None
+    proposed: bool
+    """Whether a person still has to have it opened."""
+    action: str | None
+    """What to do, where the policy says it."""
+    awaits: str | None
+    """What has to come first: jobs (to end), repair, end-of-repair, proof, end-of-incident, test
+    (that it passes since its incident), verdict (of a test that runs) or answer (of the node).
+    null: it is closed."""
+    closed_at: float | None
+    closed_by: str
+    """The campaign that proved the repair."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpareFields:
+    node: str
+    since: float
+    """When the test began that proved it, or when it was chosen."""
+    kept_from_jobs: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparesLine:
+    cluster: str
+    sku: str
+    target: int
+    """How many the policy wants ready."""
+    ready: Sequence[SpareFields]
+    unproven: Sequence[SpareFields]
+    next: Sequence[str]
+    """Which nodes come next, the least at risk first."""
+    free: int
+    """How many nodes could become spares."""
+    note: str
+    """Why none can; empty: they can."""
+
+
 # --- as JSON Lines ---------------------------------------------------------------------------
 
 
 def ticket_line(ticket: Ticket) -> str:
-    fields: TicketLine = {
-        "cluster": ticket.cluster,
-        "node": ticket.node,
-        "ticket": ticket.ticket,
-        "state": ticket.state,
-        "code": ticket.code,
-        "reason": ticket.reason,
-        "campaign": ticket.campaign,
-        "devices": ticket.devices,
-        "opened_at": ticket.opened_at,
-        "proposed": ticket.is_proposed,
-        "action": ticket.remedy or None,
-        "awaits": ticket.awaits,
-        "closed_at": ticket.closed_at,
-        "closed_by": ticket.closed_by,
-    }
+    fields = TicketLine(
+        cluster=ticket.cluster,
+        node=ticket.node,
+        ticket=ticket.ticket,
+        state=ticket.state,
+        code=ticket.code,
+        reason=ticket.reason,
+        campaign=ticket.campaign,
+        devices=ticket.devices,
+        opened_at=ticket.opened_at,
+        proposed=ticket.is_proposed,
+        action=ticket.remedy or None,
+        awaits=ticket.awaits,
+        closed_at=ticket.closed_at,
+        closed_by=ticket.closed_by,
+    )
     return json_line("ticket", fields)
 
 
 def spares_line(buffer: SpareBuffer) -> str:
-    fields: SparesLine = {
-        "cluster": buffer.cluster,
-        "sku": buffer.sku,
-        "target": buffer.target,
-        "ready": [_spare_fields(spare) for spare in buffer.ready],
-        "unproven": [_spare_fields(spare) for spare in buffer.unproven],
-        "next": buffer.next,
-        "free": buffer.free,
-        "note": buffer.note,
-    }
+    fields = SparesLine(
+        cluster=buffer.cluster,
+        sku=buffer.sku,
+        target=buffer.target,
+        ready=[_spare_fields(spare) for spare in buffer.ready],
+        unproven=[_spare_fields(spare) for spare in buffer.unproven],
+        next=buffer.next,
+        free=buffer.free,
+        note=buffer.note,
+    )
     return json_line("spares", fields)
 
 
 def _spare_fields(spare: Spare) -> SpareFields:
-    return {
-        "node": spare.node,
-        "since": spare.since,
-        "kept_from_jobs": spare.is_kept_from_jobs,
-    }
+    return SpareFields(
+        node=spare.node,
+        since=spare.since,
+        kept_from_jobs=spare.is_kept_from_jobs,
+    )
 
 
 # --- the page --------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anubis.report.json import json_line
@@ -13,20 +14,32 @@ from anubis.text.wording import moment, time_span
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import TokenLine
 
 ENDS_SOON_S = 7 * 86_400.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokenLine:
+    name: str
+    scopes: Sequence[str]
+    """What it allows: read, report, operate, act."""
+    made_at: float
+    made_by: str
+    revoked_at: float | None
+    """null: it was not taken back."""
+    expires_at: float | None
+    """When it ends by itself; null: never."""
+
+
 def line(token: Token) -> str:
-    fields: TokenLine = {
-        "name": token.name,
-        "scopes": token.scopes,
-        "made_at": token.made_at,
-        "made_by": token.made_by,
-        "revoked_at": token.revoked_at,
-        "expires_at": token.expires_at,
-    }
+    fields = TokenLine(
+        name=token.name,
+        scopes=token.scopes,
+        made_at=token.made_at,
+        made_by=token.made_by,
+        revoked_at=token.revoked_at,
+        expires_at=token.expires_at,
+    )
     return json_line("token", fields)
 
 

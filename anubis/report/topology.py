@@ -13,7 +13,7 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.records import Judgement
 from anubis.report.blocks import Block, nics_of, nics_on, sort_by_name, take_apart
 from anubis.report.json import json_line
-from anubis.report.jsonl import part_line
+from anubis.report.jsonl import part_fields
 from anubis.text.wording import moment, quantity, short_node_list
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def json_lines(
     for shortage in inspection.shortages:
         yield json_line("shortage", {**asdict(shortage), "degraded": shortage.is_degraded})
     for verdict in inspection.miscabled:
-        yield json_line("part", part_line(verdict))
+        yield json_line("part", part_fields(verdict))
     yield from _counter_lines(inspection)
     for finding in (*findings, *inspection.findings):
         yield json_line("finding", asdict(finding))

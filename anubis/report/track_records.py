@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anubis.core.history.track_records import TrackRecord
@@ -14,7 +15,6 @@ from anubis.text.wording import share
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import TrackRecordLine
 
 FIGURES = ("nodes found", "by it alone", "coverage", "tried", "repeats", "lowest")
 LEGEND = (
@@ -46,20 +46,37 @@ def show(records: Sequence[TrackRecord], console: Console) -> None:
     console.print(f"\n{LEGEND}", style="dim", highlight=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackRecordLine:
+    benchmark: str
+    nodes: Sequence[str]
+    """On which it found a defect."""
+    alone: Sequence[str]
+    """On which only it found one."""
+    defects: int
+    tried: int
+    """Defects on whose node it was measured at that time."""
+    coverage: float | None
+    """Its share of all known defects."""
+    repeatability: float | None
+    lowest: float | None
+    lowest_metric: str | None
+
+
 def json_lines(records: Sequence[TrackRecord]) -> Iterator[str]:
     for record in records:
         repeats = record.repeatability
-        fields: TrackRecordLine = {
-            "benchmark": record.benchmark,
-            "nodes": record.nodes,
-            "alone": record.alone,
-            "defects": record.defects,
-            "tried": record.tried,
-            "coverage": record.coverage,
-            "repeatability": repeats.mean if repeats else None,
-            "lowest": repeats.lowest if repeats else None,
-            "lowest_metric": repeats.metric if repeats else None,
-        }
+        fields = TrackRecordLine(
+            benchmark=record.benchmark,
+            nodes=record.nodes,
+            alone=record.alone,
+            defects=record.defects,
+            tried=record.tried,
+            coverage=record.coverage,
+            repeatability=repeats.mean if repeats else None,
+            lowest=repeats.lowest if repeats else None,
+            lowest_metric=repeats.metric if repeats else None,
+        )
         yield json_line("track-record", fields)
 
 

@@ -359,13 +359,13 @@ class LookLine:
 def lines(view: LookView) -> Iterator[str]:
     """Yield a line for each suspicion and each oddity, then the look."""
     for suspicion in view.look.suspicions:
-        yield json_line("suspicion", _suspicion_line(view, suspicion))
+        yield json_line("suspicion", _suspicion_fields(view, suspicion))
     for oddity in view.look.oddities:
-        yield json_line("oddity", _oddity_line(view, oddity))
-    yield json_line("look", _look_line(view))
+        yield json_line("oddity", _oddity_fields(view, oddity))
+    yield json_line("look", _look_fields(view))
 
 
-def _suspicion_line(view: LookView, suspicion: Suspicion) -> SuspicionLine:
+def _suspicion_fields(view: LookView, suspicion: Suspicion) -> SuspicionLine:
     rate = view.rates.get(suspicion.node, HitRate())
     return SuspicionLine(
         cluster=view.cluster,
@@ -397,7 +397,7 @@ def _deviation_fields(view: LookView, deviation: Deviation) -> DeviationFields:
     )
 
 
-def _oddity_line(view: LookView, oddity: Oddity) -> OddityLine:
+def _oddity_fields(view: LookView, oddity: Oddity) -> OddityLine:
     return OddityLine(
         cluster=view.cluster,
         job=view.look.job,
@@ -410,7 +410,7 @@ def _oddity_line(view: LookView, oddity: Oddity) -> OddityLine:
     )
 
 
-def _look_line(view: LookView) -> LookLine:
+def _look_fields(view: LookView) -> LookLine:
     look = view.look
     return LookLine(
         cluster=view.cluster,

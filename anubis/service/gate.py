@@ -16,7 +16,7 @@ from multiprocessing import get_context, parent_process
 from anubis.core.select.decision import Decision
 from anubis.operations.decide import Terms
 from anubis.operations.gate import gate
-from anubis.report.gate import gate_line
+from anubis.report.gate import gate_fields
 from anubis.report.json import json_line
 from anubis.service.problems import Refused
 from anubis.service.requester import Asker, OpenHistory
@@ -55,7 +55,7 @@ def reply(question: GateQuestion) -> GateReply:
         caller=Asker(open_history(question.history_url), question.token, ()),
     )
     return GateReply(
-        line=json_line("gate", gate_line(result)),
+        line=json_line("gate", gate_fields(result)),
         answer=result.answer,
         decision=result.decision,
         needs_tests=bool(result.missing_tests),

@@ -136,9 +136,9 @@ def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_say_what_t
     answers = {view.judgement, glance.judgement, asked.judged["n1"]}
     assert answers == {Judgement.UNKNOWN}
     assert (
-        node_listing.fields(view)["doubt"]
+        node_listing.fields(view).doubt
         == judgement_reason(glance)
-        == node_fields(glance)["why"]
+        == node_fields(glance).why
         == doubt
     )
     assert f"; {doubt}" in sentence(asked)
