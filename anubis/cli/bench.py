@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -41,7 +40,7 @@ def show_all(benchmarks: options.Benchmarks = None, json: options.Json = False) 
     specs = usable.specs.values()
     if json:
         for spec in specs:
-            answer.write_json("benchmark", asdict(spec))
+            answer.write_json("benchmark", spec)
     else:
         _show_list(specs)
     if broken:
@@ -81,7 +80,7 @@ def describe(name: Name, benchmarks: options.Benchmarks = None, json: options.Js
 
     spec = catalog.find(name, catalog.load(catalog.folders(benchmarks or ()))).spec
     if json:
-        answer.write_json("benchmark", asdict(spec))
+        answer.write_json("benchmark", spec)
         return
     from rich.table import Table
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, NoReturn
 
 import anubis
@@ -37,8 +36,10 @@ def doctor(
         raise UsageError("which cluster are these nodes of? --cluster says how they are reached")
     checks = anubis.examine(benchmarks or ())
     if json:
+        from anubis.report.documents import CheckLine
+
         for check in checks:
-            answer.write_json("check", asdict(check))
+            answer.write_json("check", CheckLine(**vars(check)))
     else:
         print(_first_line(checks))
         _show((check.state, check.what, _text(check.found, check.advice, "\n")) for check in checks)
@@ -48,10 +49,16 @@ def doctor(
 def _examine_nodes(nodes: str | None, cluster: str, json: bool) -> NoReturn:
     checks = anubis.examine_nodes(cluster, hostlist.read(nodes) if nodes else None, Terminal())
     if json:
+        from anubis.report.documents import LackFields, NodeCheckLine
+
         for check in checks:
-            state = "good" if check.is_ready else "bad"
-            fields = {"node": check.node, "state": state, "found": check.found}
-            answer.write_json("node-check", {**fields, "lacks": [*map(asdict, check.lacks)]})
+            line = NodeCheckLine(
+                node=check.node,
+                state="good" if check.is_ready else "bad",
+                found=check.found,
+                lacks=[LackFields(**vars(lack)) for lack in check.lacks],
+            )
+            answer.write_json("node-check", line)
     else:
         print(_first_line_of_nodes(checks))
         _show(map(_row, sorted(checks, key=lambda check: check.is_ready)))

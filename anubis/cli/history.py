@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -191,13 +190,20 @@ def benchmarks(
     "checksum of every row, and whether one is gone; changes nothing."
 )
 def check(json: options.Json = False) -> None:
+    from anubis.report import history
+
     soundness = anubis.check_history(Terminal(as_json=json))
     damages = soundness.damages
     if json:
         for sentence in damages:
-            answer.write_json("damage", {"sentence": sentence})
-        counts = {**asdict(soundness), "damages": len(damages)}
-        answer.write_json("history", {"sound": not damages, **counts})
+            answer.write_json("damage", history.DamageLine(sentence=sentence))
+        line = history.HistoryLine(
+            sound=not damages,
+            campaigns=soundness.campaigns,
+            rows=soundness.rows,
+            damages=len(damages),
+        )
+        answer.write_json("history", line)
     else:
         answer.write_lines(_soundness_lines(soundness))
     sys.exit(2 if damages else 0)
@@ -246,7 +252,9 @@ def forget(
 
     gone = anubis.forget_import(import_)
     if json:
-        answer.write_json("forgotten", {"import": import_, **asdict(gone)})
+        from anubis.report import history
+
+        answer.write_json("forgotten", history.ImportNumber(import_=import_), gone)
         return
     parts = (
         quantity(gone.incidents, "incident") if gone.incidents else "",

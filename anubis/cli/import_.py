@@ -173,14 +173,14 @@ def superbench(
 def _name(imported: ImportedResults, *, as_json: bool) -> None:
     """Print the campaign's name, which is what a script needs to go on."""
     campaign = imported.campaign
-    line = {
-        "campaign": campaign.id,
-        "cluster": campaign.cluster,
-        "nodes": len(campaign.plan.nodes),
-        "import": imported.kept.key,
-    }
     if as_json:
-        answer.write_json("campaign", line)
+        from anubis.report.history import ImportNumber
+        from anubis.report.imports import CampaignLine
+
+        line = CampaignLine(
+            campaign=campaign.id, cluster=campaign.cluster, nodes=len(campaign.plan.nodes)
+        )
+        answer.write_json("campaign", ImportNumber(import_=imported.kept.key), line)
     else:
         print(campaign.id)
     say(
@@ -296,20 +296,10 @@ def nodes(
         for key in ("rack", "cage", "sku", "installed")
     }
     if json:
-        answer.write_json(
-            "nodes",
-            {
-                "records": intake.records,
-                "nodes": len(intake.traits),
-                "import": added.key,
-                "cluster": added.cluster,
-                **dataclasses.asdict(added.kept),
-                "told": {key: len(values) for key, values in values_of.items()},
-                "untold": list(imported.untold),
-                "left_out": {note.text: len(note.where) for note in intake.left_out},
-                "taken": {note.text: len(note.where) for note in intake.remarks},
-            },
-        )
+        from anubis.report import imports
+
+        counts = {key: len(values) for key, values in values_of.items()}
+        answer.write_lines([imports.nodes_line(intake, added, counts, imported.untold)])
     else:
         kept = added.kept
         print(
@@ -332,13 +322,13 @@ def nodes(
 
 
 def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) -> None:
-    from anubis.report import incidents
+    from anubis.report import imports
     from anubis.text.wording import moment, quantity
 
     if as_json:
-        answer.write_json("incidents", incidents.fields(intake, added))
+        answer.write_lines([imports.incidents_line(intake, added)])
         return
-    since, until = incidents.span(intake)
+    since, until = imports.span(intake)
     hit = len({incident.node for incident in intake.incidents})
     kept = added.kept
     print(
@@ -350,5 +340,5 @@ def _show_intake(file: Path, intake: Intake, added: Import, *, as_json: bool) ->
         f"on {hit:,} of {quantity(len(intake.watches), 'node')} of cluster {added.cluster},"
         f" watched {moment(since)} to {moment(until)}"
     )
-    categories = incidents.categories(intake).items()
+    categories = imports.categories(intake).items()
     print(", ".join(f"{category} {count:,}" for category, count in categories))

@@ -132,7 +132,9 @@ def tell(
     when = amounts.instant(at, "--at").timestamp() if at else None
     receipt = anubis.tell(happened, id=id, at=when, cluster=cluster, caller=caller)
     if json:
-        answer.write_json("receipt", vars(receipt))
+        from anubis.report.documents import ReceiptLine
+
+        answer.write_json("receipt", ReceiptLine(**vars(receipt)))
     else:
         print(f"{'kept' if receipt.is_new else 'known already'}: {event} (id {receipt.id})")
     if later:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -85,6 +84,6 @@ def audit(
         say("the service was asked for nothing yet")
     if json:
         for entry in entries:
-            answer.write_json("audit", asdict(entry))
+            answer.write_json("audit", entry)
     elif entries:
         tokens.show_audit(entries, answer.screen())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from anubis.operations.tune import TuningRow
+    from anubis.report.documents import TuningLine
 
 
 def tune(
@@ -44,7 +44,7 @@ def tune(
     tuned = anubis.tune(benchmark, campaign)
     if json:
         for row in tuned.rows:
-            answer.write_json("tuning", _fields(row))
+            answer.write_json("tuning", row.tuned, _fields(row))
     else:
         _print_table(tuned.rows)
     for row in tuned.rows:
@@ -56,20 +56,21 @@ def tune(
     sys.exit(2 if any(row.tuned.refusal for row in tuned.rows) else 0)
 
 
-def _fields(row: TuningRow) -> dict[str, object]:
+def _fields(row: TuningRow) -> TuningLine:
+    from anubis.report.documents import TuningLine
+
     key = row.key
-    return {
-        "benchmark": key.workload.benchmark,
-        "version": key.workload.version,
-        "measured_with": key.workload.arguments,
-        "metric": key.metric,
-        "sku": key.sku,
-        "device": key.device_kind,
-        "series": row.series,
-        **asdict(row.tuned),
-        "parameters": {} if row.tuned.refusal else row.settings,
-        "unsettable": row.unsettable,
-    }
+    return TuningLine(
+        benchmark=key.workload.benchmark,
+        version=key.workload.version,
+        measured_with=key.workload.arguments,
+        metric=key.metric,
+        sku=key.sku,
+        device=key.device_kind,
+        series=row.series,
+        parameters={} if row.tuned.refusal else row.settings,
+        unsettable=row.unsettable,
+    )
 
 
 def _print_table(rows: Iterable[TuningRow]) -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from anubis.core.judge.calibration import FEWEST
 from anubis.core.judge.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
-from anubis.core.records import CriteriaSet, Criterion, CriterionKey, MetricAlpha
+from anubis.core.records import (
+    CriteriaSet,
+    Criterion,
+    CriterionKey,
+    Judgement,
+    MetricAlpha,
+    ParameterValue,
+)
 from anubis.report.json import json_line
 from anubis.report.metrics import benchmark_labels, reservation
 from anubis.report.tables import add_row, table
@@ -21,14 +28,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from anubis.report.documents import (
-        ChangesLine,
-        CriterionChangeLine,
-        CriterionLine,
-        KeyFields,
-        NodeChangeLine,
-        VerdictChangeLine,
-    )
 
 LISTED = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
 SHARES = (
@@ -134,36 +133,79 @@ def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeyFields:
+    sku: str
+    benchmark: str
+    version: str
+    parameters: Mapping[str, ParameterValue]
+    metric: str
+    device_kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriterionLine:
+    suite: str
+    unit: str
+    direction: Literal["higher", "lower", "either"]
+    median: float
+    """Of the reference."""
+    repeatability: float | None
+    alpha: float
+    proposed_alpha: float | None
+    """The metric's own."""
+    alpha_applied: Literal["own", "policy"]
+    shows: float | None
+    """From which loss of all samples on it shows on nine nodes of ten."""
+    stalls: float | None
+    """From which share of samples half as good on it shows."""
+    repeats_to_alpha: int | None
+    """How many times as much would have to be measured for `alpha` to carry; 0: in vain."""
+    tail: float | None
+    typical_alpha: float | None
+    fine_tail: float | None
+    fine_alpha: float | None
+    units: int
+    healthy: int
+    set_aside: int
+    nodes: int
+    from_repeats: bool
+    """Learned from the repeats of one machine."""
+    refusal: str | None
+    """Why it is not used."""
+
+
 def show_lines(criteria: CriteriaSet) -> Iterator[str]:
     for criterion in least_repeatable_first(criteria.criteria):
-        yield json_line("criterion", _fields(criterion, criteria.provenance.suite))
+        yield json_line(
+            "criterion", _key(criterion.key), _fields(criterion, criteria.provenance.suite)
+        )
 
 
 def _fields(criterion: Criterion, suite: str) -> CriterionLine:
-    return {
-        "suite": suite,
-        **_key(criterion.key),
-        "unit": criterion.unit,
-        "direction": criterion.direction,
-        "median": float(np.median(criterion.reference)),
-        "repeatability": criterion.repeatability,
-        "alpha": criterion.alpha,
-        "proposed_alpha": criterion.proposed_alpha,
-        "alpha_applied": alpha_source(criterion),
-        "shows": criterion.shows,
-        "repeats_to_alpha": criterion.repeats,
-        "stalls": criterion.stalls,
-        "tail": criterion.tail,
-        "typical_alpha": criterion.typical_alpha,
-        "fine_tail": criterion.fine_tail,
-        "fine_alpha": criterion.fine_alpha,
-        "units": criterion.units,
-        "healthy": criterion.healthy,
-        "set_aside": criterion.units - criterion.healthy,
-        "nodes": criterion.nodes,
-        "from_repeats": criterion.from_repeats,
-        "refusal": criterion.refusal or None,
-    }
+    return CriterionLine(
+        suite=suite,
+        unit=criterion.unit,
+        direction=criterion.direction,
+        median=float(np.median(criterion.reference)),
+        repeatability=criterion.repeatability,
+        alpha=criterion.alpha,
+        proposed_alpha=criterion.proposed_alpha,
+        alpha_applied=alpha_source(criterion),
+        shows=criterion.shows,
+        repeats_to_alpha=criterion.repeats,
+        stalls=criterion.stalls,
+        tail=criterion.tail,
+        typical_alpha=criterion.typical_alpha,
+        fine_tail=criterion.fine_tail,
+        fine_alpha=criterion.fine_alpha,
+        units=criterion.units,
+        healthy=criterion.healthy,
+        set_aside=criterion.units - criterion.healthy,
+        nodes=criterion.nodes,
+        from_repeats=criterion.from_repeats,
+        refusal=criterion.refusal or None,
+    )
 
 
 # --- two sets ------------------------------------------------------------------------------
@@ -276,6 +318,44 @@ def _print_up_to(rows: Table, total: int, console: Console) -> None:
         console.print(f"  and {total - LISTED:,} more: --json has all", highlight=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CriterionChangeLine:
+    change: str
+    moved: Mapping[str, Sequence[str | float | None]]
+    """What moved, from what to what."""
+    reference_similarity: float | None
+    """null: the references are the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeChangeLine:
+    node: str
+    before: Judgement
+    after: Judgement
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictChangeLine:
+    participants: Sequence[str]
+    device: str | None
+    benchmark: str
+    metric: str | None
+    before: Judgement
+    after: Judgement
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangesLine:
+    criteria_moved: int
+    campaign: str | None
+    """Whose verdicts were compared."""
+    nodes_changed: int
+    verdicts_changed: int
+
+
 def change_lines(
     changes: Sequence[CriterionChange],
     nodes: Sequence[NodeChange],
@@ -283,69 +363,68 @@ def change_lines(
     campaign: str | None,
 ) -> Iterator[str]:
     for change in changes:
-        yield json_line("criterion-change", _criterion_line(change))
+        yield json_line("criterion-change", _key(change.key), _criterion_change(change))
     for node in nodes:
-        yield json_line("node-change", _node_line(node))
+        yield json_line("node-change", _node_change(node))
     for part in verdicts:
-        yield json_line("verdict-change", _judged_anew(part))
-    counts: ChangesLine = {
-        "criteria_moved": len(changes),
-        "campaign": campaign,
-        "nodes_changed": len(nodes),
-        "verdicts_changed": len(verdicts),
-    }
+        yield json_line("verdict-change", _verdict_change(part))
+    counts = ChangesLine(
+        criteria_moved=len(changes),
+        campaign=campaign,
+        nodes_changed=len(nodes),
+        verdicts_changed=len(verdicts),
+    )
     yield json_line("changes", counts)
 
 
-def _criterion_line(change: CriterionChange) -> CriterionChangeLine:
-    return {
-        **_key(change.key),
-        "change": change.kind,
-        "moved": {move.aspect: [move.before, move.after] for move in change.moves},
-        "reference_similarity": change.alike,
-    }
+def _criterion_change(change: CriterionChange) -> CriterionChangeLine:
+    return CriterionChangeLine(
+        change=change.kind,
+        moved={move.aspect: [move.before, move.after] for move in change.moves},
+        reference_similarity=change.alike,
+    )
 
 
-def _node_line(change: NodeChange) -> NodeChangeLine:
-    return {
-        "node": change.after.node,
-        "before": change.before.judgement,
-        "after": change.after.judgement,
-        "code": change.after.code,
-        "reason": change.after.reason,
-    }
+def _node_change(change: NodeChange) -> NodeChangeLine:
+    return NodeChangeLine(
+        node=change.after.node,
+        before=change.before.judgement,
+        after=change.after.judgement,
+        code=change.after.code,
+        reason=change.after.reason,
+    )
 
 
-def _judged_anew(change: VerdictChange) -> VerdictChangeLine:
+def _verdict_change(change: VerdictChange) -> VerdictChangeLine:
     verdict = change.after
-    return {
-        "participants": verdict.participants,
-        "device": verdict.device or None,
-        "benchmark": verdict.benchmark,
-        "metric": verdict.metric or None,
-        "before": change.before.judgement,
-        "after": verdict.judgement,
-        "reason": verdict.reason,
-    }
+    return VerdictChangeLine(
+        participants=verdict.participants,
+        device=verdict.device or None,
+        benchmark=verdict.benchmark,
+        metric=verdict.metric or None,
+        before=change.before.judgement,
+        after=verdict.judgement,
+        reason=verdict.reason,
+    )
 
 
 def adoption_lines(rules: Iterable[MetricAlpha]) -> Iterator[str]:
     for rule in rules:
-        yield json_line("adoption", asdict(rule))
+        yield json_line("adoption", rule)
 
 
 # --- both ----------------------------------------------------------------------------------
 
 
 def _key(key: CriterionKey) -> KeyFields:
-    return {
-        "sku": key.sku,
-        "benchmark": key.workload.benchmark,
-        "version": key.workload.version,
-        "parameters": key.workload.arguments,
-        "metric": key.metric,
-        "device_kind": key.device_kind,
-    }
+    return KeyFields(
+        sku=key.sku,
+        benchmark=key.workload.benchmark,
+        version=key.workload.version,
+        parameters=key.workload.arguments,
+        metric=key.metric,
+        device_kind=key.device_kind,
+    )
 
 
 def _criteria(number: int) -> str:

@@ -88,6 +88,19 @@ class HoldLine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DamageLine:
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryLine:
+    sound: bool
+    campaigns: int
+    rows: int
+    damages: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class ImportNumber:
     import_: int
 

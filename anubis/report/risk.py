@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,6 @@ from anubis.text.wording import figure
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from anubis.report.documents import RiskLine
 
 SPLITS: dict[SplitKind, str] = {
     "random": "rows at random, the same nodes in both parts: only for comparison with the paper",
@@ -147,13 +146,23 @@ def mean(values: Iterable[float | None], shown: str, spread: bool = True) -> str
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeftOutLine:
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceLine:
+    cluster: str
+
+
 def evaluation_lines(evaluation: Evaluation, choice: ModelChoice, cluster: str) -> Iterator[str]:
     """Yield a line for each model, split and seed, with the data of its calibration plot."""
     for score in evaluation.scores:
-        yield json_line("score", asdict(score))
+        yield json_line("score", score)
     for sentence in evaluation.left_out:
-        yield json_line("left-out", {"reason": sentence})
-    yield json_line("choice", {"cluster": cluster, **asdict(choice)})
+        yield json_line("left-out", LeftOutLine(reason=sentence))
+    yield json_line("choice", choice, ChoiceLine(cluster=cluster))
 
 
 # --- nodes ---------------------------------------------------------------------------------
@@ -257,6 +266,35 @@ def _ago(hours: float) -> str:
     return figure(hours) if hours < LONG_AGO_H else f"over {LONG_AGO_H:,.0f}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chance:
+    hours: float
+    p: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChanceCurve:
+    hours: Sequence[float]
+    p: Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskLine:
+    cluster: str
+    node: str
+    model: str
+    within: Sequence[Chance]
+    """The chance of an incident within so many hours."""
+    expected_h: float | None
+    """null: never within what is known."""
+    median_h: float | None
+    curve: ChanceCurve
+    status: Mapping[str, float | None]
+    """What the model knows of the node."""
+    traits: Mapping[str, str | float]
+    """What was told of the node."""
+
+
 def node_lines(
     cluster: str,
     statuses: Statuses,
@@ -272,19 +310,19 @@ def node_lines(
     curves = forecast.chances_within(curve_h)
     for i, node in enumerate(statuses.nodes):
         within = zip(hours, chances[i].tolist(), strict=True)
-        fields: RiskLine = {
-            "cluster": cluster,
-            "node": node,
-            "model": model,
-            "within": [{"hours": hour, "p": p} for hour, p in within],
-            "expected_h": float(expected_h[i]),
-            "median_h": float(median_h[i]),
-            "curve": {"hours": curve_h.tolist(), "p": curves[i].tolist()},
-            "status": status_of(statuses, i),
-            "traits": {
+        line = RiskLine(
+            cluster=cluster,
+            node=node,
+            model=model,
+            within=[Chance(hours=hour, p=p) for hour, p in within],
+            expected_h=float(expected_h[i]),
+            median_h=float(median_h[i]),
+            curve=ChanceCurve(hours=curve_h.tolist(), p=curves[i].tolist()),
+            status=status_of(statuses, i),
+            traits={
                 name: value
-                for name, value in asdict(traits[i]).items()
+                for name, value in vars(traits[i]).items()
                 if name != "node" and value not in (None, "")
             },
-        }
-        yield json_line("risk", fields)
+        )
+        yield json_line("risk", line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anubis.core.history.logbook import AGE, LONG_AGO_H, VALIDATED
 from anubis.core.history.traits import GROUPINGS, NodeTraits
@@ -19,9 +18,6 @@ from anubis.report.risk import COLUMNS, SPLITS, rows, scores_by_split
 from anubis.report.service_pages import path_of
 from anubis.report.view import GLYPH
 from anubis.text.wording import quantity
-
-if TYPE_CHECKING:
-    from anubis.report.documents import CarrierFields, NodeRiskLine
 
 CARRIERS_NAMED = 2
 SHOWN = 50  # nodes
@@ -55,25 +51,49 @@ class RiskGlance:
     trouble: str = ""  # why a model that is there cannot be used
 
 
+@dataclass(frozen=True, kw_only=True)
+class CarrierFields:
+    about: str
+    """up, incidents, validated, age, rack, cage, sku, or a category of incidents."""
+    status: Mapping[str, float]
+    """What the model knows of the node about it."""
+    p_without: float
+    """The chance if this were as it is for the middle one of all nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRiskLine:
+    cluster: str
+    node: str
+    hours: float
+    p: float
+    """The chance of an incident within so many hours."""
+    model: str
+    trained_at: float | None
+    """Up to when the data goes that it was trained on; null: no model, or one that does not say."""
+    carried_by: Sequence[CarrierFields]
+    """What carries the chance, most first; none where the model gives all nodes the same."""
+
+
 def node_line(glance: RiskGlance, at_risk: NodeAtRisk) -> str:
-    fields: NodeRiskLine = {
-        "cluster": glance.cluster,
-        "node": at_risk.node,
-        "hours": glance.horizon_h,
-        "p": at_risk.chance,
-        "model": glance.model,
-        "trained_at": glance.trained_at,
-        "carried_by": [_carrier_fields(carrier, at_risk) for carrier in at_risk.carriers],
-    }
+    fields = NodeRiskLine(
+        cluster=glance.cluster,
+        node=at_risk.node,
+        hours=glance.horizon_h,
+        p=at_risk.chance,
+        model=glance.model,
+        trained_at=glance.trained_at,
+        carried_by=[_carrier_fields(carrier, at_risk) for carrier in at_risk.carriers],
+    )
     return json_line("node-risk", fields)
 
 
 def _carrier_fields(carrier: Carrier, at_risk: NodeAtRisk) -> CarrierFields:
-    return {
-        "about": carrier.about,
-        "status": {name: at_risk.status[name] for name in carrier.covariates},
-        "p_without": carrier.without,
-    }
+    return CarrierFields(
+        about=carrier.about,
+        status={name: at_risk.status[name] for name in carrier.covariates},
+        p_without=carrier.without,
+    )
 
 
 def risk_page(glances: Sequence[RiskGlance], as_of: float) -> str:

@@ -30,50 +30,48 @@ from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.summary import Score
 from anubis.report.chores import ChoreLine
 from anubis.report.coverage import CoverageLine
+from anubis.report.criteria import (
+    ChangesLine,
+    CriterionChangeLine,
+    CriterionLine,
+    KeyFields,
+    NodeChangeLine,
+    VerdictChangeLine,
+)
 from anubis.report.decision import DecisionLine
 from anubis.report.diagnose import DiagnosisLine, FactLine
 from anubis.report.diagnoses import DiagnosedLine
 from anubis.report.documents import (
-    CampaignLine,
-    ChangesLine,
     CheckLine,
-    ChoiceLine,
-    CounterLine,
-    CriterionChangeLine,
-    CriterionLine,
-    DamageLine,
-    HistoryLine,
-    IncidentsLine,
-    IntakeFields,
-    LeftOutLine,
-    LinkLine,
-    NodeChangeLine,
     NodeCheckLine,
-    NodeRiskLine,
-    NodesLine,
-    PolicyLine,
     ReceiptLine,
     ResultDocument,
-    RiskLine,
-    RunLine,
-    ShortageLine,
-    SimulationLine,
-    SwitchLine,
-    TopologyLine,
     TuningLine,
-    VerdictChangeLine,
 )
 from anubis.report.fleet import CampaignStatusLine, StandingLine
 from anubis.report.gate import GateLine
-from anubis.report.history import EventLine, HappenedLine, HoldLine, ImportLine, ImportNumber
+from anubis.report.history import (
+    DamageLine,
+    EventLine,
+    HappenedLine,
+    HistoryLine,
+    HoldLine,
+    ImportLine,
+    ImportNumber,
+)
+from anubis.report.imports import CampaignLine, IncidentsLine, IntakeFields, NodesLine
 from anubis.report.json import ABSENT, json_name, schema_name
 from anubis.report.jsonl import CrossedLine, PartLine, ReckoningLine, SummaryLine, VerdictLine
 from anubis.report.keep import ActionLine, KeepingLine, LifeLine
 from anubis.report.links import BetweenLine
 from anubis.report.nodes import NodeLine
 from anubis.report.plan import PhaseLine
+from anubis.report.risk import ChoiceLine, LeftOutLine, RiskLine
+from anubis.report.risk_ranking import NodeRiskLine
+from anubis.report.simulate import PolicyLine, RunLine, SimulationLine
 from anubis.report.tickets import SparesLine, TicketLine
 from anubis.report.tokens import TokenLine
+from anubis.report.topology import CounterLine, LinkLine, ShortageLine, SwitchLine, TopologyLine
 from anubis.report.track_records import TrackRecordLine
 from anubis.report.watch import LookLine, OddityLine, SuspicionLine
 from anubis.report.watch_model import ModelledMetricLine, WatchModelLine
@@ -129,7 +127,9 @@ LINES = (
     DocumentType("counter", FABRIC, "what a port counted", (Count, CounterLine)),
     DocumentType("finding", FABRIC, "something odd", (Remark,)),
     DocumentType("topology", FABRIC, "the answer; the last line", (TopologyLine,)),
-    DocumentType("criterion", "criteria show", "what was learned of a metric", (CriterionLine,)),
+    DocumentType(
+        "criterion", "criteria show", "what was learned of a metric", (KeyFields, CriterionLine)
+    ),
     DocumentType(
         "adoption", "criteria adopt", "an alpha that is new in the policy", (MetricAlpha,)
     ),
@@ -137,7 +137,7 @@ LINES = (
         "criterion-change",
         "criteria diff, criteria adopt",
         "what moved in a criterion",
-        (CriterionChangeLine,),
+        (KeyFields, CriterionChangeLine),
     ),
     DocumentType(
         "node-change", "criteria diff, criteria adopt", "a node's verdict", (NodeChangeLine,)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from anubis.lab.study.scenario import IncidentSource, PolicyName
 from anubis.lab.study.trials import SeedMean, Study, estimate
@@ -14,9 +14,6 @@ from anubis.report.json import json_line
 from anubis.report.page import page
 from anubis.report.simulation_pictures import pictures
 from anubis.text.wording import quantity
-
-if TYPE_CHECKING:
-    from anubis.report.documents import PolicyLine, SimulationLine
 
 POLICIES: dict[PolicyName, str] = {
     "absence": "no validation",
@@ -143,29 +140,56 @@ def stops_paying(study: Study) -> str:
     return f"The Selector pays up to p0 = {max(paying):g}, {end}; it pays most at {best:g}."
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunLine:
+    figures: Mapping[str, float | None]
+    """Hours are per node; null: a time between incidents that never came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyLine:
+    policy: str
+    catch: float
+    p0: float | Literal["job"]
+    figures: Mapping[str, Sequence[float | None]]
+    """Of each, the mean over seeds and its margin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationLine:
+    name: str
+    nodes: int
+    days: float
+    seeds: int
+    risk: str
+    known_defects: int
+    knowledge: str
+    findings: Sequence[str]
+
+
 def json_lines(name: str, study: Study) -> Iterator[str]:
     """Yield a record for each run, one for each policy with its intervals, and a summary at the
     end."""
     for trial in study.trials():
-        yield json_line("run", {**vars(trial), "figures": study.result(trial).figures})
+        yield json_line("run", trial, RunLine(figures=study.result(trial).figures))
     for trial in study.first_trials():
-        means: PolicyLine = {
-            "policy": trial.policy,
-            "catch": trial.catch,
-            "p0": trial.p0,
-            "figures": {name: _pair(value) for name, value in study.estimates(trial).items()},
-        }
+        means = PolicyLine(
+            policy=trial.policy,
+            catch=trial.catch,
+            p0=trial.p0,
+            figures={name: _pair(value) for name, value in study.estimates(trial).items()},
+        )
         yield json_line("policy", means)
-    summary: SimulationLine = {
-        "name": name,
-        "nodes": study.scenario.nodes,
-        "days": study.scenario.days,
-        "seeds": study.scenario.seeds,
-        "risk": study.risk,
-        "known_defects": study.scenario.known_defects,
-        "knowledge": knowledge(study),
-        "findings": list(findings(study)),
-    }
+    summary = SimulationLine(
+        name=name,
+        nodes=study.scenario.nodes,
+        days=study.scenario.days,
+        seeds=study.scenario.seeds,
+        risk=study.risk,
+        known_defects=study.scenario.known_defects,
+        knowledge=knowledge(study),
+        findings=list(findings(study)),
+    )
     yield json_line("simulation", summary)
 
 

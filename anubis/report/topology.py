@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from anubis.core.fabric import Fabric, Nic, Placement, Remark, main_rails, natural_key
 from anubis.core.network.counters import exceeded_limit
@@ -16,13 +15,62 @@ from anubis.report.json import json_line
 from anubis.report.jsonl import part_fields
 from anubis.text.wording import moment, quantity, short_node_list
 
-if TYPE_CHECKING:
-    from anubis.report.documents import CounterLine, TopologyLine
-
 LINES_OF_NEIGHBOURS = 12  # kinds of neighbours that have a line each; more are shown as ranges
 SMALL = 24  # switches up to which each has its own line
 NAMED = 2  # of a kind, in the first line
 OF_A_KIND = 3  # remarks of one kind that are shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchLine:
+    tier: int
+    plane: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkLine:
+    uplink: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortageLine:
+    degraded: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterLine:
+    switch: str | None
+    """null: the fabric has no such port."""
+    link: Sequence[str] | None
+    nic: str | None
+    over_s: float | None
+    """In how many seconds it rose."""
+    fatal: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyLine:
+    judgement: Judgement
+    headline: str
+    switches: int
+    tiers: int
+    planes: int
+    nics: int
+    nodes: int
+    rails: Sequence[str]
+    source: str
+    """Where it was read."""
+    as_of: float | None
+    """When it was so, in seconds since 1970."""
+    routes: str
+    """Which forwarding tables count; empty: none."""
+    ordered_pairs: Mapping[str, int]
+    """Pairs of nodes by their distance in hops."""
+    unplaced: Sequence[str]
+    """Asked for, and not in the fabric."""
+    not_asked_for: int
+    missing_uplinks: int
+    degraded: Sequence[str]
 
 
 def text(
@@ -63,61 +111,55 @@ def json_lines(
     fabric = inspection.fabric
     plane = {switch: n for n, plane in enumerate(fabric.planes, start=1) for switch in plane}
     for switch in fabric.switches:
-        about = {"tier": fabric.tier[switch.id], "plane": plane[switch.id]}
-        yield json_line("switch", {**asdict(switch), **about})
+        line = SwitchLine(tier=fabric.tier[switch.id], plane=plane[switch.id])
+        yield json_line("switch", switch, line)
     for link in fabric.links:
-        yield json_line("link", {**asdict(link), "uplink": fabric.is_uplink(link)})
+        yield json_line("link", link, LinkLine(uplink=fabric.is_uplink(link)))
     for nic in fabric.nics:
-        yield json_line("nic", asdict(nic))
+        yield json_line("nic", nic)
     for shortage in inspection.shortages:
-        yield json_line("shortage", {**asdict(shortage), "degraded": shortage.is_degraded})
+        yield json_line("shortage", shortage, ShortageLine(degraded=shortage.is_degraded))
     for verdict in inspection.miscabled:
         yield json_line("part", part_fields(verdict))
     yield from _counter_lines(inspection)
     for finding in (*findings, *inspection.findings):
-        yield json_line("finding", asdict(finding))
+        yield json_line("finding", finding)
     pairs = fabric.pairs_by_hops(placement.nodes if placement else None)
-    summary: TopologyLine = {
-        "judgement": inspection.judge(placement),
-        "headline": answer(inspection, placement),
-        "switches": len(fabric.switches),
-        "tiers": max(fabric.tier.values(), default=0),
-        "planes": len(fabric.planes),
-        "nics": len(fabric.nics),
-        "nodes": len(fabric.nodes),
-        "rails": list(fabric.rails),
-        "source": fabric.source,
-        "as_of": fabric.as_of,
-        "routes": routes,
-        "ordered_pairs": {"no way" if hops is None else str(hops): n for hops, n in pairs.items()},
-        "unplaced": list(placement.unplaced) if placement else [],
-        "not_asked_for": len(placement.unrequested) if placement else 0,
-        "missing_uplinks": sum(shortage.lacks for shortage in inspection.shortages),
-        "degraded": [shortage.switch for shortage in inspection.shortages if shortage.is_degraded],
-    }
+    summary = TopologyLine(
+        judgement=inspection.judge(placement),
+        headline=answer(inspection, placement),
+        switches=len(fabric.switches),
+        tiers=max(fabric.tier.values(), default=0),
+        planes=len(fabric.planes),
+        nics=len(fabric.nics),
+        nodes=len(fabric.nodes),
+        rails=list(fabric.rails),
+        source=fabric.source,
+        as_of=fabric.as_of,
+        routes=routes,
+        ordered_pairs={"no way" if hops is None else str(hops): n for hops, n in pairs.items()},
+        unplaced=list(placement.unplaced) if placement else [],
+        not_asked_for=len(placement.unrequested) if placement else 0,
+        missing_uplinks=sum(shortage.lacks for shortage in inspection.shortages),
+        degraded=[shortage.switch for shortage in inspection.shortages if shortage.is_degraded],
+    )
     yield json_line("topology", summary)
 
 
 def _counter_lines(inspection: Inspection) -> Iterator[str]:
     counters = inspection.counters
     for counted_port in inspection.counted:
-        about: CounterLine = {
-            "switch": counted_port.switch,
-            "link": [counted_port.link.a, counted_port.link.b] if counted_port.link else None,
-            "nic": counted_port.nic.id if counted_port.nic else None,
-            "over_s": counters.over_s,
-            "fatal": exceeded_limit(counters, counted_port.count) is not None,
-        }
-        yield json_line("counter", {**asdict(counted_port.count), **about})
+        about = CounterLine(
+            switch=counted_port.switch,
+            link=[counted_port.link.a, counted_port.link.b] if counted_port.link else None,
+            nic=counted_port.nic.id if counted_port.nic else None,
+            over_s=counters.over_s,
+            fatal=exceeded_limit(counters, counted_port.count) is not None,
+        )
+        yield json_line("counter", counted_port.count, about)
     for count in inspection.unplaced_counts:
-        nowhere: CounterLine = {
-            "switch": None,
-            "link": None,
-            "nic": None,
-            "over_s": counters.over_s,
-            "fatal": False,
-        }
-        yield json_line("counter", {**asdict(count), **nowhere})
+        nowhere = CounterLine(switch=None, link=None, nic=None, over_s=counters.over_s, fatal=False)
+        yield json_line("counter", count, nowhere)
 
 
 def answer(inspection: Inspection, placement: Placement | None) -> str:

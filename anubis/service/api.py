@@ -22,9 +22,11 @@ from anubis.operations.tell import Telling
 from anubis.operations.watch_rounds import last_look
 from anubis.report import decision as decisions
 from anubis.report import history as told
-from anubis.report import incidents, jsonl
+from anubis.report import jsonl
 from anubis.report.diagnoses import DiagnosedJob, diagnosed_line
+from anubis.report.documents import ReceiptLine
 from anubis.report.fleet import NodeGlance, campaign_line
+from anubis.report.imports import incidents_line
 from anubis.report.json import json_line
 from anubis.report.schemas import request_schema, schemas
 from anubis.service.fleet_cache import Snapshot
@@ -451,7 +453,9 @@ async def take_event(house: House, request: Request) -> Response:
     if receipt.is_new:
         house.board.forget()
         house.turns.hurry(receipt.cluster)
-    return document(json_line("receipt", vars(receipt)), status=201 if receipt.is_new else 200)
+    return document(
+        json_line("receipt", ReceiptLine(**vars(receipt))), status=201 if receipt.is_new else 200
+    )
 
 
 async def take_incidents(
@@ -484,10 +488,10 @@ def _report(
     reported = report_incidents(text, source, mapping=mapping, cluster=cluster, caller=asker)
     house.board.forget()
     house.turns.hurry(reported.kept.cluster)
-    fields = incidents.fields(
+    line = incidents_line(
         reported.intake, reported.kept, ignored=reported.strangers, keeps_watches=False
     )
-    return document(json_line("incidents", fields))
+    return document(line)
 
 
 def asker_of(request: Request) -> Asker:

@@ -1,0 +1,100 @@
+"""What was imported, as lines of JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from anubis.readers.incidents.intake import Intake
+from anubis.readers.incidents.nodes import NodeIntake
+from anubis.report.history import ImportNumber
+from anubis.report.json import json_line
+from anubis.store.imports import Import
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntakeFields:
+    records: int
+    cluster: str
+    left_out: Mapping[str, int]
+    """Why, and of how many lines."""
+    taken: Mapping[str, int]
+    """What was taken with a remark."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncidentsLine:
+    incidents: int
+    nodes: int
+    """That had one."""
+    watched: int
+    since: float
+    until: float
+    categories: Mapping[str, int]
+    ignored: Sequence[str]
+    """Nodes that the cluster does not have: nothing that a monitor tells of them is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodesLine:
+    nodes: int
+    told: Mapping[str, int]
+    """Of how many nodes each trait was told."""
+    untold: Sequence[str]
+    """Known to the history and not in the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignLine:
+    campaign: str
+    cluster: str
+    nodes: int
+
+
+def intake_fields(intake: Intake | NodeIntake, added: Import) -> IntakeFields:
+    return IntakeFields(
+        records=intake.records,
+        cluster=added.cluster,
+        left_out={note.text: len(note.where) for note in intake.left_out},
+        taken={note.text: len(note.where) for note in intake.remarks},
+    )
+
+
+def incidents_line(
+    intake: Intake, added: Import, *, ignored: Sequence[str] = (), keeps_watches: bool = True
+) -> str:
+    """Return the line of imported incidents. `keeps_watches`: false for a single incident, which
+    says nothing of how long nodes were watched. `ignored`: nodes that the cluster does not have."""
+    since, until = span(intake)
+    fields = IncidentsLine(
+        incidents=len(intake.incidents),
+        nodes=len({incident.node for incident in intake.incidents}),
+        watched=len(intake.watches) if keeps_watches else 0,
+        since=since,
+        until=until,
+        categories=categories(intake),
+        ignored=list(ignored),
+    )
+    number = ImportNumber(import_=added.key)
+    return json_line("incidents", number, intake_fields(intake, added), fields, added.kept)
+
+
+def nodes_line(
+    intake: NodeIntake, added: Import, counts: Mapping[str, int], untold: Sequence[str]
+) -> str:
+    """Return the line of imported traits of nodes. `counts`: of how many nodes each trait was told."""
+    fields = NodesLine(nodes=len(intake.traits), told=counts, untold=list(untold))
+    number = ImportNumber(import_=added.key)
+    return json_line("nodes", number, intake_fields(intake, added), fields, added.kept)
+
+
+def categories(intake: Intake) -> dict[str, int]:
+    """Count incidents by category, the most common first."""
+    return dict(Counter(incident.category for incident in intake.incidents).most_common())
+
+
+def span(intake: Intake) -> tuple[float, float]:
+    """Return the first and the last time reported."""
+    watches = intake.watches
+    return min(w.since for w in watches), max(w.until for w in watches if w.until)
