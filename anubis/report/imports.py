@@ -83,7 +83,7 @@ def incidents_line(
 def nodes_line(
     intake: NodeIntake, added: Import, counts: Mapping[str, int], untold: Sequence[str]
 ) -> str:
-    """Return the line of imported traits of nodes. `counts`: of how many nodes each trait was told."""
+    """Return the line of imported traits of nodes. `counts`: how many nodes have each trait."""
     fields = NodesLine(nodes=len(intake.traits), told=counts, untold=list(untold))
     number = ImportNumber(import_=added.key)
     return json_line("nodes", number, intake_fields(intake, added), fields, added.kept)

@@ -782,7 +782,7 @@ def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so
     fleet = site.keep(**ACT, **limits)
     assert len(site.drained) == 4
     told = headline(fleet.cluster, fleet.lives, fleet.breakers, 0)
-    accepted = keeping_fields(fleet.cluster, fleet.lives, fleet.breakers)["accepted"]
+    accepted = keeping_fields(fleet.cluster, fleet.lives, fleet.breakers).accepted
     assert accepted["fleet"] == 2
     assert "accepted to be out when a breaker was closed: 2 of fleet" in told
     with site.caller.history() as history:
