@@ -7,7 +7,6 @@ from anubis.operations.campaign_files import CampaignRequest as CampaignRequest
 from anubis.operations.campaigns import plan_campaign as plan_campaign
 from anubis.operations.campaigns import resume_campaign as resume_campaign
 from anubis.operations.campaigns import run_campaign as run_campaign
-from anubis.operations.chores import do_chores as do_chores
 from anubis.operations.decide import Terms as Terms
 from anubis.operations.decide import select as select
 from anubis.operations.diagnose import DiagnosisRequest as DiagnosisRequest
@@ -55,6 +54,7 @@ from anubis.operations.measure import locate as locate
 from anubis.operations.measure import scan as scan
 from anubis.operations.measure import validate as validate
 from anubis.operations.nodes import nodes as nodes
+from anubis.operations.periodic_tasks import do_periodic_tasks as do_periodic_tasks
 from anubis.operations.policy_limits import adopt_alphas as adopt_alphas
 from anubis.operations.policy_limits import write_policy as write_policy
 from anubis.operations.risk import evaluate_risk as evaluate_risk

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DIRECTIONS = {"forth": 0, "back": 1}  # and the end that sends: the first node, or the second
 LATENCY_UP_TO = 1 << 16  # bytes
-OF_MEETING = (
+OF_PAIR_TEST = (
     contract.Parameter(
         "shift",
         0,
         "across rails: HCA or GPU i of the first node meets i + shift of the second, counted round",
         at_least=0,
-        of_meeting=True,
+        of_pair_test=True,
     ),
     contract.Parameter(
         "rails",
         "",
         'the rails that a shift counts, by the number or name of their HCAs; "": all that are up',
-        of_meeting=True,
+        of_pair_test=True,
     ),
 )
 METRICS = (

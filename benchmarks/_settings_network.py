@@ -25,7 +25,7 @@ def tell_network(settings: Settings, root: Path, ask: AskFlowControl = flow_cont
     nics = physical(root / "sys/class/net")
     names = [NAMED_BY_ADDRESS.sub("enx…", path.name) for path in nics]
     settings.tell("nics", ", ".join(names) or "none")
-    settings.tell("adapters", "; ".join(map(seat, adapters)) or "none")
+    settings.tell("adapters", "; ".join(map(rail_nic, adapters)) or "none")
     for adapter in adapters:
         tell_adapter(settings, root, adapter)
     for nic in nics:
@@ -51,7 +51,7 @@ def physical(folder: Path) -> list[Path]:
     ]
 
 
-def seat(adapter: Path) -> str:
+def rail_nic(adapter: Path) -> str:
     """Return its name and its slot, by which names and rails belong together."""
     return f"{adapter.name} {slot(adapter)}"
 

@@ -97,7 +97,7 @@ class Parameter:
     """A parameter. `smoke` is its default under --smoke, `at_least` the smallest number it takes.
 
     `more_is_stronger`: with a larger number, or more words in its list, the program finds all that
-    it finds with less. A pass with more then counts if less is asked for. `of_meeting`: it says
+    it finds with less. A pass with more then counts if less is asked for. `of_pair_test`: it says
     between which devices to measure, and is set for each pair of nodes; no suite sets it.
     """
 
@@ -107,7 +107,7 @@ class Parameter:
     smoke: Value | None = None
     at_least: float | None = None
     more_is_stronger: bool = False
-    of_meeting: bool = False
+    of_pair_test: bool = False
 
     def parse(self, text: str) -> Value:
         value = _READ[type(self.default)](text)
@@ -150,7 +150,7 @@ class Benchmark:
                 "default": parameter.default,
                 "summary": parameter.summary,
                 "more_is_stronger": parameter.more_is_stronger,
-                "of_meeting": parameter.of_meeting,
+                "of_pair_test": parameter.of_pair_test,
             }
             for parameter in self.parameters
         ]

@@ -12,7 +12,7 @@ from functools import partial
 
 import contract
 from _pair import (
-    OF_MEETING,
+    OF_PAIR_TEST,
     Pair,
     common_rails,
     everywhere,
@@ -68,7 +68,7 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "samples", 3, "tests per size and direction", smoke=1, at_least=1, more_is_stronger=True
         ),
-        *OF_MEETING,
+        *OF_PAIR_TEST,
     ),
 )
 

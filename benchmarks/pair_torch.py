@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import contract
-from _pair import DIRECTIONS, LATENCY_UP_TO, METRICS, OF_MEETING, ends
+from _pair import DIRECTIONS, LATENCY_UP_TO, METRICS, OF_PAIR_TEST, ends
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +41,7 @@ BENCHMARK = contract.Benchmark(
         contract.Parameter(
             "samples", 10, "timed batches per size", smoke=3, at_least=1, more_is_stronger=True
         ),
-        *OF_MEETING,
+        *OF_PAIR_TEST,
     ),
 )
 # of NCCL: each GPU sends and receives by the NIC nearest to it, whichever its partner uses

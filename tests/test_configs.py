@@ -15,7 +15,7 @@ from anubis.core.campaign import planning
 from anubis.core.diagnose.classes import ErrorClass, ErrorClasses
 from anubis.core.diagnose.policy import DiagnosisPolicy
 from anubis.core.errors import ConfigError
-from anubis.core.keep.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
+from anubis.core.keep.policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
 from anubis.core.records import (
     Expectation,
     Limit,
@@ -84,7 +84,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     "policies/limits/node_health.yaml": [Limit],
     "policies/expectations/node_config.yaml": [Expectation],
     "policies/remedies/default.yaml": [Remedy],
-    "keeping/default.yaml": [KeepingPolicy, SweepChore, CriteriaChore, RiskChore],
+    "keeping/default.yaml": [KeepingPolicy, SweepTask, CriteriaTask, RiskTask],
     "simulations/example.yaml": [Scenario, Jobs, RepairTimes, Variations, Category],
     "telemetry/default.yaml": [
         TelemetrySettings,

@@ -51,7 +51,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "keep --cluster prod.yaml --do 17",
         "keep --cluster prod.yaml --close fleet",
         "keep --cluster prod.yaml --every 60s",
-        "keep --cluster prod.yaml --chores",
+        "keep --cluster prod.yaml --periodic-tasks",
     ),
     "actions": ("actions", "actions --all --last 20 --json"),
     "watch": (

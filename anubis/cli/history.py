@@ -259,7 +259,7 @@ def forget(
     parts = (
         quantity(gone.incidents, "incident") if gone.incidents else "",
         quantity(gone.watches, "watch", "watches") if gone.watches else "",
-        f"the traits of {quantity(gone.nodes, 'node')}" if gone.nodes else "",
+        f"the attributes of {quantity(gone.nodes, 'node')}" if gone.nodes else "",
         f"campaign {gone.campaign}" if gone.campaign else "",
     )
     print(f"import {import_} is forgotten, and with it: {', '.join(filter(None, parts)) or '-'}")

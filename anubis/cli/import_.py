@@ -44,7 +44,7 @@ SampleColumns = Annotated[
     list[str] | None,
     _map_option("node, device, metric, value, unit, direction, sku, time", "device='gpu:{slot}'"),
 ]
-TraitColumns = Annotated[
+AttributeColumns = Annotated[
     list[str] | None, _map_option("node, rack, cage, sku, installed", "cage='{rack}/{cage}'")
 ]
 Sku = Annotated[
@@ -267,7 +267,7 @@ def incidents(
 )
 def nodes(
     file: TableFile,
-    columns: TraitColumns = None,
+    columns: AttributeColumns = None,
     times: Annotated[
         list[str] | None,
         typer.Option(
@@ -292,7 +292,7 @@ def nodes(
     imported = anubis.import_nodes(file, mapping, cluster=cluster, caller=Terminal())
     intake, added = imported.intake, imported.kept
     values_of = {
-        key: [value for traits in intake.traits if (value := getattr(traits, key))]
+        key: [value for attributes in intake.attributes if (value := getattr(attributes, key))]
         for key in ("rack", "cage", "sku", "installed")
     }
     if json:
@@ -303,7 +303,7 @@ def nodes(
     else:
         kept = added.kept
         print(
-            f"{file.name}: {quantity(len(intake.traits), 'node')} of cluster {added.cluster}:"
+            f"{file.name}: {quantity(len(intake.attributes), 'node')} of cluster {added.cluster}:"
             f" {kept.new:,} new, {kept.completed:,} changed, {kept.known:,} known before"
         )
         print(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from anubis.core.history.events import KeptEvent
-    from anubis.core.keep.chores import ChoreStanding
+    from anubis.core.keep.periodic_tasks import PeriodicTaskState
     from anubis.operations.keep import KeptFleet
     from anubis.operations.watch_rounds import WatchRound
     from anubis.report.diagnoses import DiagnosedJob
@@ -181,8 +181,8 @@ def keep(
         int | None,
         typer.Option("--test", metavar="ID", help="Only carry out the test of this action."),
     ] = None,
-    chores: Annotated[
-        bool, typer.Option("--chores", help="Only do the periodic work that is due.")
+    periodic_tasks: Annotated[
+        bool, typer.Option("--periodic-tasks", help="Only do the periodic work that is due.")
     ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Only look at the running jobs that are due.")
@@ -214,8 +214,8 @@ def keep(
     claim: Callable[[], None] = anubis.going_on(cluster, caller) if every else lambda: None
     claim()
     request = anubis.keeping_of(cluster, keeping, benchmarks or (), service, caller)
-    if chores:
-        _show_chores(anubis.do_chores(request, caller), as_json=json)
+    if periodic_tasks:
+        _show_periodic_tasks(anubis.do_periodic_tasks(request, caller), as_json=json)
         return
     if watch:
         _show_watch(anubis.watch_jobs(request, caller), as_json=json)
@@ -226,18 +226,20 @@ def keep(
     elsewhere = _make_starter(cluster, benchmarks or (), service) if apart or every else None
     drive = (lambda id: elsewhere(f"test-{id}", "--test", str(id))) if elsewhere else None
     name = Path(cluster or "here").stem
-    do_chores = (lambda: elsewhere(f"chores-{name}", "--chores")) if elsewhere else None
+    do_periodic_tasks = (
+        (lambda: elsewhere(f"periodic-tasks-{name}", "--periodic-tasks")) if elsewhere else None
+    )
     look = (lambda: elsewhere(f"watch-{name}", "--watch")) if elsewhere else None
     ended = (lambda: elsewhere(f"diagnose-{name}", "--diagnose")) if elsewhere else None
     if test is not None:
         anubis.carry_out_test(request, test, caller)
-        drive = do_chores = look = ended = _do_nothing
+        drive = do_periodic_tasks = look = ended = _do_nothing
     if close:
         anubis.close_breakers(request, close, caller)
     fleet = (
         anubis.approve(request, do, caller, drive) if do else anubis.keep(request, caller, drive)
     )
-    standings = anubis.do_chores(request, caller, do_chores)
+    standings = anubis.do_periodic_tasks(request, caller, do_periodic_tasks)
     watched = anubis.watch_jobs(request, caller, look)
     diagnoses = anubis.diagnose_due(request, caller, ended)
     while pause_s is not None:
@@ -248,7 +250,7 @@ def keep(
             claim()
             request = anubis.keeping_of(cluster, keeping, benchmarks or (), service, caller)
             fleet = anubis.keep(request, caller, drive)
-            standings = anubis.do_chores(request, caller, do_chores)
+            standings = anubis.do_periodic_tasks(request, caller, do_periodic_tasks)
             watched = anubis.watch_jobs(request, caller, look)
             diagnoses = anubis.diagnose_due(request, caller, ended)
         except AnubisError as error:
@@ -301,7 +303,7 @@ def actions(
 
 def _show(
     fleet: KeptFleet,
-    standings: Sequence[ChoreStanding] = (),
+    standings: Sequence[PeriodicTaskState] = (),
     watched: WatchRound | None = None,
     *,
     as_json: bool,
@@ -312,7 +314,7 @@ def _show(
         for life in fleet.lives.values():
             answer.write_json("life", keeping.life_fields(life))
         answer.write_lines(map(keeping.action_line, fleet.actions))
-        _show_chores(standings, as_json=True)
+        _show_periodic_tasks(standings, as_json=True)
         _show_watch(watched, as_json=True)
         answer.write_json(
             "keeping",
@@ -323,7 +325,7 @@ def _show(
     print(keeping.headline(fleet.cluster, fleet.lives, fleet.breakers, proposals))
     keeping.show_lives(fleet.lives, answer.screen())
     keeping.show_actions(fleet.actions, answer.screen())
-    _show_chores(standings, as_json=False)
+    _show_periodic_tasks(standings, as_json=False)
     _show_watch(watched, as_json=False)
 
 
@@ -351,14 +353,14 @@ def _show_diagnoses(diagnosed: Sequence[DiagnosedJob], *, as_json: bool) -> None
         print(sentence)
 
 
-def _show_chores(standings: Sequence[ChoreStanding], *, as_json: bool) -> None:
-    from anubis.report import chores
+def _show_periodic_tasks(standings: Sequence[PeriodicTaskState], *, as_json: bool) -> None:
+    from anubis.report import periodic_tasks
 
     if as_json:
-        answer.write_lines(map(chores.chore_line, standings))
+        answer.write_lines(map(periodic_tasks.periodic_task_line, standings))
         return
     # wall clock: shown to a person, decides nothing
-    for sentence in chores.sentences(standings, time.time()):
+    for sentence in periodic_tasks.sentences(standings, time.time()):
         print(sentence)
 
 

@@ -46,7 +46,7 @@ def train(
     show_status("")
     origin = learned.provenance
     say(
-        f"learned from {origin.spells:,} spells of cluster {learned.cluster}, of which"
+        f"learned from {origin.uptimes:,} uptimes of cluster {learned.cluster}, of which"
         f" {origin.incidents:,} ended in an incident"
     )
     say(origin.choice)
@@ -106,7 +106,7 @@ def show(
             HOURS,
             foresight.model,
             foresight.choice,
-            foresight.traits,
+            foresight.attributes,
         )
         write_page(page, html)
     if json:
@@ -117,11 +117,11 @@ def show(
                 foresight.forecast,
                 HOURS,
                 foresight.model,
-                foresight.traits,
+                foresight.attributes,
             )
         )
         return
     risk.show_nodes(
-        foresight.statuses, foresight.forecast, HOURS, answer.screen(), foresight.traits
+        foresight.statuses, foresight.forecast, HOURS, answer.screen(), foresight.attributes
     )
     say(f"cluster {foresight.cluster}, {foresight.model}: {foresight.choice}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MOST_LINKS = 8  # named in a list
-MEETINGS = {
+PAIR_TESTS = {
     "pairs": ", pairs",
     "batches": ", groups side by side",
     "quick": ", quick",
@@ -135,8 +135,8 @@ def _phase_table(planned: Plan, costs: Sequence[Estimate]) -> Table:
         totals = (f"{cost.steps:,}", time_span(cost.duration_s), f"{cost.node_hours:,.2f}")
         table.add_row(phase.name, "", "", *totals, style="bold")
         for entry in phase.entries:
-            meeting = MEETINGS.get(entry.groups, "") if entry.scope != "node" else ""
-            label = f"  {entry.workload}{meeting}"
+            pair_test = PAIR_TESTS.get(entry.groups, "") if entry.scope != "node" else ""
+            label = f"  {entry.workload}{pair_test}"
             table.add_row(
                 label, _chosen_parameters(planned, entry).replace(",", ", "), str(entry.repeats)
             )
@@ -192,14 +192,14 @@ def show_coverage(planned: PlannedCampaign, coverage: Coverage, *, as_json: bool
 
 def _turns(fabric: Fabric, cost: Estimate) -> str:
     """Number of turns in which pairs run, and the bottleneck that needs so many."""
-    strait = cost.strait
-    if strait is None:
+    bottleneck = cost.bottleneck
+    if bottleneck is None:
         return f"{cost.turns:,}, as pairs that may take the same cable wait for each other"
-    cables = f"which of its {strait.cables} cables each takes"
-    why = f", as nobody knows {cables}" if strait.cables > 1 else " by its only cable"
+    cables = f"which of its {bottleneck.cables} cables each takes"
+    why = f", as nobody knows {cables}" if bottleneck.cables > 1 else " by its only cable"
     return (
-        f"{cost.turns:,}, at least {strait.fewest_turns:,}: {strait.pairs:,} pairs cross "
-        f"{fabric.name(strait.leaf)}, {strait.at_once} at a time{why}"
+        f"{cost.turns:,}, at least {bottleneck.fewest_turns:,}: {bottleneck.pairs:,} pairs cross "
+        f"{fabric.name(bottleneck.leaf)}, {bottleneck.at_once} at a time{why}"
     )
 
 

@@ -57,18 +57,18 @@ class Link:
     cables: tuple[Cable, ...]
 
 
-class Seat(NamedTuple):
+class RailNic(NamedTuple):
     """A node's place on a rail."""
 
     node: str
     rail: str
 
 
-Seats = tuple[Seat, Seat]  # source and target of a flow: on the same rail, or across rails
+RailNics = tuple[RailNic, RailNic]  # source and target of a flow: on the same rail, or across rails
 
 
-def seats_on(first: str, second: str, rail: str) -> Seats:
-    return Seat(first, rail), Seat(second, rail)
+def rail_nics_on(first: str, second: str, rail: str) -> RailNics:
+    return RailNic(first, rail), RailNic(second, rail)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +87,8 @@ class Nic:
     lid: int = 0  # its address in the tables of InfiniBand switches; 0 if unknown
 
     @property
-    def seat(self) -> Seat:
-        return Seat(self.node, self.rail)
+    def rail_nic(self) -> RailNic:
+        return RailNic(self.node, self.rail)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -140,7 +140,7 @@ class Fabric:
     def __post_init__(self) -> None:
         if len(self.switch_number) < len(self.switches):
             raise ValueError("two switches have the same id")
-        if len(self._seats) < sum(1 for nic in self.nics if nic.node):
+        if len(self._rail_nics) < sum(1 for nic in self.nics if nic.node):
             raise ValueError("a node has two NICs on one rail")
         ids = self.switch_number.keys()
         for link in self.links:
@@ -179,7 +179,7 @@ class Fabric:
         return self.switches[self.switch_number[switch]].name
 
     def nic(self, node: str, rail: str) -> Nic | None:
-        return self._seats.get(Seat(node, rail))
+        return self._rail_nics.get(RailNic(node, rail))
 
     @cached_property
     def nics_on(self) -> dict[str, tuple[Nic, ...]]:
@@ -419,8 +419,8 @@ class Fabric:
         return {frozenset((link.a, link.b)): link for link in self.links}
 
     @cached_property
-    def _seats(self) -> dict[Seat, Nic]:
-        return {nic.seat: nic for nic in self.nics if nic.node}
+    def _rail_nics(self) -> dict[RailNic, Nic]:
+        return {nic.rail_nic: nic for nic in self.nics if nic.node}
 
     @cached_property
     def _graph(self) -> _Graph:
@@ -537,9 +537,9 @@ class _Graph:
             part: Shares = share[origin] * self.cables[edge] / total[origin]
             links.append((pair[origin], self.link[edge], part))
             key = pair[origin] * len(self.start) + self.head[edge]
-            meeting, place = np.unique(key, return_inverse=True)
-            share = np.bincount(place, part, minlength=len(meeting)).astype(np.float64)
-            pair, at = meeting // len(self.start), meeting % len(self.start)
+            pair_test, place = np.unique(key, return_inverse=True)
+            share = np.bincount(place, part, minlength=len(pair_test)).astype(np.float64)
+            pair, at = pair_test // len(self.start), pair_test % len(self.start)
         return Spread(
             link_pair=np.concatenate([column[0] for column in links]),
             link=np.concatenate([column[1] for column in links]),

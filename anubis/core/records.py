@@ -94,7 +94,7 @@ class ParameterSpec:
     default: ParameterValue
     summary: str = ""
     more_is_stronger: bool = False  # a pass with more also counts if less is asked for
-    of_meeting: bool = False  # given with each step (between which devices), not in the workload
+    of_pair_test: bool = False  # given with each step (between which devices), not in the workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ class BenchmarkSpec:
     @property
     def crosses_rails(self) -> bool:
         """True if it can measure from one rail to another."""
-        return {"shift", "rails"} <= {p.name for p in self.parameters if p.of_meeting}
+        return {"shift", "rails"} <= {p.name for p in self.parameters if p.of_pair_test}
 
     def metric(self, name: str) -> MetricSpec | None:
         """The family of a metric: `tflops:bf16` is `tflops`, qualified."""
@@ -375,7 +375,7 @@ class Plan:
         entries = (entry for phase in self.phases for entry in phase.entries)
         return frozenset(entry.workload for entry in entries if entry.groups == PARTS)
 
-    def crosses(self, verdict: Verdict | Ruling) -> bool:
+    def crosses(self, verdict: Verdict | BatchVerdict) -> bool:
         """True if the verdict is about the fabric."""
         return (verdict.benchmark, verdict.parameters) in self._crossing
 
@@ -664,7 +664,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class Ruling(Collection[Verdict]):
+class BatchVerdict(Collection[Verdict]):
     """The same verdict on many units of one metric, in columns: most of a fleet is healthy."""
 
     benchmark: str
@@ -739,7 +739,7 @@ class Assessment:
     """All verdicts of a campaign, and from them one on each node and on the parts between."""
 
     alone: tuple[Verdict, ...]  # verdicts with a sentence of their own, worst first
-    rulings: tuple[Ruling, ...] = ()
+    batch_verdicts: tuple[BatchVerdict, ...] = ()
     nodes: tuple[NodeVerdict, ...]
     parts: tuple[PartVerdict, ...] = ()
 
@@ -757,13 +757,13 @@ class Assessment:
         need."""
         for judgement in WORST_FIRST:
             yield from (verdict for verdict in self.alone if verdict.judgement is judgement)
-            for ruling in self.rulings:
-                if ruling.judgement is judgement:
-                    yield from ruling
+            for batch_verdict in self.batch_verdicts:
+                if batch_verdict.judgement is judgement:
+                    yield from batch_verdict
 
     def __len__(self) -> int:
         """The number of verdicts."""
-        return len(self.alone) + sum(map(len, self.rulings))
+        return len(self.alone) + sum(map(len, self.batch_verdicts))
 
     def named(self, judgement: Judgement) -> tuple[str, ...]:
         return tuple(node.node for node in self.nodes if node.judgement is judgement)

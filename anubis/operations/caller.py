@@ -75,7 +75,7 @@ class Caller:
         return ClockReading(at=self.clock(), boot=boot, steady_s=steady_s)
 
     def name(self) -> str:
-        """Name of the asker for the record: by default the user of this process."""
+        """Name of the requester for the record: by default the user of this process."""
         try:
             user = getpass.getuser()
         except (KeyError, OSError):  # a container may give its user no name

@@ -160,7 +160,7 @@ class Brief:
         return _place(self.survey, names).fabric if self.survey else single_switch(names)
 
     def cabling_verdicts(self, plan: Plan) -> tuple[PartVerdict, ...]:
-        """Verdicts on oddities of the nodes' cabling; a plan's fabric already names the nodes that
+        """Verdicts on anomalies of the nodes' cabling; a plan's fabric already names the nodes that
         the topology lacks."""
         if self.survey is None:
             return ()

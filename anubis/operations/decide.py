@@ -12,10 +12,10 @@ from anubis.config import catalog, configs
 from anubis.core.campaign import planning
 from anubis.core.history.events import (
     DefectPresumed,
+    EventRecord,
     FleetEvent,
     JobAllocated,
     NodeAdded,
-    Notice,
     Tick,
 )
 from anubis.core.history.maintenance import open_windows
@@ -99,7 +99,7 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> 
         at = time.now
         with history.together():
             if isinstance(event, DefectPresumed):
-                note([Notice(id=new_name(event.kind, at), at=at, event=event)], part)
+                note([EventRecord(id=new_name(event.kind, at), at=at, event=event)], part)
             past = past_of(part, at, repertoire).doubting(time.doubt)
             past = past.add_objections(objections_in(part, event.nodes))
             weighed = weigh(event, terms, repertoire, past, part, at)

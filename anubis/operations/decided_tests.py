@@ -83,6 +83,6 @@ def _acceptance(
 
 def _choose_partners(decision: Decision) -> list[str]:
     """Partners, as many as the tested nodes need; first those that have nothing else to do."""
-    meeting = {node for test in decision.tests if test.busy > 1 for node in test.nodes}
-    idle_first = sorted(decision.partners, key=meeting.__contains__)
-    return idle_first[: max(FEWEST_PARTNERS, MET * len(meeting))]
+    pair_test = {node for test in decision.tests if test.busy > 1 for node in test.nodes}
+    idle_first = sorted(decision.partners, key=pair_test.__contains__)
+    return idle_first[: max(FEWEST_PARTNERS, MET * len(pair_test))]

@@ -27,7 +27,7 @@ from anubis.core.diagnose.faults import fault_of
 from anubis.core.diagnose.live_progress import LONGEST_STILL_S
 from anubis.core.diagnose.policy import PLACES, DiagnosisPolicy
 from anubis.core.errors import AnubisError, ConfigError, EvidenceError, UsageError, did_you_mean
-from anubis.core.history.events import Notice, SuspicionRaised
+from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
@@ -125,12 +125,12 @@ def diagnose_and_tell(
         view = diagnose_job(
             request, caller, past=past, votes=last_settings(part, now), around=around
         )
-        notices = _suspicions(view, part, configs.diagnosis(request.policy).categories)
-        notices = drop_strangers(notices, part, request.cluster, caller)
-        note(notices, part)
+        event_records = _suspicions(view, part, configs.diagnosis(request.policy).categories)
+        event_records = drop_strangers(event_records, part, request.cluster, caller)
+        note(event_records, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
             part.diagnoses.write(kept_of(view), details_of(view))
-    return view, tuple(node for notice in notices for node in notice.event.nodes)
+    return view, tuple(node for event_record in event_records for node in event_record.event.nodes)
 
 
 def _is_of_same_trouble(past: PastDiagnosis, request: DiagnosisRequest) -> bool:
@@ -164,7 +164,7 @@ def details_of(view: DiagnosisView) -> DiagnosisDetails | None:
 
 def _suspicions(
     view: DiagnosisView, part: ClusterHistory, categories: Mapping[str, str]
-) -> list[Notice]:
+) -> list[EventRecord]:
     """Suspicions that are new: a node that is suspected already is left out."""
     diagnosis = view.diagnosis
     fault = fault_of(diagnosis.cause)
@@ -181,7 +181,7 @@ def _suspicions(
                 confidence=WEIGHTS[diagnosis.cure.level] * diagnosis.confidence,
             )
             id = f"{SOURCE} {node} {len(of_node) + 1}"
-            fresh.append(Notice(id=id, at=diagnosis.at, event=raised))
+            fresh.append(EventRecord(id=id, at=diagnosis.at, event=raised))
     return fresh
 
 

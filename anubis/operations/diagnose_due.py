@@ -16,14 +16,14 @@ from anubis.core.diagnose.evidence import Stall
 from anubis.core.diagnose.policy import DiagnosisPolicy
 from anubis.core.diagnose.stalls import AGAIN_S, LOGS, ToldStall, silence_begin, undiagnosed_stalls
 from anubis.core.errors import AnubisError
-from anubis.core.history.events import Notice
+from anubis.core.history.events import EventRecord
 from anubis.core.history.status import Job
 from anubis.core.keep.suspicions import hit_rates, open_suspicion
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.diagnose import SOURCE, DiagnosisRequest, diagnose_and_tell, kept_of
 from anubis.operations.keep import Keeping
-from anubis.operations.stalls import stall_notice, stalls_by_job
+from anubis.operations.stalls import stall_event_record, stalls_by_job
 from anubis.operations.tell import note
 from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob
 from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
@@ -205,7 +205,7 @@ def _add_outcomes(past: Sequence[PastDiagnosis], part: ClusterHistory) -> list[D
 
 def _silent_jobs(
     jobs: Iterable[Job], policy: DiagnosisPolicy, part: ClusterHistory, now: float
-) -> Iterable[Notice]:
+) -> Iterable[EventRecord]:
     """Stalls of running jobs that no longer write to their own logs."""
     from anubis.readers.jobs.log_lines import last_written
 
@@ -221,4 +221,4 @@ def _silent_jobs(
         since = silence_begin(written, job.start, now, policy.silent_s, stalls.get(job.id, []))
         if since is not None:
             reason = f"its logs have said nothing for {time_span(now - since)}"
-            yield stall_notice(job.id, job.nodes, since, LOGS, reason)
+            yield stall_event_record(job.id, job.nodes, since, LOGS, reason)

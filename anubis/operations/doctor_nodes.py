@@ -25,7 +25,7 @@ from anubis.reach.executors.callback import Doorbell
 from anubis.reach.executors.dispatch import Sender, address_for
 from anubis.reach.executors.ray_link import safe_place
 from anubis.reach.executors.ray_start import order_for
-from anubis.reach.executors.remote_commands import Errand
+from anubis.reach.executors.remote_commands import RemoteCommand
 from anubis.reach.executors.start_settings import RayStart
 from anubis.text import hostlist
 from anubis.text.packages import require_package
@@ -137,32 +137,37 @@ def _visit(
     """Checks of the nodes in the order of their answers; a node that is silent for too long lacks
     an answer."""
     queue = [*ways][::-1]
-    away: dict[str, tuple[Errand, float]] = {}
+    away: dict[str, tuple[RemoteCommand, float]] = {}
     try:
         while queue or away:
             while queue and len(away) < AT_ONCE:
                 # wall clock: a node's own is compared with it
                 name, began = queue.pop(), time.time()
-                errand = sender.send(ways[name], name, order, folder / str(len(queue)))
-                away[name] = (errand, began)
-            for name, (errand, began) in list(away.items()):
-                if errand.has_ended or time.monotonic() - errand.sent_at > VISIT_DEADLINE_S:
+                remote_command = sender.send(ways[name], name, order, folder / str(len(queue)))
+                away[name] = (remote_command, began)
+            for name, (remote_command, began) in list(away.items()):
+                if (
+                    remote_command.has_ended
+                    or time.monotonic() - remote_command.sent_at > VISIT_DEADLINE_S
+                ):
                     # wall clock: a node's own is compared with it
-                    yield name, check(ways[name], name, errand, (began, time.time()))
+                    yield name, check(ways[name], name, remote_command, (began, time.time()))
                     del away[name]
-                    errand.close(time.monotonic())
+                    remote_command.close(time.monotonic())
             time.sleep(LOOK_EVERY_S)
     finally:
-        for errand, _ in away.values():
-            errand.close(time.monotonic())
+        for remote_command, _ in away.values():
+            remote_command.close(time.monotonic())
 
 
-def check(way: RayStart, name: str, errand: Errand, between: tuple[float, float]) -> NodeCheck:
-    if facts := facts_of(name, errand):
+def check(
+    way: RayStart, name: str, remote_command: RemoteCommand, between: tuple[float, float]
+) -> NodeCheck:
+    if facts := facts_of(name, remote_command):
         summary = f"Python {facts.python}, Ray {facts.ray or 'none'}, {facts.address}"
         return NodeCheck(node=name, found=summary, lacks=tuple(lacks(facts, way, between)))
-    words = f'"{errand.last_words()}"'
-    if not errand.has_ended:
+    words = f'"{remote_command.last_words()}"'
+    if not remote_command.has_ended:
         words = f"no answer within {VISIT_DEADLINE_S:g} s; it said: {words}"
     lack = Lack(what="way", found=words, advice=_cure(way, name, words))
     return NodeCheck(node=name, found="", lacks=(lack,))
@@ -176,8 +181,8 @@ def _cure(way: RayStart, name: str, words: str) -> str:
     return f"see what this says: {shlex.join(trial(way, name))}"
 
 
-def facts_of(name: str, errand: Errand) -> NodeFacts | None:
-    outcome = errand.outcome() if errand.has_ended else None
+def facts_of(name: str, remote_command: RemoteCommand) -> NodeFacts | None:
+    outcome = remote_command.outcome() if remote_command.has_ended else None
     if not outcome or outcome["exit"] != 0:
         return None
     with suppress(ValueError, ExecutorError):

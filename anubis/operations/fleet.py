@@ -14,16 +14,16 @@ from anubis.core.campaign import planning
 from anubis.core.clock import Time
 from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.core.fabric import natural_key
-from anubis.core.history.changes import are_dated_anew, changed_nodes, index_from, new_notices
-from anubis.core.history.events import Notice
+from anubis.core.history.attributes import NodeAttributes
+from anubis.core.history.changes import are_dated_anew, changed_nodes, index_from, new_event_records
+from anubis.core.history.events import EventRecord
 from anubis.core.history.maintenance import open_windows, windows_told
 from anubis.core.history.past import Happened
 from anubis.core.history.status import Incident, Repair, Validation, Watch
 from anubis.core.history.tracks import IncidentColumns
-from anubis.core.history.traits import NodeTraits
 from anubis.core.keep.actions import LifeAction
-from anubis.core.keep.chores import Chore
 from anubis.core.keep.objections import Objections
+from anubis.core.keep.periodic_tasks import PeriodicTask
 from anubis.core.records import Ended, Judgement
 from anubis.core.watch.rounds import KeptLook
 from anubis.operations.caller import NOBODY, Caller
@@ -52,7 +52,7 @@ class OfNodes:
     incidents: Mapping[str, Sequence[Incident]]
     repairs: Mapping[str, Sequence[Repair]]
     validations: Mapping[str, Sequence[Validation]]
-    notices: Mapping[str, Sequence[Notice]]
+    event_records: Mapping[str, Sequence[EventRecord]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,7 +67,7 @@ class ClusterGlance:
     of_node: OfNodes
     kept: KeptFleet  # as the keeper's last turn left it
     objections: Objections  # of that turn
-    chores: Mapping[Chore, float]  # when periodic work last ended without failing
+    periodic_tasks: Mapping[PeriodicTask, float]  # when periodic work last ended without failing
     looks: tuple[KeptLook, ...]  # the last one at each job that is watched
     diagnosed: tuple[PastDiagnosis, ...]  # of the last weeks, that suspect a node
 
@@ -82,7 +82,7 @@ class ClusterGlance:
             map(told.incident_happening, self.of_node.incidents.get(node, ())),
             map(told.repair_happening, self.of_node.repairs.get(node, ())),
             map(told.validation_happening, self.of_node.validations.get(node, ())),
-            map(told.notice_happening, self.of_node.notices.get(node, ())),
+            map(told.event_record_happening, self.of_node.event_records.get(node, ())),
             map(told.action_happening, actions),
         )
         own = (replace(happening, cluster=self.cluster) for happening in happened)
@@ -110,7 +110,7 @@ def glance_at(
     if before and (now < before.at or time.doubt != before.kept.doubt):
         before = None
     happened = history.experience.happenings(now - LOOKED_BACK_S)
-    if before and are_dated_anew(before.happened.notices, happened.notices):
+    if before and are_dated_anew(before.happened.event_records, happened.event_records):
         before = None
     failed = history.experience.failed_tests()
     holds = {hold.node: hold for hold in history.holds.current(now)}
@@ -120,8 +120,8 @@ def glance_at(
     stale = _stale(before, happened, holds, objections, now) if before else names
     stand = standing_of(happened, failed, now, nodes=stale if before else None)
     stand = stand.apply_doubt(time.doubt).apply_objections(objections.out, objections.unproven)
-    traits = history.memory.recall(_traits_by_node, happened.traits)
-    windows = open_windows(history.memory.recall(windows_told, happened.notices), now)
+    attributes = history.memory.recall(_attributes_by_node, happened.attributes)
+    windows = open_windows(history.memory.recall(windows_told, happened.event_records), now)
 
     def look_at(node: str) -> NodeGlance:
         results, window = of_node.validations.get(node), windows.get(node)
@@ -133,7 +133,7 @@ def glance_at(
             hold=holds.get(node),
             last=results[-1] if results else None,
             passed=stand.passed.get(node, {}),
-            traits=traits.get(node) or NodeTraits(node=node),
+            attributes=attributes.get(node) or NodeAttributes(node=node),
         )
 
     earlier = before.by_name if before else {}
@@ -148,7 +148,7 @@ def glance_at(
         of_node=of_node,
         kept=look(history, now, time),
         objections=objections,
-        chores=history.chores.successes(),
+        periodic_tasks=history.periodic_tasks.successes(),
         looks=tuple(history.looks.all()),
         diagnosed=tuple(history.diagnoses.naming(now - DETAILS_KEPT_S)),
     )
@@ -167,8 +167,8 @@ def _stale(
         index_from(results, then - LOOKED_BACK_S) : index_from(results, now - LOOKED_BACK_S)
     ]
     held = before.holds.keys() | holds.keys()
-    windows_then = open_windows(windows_told(before.happened.notices), then)
-    windows_now = open_windows(windows_told(happened.notices), now)
+    windows_then = open_windows(windows_told(before.happened.event_records), then)
+    windows_now = open_windows(windows_told(happened.event_records), now)
     then_denied = before.objections
     denied = {*then_denied.out, *then_denied.unproven, *objections.out, *objections.unproven}
     maintained = windows_then.keys() | windows_now.keys()
@@ -187,13 +187,13 @@ def _stale(
 
 def _names(memory: Memory, happened: Happened, of_node: OfNodes) -> set[str]:
     """Names of all nodes in any record."""
-    named = memory.recall(_named_nodes, happened.watches, happened.traits)
-    by_node = (of_node.incidents, of_node.repairs, of_node.validations, of_node.notices)
+    named = memory.recall(_named_nodes, happened.watches, happened.attributes)
+    by_node = (of_node.incidents, of_node.repairs, of_node.validations, of_node.event_records)
     return {*named}.union(*by_node)
 
 
-def _named_nodes(watches: Sequence[Watch], traits: Sequence[NodeTraits]) -> set[str]:
-    return {watch.node for watch in watches} | {record.node for record in traits}
+def _named_nodes(watches: Sequence[Watch], attributes: Sequence[NodeAttributes]) -> set[str]:
+    return {watch.node for watch in watches} | {record.node for record in attributes}
 
 
 def _records_of_nodes(memory: Memory, happened: Happened, before: ClusterGlance | None) -> OfNodes:
@@ -201,12 +201,12 @@ def _records_of_nodes(memory: Memory, happened: Happened, before: ClusterGlance 
         incidents=memory.recall(_incidents_by_node, happened.incidents),
         repairs=memory.recall(_repairs_by_node, happened.repairs),
         validations=memory.recall(_validations_by_node, happened.validations),
-        notices=_notices_by_node(happened.notices, before),
+        event_records=_event_records_by_node(happened.event_records, before),
     )
 
 
-def _traits_by_node(traits: Sequence[NodeTraits]) -> dict[str, NodeTraits]:
-    return {record.node: record for record in traits}
+def _attributes_by_node(attributes: Sequence[NodeAttributes]) -> dict[str, NodeAttributes]:
+    return {record.node: record for record in attributes}
 
 
 def _incidents_by_node(incidents: IncidentColumns) -> dict[str, list[Incident]]:
@@ -228,15 +228,18 @@ def _group_by_node(records: Iterable[R]) -> dict[str, list[R]]:
     return dict(by_node)
 
 
-def _notices_by_node(
-    notices: Sequence[Notice], before: ClusterGlance | None
-) -> Mapping[str, Sequence[Notice]]:
-    """Notices by node. Those of an earlier glance are not changed: readers may be using it."""
-    earlier = before.of_node.notices if before else {}
-    more = defaultdict[str, list[Notice]](list)
-    for notice in new_notices(before.happened.notices if before else (), notices):
-        for node in notice.event.nodes:
-            more[node].append(notice)
+def _event_records_by_node(
+    event_records: Sequence[EventRecord], before: ClusterGlance | None
+) -> Mapping[str, Sequence[EventRecord]]:
+    """Event records by node. Those of an earlier glance are not changed: readers may be using
+    it."""
+    earlier = before.of_node.event_records if before else {}
+    more = defaultdict[str, list[EventRecord]](list)
+    for event_record in new_event_records(
+        before.happened.event_records if before else (), event_records
+    ):
+        for node in event_record.event.nodes:
+            more[node].append(event_record)
     return {**earlier, **{node: (*earlier.get(node, ()), *new) for node, new in more.items()}}
 
 

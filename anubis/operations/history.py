@@ -186,7 +186,7 @@ def _happenings(
     yield from map(told.incident_happening, history.incidents.all())
     yield from map(told.repair_happening, history.repairs.all())
     yield from map(told.validation_happening, history.experience.validations())
-    yield from map(told.notice_happening, history.notices.all())
+    yield from map(told.event_record_happening, history.event_records.all())
     yield from map(told.decision_happening, history.decisions.newest(MOST_DECISIONS))
     yield from told.hold_happenings(history.holds.current(at))
     yield from map(told.action_happening, history.keeping.actions_about(nodes, MOST_ACTIONS))

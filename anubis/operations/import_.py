@@ -219,13 +219,15 @@ def import_nodes(
     table, now = records.read(file), now_in(cluster, caller)
     taken = take_in_nodes(table, mapping or NodeMapping(), f'"{file}"', now)
     _tell(taken, caller)
-    if not taken.traits:
+    if not taken.attributes:
         raise UsageError(f'"{file}" names no usable node: nothing was imported')
     with caller.history() as history:
         part = _enter_cluster(history, cluster, caller)
         watched = {watch.node for watch in part.watches.all()}
-        kept = history.imports.add_traits(str(file.absolute()), now, part.cluster, taken.traits)
-    untold = tuple(sorted(watched - {traits.node for traits in taken.traits}))
+        kept = history.imports.add_attributes(
+            str(file.absolute()), now, part.cluster, taken.attributes
+        )
+    untold = tuple(sorted(watched - {attributes.node for attributes in taken.attributes}))
     return ImportedNodes(intake=taken, kept=kept, untold=untold)
 
 

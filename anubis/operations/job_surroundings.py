@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence, WorkingPair, join_evidence
-from anubis.core.history.traits import NodeTraits
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.keep.silent_nodes import unreachable
 from anubis.core.network.posterior import FaultPrior
 from anubis.operations.caller import Caller
@@ -43,7 +43,7 @@ def _network_evidence(
 ) -> JobEvidence:
     last = next(measured_across(history, part, nodes), None)
     if last is None:
-        groups = groups_of(part.experience.happenings(at).traits, nodes)
+        groups = groups_of(part.experience.happenings(at).attributes, nodes)
         return JobEvidence(job="", at=at, collectors=frozenset(), groups=groups)
     campaign, network = last
     measured_at = campaign.finished_at or campaign.created_at
@@ -54,9 +54,11 @@ def _network_evidence(
     )
 
 
-def groups_of(traits: Sequence[NodeTraits], nodes: Sequence[str]) -> dict[str, dict[str, str]]:
+def groups_of(
+    attributes: Sequence[NodeAttributes], nodes: Sequence[str]
+) -> dict[str, dict[str, str]]:
     """Racks and cages of a job's nodes, if they distinguish the nodes."""
-    of_job = [about for about in traits if about.node in set(nodes)]
+    of_job = [about for about in attributes if about.node in set(nodes)]
     by_kind = {
         "rack": {about.node: about.rack for about in of_job if about.rack},
         "cage": {about.node: about.cage for about in of_job if about.cage},

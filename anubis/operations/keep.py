@@ -19,12 +19,12 @@ from anubis.core.errors import (
     UsageError,
 )
 from anubis.core.history.events import (
+    EventRecord,
     FleetEvent,
     IncidentReported,
     JobAllocated,
     JobEnded,
     NodeAdded,
-    Notice,
     OperatorSaid,
     Order,
     Tick,
@@ -183,7 +183,7 @@ def approve(
                 _approve(action, keeper, turn, time.now, caller.name())
                 order = f"keep --do {id}: {sentence(action.command)}"
                 history.audit.add([order_entry(order, part.cluster, caller.name(), time.now)])
-            turn.end(keeper, News(notices=(), conclusions=()), time.now)
+            turn.end(keeper, News(event_records=(), conclusions=()), time.now)
     return keep(keeping, caller, drive)
 
 
@@ -298,7 +298,10 @@ class _Hand:
             keeper, news = turn.keeper(self._policy), turn.news()
             for cordon in _obeyed_cordons(turn.sent_cordons(), seen):
                 keeper.was_obeyed(cordon)
-            events: list[LifeEvent] = [*news.notices, *(v for v in verdicts if _is_news(v, news))]
+            events: list[LifeEvent] = [
+                *news.event_records,
+                *(v for v in verdicts if _is_news(v, news)),
+            ]
             events.sort(key=attrgetter("at"))
             open_before = {life.node for life in keeper.lives.values() if life.incidents}
             horizon_h = repertoire.policy.horizon_h
@@ -356,16 +359,16 @@ class _Hand:
         }
         before = {**running, **over}
         now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
-        notices = []
+        event_records = []
         for id in now.keys() - running.keys():
             job = now[id]
             began = at if job.started_at is None else min(job.started_at, at)
             planned_s = max(1.0, min(job.ends_by, at + 30 * 86_400) - began)
             begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
-            notices.append(Notice(id=f"job {id} began", at=began, event=begun))
-        notices += [_end_of(running[id], at) for id in running.keys() - now.keys()]
-        notices += news_of_windows(seen, windows_known(self._part))
-        note(notices, self._part)
+            event_records.append(EventRecord(id=f"job {id} began", at=began, event=begun))
+        event_records += [_end_of(running[id], at) for id in running.keys() - now.keys()]
+        event_records += news_of_windows(seen, windows_known(self._part))
+        note(event_records, self._part)
         return seen
 
     def _end_overdue_jobs(self) -> None:
@@ -597,7 +600,7 @@ class _Hand:
             keeper = turn.keeper(self._policy)
             turn.keep(keeper.handle(event), event.at)
             turn.follow(action, stage, event.at, note)
-            turn.end(keeper, News(notices=(), conclusions=()), time.now)
+            turn.end(keeper, News(event_records=(), conclusions=()), time.now)
 
     def _terms(self, proof: Proof) -> Terms:
         policy = self._policy
@@ -627,8 +630,8 @@ class _WhenAsked(Mapping[str, float]):
         return len(self._answer())
 
 
-def _end_of(job: Job, at: float) -> Notice:
-    return Notice(id=f"job {job.id} ended", at=at, event=JobEnded(nodes=job.nodes, job=job.id))
+def _end_of(job: Job, at: float) -> EventRecord:
+    return EventRecord(id=f"job {job.id} ended", at=at, event=JobEnded(nodes=job.nodes, job=job.id))
 
 
 def _name_of(id: str, job: SeenJob, before: Job | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anubis.core.keep.actions import LifeAction
-from anubis.core.keep.chores import Chore, next_due
+from anubis.core.keep.periodic_tasks import PeriodicTask, next_due
 from anubis.operations.diagnose_due import undiagnosed_since
 from anubis.store.history import ClusterHistory
 
@@ -17,7 +17,7 @@ FAILED_LATELY_S = 3600.0  # the keeper retries what it still wants much sooner
 @dataclass(frozen=True, kw_only=True)
 class Upkeep:
     failed: tuple[LifeAction, ...] = ()  # lately
-    overdue: Mapping[Chore, float] = field(default_factory=dict)  # since when
+    overdue: Mapping[PeriodicTask, float] = field(default_factory=dict)  # since when
     undiagnosed: tuple[float, ...] = ()  # since when each of these jobs waits
     spares: Mapping[str, int] = field(default_factory=dict)  # that are wanted, by sku
 
@@ -28,14 +28,14 @@ def upkeep_of(part: ClusterHistory, now: float) -> Upkeep:
     kept = part.keeping.kept_by(or_none=True)
     if kept is None:
         return Upkeep(failed=failed)
-    policy, succeeded = kept.policy, part.chores.successes()
+    policy, succeeded = kept.policy, part.periodic_tasks.successes()
     due = {
-        chore: next_due(rhythm, max(kept.since, succeeded.get(chore, kept.since)))
-        for chore, rhythm in policy.rhythms.items()
+        task: next_due(rhythm, max(kept.since, succeeded.get(task, kept.since)))
+        for task, rhythm in policy.rhythms.items()
     }
     return Upkeep(
         failed=failed,
-        overdue={chore: at for chore, at in due.items() if at <= now},
+        overdue={task: at for task, at in due.items() if at <= now},
         undiagnosed=undiagnosed_since(part, now) if policy.diagnose else (),
         spares=policy.spares,
     )

@@ -96,7 +96,7 @@ def _networks(
             view = CampaignView(
                 campaign=campaign, executions=(), assessment=assessment, criteria=()
             )
-            if view.network and view.network.measured_seats:
+            if view.network and view.network.measured_rail_nics:
                 yield campaign, view.network
 
 
@@ -106,7 +106,9 @@ def _crossing(campaign: Campaign, network: NetworkView) -> Crossing:
         at=campaign.finished_at or campaign.created_at,
         fabric=network.fabric,
         measured=network.measured,
-        short=frozenset(seats for seats, share in network.shortfall.items() if share > SHORT),
+        short=frozenset(
+            rail_nics for rail_nics, share in network.shortfall.items() if share > SHORT
+        ),
         parts=network.parts,
     )
 

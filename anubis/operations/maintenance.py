@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from anubis.core.history.events import MaintenanceEnded, MaintenancePlanned, Notice
+from anubis.core.history.events import EventRecord, MaintenanceEnded, MaintenancePlanned
 from anubis.core.history.maintenance import Window, Windows, windows_told
 from anubis.core.keep.events import FleetSeen, SeenWindow
 from anubis.store.history import ClusterHistory
@@ -14,7 +14,7 @@ SHOWN = "orchestrator"  # the source of windows that an orchestrator shows
 
 def windows_known(part: ClusterHistory) -> Windows:
     """Windows of maintenance in the history, by node."""
-    return windows_told(part.notices.apart_from_jobs())
+    return windows_told(part.event_records.apart_from_jobs())
 
 
 def windows_seen(seen: FleetSeen) -> Windows:
@@ -29,15 +29,15 @@ def windows_seen(seen: FleetSeen) -> Windows:
     return {node: tuple(shown) for node, shown in windows.items()}
 
 
-def news_of_windows(seen: FleetSeen, windows: Windows) -> list[Notice]:
-    """Notices of windows that an orchestrator shows differently from the history: new or changed
-    ones, and those that their owner took back."""
+def news_of_windows(seen: FleetSeen, windows: Windows) -> list[EventRecord]:
+    """Event records of windows that an orchestrator shows differently from the history: new or
+    changed ones, and those that their owner took back."""
     by_name: defaultdict[str, dict[str, Window]] = defaultdict(dict)  # by name, of nodes
     for node, of_node in windows.items():
         for window in of_node:
             if window.source == SHOWN and seen.at < window.end:
                 by_name[window.name][node] = window
-    notices = []
+    event_records = []
     for name, shown in seen.windows.items():
         if shown.end <= seen.at or not shown.begin < shown.end:
             continue
@@ -51,11 +51,11 @@ def news_of_windows(seen: FleetSeen, windows: Windows) -> list[Notice]:
                 reason=shown.reason,
                 source=SHOWN,
             )
-            notices.append(_notice(f"maintenance {name}", seen.at, planned))
+            event_records.append(_event_record(f"maintenance {name}", seen.at, planned))
     for name, before in by_name.items():
         ended = MaintenanceEnded(nodes=tuple(before), name=name)
-        notices.append(_notice(f"maintenance {name} ended", seen.at, ended))
-    return notices
+        event_records.append(_event_record(f"maintenance {name} ended", seen.at, ended))
+    return event_records
 
 
 def _is_known(shown: SeenWindow, before: dict[str, Window], at: float) -> bool:
@@ -68,5 +68,5 @@ def _is_known(shown: SeenWindow, before: dict[str, Window], at: float) -> bool:
     )
 
 
-def _notice(id: str, at: float, event: MaintenancePlanned | MaintenanceEnded) -> Notice:
-    return Notice(id=f"{id} @{at:.3f}", at=at, event=event)
+def _event_record(id: str, at: float, event: MaintenancePlanned | MaintenanceEnded) -> EventRecord:
+    return EventRecord(id=f"{id} @{at:.3f}", at=at, event=event)

@@ -10,7 +10,7 @@ from anubis.store.history import ClusterHistory
 
 def objections_in(part: ClusterHistory, nodes: Collection[str] | None = None) -> Objections:
     """Objections against these nodes, or all. For a node with a verdict since the last turn there
-    is none: the keeper may have stopped, so the asker judges by the verdict."""
+    is none: the keeper may have stopped, so the requester judges by the verdict."""
     lives = part.keeping.lives() if nodes is None else part.keeping.lives_of(nodes)
     held = objections(lives)
     if not (held.out or held.unproven):

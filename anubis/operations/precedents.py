@@ -42,7 +42,7 @@ def drop_outdated(part: ClusterHistory, votes: list[NodeSettings], at: float) ->
     if not votes:
         return []
     upgraded: dict[str, float] = {}
-    for notice in part.notices.all():
-        if isinstance(notice.event, FleetUpgraded) and notice.at <= at:
-            upgraded |= dict.fromkeys(notice.event.nodes, notice.at)
+    for event_record in part.event_records.all():
+        if isinstance(event_record.event, FleetUpgraded) and event_record.at <= at:
+            upgraded |= dict.fromkeys(event_record.event.nodes, event_record.at)
     return [vote for vote in votes if vote.at > upgraded.get(vote.node, float("-inf"))]

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Instants, Statuses
-from anubis.core.history.traits import NodeTraits
 from anubis.models.risk import evaluation, files, learning
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.covariates import drop_covariates, worth_learning
@@ -45,7 +45,7 @@ class NodeRisks:
     forecast: Forecast  # a row for each of them
     model: str
     choice: str  # why this model
-    traits: tuple[NodeTraits, ...]  # of the same nodes
+    attributes: tuple[NodeAttributes, ...]  # of the same nodes
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -64,8 +64,8 @@ def train_risk(
     file."""
     cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
-    spells = learning.spells_of(logbook, at)
-    trained, provenance = learning.train(spells, seed, model, caller.doing)
+    uptimes = learning.uptimes_of(logbook, at)
+    trained, provenance = learning.train(uptimes, seed, model, caller.doing)
     provenance = replace(provenance, trained_at=at)
     path = _model_file(file, cluster)
     files.save(trained, provenance, path)
@@ -82,16 +82,16 @@ def evaluate_risk(
     """Compare the models; nodes in `ask` are kept out of training."""
     cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
-    spells, tell = learning.spells_of(logbook, at), caller.doing
-    learned, tested = split_by_name(spells, list(ask)) if ask else (spells, None)
-    learned, traits = worth_learning(learned, tell)
+    uptimes, tell = learning.uptimes_of(logbook, at), caller.doing
+    learned, tested = split_by_name(uptimes, list(ask)) if ask else (uptimes, None)
+    learned, attributes = worth_learning(learned, tell)
     compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
     if tested is not None:
         left_out = set(tested.statuses.covariates) - set(learned.statuses.covariates)
         tested = drop_covariates(tested, left_out)
         compared += evaluation.evaluate_elsewhere(learned, tested, seeds=range(seeds), tell=tell)
     choice, _ = learning.choose(compared, learned, 0, tell)
-    choice = replace(choice, traits=traits)
+    choice = replace(choice, attributes=attributes)
     return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
 
 
@@ -120,16 +120,16 @@ def foresee(
         forecast=forecast(model, statuses),
         model=model.name,
         choice=provenance.choice,
-        traits=tuple(map(logbook.traits, nodes)),
+        attributes=tuple(map(logbook.attributes, nodes)),
     )
 
 
 def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
-    for trait, count in logbook.sparse_traits().items():
+    for attribute, count in logbook.sparse_attributes().items():
         caller.remark(
-            f"{trait} is told of {count:,} of {len(logbook.nodes):,} nodes: no model learns from"
-            " it, because who is left out may be who never failed; anubis import nodes tells it"
-            " of all"
+            f"{attribute} is known of {count:,} of {len(logbook.nodes):,} nodes: no model learns"
+            " from it, because the others may be those that never failed; anubis import nodes"
+            " reports it"
         )
 
 

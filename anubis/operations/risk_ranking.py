@@ -60,7 +60,7 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
                 judgement=past.standing.judgement(statuses.nodes[row]),
                 carriers=tuple(carried_by),
                 status=dict(zip(statuses.covariates, statuses.values[row].tolist(), strict=True)),
-                traits=past.logbook.traits(statuses.nodes[row]),
+                attributes=past.logbook.attributes(statuses.nodes[row]),
             )
             for row, carried_by in zip(first, explained, strict=True)
         ),

@@ -20,7 +20,7 @@ from anubis.core.arrays import Flags
 from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
 from anubis.core.history.changes import index_after, index_from
 from anubis.core.history.defects import Defect, defects
-from anubis.core.history.events import FleetEvent, Notice, reported_incidents, reports
+from anubis.core.history.events import EventRecord, FleetEvent, reported_incidents, reports
 from anubis.core.history.logbook import RATES, Logbook
 from anubis.core.history.maintenance import Windows, windows_told
 from anubis.core.history.past import Happened, logbook_of
@@ -81,9 +81,9 @@ class BaseRate:
 
 def base_rate(logbook: Logbook, now: float) -> BaseRate:
     """Base rate of the logbook up to now, with one incident in 90 days added."""
-    spells = logbook.spells(logbook.returns(), now, ())
-    hours = float(spells.duration_h.sum()) + EXPECTED_H
-    return BaseRate(per_h=(float(np.count_nonzero(spells.observed)) + 1) / hours)
+    uptimes = logbook.uptimes(logbook.returns(), now, ())
+    hours = float(uptimes.duration_h.sum()) + EXPECTED_H
+    return BaseRate(per_h=(float(np.count_nonzero(uptimes.observed)) + 1) / hours)
 
 
 def risks(past: Past, nodes: Sequence[str], at: float, hours: float) -> dict[str, float]:
@@ -120,9 +120,9 @@ def offers(
             workload = entry.workload
             duration_s = measured_s.get((workload.benchmark, workload.parameters), entry.duration_s)
             alone[workload.benchmark] = entry.scope == "node"
-            meetings = _rounds(entry, len(plan.nodes)) if together else _meetings(entry)
-            seconds[workload.benchmark] += duration_s * entry.repeats * meetings
-            met[workload.benchmark] += meetings
+            pair_tests = _rounds(entry, len(plan.nodes)) if together else _pair_tests(entry)
+            seconds[workload.benchmark] += duration_s * entry.repeats * pair_tests
+            met[workload.benchmark] += pair_tests
     return tuple(
         Offer(benchmark=name, duration_s=seconds[name], alone=alone[name], by_all=not met[name])
         for name in seconds
@@ -133,11 +133,11 @@ def _rounds(entry: PlannedEntry, nodes: int) -> int:
     """Number of times that a node takes part in one repeat."""
     if entry.scope == "node" or (entry.scope == "group" and entry.groups in IN_GROUPS):
         return 1
-    meetings = max(1, nodes - 1)
-    return meetings if entry.rounds is None else min(entry.rounds, meetings)
+    pair_tests = max(1, nodes - 1)
+    return pair_tests if entry.rounds is None else min(entry.rounds, pair_tests)
 
 
-def _meetings(entry: PlannedEntry) -> int:
+def _pair_tests(entry: PlannedEntry) -> int:
     """The same for a node with partners of its own."""
     if entry.scope == "node":
         return 1
@@ -194,7 +194,7 @@ def read_past(
     recent = happened.validations[index_from(happened.validations, now - LOOKED_BACK_S) :]
     by_now = recent[: index_after(recent, now)]
     imported = happened.incidents.select_begun(now)
-    told_by_now = happened.notices[: index_after(happened.notices, now)]
+    told_by_now = happened.event_records[: index_after(happened.event_records, now)]
     incidents = recall(_add_reported, imported, reports(told_by_now))
     strength = _strength(history, findings, offered)
     stand = standing or standing_of(happened, findings, now, strength, nodes)
@@ -209,7 +209,7 @@ def read_past(
         categories=recall(_categories, incidents),
         links=bad_links(history.experience.faulty_paths(), by_now, strength),
         measured_s=history.experience.durations_s(),
-        windows=recall(windows_told, happened.notices),
+        windows=recall(windows_told, happened.event_records),
     )
 
 
@@ -245,7 +245,7 @@ def read_present(
     return Present(
         standing=recall(partial(_read_standing, history, now, required)),
         incidents=happened.incidents.select_begun(now),
-        windows=windows_told(happened.notices),
+        windows=windows_told(happened.event_records),
     )
 
 
@@ -258,11 +258,12 @@ class LastingStanding:
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierStanding:
-    """A standing that still holds, except for the effects of some campaigns and notices since."""
+    """A standing that still holds, except for the effects of some campaigns and event records
+    since."""
 
     standing: LastingStanding
     campaigns: AbstractSet[str]
-    notices: AbstractSet[str]
+    event_records: AbstractSet[str]
 
 
 ReadStanding = Callable[[EarlierStanding | None], LastingStanding]
@@ -289,10 +290,10 @@ def _read_standing(
 
 
 def _told_of(earlier: EarlierStanding, happened: Happened) -> set[str]:
-    """Nodes with conclusions or notices since then."""
-    notices = (n.event.nodes for n in happened.notices if n.id in earlier.notices)
+    """Nodes with conclusions or event records since then."""
+    event_records = (n.event.nodes for n in happened.event_records if n.id in earlier.event_records)
     concluded = (r.node for r in happened.validations if r.campaign in earlier.campaigns)
-    return {*concluded}.union(*notices)
+    return {*concluded}.union(*event_records)
 
 
 def _next_change(happened: Happened, now: float) -> float:
@@ -305,7 +306,7 @@ def _next_change(happened: Happened, now: float) -> float:
         *happened.incidents.start.tolist(),
         *happened.incidents.end.tolist(),
         *(end for repair in happened.repairs for end in (repair.start, repair.end) if end),
-        *(notice.at for notice in happened.notices),
+        *(event_record.at for event_record in happened.event_records),
         *(result.at for result in recent),
         *(result.at + LOOKED_BACK_S for result in recent[:1]),
     ]
@@ -322,11 +323,11 @@ def standing_of(
     """Standing by what was found lately; of these nodes, or of all."""
     chosen = happened if nodes is None else happened.select_nodes(nodes)
     recent = chosen.validations[index_from(chosen.validations, now - LOOKED_BACK_S) :]
-    happenings = (chosen.incidents, chosen.repairs, chosen.notices)
+    happenings = (chosen.incidents, chosen.repairs, chosen.event_records)
     return standing(recent, findings, *happenings, now, strength)
 
 
-def _add_reported(imported: IncidentColumns, reports: Sequence[Notice]) -> IncidentColumns:
+def _add_reported(imported: IncidentColumns, reports: Sequence[EventRecord]) -> IncidentColumns:
     return imported + IncidentColumns.from_incidents(reported_incidents(reports, imported))
 
 
@@ -517,7 +518,7 @@ def bad_groups(logbook: Logbook, statuses: Statuses) -> dict[str, str]:
         if grouping:
             for row in np.flatnonzero(statuses.values[:, place] >= FAR_MORE).tolist():
                 node, rate = statuses.nodes[row], statuses.values[row, place]
-                name = getattr(logbook.traits(node), grouping)
+                name = getattr(logbook.attributes(node), grouping)
                 noted[node].append(f"{grouping} {name} has {rate:.1f} times the incidents of all")
     return {node: ", ".join(texts) for node, texts in noted.items()}
 

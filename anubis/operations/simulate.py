@@ -110,10 +110,10 @@ def _learn_model(source: Source, caller: Caller) -> RiskModel | None:
     if name == "truth":
         return None
     past = source.past()
-    spells = learning.spells_of(past.logbook, past.until)
-    model, origin = learning.train(spells, 0, None if name == "best" else name, caller.doing)
+    uptimes = learning.uptimes_of(past.logbook, past.until)
+    model, origin = learning.train(uptimes, 0, None if name == "best" else name, caller.doing)
     caller.remark(
-        f"the Selector asks {model.name}, learned from {origin.spells:,} spells of the past"
+        f"the Selector asks {model.name}, learned from {origin.uptimes:,} uptimes of the past"
     )
     return model
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anubis.core.diagnose.stalls import WATCH, ToldStall, is_news
-from anubis.core.history.events import JobStalled, Notice
+from anubis.core.history.events import EventRecord, JobStalled
 from anubis.operations.tell import note
 from anubis.store.history import ClusterHistory
 
@@ -13,17 +13,17 @@ def note_stall(
 ) -> None:
     """Keep a stall found in what the job's nodes reported, if it is new."""
     if is_news(since, stalls_by_job(part).get(job, [])):
-        note([stall_notice(job, nodes, since, WATCH, reason)], part)
+        note([stall_event_record(job, nodes, since, WATCH, reason)], part)
 
 
 def stalls_by_job(part: ClusterHistory) -> dict[str, list[ToldStall]]:
     """Reported stalls by job, in the order of time."""
     by_job: dict[str, list[ToldStall]] = {}
-    for notice in part.notices.read_kind(JobStalled):
-        if isinstance(event := notice.event, JobStalled):
+    for event_record in part.event_records.read_kind(JobStalled):
+        if isinstance(event := event_record.event, JobStalled):
             stall = ToldStall(
                 job=event.job,
-                at=notice.at,
+                at=event_record.at,
                 source=event.source,
                 nodes=event.nodes,
                 reason=event.reason,
@@ -32,8 +32,8 @@ def stalls_by_job(part: ClusterHistory) -> dict[str, list[ToldStall]]:
     return by_job
 
 
-def stall_notice(
+def stall_event_record(
     job: str, nodes: tuple[str, ...], since: float, source: str, reason: str
-) -> Notice:
+) -> EventRecord:
     event = JobStalled(nodes=nodes, job=job, source=source, reason=reason)
-    return Notice(id=f"job {job} stands still since {since:.0f}", at=since, event=event)
+    return EventRecord(id=f"job {job} stands still since {since:.0f}", at=since, event=event)

@@ -97,20 +97,20 @@ def present_of(part: ClusterHistory, at: float, repertoire: Repertoire) -> Prese
 
 
 def _earlier_standing(kept: KeptStanding, mark: StandingMark, at: float) -> EarlierStanding | None:
-    """The part of a kept standing that still holds, if only campaigns and notices were added since.
-    None if the changed nodes are unknown."""
+    """The part of a kept standing that still holds, if only campaigns and event records were added
+    since. None if the changed nodes are unknown."""
     before = kept.mark
     only_came = (
         before.counted == mark.counted
         and before.campaigns.items() <= mark.campaigns.items()
-        and before.notices.items() <= mark.notices.items()
+        and before.event_records.items() <= mark.event_records.items()
     )
     if not only_came or not kept.is_current(at):
         return None
     return EarlierStanding(
         standing=kept.standing,
         campaigns=mark.campaigns.keys() - before.campaigns.keys(),
-        notices=mark.notices.keys() - before.notices.keys(),
+        event_records=mark.event_records.keys() - before.event_records.keys(),
     )
 
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 from anubis.config import configs
 from anubis.core.errors import UsageError
-from anubis.core.history.events import Notice
+from anubis.core.history.events import EventRecord
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import cluster_file
 from anubis.store.history import ClusterHistory
@@ -61,14 +61,20 @@ def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | Non
 
 
 def drop_strangers(
-    notices: Sequence[Notice], part: ClusterHistory, name: str | None, caller: Caller
-) -> list[Notice]:
-    """Notices on nodes that the cluster has; a remark names the others."""
-    nodes = list(dict.fromkeys(node for notice in notices for node in notice.event.nodes))
+    event_records: Sequence[EventRecord], part: ClusterHistory, name: str | None, caller: Caller
+) -> list[EventRecord]:
+    """Event records on nodes that the cluster has; a remark names the others."""
+    nodes = list(
+        dict.fromkeys(node for event_record in event_records for node in event_record.event.nodes)
+    )
     strangers = strangers_among(part, nodes, name)
     if strangers:
         caller.remark(f"the keeper is not told: {no_such_node(strangers, part, name)}")
-    return [notice for notice in notices if not {*notice.event.nodes} & {*strangers}]
+    return [
+        event_record
+        for event_record in event_records
+        if not {*event_record.event.nodes} & {*strangers}
+    ]
 
 
 def refuse_partners_of_themselves(nodes: Collection[str], partners: Collection[str]) -> None:

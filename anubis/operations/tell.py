@@ -9,11 +9,11 @@ from anubis.core.clock import Time
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
 from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_nodes
 from anubis.core.history.events import (
+    EventRecord,
     KeptEvent,
     MaintenancePlanned,
     NodeAdded,
     NodeRemoved,
-    Notice,
     OperatorSaid,
     Order,
     SuspicionRaised,
@@ -89,31 +89,35 @@ def tell_all(
                 answers[place] = error
         for to in addressed.values():
             answers |= to.refuse_strangers()
-            if not to.notices:
+            if not to.event_records:
                 continue
             if to.identity:
                 enter(history, to.identity, caller)
-            answers |= dict(zip(to.notices, note(list(to.notices.values()), to.part), strict=True))
+            answers |= dict(
+                zip(to.event_records, note(list(to.event_records.values()), to.part), strict=True)
+            )
         history.audit.add(_orders(tellings, answers, caller))
     return [answers[place] for place in range(len(tellings))]
 
 
 @dataclass
 class _Addressed:
-    """A cluster with reports, and the notices to keep."""
+    """A cluster with reports, and the event records to keep."""
 
     name: str | None  # as the reporter calls it
     part: ClusterHistory
     identity: ClusterIdentity | None  # to enter; None if the history knows it
-    notices: dict[int, Notice] = field(default_factory=dict)  # by their place in the batch
+    event_records: dict[int, EventRecord] = field(
+        default_factory=dict
+    )  # by their place in the batch
 
     def take(self, place: int, telling: Telling, caller: Caller) -> None:
-        self.notices[place] = _notice(telling, time_in(self.part, caller, is_kept=True))
+        self.event_records[place] = _event_record(telling, time_in(self.part, caller, is_kept=True))
 
     def refuse_strangers(self) -> dict[int, AnubisError]:
-        """Errors for notices on nodes that do not belong to the cluster, unless an earlier one adds
-        these; all nodes are looked up together."""
-        events = {place: notice.event for place, notice in self.notices.items()}
+        """Errors for event records on nodes that do not belong to the cluster, unless an earlier
+        one adds these; all nodes are looked up together."""
+        events = {place: event_record.event for place, event_record in self.event_records.items()}
         nodes = {
             node
             for event in events.values()
@@ -127,7 +131,7 @@ class _Addressed:
                 strangers.difference_update(event.nodes)
             elif new := [node for node in event.nodes if node in strangers]:
                 refused[place] = UsageError(no_such_node(new, self.part, self.name))
-                del self.notices[place]
+                del self.event_records[place]
         return refused
 
 
@@ -158,7 +162,7 @@ def _order_words(event: KeptEvent) -> str:
     return f"{word} {compress(event.nodes)}"
 
 
-def _notice(telling: Telling, time: Time) -> Notice:
+def _event_record(telling: Telling, time: Time) -> EventRecord:
     now = time.now
     happened_at = now if telling.at is None else telling.at
     if time.doubt:
@@ -168,7 +172,7 @@ def _notice(telling: Telling, time: Time) -> Notice:
     if isinstance(telling.event, MaintenancePlanned):
         _refuse_endless(telling.event, now)
     name = telling.id or new_name(telling.event.kind, now)
-    return Notice(id=name, at=happened_at, event=telling.event)
+    return EventRecord(id=name, at=happened_at, event=telling.event)
 
 
 def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
@@ -181,45 +185,49 @@ def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
         )
 
 
-def note(notices: Sequence[Notice], part: ClusterHistory) -> list[Receipt | UsageError]:
-    """Keep notices, after what follows from them. That may be written twice: after a crash the
-    events are reported again."""
-    events = [notice.event for notice in notices]
+def note(event_records: Sequence[EventRecord], part: ClusterHistory) -> list[Receipt | UsageError]:
+    """Keep event records, after what follows from them. That may be written twice: after a crash
+    the events are reported again."""
+    events = [event_record.event for event_record in event_records]
     follows = Consequences(
         part.jobs.read_about(jobs_in(events)), part.repairs.read_about(repaired_nodes(events))
     )
-    answers = [_follow(notice, follows, part) for notice in notices]
+    answers = [_follow(event_record, follows, part) for event_record in event_records]
     part.jobs.add(follows.jobs)
     part.repairs.add(follows.repairs)
-    kept = _set_confidences([answer for answer in answers if isinstance(answer, Notice)], part)
-    are_new = iter(part.notices.add_all(kept))
+    kept = _set_confidences([answer for answer in answers if isinstance(answer, EventRecord)], part)
+    are_new = iter(part.event_records.add_all(kept))
     return [
         Receipt(id=answer.id, cluster=part.cluster, is_new=next(are_new))
-        if isinstance(answer, Notice)
+        if isinstance(answer, EventRecord)
         else answer
         for answer in answers
     ]
 
 
-def _set_confidences(notices: list[Notice], part: ClusterHistory) -> list[Notice]:
+def _set_confidences(event_records: list[EventRecord], part: ClusterHistory) -> list[EventRecord]:
     """Give suspicions the confidence that their source has earned so far."""
-    if not any(isinstance(notice.event, SuspicionRaised) for notice in notices):
-        return notices
+    if not any(isinstance(event_record.event, SuspicionRaised) for event_record in event_records):
+        return event_records
     rates = hit_rates(part.keeping.suspicions())
-    return [_set_confidence(notice, rates) for notice in notices]
+    return [_set_confidence(event_record, rates) for event_record in event_records]
 
 
-def _set_confidence(notice: Notice, rates: Mapping[tuple[str, str], HitRate]) -> Notice:
-    event = notice.event
+def _set_confidence(
+    event_record: EventRecord, rates: Mapping[tuple[str, str], HitRate]
+) -> EventRecord:
+    event = event_record.event
     if not isinstance(event, SuspicionRaised):
-        return notice
+        return event_record
     rate = rates.get((event.source, event.category), HitRate())
-    return replace(notice, event=replace(event, confidence=rate.confidence(event.confidence)))
+    return replace(event_record, event=replace(event, confidence=rate.confidence(event.confidence)))
 
 
-def _follow(notice: Notice, follows: Consequences, part: ClusterHistory) -> Notice | UsageError:
+def _follow(
+    event_record: EventRecord, follows: Consequences, part: ClusterHistory
+) -> EventRecord | UsageError:
     try:
-        event, at = follows.follow(notice.event, notice.at), notice.at
+        event, at = follows.follow(event_record.event, event_record.at), event_record.at
     except UnknownJob as job:
         return UsageError(f'job "{job}" is not known to have begun: name the nodes that it ran on')
     match event:
@@ -229,7 +237,7 @@ def _follow(notice: Notice, follows: Consequences, part: ClusterHistory) -> Noti
             part.watches.end(event.nodes, at)
         case OperatorSaid(order=Order.CLOSE, scope=scope) if scope not in part.keeping.breakers():
             return UsageError(_no_breaker(scope, part))
-    return replace(notice, event=event)
+    return replace(event_record, event=event)
 
 
 def _no_breaker(scope: str, part: ClusterHistory) -> str:

@@ -21,7 +21,7 @@ from anubis.text.wording import moment, quantity, time_span
 
 @dataclass(frozen=True, kw_only=True)
 class InspectedFabric:
-    """A fabric, its oddities, and where the requested nodes are attached."""
+    """A fabric, its anomalies, and where the requested nodes are attached."""
 
     inspection: Inspection
     remarks: tuple[Remark, ...]  # on the source

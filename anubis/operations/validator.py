@@ -35,7 +35,7 @@ from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
 from anubis.core.judge.software import versions
 from anubis.core.judge.units import Units, latest_executions, partition, relevant_units, units
-from anubis.core.network.traffic import undisturbed_meetings
+from anubis.core.network.traffic import undisturbed_pair_tests
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -135,7 +135,7 @@ def carry_out(
                             phase,
                             turn,
                             verdict[0],
-                            undisturbed=undisturbed_meetings(campaign.plan, final),
+                            undisturbed=undisturbed_pair_tests(campaign.plan, final),
                             confirm=campaign.policy.confirm,
                         )
                         spare = nodes_handed_back(campaign.plan, phase, verdict[0]) - let_go
@@ -226,11 +226,11 @@ def _learn(
         for execution in settled
         if not execution.step.turn or execution.step.workload in plan.across | plan.reproducing
     ]
-    lessons = units(planned, plan) if len(planned) < len(settled) else measured
-    lessons = relevant_units(lessons, workloads, ())
+    sources = units(planned, plan) if len(planned) < len(settled) else measured
+    sources = relevant_units(sources, workloads, ())
     return tuple(
         criteria
-        for part in partition(lessons, plan.teaching)
+        for part in partition(sources, plan.teaching)
         for criteria in learn_criteria(
             part,
             campaign.policy,

@@ -92,10 +92,10 @@ def tell_suspicions(
     """Report suspects to the keeper; return those that it did not know of."""
     with caller.history() as history:
         part = resolve(history, cluster, caller)
-        notices = suspicions_of(view.look, part, time_in(part, caller).now)
-        notices = drop_strangers(notices, part, cluster, caller)
-        note(notices, part)
-    return tuple(node for notice in notices for node in notice.event.nodes)
+        event_records = suspicions_of(view.look, part, time_in(part, caller).now)
+        event_records = drop_strangers(event_records, part, cluster, caller)
+        note(event_records, part)
+    return tuple(node for event_record in event_records for node in event_record.event.nodes)
 
 
 def record_telemetry(view: LookView, path: Path) -> None:

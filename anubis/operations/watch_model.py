@@ -11,8 +11,8 @@ from anubis.core.watch.model import WatchModel
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import files
-from anubis.models.watch.learning import Lessons, learn
-from anubis.models.watch.lessons import MadeLessons, RecordedLessons
+from anubis.models.watch.learning import TrainingJobs, learn
+from anubis.models.watch.training_jobs import RecordedJobs, SimulatedJobs
 from anubis.operations.caller import NOBODY, Caller
 from anubis.readers.telemetry.config import ORDER, shipped_settings, telemetry_settings
 from anubis.readers.telemetry.recorded import read_recording
@@ -42,14 +42,16 @@ def train_watch_model(
             "expected recordings of jobs in which nothing was wrong, or --synthetic, not both"
         )
     path = files.own(name) if files.is_name(name) else Path(name)
-    lessons: Lessons = (
-        MadeLessons() if synthetic else _read_lessons(recordings, telemetry, metrics, caller)
+    training_jobs: TrainingJobs = (
+        SimulatedJobs()
+        if synthetic
+        else _read_training_jobs(recordings, telemetry, metrics, caller)
     )
     names = tuple(metrics) or ORDER
-    if isinstance(lessons, RecordedLessons):
-        names = _reported_metrics(lessons, names, caller)
+    if isinstance(training_jobs, RecordedJobs):
+        names = _reported_metrics(training_jobs, names, caller)
     model = learn(
-        lessons,
+        training_jobs,
         names,
         names,
         WatchSettings(),
@@ -68,9 +70,9 @@ def watch_model(name: str = files.SHIPPED) -> KeptWatchModel:
     return KeptWatchModel(model=files.load(path), file=path)
 
 
-def _read_lessons(
+def _read_training_jobs(
     recordings: Sequence[Path], telemetry: Path | None, metrics: Sequence[str], caller: Caller
-) -> RecordedLessons:
+) -> RecordedJobs:
     settings = telemetry_settings(telemetry) if telemetry else shipped_settings()
     jobs: dict[str, Telemetry] = {}
     for file in recordings:
@@ -79,14 +81,14 @@ def _read_lessons(
         for remark in pulled.remarks:
             caller.remark(f"{file.name}: {remark}")
         jobs[str(file)] = pulled.telemetry
-    return RecordedLessons(recordings=jobs)
+    return RecordedJobs(recordings=jobs)
 
 
 def _reported_metrics(
-    lessons: RecordedLessons, metrics: Sequence[str], caller: Caller
+    training_jobs: RecordedJobs, metrics: Sequence[str], caller: Caller
 ) -> tuple[str, ...]:
     """Metrics that the recordings have: no model of the others can be learned."""
-    reported = tuple(metric for metric in metrics if lessons.reports(metric))
+    reported = tuple(metric for metric in metrics if training_jobs.reports(metric))
     if not reported:
         raise WatchError(
             f"these recordings have none of {', '.join(metrics)}: name others by --metrics"

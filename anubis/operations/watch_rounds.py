@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from anubis.config import configs
 from anubis.core.errors import AnubisError, ConfigError, StoreUnreachableError
-from anubis.core.history.events import Notice, SuspicionRaised
+from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.keep.suspicions import HitRate, hit_rates
 from anubis.core.watch.comparisons import AnswersForMetrics
 from anubis.core.watch.detector import look
@@ -364,7 +364,7 @@ def _look_and_tell(
         at=began,
         nodes=len(job.nodes),
         suspects=len(seen.look.suspicions),
-        oddities=len(seen.look.oddities),
+        anomalies=len(seen.look.anomalies),
         job_ended=has_ended,
         trouble="" if seen.look.judged else _unjudged_reason(seen.look),
     )
@@ -383,18 +383,18 @@ def _unjudged_reason(look: Look) -> str:
     return f"no metric could be judged: {reasons or 'nothing was reported'}"
 
 
-def suspicions_of(look: Look, part: ClusterHistory, now: float) -> list[Notice]:
-    """Notices for the keeper. A node that this source suspects already is left out, and so is what
-    was seen before the last suspicion of it ended; so a repeated look is reported once."""
+def suspicions_of(look: Look, part: ClusterHistory, now: float) -> list[EventRecord]:
+    """Event records for the keeper. A node that this source suspects already is left out, and so is
+    what was seen before the last suspicion of it ended; so a repeated look is reported once."""
     kept = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
     at = min(look.end, now)
-    notices = []
+    event_records = []
     for suspicion in look.suspicions:
         of_node = [entry for entry in kept if entry.node == suspicion.node]
         if all(entry.ended_at is not None and entry.ended_at < at for entry in of_node):
             id = f"{SOURCE} {suspicion.node} {len(of_node) + 1}"
-            notices.append(Notice(id=id, at=at, event=_suspicion_event(suspicion, look)))
-    return notices
+            event_records.append(EventRecord(id=id, at=at, event=_suspicion_event(suspicion, look)))
+    return event_records
 
 
 def _suspicion_event(suspicion: Suspicion, look: Look) -> SuspicionRaised:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Validation
-from anubis.core.history.traits import NodeTraits
 from anubis.core.records import CampaignKind, Judgement
 from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
@@ -33,7 +33,7 @@ class NodeGlance:
     hold: Hold | None = None
     last: Validation | None = None
     passed: Mapping[str, float] = field(default_factory=dict)  # benchmarks, and when
-    traits: NodeTraits
+    attributes: NodeAttributes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ class CampaignStatusLine:
 
 
 def node_fields(glance: NodeGlance) -> StandingLine:
-    last, hold, traits = glance.last, glance.hold, glance.traits
+    last, hold, attributes = glance.last, glance.hold, glance.attributes
     return StandingLine(
         node=glance.node,
         cluster=glance.cluster,
@@ -106,9 +106,9 @@ def node_fields(glance: NodeGlance) -> StandingLine:
         last_campaign=last.campaign if last else None,
         last_at=last.at if last else None,
         passed=glance.passed,
-        sku=traits.sku,
-        rack=traits.rack,
-        cage=traits.cage,
+        sku=attributes.sku,
+        rack=attributes.rack,
+        cage=attributes.cage,
     )
 
 

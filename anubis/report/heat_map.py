@@ -211,7 +211,7 @@ def _sharing(
     """Give each node a row if there is room; else nodes of a leaf share one, else leaves of a
     pod."""
     if len(leaves) <= max_rows:
-        return _divide([_seats([leaf]) for leaf in leaves], max_rows)
+        return _divide([_rail_nics([leaf]) for leaf in leaves], max_rows)
     for neighbours in (
         lambda leaf: (leaf.pod, leaf.switch in alone and leaf.switch),
         lambda leaf: leaf.switch in alone and leaf.switch,
@@ -220,10 +220,10 @@ def _sharing(
         parts = [list(group) for _, group in groupby(leaves, key=neighbours)]
         if len(parts) <= max_rows:
             break
-    return [_seats(part) for part in _divide(parts, max_rows)]
+    return [_rail_nics(part) for part in _divide(parts, max_rows)]
 
 
-def _seats(leaves: Sequence[_Leaf]) -> list[tuple[str, _Leaf]]:
+def _rail_nics(leaves: Sequence[_Leaf]) -> list[tuple[str, _Leaf]]:
     return [(node, leaf) for leaf in leaves for node in leaf.nodes]
 
 
@@ -324,8 +324,8 @@ def _nodes(view: NetworkView, matrix: Matrix, named: bool) -> list[_Band]:
 
 def _mark_of(view: NetworkView, row: HeatRow, rail: str) -> Mark | None:
     rails = view.fabric.rails if rail == ACROSS else (rail,)
-    seats = product(row.nodes, rails)
-    return next(filter(None, (view.mark_of_nic(*seat) for seat in seats)), None)
+    rail_nics = product(row.nodes, rails)
+    return next(filter(None, (view.mark_of_nic(*rail_nic) for rail_nic in rail_nics)), None)
 
 
 def _leaf_bands(view: NetworkView, matrix: Matrix) -> list[_Band]:

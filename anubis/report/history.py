@@ -9,10 +9,10 @@ from math import isinf
 from typing import TYPE_CHECKING
 
 from anubis.core.history.events import (
+    EventRecord,
     IncidentReported,
     JobStalled,
     MaintenancePlanned,
-    Notice,
     SuspicionRaised,
 )
 from anubis.core.history.status import Incident, Repair, Validation
@@ -183,8 +183,8 @@ def _span(window: MaintenancePlanned) -> str:
     return f"from {moment(window.begin)} until {until}, by {window.source}"
 
 
-def notice_happening(notice: Notice) -> Happening:
-    event = notice.event
+def event_record_happening(event_record: EventRecord) -> Happening:
+    event = event_record.event
     category = (
         f', "{event.category}"' if isinstance(event, IncidentReported | SuspicionRaised) else ""
     )
@@ -195,29 +195,31 @@ def notice_happening(notice: Notice) -> Happening:
         category = f", job {event.job}, by {event.source}{reason}"
     if isinstance(event, MaintenancePlanned):
         category = f", {_span(event)}" + (f": {event.reason}" if event.reason else "")
-    follows = ": a defect is presumed until a test is passed" if notice.presumes_defect else ""
+    follows = (
+        ": a defect is presumed until a test is passed" if event_record.presumes_defect else ""
+    )
     return Happening(
-        at=notice.at,
+        at=event_record.at,
         kind="event",
         nodes=event.nodes,
         summary=f"{event.kind}{category}{follows}",
-        facts=(event_fields(notice),),
-        end=_end_of(notice),
+        facts=(event_fields(event_record),),
+        end=_end_of(event_record),
     )
 
 
-def _end_of(notice: Notice) -> float | None:
+def _end_of(event_record: EventRecord) -> float | None:
     """Return when an event is over: at once, unless it plans a time."""
-    if not isinstance(notice.event, MaintenancePlanned):
-        return notice.at
-    return None if isinf(notice.event.end) else notice.event.end
+    if not isinstance(event_record.event, MaintenancePlanned):
+        return event_record.at
+    return None if isinf(event_record.event.end) else event_record.event.end
 
 
-def event_fields(notice: Notice) -> EventLine:
+def event_fields(event_record: EventRecord) -> EventLine:
     """Return what is kept of an event. Of its fields, a line has those that its kind has."""
-    event = notice.event
+    event = event_record.event
     facts = {field.name: getattr(event, field.name) for field in fields(event)}
-    return EventLine(id=notice.id, event=event.kind, **facts)
+    return EventLine(id=event_record.id, event=event.kind, **facts)
 
 
 def action_happening(action: LifeAction) -> Happening:

@@ -40,7 +40,7 @@ class IncidentsLine:
 class NodesLine:
     nodes: int
     told: Mapping[str, int]
-    """Of how many nodes each trait was told."""
+    """Of how many nodes each attribute was told."""
     untold: Sequence[str]
     """Known to the history and not in the file."""
 
@@ -83,8 +83,9 @@ def incidents_line(
 def nodes_line(
     intake: NodeIntake, added: Import, counts: Mapping[str, int], untold: Sequence[str]
 ) -> str:
-    """Return the line of imported traits of nodes. `counts`: how many nodes have each trait."""
-    fields = NodesLine(nodes=len(intake.traits), told=counts, untold=list(untold))
+    """Return the line of imported attributes of nodes. `counts`: how many nodes have each
+    attribute."""
+    fields = NodesLine(nodes=len(intake.attributes), told=counts, untold=list(untold))
     number = ImportNumber(import_=added.key)
     return json_line("nodes", number, intake_fields(intake, added), fields, added.kept)
 

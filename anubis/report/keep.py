@@ -13,7 +13,7 @@ from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
     CloseTicket,
     Cordon,
-    DoChore,
+    DoPeriodicTask,
     EndSuspicion,
     LifeCommand,
     Notify,
@@ -134,8 +134,8 @@ def sentence(command: LifeCommand) -> str:
             return f"the repair of {node} is proven by campaign {campaign}"
         case EndSuspicion(node=node, outcome=outcome, reason=reason):
             return f"the suspicion of {node} is {outcome.value}: {reason}"
-        case DoChore(chore=chore, reason=text):
-            return f"{chore.value}: {text}"
+        case DoPeriodicTask(task=task, reason=text):
+            return f"{task.value}: {text}"
         case Notify(subject=subject, sentence=text):
             return f"{subject}: {text}"
 

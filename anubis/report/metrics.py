@@ -170,15 +170,20 @@ Statement = tuple[Judgement, tuple[tuple[str, ...], ...], tuple[str, ...], Sampl
 
 
 def _statements(assessment: Assessment) -> defaultdict[Subject, list[Statement]]:
-    """Group every verdict and every ruling by its subject."""
+    """Group every verdict and every batch verdict by its subject."""
     statements: defaultdict[Subject, list[Statement]] = defaultdict(list)
-    for ruling in assessment.rulings:
-        similarities = ruling.similarities
+    for batch_verdict in assessment.batch_verdicts:
+        similarities = batch_verdict.similarities
         if similarities is None:
-            similarities = np.full(len(ruling), np.nan)
-        place = (ruling.benchmark, ruling.parameters, ruling.metric)
-        statement = (ruling.judgement, ruling.participants, ruling.devices, similarities)
-        for kind in _device_kinds(ruling.devices):
+            similarities = np.full(len(batch_verdict), np.nan)
+        place = (batch_verdict.benchmark, batch_verdict.parameters, batch_verdict.metric)
+        statement = (
+            batch_verdict.judgement,
+            batch_verdict.participants,
+            batch_verdict.devices,
+            similarities,
+        )
+        for kind in _device_kinds(batch_verdict.devices):
             statements[*place, kind].append(statement)
     for verdict in assessment.alone:
         similarity = np.nan if verdict.similarity is None else verdict.similarity

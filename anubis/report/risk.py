@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import AGE, LONG_AGO_H, RATES
 from anubis.core.history.status import Statuses
-from anubis.core.history.traits import NodeTraits
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
 from anubis.models.risk.forecast import HORIZON_H, Forecast
@@ -34,7 +34,7 @@ WIDE = 120  # columns of a terminal that has room for the spread over the seeds
 CURVE = 33  # hours of a node's curve in JSON: every fourth
 STATUS_WORDS = ("node", "hours since the last incident")
 STATUS_FIGURES = ("up h", "total up h", "incidents")
-TRAITS = "traits (incidents beside all)"
+ATTRIBUTES = "attributes (incidents beside all)"
 
 
 # --- an evaluation -------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def show_nodes(
     forecast: Forecast,
     hours: Sequence[float],
     console: Console,
-    traits: Sequence[NodeTraits] = (),
+    attributes: Sequence[NodeAttributes] = (),
 ) -> None:
     node, *figures = node_head(hours)
     shown = table(node, figures=figures)
@@ -181,8 +181,8 @@ def show_nodes(
         add_row(shown, *row)
     console.print(shown)
     console.print()
-    facts = table(*status_words(statuses, traits), figures=STATUS_FIGURES)
-    for row in status_rows(statuses, forecast, traits):
+    facts = table(*status_words(statuses, attributes), figures=STATUS_FIGURES)
+    for row in status_rows(statuses, forecast, attributes):
         add_row(facts, *row)
     console.print(facts)
 
@@ -211,16 +211,20 @@ def node_rows(
         ]
 
 
-def status_words(statuses: Statuses, traits: Sequence[NodeTraits]) -> tuple[str, ...]:
+def status_words(statuses: Statuses, attributes: Sequence[NodeAttributes]) -> tuple[str, ...]:
     """Return the headings of the columns that are not figures."""
-    return (*STATUS_WORDS, TRAITS) if any(_traits_in_words(statuses, traits)) else STATUS_WORDS
+    return (
+        (*STATUS_WORDS, ATTRIBUTES)
+        if any(_attributes_in_words(statuses, attributes))
+        else STATUS_WORDS
+    )
 
 
 def status_rows(
-    statuses: Statuses, forecast: Forecast, traits: Sequence[NodeTraits] = ()
+    statuses: Statuses, forecast: Forecast, attributes: Sequence[NodeAttributes] = ()
 ) -> Iterator[list[str]]:
     """Yield what the model knows of each node, in the order of `node_rows`."""
-    in_words = _traits_in_words(statuses, traits)
+    in_words = _attributes_in_words(statuses, attributes)
     for row in most_at_risk(forecast):
         status = status_of(statuses, row)
         words = [in_words[row] or "-"] if any(in_words) else []
@@ -229,18 +233,18 @@ def status_rows(
         yield [statuses.nodes[row], _last_incidents(status), *words, *up, count]
 
 
-def _traits_in_words(statuses: Statuses, traits: Sequence[NodeTraits]) -> list[str]:
+def _attributes_in_words(statuses: Statuses, attributes: Sequence[NodeAttributes]) -> list[str]:
     """Describe each node as `rack r12 (2.4), sku h100, 9,000 h old`; a rate if the model knows
     it."""
     return [
-        ", ".join(filter(None, _traits_of(status_of(statuses, row), of_node)))
-        for row, of_node in enumerate(traits)
+        ", ".join(filter(None, _attributes_of(status_of(statuses, row), of_node)))
+        for row, of_node in enumerate(attributes)
     ]
 
 
-def _traits_of(status: Mapping[str, float], traits: NodeTraits) -> Iterator[str]:
+def _attributes_of(status: Mapping[str, float], attributes: NodeAttributes) -> Iterator[str]:
     for covariate, grouping in RATES.items():
-        if name := getattr(traits, grouping):
+        if name := getattr(attributes, grouping):
             rate = f" ({status[covariate]:.2f})" if covariate in status else ""
             yield f"{grouping} {name}{rate}"
     if AGE in status:
@@ -291,7 +295,7 @@ class RiskLine:
     curve: ChanceCurve
     status: Mapping[str, float | None]
     """What the model knows of the node."""
-    traits: Mapping[str, str | float]
+    attributes: Mapping[str, str | float]
     """What was told of the node."""
 
 
@@ -301,7 +305,7 @@ def node_lines(
     forecast: Forecast,
     hours: Sequence[float],
     model: str,
-    traits: Sequence[NodeTraits],
+    attributes: Sequence[NodeAttributes],
 ) -> Iterator[str]:
     """Yield a line for each node, with its curve."""
     chances = forecast.chances_within(np.array(hours))
@@ -319,9 +323,9 @@ def node_lines(
             median_h=float(median_h[i]),
             curve=ChanceCurve(hours=curve_h.tolist(), p=curves[i].tolist()),
             status=status_of(statuses, i),
-            traits={
+            attributes={
                 name: value
-                for name, value in vars(traits[i]).items()
+                for name, value in vars(attributes[i]).items()
                 if name != "node" and value not in (None, "")
             },
         )

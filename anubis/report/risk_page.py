@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Statuses
-from anubis.core.history.traits import NodeTraits
 from anubis.lab.study.trials import SeedMean, estimate
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
@@ -69,9 +69,9 @@ def nodes_page(
     hours: Sequence[float],
     model: str,
     choice: str,
-    traits: Sequence[NodeTraits] = (),
+    attributes: Sequence[NodeAttributes] = (),
 ) -> str:
-    words = status_words(statuses, traits)
+    words = status_words(statuses, attributes)
     return page(
         "risk_nodes",
         cluster=cluster,
@@ -82,7 +82,7 @@ def nodes_page(
         rows=list(node_rows(statuses.nodes, forecast, hours)),
         status_head=[*words, *STATUS_FIGURES],
         status_words=len(words),
-        status_rows=list(status_rows(statuses, forecast, traits)),
+        status_rows=list(status_rows(statuses, forecast, attributes)),
         curves=_curves(statuses.nodes, forecast),
     )
 

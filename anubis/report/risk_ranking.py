@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from anubis.core.history.attributes import GROUPINGS, NodeAttributes
 from anubis.core.history.logbook import AGE, LONG_AGO_H, VALIDATED
-from anubis.core.history.traits import GROUPINGS, NodeTraits
 from anubis.core.records import Judgement
 from anubis.models.risk.contributions import Carrier
 from anubis.models.risk.evaluation import Evaluation
@@ -32,7 +32,7 @@ class NodeAtRisk:
     judgement: Judgement  # as a gate has it that runs nothing
     carriers: tuple[Carrier, ...]  # what lowers it most first
     status: Mapping[str, float]
-    traits: NodeTraits
+    attributes: NodeAttributes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +125,7 @@ def notable(at_risk: NodeAtRisk) -> list[Carrier]:
 
 def describe_carrier(carrier: Carrier, at_risk: NodeAtRisk) -> str:
     """Return words such as `3 gpu incidents, the last 20 h ago` or `back for 5 h`."""
-    status, traits = at_risk.status, at_risk.traits
+    status, attributes = at_risk.status, at_risk.attributes
     about = carrier.about
     if about == "up":
         return f"back for {_hours(status.get('up_h', 0.0))}"
@@ -134,7 +134,7 @@ def describe_carrier(carrier: Carrier, at_risk: NodeAtRisk) -> str:
     if about == "age":
         return f"{_hours(status[AGE])} old"
     if about in GROUPINGS:
-        return f"{about} {getattr(traits, about)}, {status[f'{about}_rate']:.1f} times as many"
+        return f"{about} {getattr(attributes, about)}, {status[f'{about}_rate']:.1f} times as many"
     return _incidents(about, status)
 
 

@@ -28,7 +28,6 @@ from anubis.lab.simulation.reckoning import PlantedTrouble
 from anubis.lab.study.trials import Trial
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.summary import Score
-from anubis.report.chores import ChoreLine
 from anubis.report.coverage import CoverageLine
 from anubis.report.criteria import (
     ChangesLine,
@@ -65,6 +64,7 @@ from anubis.report.jsonl import CrossedLine, PartLine, ReckoningLine, SummaryLin
 from anubis.report.keep import ActionLine, KeepingLine, LifeLine
 from anubis.report.links import BetweenLine
 from anubis.report.nodes import NodeLine
+from anubis.report.periodic_tasks import PeriodicTaskLine
 from anubis.report.plan import PhaseLine
 from anubis.report.risk import ChoiceLine, LeftOutLine, RiskLine
 from anubis.report.risk_ranking import NodeRiskLine
@@ -73,7 +73,7 @@ from anubis.report.tickets import SparesLine, TicketLine
 from anubis.report.tokens import TokenLine
 from anubis.report.topology import CounterLine, LinkLine, ShortageLine, SwitchLine, TopologyLine
 from anubis.report.track_records import TrackRecordLine
-from anubis.report.watch import LookLine, OddityLine, SuspicionLine
+from anubis.report.watch import AnomalyLine, LookLine, SuspicionLine
 from anubis.report.watch_model import ModelledMetricLine, WatchModelLine
 from anubis.report.watch_rounds import WatchLine
 from anubis.store.happenings import Kept
@@ -170,7 +170,7 @@ LINES = (
     DocumentType("policy", "simulate", "means over seeds", (PolicyLine,)),
     DocumentType("simulation", "simulate", "the findings; the last line", (SimulationLine,)),
     DocumentType("suspicion", "watch", "a node unlike its peers", (SuspicionLine,)),
-    DocumentType("oddity", "watch", "worth a remark, and no suspicion", (OddityLine,)),
+    DocumentType("anomaly", "watch", "worth a remark, and no suspicion", (AnomalyLine,)),
     DocumentType("look", "watch", "the answer; the last line of a look", (LookLine,)),
     DocumentType("fact", "diagnose", "what a rule concludes about a job", (FactLine,)),
     DocumentType("diagnosis", "diagnose", "the answer; the last line", (DiagnosisLine,)),
@@ -184,7 +184,10 @@ LINES = (
     DocumentType("life", "tell, keep", "where a node stands", (LifeLine,)),
     DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
     DocumentType(
-        "chore", "keep", "periodic work: what became of it, when it is next", (ChoreLine,)
+        "periodic-task",
+        "keep",
+        "periodic work: what became of it, when it is next",
+        (PeriodicTaskLine,),
     ),
     DocumentType(
         "diagnosed", "keep", "a job that ended or stands still, diagnosed", (DiagnosedLine,)

@@ -45,7 +45,7 @@ class ClusterOnPage:
         """Group nodes by rack, or else by sku, in the order of the nodes."""
         by_place = defaultdict[str, list[NodeGlance]](list)
         for node in self.nodes:
-            by_place[node.traits.rack or node.traits.sku].append(node)
+            by_place[node.attributes.rack or node.attributes.sku].append(node)
         return list(by_place.items())
 
     @property
@@ -95,16 +95,16 @@ def node(
 ) -> str:
     """Render the page of a node. `diagnosed`: diagnoses of jobs that suspect it, and the link to
     each."""
-    hold, last, traits = glance.hold, glance.last, glance.traits
+    hold, last, attributes = glance.hold, glance.last, glance.attributes
     facts = (
         ("state", kept.state.value if kept else ""),
         ("why", keep.state_reason(kept) if kept else ""),
         ("ticket", kept.ticket if kept else ""),
         ("held by", f"{hold.holder} since {moment(hold.since)}" if hold else ""),
         ("last verdict", f"{last.judgement} ({last.code}) {moment(last.at)}" if last else ""),
-        ("sku", traits.sku),
-        ("rack", traits.rack),
-        ("cage", traits.cage),
+        ("sku", attributes.sku),
+        ("rack", attributes.rack),
+        ("cage", attributes.cage),
     )
     return page(
         "service_node",

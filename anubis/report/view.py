@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
-from anubis.core.fabric import Fabric, Nic, Part, Seat, Seats
+from anubis.core.fabric import Fabric, Nic, Part, RailNic, RailNics
 from anubis.core.judge.kinds import kinds_of
 from anubis.core.judge.remedies import remedy_of
 from anubis.core.network.coverage import Coverage, coverage_of, untested_by_reason
@@ -61,7 +61,7 @@ class CampaignView:
         if fabric is None:
             return None
         measured = keep_crossing(self.campaign.plan, self.assessment)
-        observations = observe_traffic(fabric, measured.alone, measured.rulings)
+        observations = observe_traffic(fabric, measured.alone, measured.batch_verdicts)
         in_fabric = set(fabric.nodes)
         return NetworkView(
             fabric=fabric,
@@ -208,8 +208,8 @@ class NetworkView:
 
     fabric: Fabric
     # the share by which a flow is below what is normal for it; 1: nothing arrived
-    shortfall: Mapping[Seats, float]
-    measured: Sequence[Seats] = ()  # from where to where something arrived, or would have
+    shortfall: Mapping[RailNics, float]
+    measured: Sequence[RailNics] = ()  # from where to where something arrived, or would have
     blamed: Sequence[Blamed] = ()
     unplaced: tuple[str, ...] = ()  # asked for, and not in the fabric
     nodes: tuple[str, ...] = ()  # that were asked for; none: all of the fabric
@@ -222,14 +222,14 @@ class NetworkView:
         return Inspection(fabric=self.fabric, counters=self.counters)
 
     @cached_property
-    def measured_seats(self) -> frozenset[Seat]:
+    def measured_rail_nics(self) -> frozenset[RailNic]:
         return frozenset(chain.from_iterable((*self.measured, *self.shortfall)))
 
     def judgement_of(self, nic: Nic) -> Judgement | None:
         """Return the judgement of the NIC's node; healthy only if something was measured over this
         NIC."""
         judgement = self.verdicts.get(nic.node)
-        is_measured = (nic.node, nic.rail) in self.measured_seats
+        is_measured = (nic.node, nic.rail) in self.measured_rail_nics
         return judgement if is_measured or judgement is not Judgement.HEALTHY else None
 
     @cached_property

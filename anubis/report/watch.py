@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.keep.suspicions import HitRate
 from anubis.core.watch.conclusion import LookAnswer, LookConclusion, conclude
-from anubis.core.watch.findings import Deviation, Look, Oddity, OddityKind, Sign, Suspicion
+from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-ODDITIES = 8  # that a terminal lists
+ANOMALIES = 8  # that a terminal lists
 LEAST_PEERS = 4  # nodes of a group that is compared by itself
 LIKELY = 0.10  # kinds of faults below this share are the rest
 KINDS_NAMED = 3
@@ -172,9 +172,9 @@ def unjudged_reasons(view: LookView) -> Iterator[str]:
         yield f"{', '.join(names)}: {reason}"
 
 
-def odd(oddity: Oddity) -> str:
-    subject = f"{oddity.node}: " if oddity.node else ""
-    return f"{clock(oddity.since)}  {subject}{oddity.sentence}"
+def odd(anomaly: Anomaly) -> str:
+    subject = f"{anomaly.node}: " if anomaly.node else ""
+    return f"{clock(anomaly.since)}  {subject}{anomaly.sentence}"
 
 
 def clock(seconds: float) -> str:
@@ -216,7 +216,9 @@ def show(view: LookView, console: Console) -> None:
         console.print("apart: as a share of the metric's range", style="dim", highlight=False)
         for sentence in (mix_sentence(suspicion), confidence_sentence(view, suspicion)):
             _print(console, sentence)
-    _print_list(console, "odd, and no suspicion:", [odd(oddity) for oddity in view.look.oddities])
+    _print_list(
+        console, "odd, and no suspicion:", [odd(anomaly) for anomaly in view.look.anomalies]
+    )
     if view.look.judged:  # else it is the first line
         _print_list(console, "not judged:", list(unjudged_reasons(view)))
     _print_list(console, "about the telemetry:", list(view.remarks))
@@ -250,10 +252,10 @@ def _print_list(console: Console, title: str, lines: Sequence[str]) -> None:
     if not lines:
         return
     console.print(f"\n{title}", markup=False)
-    for line in lines[:ODDITIES]:
+    for line in lines[:ANOMALIES]:
         _print(console, line, indent="  ")
-    if len(lines) > ODDITIES:
-        console.print(f"  and {len(lines) - ODDITIES:,} more: --json and --html have all")
+    if len(lines) > ANOMALIES:
+        console.print(f"  and {len(lines) - ANOMALIES:,} more: --json and --html have all")
 
 
 def _print(console: Console, sentence: str, indent: str = "") -> None:
@@ -322,12 +324,12 @@ class SuspicionLine:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OddityLine:
+class AnomalyLine:
     cluster: str
     job: str
     node: str | None
     """null: the whole job."""
-    kind: OddityKind
+    kind: AnomalyKind
     metric: str | None
     since: float
     until: float
@@ -357,11 +359,11 @@ class LookLine:
 
 
 def lines(view: LookView) -> Iterator[str]:
-    """Yield a line for each suspicion and each oddity, then the look."""
+    """Yield a line for each suspicion and each anomaly, then the look."""
     for suspicion in view.look.suspicions:
         yield json_line("suspicion", _suspicion_fields(view, suspicion))
-    for oddity in view.look.oddities:
-        yield json_line("oddity", _oddity_fields(view, oddity))
+    for anomaly in view.look.anomalies:
+        yield json_line("anomaly", _anomaly_fields(view, anomaly))
     yield json_line("look", _look_fields(view))
 
 
@@ -397,16 +399,16 @@ def _deviation_fields(view: LookView, deviation: Deviation) -> DeviationFields:
     )
 
 
-def _oddity_fields(view: LookView, oddity: Oddity) -> OddityLine:
-    return OddityLine(
+def _anomaly_fields(view: LookView, anomaly: Anomaly) -> AnomalyLine:
+    return AnomalyLine(
         cluster=view.cluster,
         job=view.look.job,
-        node=oddity.node or None,
-        kind=oddity.kind,
-        metric=oddity.metric or None,
-        since=oddity.since,
-        until=oddity.until,
-        sentence=oddity.sentence,
+        node=anomaly.node or None,
+        kind=anomaly.kind,
+        metric=anomaly.metric or None,
+        since=anomaly.since,
+        until=anomaly.until,
+        sentence=anomaly.sentence,
     )
 
 

@@ -18,7 +18,7 @@ from anubis.report.watch import RULES, amount
 from anubis.text.wording import quantity
 
 KINDS_NAMED = 2
-ODDITIES_SHOWN = 5  # of a job
+ANOMALIES_SHOWN = 5  # of a job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,11 @@ class JobLooked:
         return [line for line in self.documents if line["type"] == "suspicion"]
 
     @property
-    def oddities(self) -> list[str]:
-        lines = [line for line in self.documents if line["type"] == "oddity"]
+    def anomalies(self) -> list[str]:
+        lines = [line for line in self.documents if line["type"] == "anomaly"]
         sentences = [f"{line['node'] or 'all nodes'}: {line['sentence']}" for line in lines]
-        more = len(sentences) - ODDITIES_SHOWN
-        return [*sentences[:ODDITIES_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
+        more = len(sentences) - ANOMALIES_SHOWN
+        return [*sentences[:ANOMALIES_SHOWN], *([f"and {more:,} more"] if more > 0 else [])]
 
     @property
     def unjudged(self) -> list[str]:
@@ -85,7 +85,7 @@ class WatchedCluster:
 
     @property
     def asides(self) -> list[JobLooked]:
-        return [job for job in self.jobs if job.unjudged or job.oddities]
+        return [job for job in self.jobs if job.unjudged or job.anomalies]
 
 
 def looks_page(clusters: Sequence[WatchedCluster], as_of: float) -> str:

@@ -50,7 +50,7 @@ class LookSection:
     suspects: list[SuspectSection]
     begins_late: bool  # the pictures show more than was judged
     pictures: list[NodePicture]  # of the job, where nobody stands apart
-    oddities: list[str]
+    anomalies: list[str]
     unjudged: list[str]
     remarks: Sequence[str]
     steps: list[str]
@@ -81,7 +81,7 @@ def _section(view: LookView) -> LookSection:
         ],
         begins_late=look.start > view.telemetry.start,
         pictures=[] if look.suspicions else pictures_of_job(view),
-        oddities=[odd(oddity) for oddity in look.oddities],
+        anomalies=[odd(anomaly) for anomaly in look.anomalies],
         unjudged=list(unjudged_reasons(view)),
         remarks=view.remarks,
         steps=next_steps(view),

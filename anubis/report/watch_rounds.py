@@ -38,7 +38,7 @@ class WatchLine:
     nodes: int
     suspects: int
     """Nodes that the look made suspect, whether or not they were before."""
-    oddities: int
+    anomalies: int
     """What was worth a remark, and is no suspicion."""
     job_ended: bool
     """So it is not looked at again."""
@@ -53,7 +53,7 @@ def watch_line(cluster: str, look: KeptLook) -> str:
         at=look.at,
         nodes=look.nodes,
         suspects=look.suspects,
-        oddities=look.oddities,
+        anomalies=look.anomalies,
         job_ended=look.job_ended,
         trouble=look.trouble,
     )

@@ -20,7 +20,7 @@ from anubis.operations.tokens import TokenScope, find_token
 from anubis.service.audit import AuditTrail
 from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
 from anubis.service.rate_limits import Rates
-from anubis.service.requester import LOG, Asker, OpenHistory
+from anubis.service.requester import LOG, OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.store.tokens import AuditEntry, Token
 from anubis.text.wording import moment
@@ -82,7 +82,7 @@ class Incoming:
 
     @property
     def required_scopes(self) -> tuple[TokenScope, ...]:
-        """Scopes of which the asker needs one; empty if the path is open to all."""
+        """Scopes of which the requester needs one; empty if the path is open to all."""
         if self.path in OPEN:
             return ()
         if self.method in SAFE or self.path in READS:
@@ -138,13 +138,13 @@ class Door:
 
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         began, answer = time.monotonic(), Reply(send, self._policy)
-        asker = Asker(self._history, "", ())
+        requester = Requester(self._history, "", ())
         try:
             incoming = Incoming.from_scope(scope)
-            asker = await self._identify(incoming)
-            self._admit(asker, incoming)
+            requester = await self._identify(incoming)
+            self._admit(requester, incoming)
             body = await self._body(incoming, receive)
-            scope.setdefault("state", {})["asker"] = asker
+            scope.setdefault("state", {})["requester"] = requester
             await self._let_through(scope, body, receive, answer)
         except Refused as refusal:
             await answer.refuse(refusal)
@@ -157,7 +157,7 @@ class Door:
             self._audit.add(
                 AuditEntry(
                     at=time.time(),  # wall clock: the audit has what the clock showed
-                    who=asker.token,
+                    who=requester.token,
                     address=client[0] if client else "",
                     method=scope["method"][:20],
                     path=scope["path"][:200],
@@ -167,13 +167,13 @@ class Door:
 
     # --- who ----------------------------------------------------------------------------------
 
-    async def _identify(self, incoming: Incoming) -> Asker:
+    async def _identify(self, incoming: Incoming) -> Requester:
         self._check_names(incoming)
         now, kept = time.monotonic(), await self._kept_tokens()
         token = find_token(incoming.secret, kept) if incoming.secret else None
         if token and not token.has_ended(time.time()):  # wall clock: tokens are of no cluster
             self._know(incoming.address)
-            return Asker(self._history, token.name, token.scopes)
+            return Requester(self._history, token.name, token.scopes)
         # an ended token still closes the service: nobody took it back
         open_to_all = not kept and self._settings.is_loopback and not incoming.secret
         if incoming.required_scopes and not open_to_all:
@@ -181,10 +181,10 @@ class Door:
                 raise Refused(429, "too many requests without a valid token: wait", retry_after="1")
             why = _ended_token_reason(token) if token else _no_token_reason(incoming)
             raise Refused(401, why, www_authenticate=_challenge(incoming))
-        return Asker(self._history, "", WITHOUT_TOKEN)
+        return Requester(self._history, "", WITHOUT_TOKEN)
 
-    def _admit(self, asker: Asker, incoming: Incoming) -> None:
-        if not self._rates.allows(asker.token or incoming.address, time.monotonic()):
+    def _admit(self, requester: Requester, incoming: Incoming) -> None:
+        if not self._rates.allows(requester.token or incoming.address, time.monotonic()):
             raise Refused(
                 429,
                 f"more than {self._settings.rate_per_s:g} requests a second: wait, or ask for a"
@@ -192,7 +192,7 @@ class Door:
                 retry_after="1",
             )
         if incoming.required_scopes:
-            asker.require(*incoming.required_scopes)
+            requester.require(*incoming.required_scopes)
 
     def _check_names(self, incoming: Incoming) -> None:
         """Refuse requests that a page elsewhere makes a reader's browser send in the reader's

@@ -32,7 +32,7 @@ from anubis.report.schemas import request_schema, schemas
 from anubis.service.fleet_cache import Snapshot
 from anubis.service.gate import GateQuestion
 from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
-from anubis.service.requester import Asker
+from anubis.service.requester import Requester
 from anubis.service.requests import (
     EventEnvelope,
     GateRequest,
@@ -144,7 +144,7 @@ def router(house: House) -> APIRouter:
         "/looks/{cluster}/{job:path}",
         show_look,
         "What it saw, as anubis watch --json prints it.",
-        *("suspicion", "oddity", "look"),
+        *("suspicion", "anomaly", "look"),
     )
     get(
         "/diagnoses",
@@ -297,12 +297,12 @@ async def list_campaigns(
 
 def show_campaign(house: House, campaign: PathName, request: Request) -> Response:
     house.refuse_unknown(campaign)
-    return document(campaign_line(campaign_at_a_glance(campaign, asker_of(request))))
+    return document(campaign_line(campaign_at_a_glance(campaign, requester_of(request))))
 
 
 def show_report(house: House, campaign: PathName, request: Request) -> Response:
     house.refuse_unknown(campaign)
-    view = recall(campaign, caller=asker_of(request))
+    view = recall(campaign, caller=requester_of(request))
     lines = list(jsonl.lines(view))
     return documents(lines, view.campaign.finished_at or 0.0, len(lines))
 
@@ -348,13 +348,13 @@ async def list_looks(
 
 
 def show_look(house: House, cluster: PathName, job: PathName, request: Request) -> Response:
-    asker = asker_of(request)
+    requester = requester_of(request)
     lines = find_look(cluster, job, request).lines.splitlines()
-    return documents(lines, asker.clock(), len(lines))
+    return documents(lines, requester.clock(), len(lines))
 
 
 def find_look(cluster: str, job: str, request: Request) -> LookDetails:
-    details = last_look(cluster, job, asker_of(request))
+    details = last_look(cluster, job, requester_of(request))
     if details is None:
         raise Refused(404, f'no look at a job "{job}" of cluster "{cluster}" saw anything')
     return details
@@ -373,14 +373,14 @@ def show_diagnosis(
 ) -> Response:
     diagnosed, details = find_diagnosis(cluster, at, job, request)
     lines = [*details.lines.splitlines(), diagnosed_line(diagnosed)]
-    return documents(lines, asker_of(request).clock(), len(lines))
+    return documents(lines, requester_of(request).clock(), len(lines))
 
 
 def find_diagnosis(
     cluster: str, at: str, job: str, request: Request
 ) -> tuple[DiagnosedJob, DiagnosisDetails]:
     try:
-        kept = kept_diagnosis(cluster, job, float(at), asker_of(request))
+        kept = kept_diagnosis(cluster, job, float(at), requester_of(request))
     except ValueError:
         kept = None
     if kept is None:
@@ -402,13 +402,13 @@ async def _answer_from_overview(
 
 async def answer_gate(house: House, request: Request) -> Response:
     wish = read_request(await request.body(), kind_of(request), GateRequest)
-    asker, began, settings = asker_of(request), time.monotonic(), house.settings
+    requester, began, settings = requester_of(request), time.monotonic(), house.settings
     if wish.start_tests:
-        asker.require("act")
+        requester.require("act")
     meant = await house.cluster_name(wish.cluster)
     question = GateQuestion(
         history_url=house.history_url,
-        token=asker.token,
+        token=requester.token,
         nodes=wish.names(),
         duration_s=wish.duration_s,
         terms=Terms(
@@ -426,11 +426,11 @@ async def answer_gate(house: House, request: Request) -> Response:
     house.gauges.observe_gate(reply.answer, time.monotonic() - began)
     if not (wish.start_tests and reply.needs_tests):
         return document(reply.line)
-    await house.run_in_thread(_start_tests, house, question, cluster, asker)
+    await house.run_in_thread(_start_tests, house, question, cluster, requester)
     return document(reply.line, status=202)
 
 
-def _start_tests(house: House, question: GateQuestion, cluster: str, asker: Asker) -> None:
+def _start_tests(house: House, question: GateQuestion, cluster: str, requester: Requester) -> None:
     nodes, settings = ",".join(question.nodes), house.settings
     words = ["gate", nodes, "--duration", f"{question.duration_s:.0f}s", "--json"]
     words += ["--suite", settings.suite, "--policy", settings.policy]
@@ -439,17 +439,19 @@ def _start_tests(house: House, question: GateQuestion, cluster: str, asker: Aske
     words += [f"--job={question.terms.job}"] if question.terms.job else []
     if cluster in settings.clusters:
         words += ["--cluster", settings.clusters[cluster]]
-    house.audit_now(asker, f"tests on {nodes} of {cluster}")
-    house.started.start(words, house.history_url, asker.clock())
+    house.audit_now(requester, f"tests on {nodes} of {cluster}")
+    house.started.start(words, house.history_url, requester.clock())
 
 
 async def take_event(house: House, request: Request) -> Response:
     envelope, event = read_event(await request.body(), kind_of(request))
-    asker = asker_of(request)
-    asker.require_for(event)
+    requester = requester_of(request)
+    requester.require_for(event)
     meant = await house.cluster_name(envelope.cluster, may_begin=isinstance(event, NodeAdded))
-    telling = Telling(event=event, id=envelope.id, at=envelope.at, cluster=meant, by=asker.name())
-    receipt = await house.letterbox.tell(telling, asker)
+    telling = Telling(
+        event=event, id=envelope.id, at=envelope.at, cluster=meant, by=requester.name()
+    )
+    receipt = await house.event_queue.tell(telling, requester)
     if receipt.is_new:
         house.board.forget()
         house.turns.hurry(receipt.cluster)
@@ -476,16 +478,16 @@ async def take_alerts(house: House, request: Request, cluster: ClusterQuery = No
 async def _take(house: House, request: Request, cluster: str | None, mapping: str) -> Response:
     check_name(cluster)
     check_name(mapping, "mapping")
-    text, asker = text_of(await request.body(), kind_of(request)), asker_of(request)
-    source = f"what {asker.name()} told {request.url.path}"
+    text, requester = text_of(await request.body(), kind_of(request)), requester_of(request)
+    source = f"what {requester.name()} told {request.url.path}"
     meant = await house.cluster_name(cluster)
-    return await house.write(_report, house, text, source, mapping, meant, asker)
+    return await house.write(_report, house, text, source, mapping, meant, requester)
 
 
 def _report(
-    house: House, text: str, source: str, mapping: str, cluster: str | None, asker: Asker
+    house: House, text: str, source: str, mapping: str, cluster: str | None, requester: Requester
 ) -> Response:
-    reported = report_incidents(text, source, mapping=mapping, cluster=cluster, caller=asker)
+    reported = report_incidents(text, source, mapping=mapping, cluster=cluster, caller=requester)
     house.board.forget()
     house.turns.hurry(reported.kept.cluster)
     line = incidents_line(
@@ -494,9 +496,9 @@ def _report(
     return document(line)
 
 
-def asker_of(request: Request) -> Asker:
-    asker: Asker = request.state.asker
-    return asker
+def requester_of(request: Request) -> Requester:
+    requester: Requester = request.state.requester
+    return requester
 
 
 def kind_of(request: Request) -> str:

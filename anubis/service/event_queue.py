@@ -9,26 +9,26 @@ from anyio import CapacityLimiter, to_thread
 
 from anubis.core.errors import AnubisError, StoreError
 from anubis.operations.tell import Receipt, Telling, tell_all
-from anubis.service.requester import Asker
+from anubis.service.requester import Requester
 
 EventAnswer = Receipt | AnubisError
 
 
 @dataclass
-class Letter:
+class QueuedEvent:
     telling: Telling
-    asker: Asker
+    requester: Requester
     answer: EventAnswer | None = field(default=None)
 
 
-class Letterbox:
+class EventQueue:
     def __init__(self, writer: CapacityLimiter) -> None:
         self._writer = writer
-        self._waiting: list[Letter] = []
+        self._waiting: list[QueuedEvent] = []
 
-    async def tell(self, telling: Telling, asker: Asker) -> Receipt:
+    async def tell(self, telling: Telling, requester: Requester) -> Receipt:
         """Keep an event and return its receipt; the first to get the writer keeps all that wait."""
-        letter = Letter(telling, asker)
+        letter = QueuedEvent(telling, requester)
         self._waiting.append(letter)
         async with self._writer:
             if letter.answer is None:
@@ -40,7 +40,7 @@ class Letterbox:
         raise letter.answer
 
 
-def _tell(letters: Sequence[Letter]) -> None:
+def _tell(letters: Sequence[QueuedEvent]) -> None:
     try:
         _tell_together(letters)
     except StoreError as error:
@@ -51,8 +51,8 @@ def _tell(letters: Sequence[Letter]) -> None:
             _tell([letter])
 
 
-def _tell_together(letters: Sequence[Letter]) -> None:
-    first = letters[0].asker
+def _tell_together(letters: Sequence[QueuedEvent]) -> None:
+    first = letters[0].requester
     tellings = [letter.telling for letter in letters]
     for letter, answer in zip(letters, tell_all(tellings, first.history(), first), strict=True):
         letter.answer = answer

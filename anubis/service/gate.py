@@ -19,9 +19,9 @@ from anubis.operations.gate import gate
 from anubis.report.gate import gate_fields
 from anubis.report.json import json_line
 from anubis.service.problems import Refused
-from anubis.service.requester import Asker, OpenHistory
+from anubis.service.requester import OpenHistory, Requester
 
-PATIENCE_S = 25.0  # of the asker; the service gives up every answer after 30 s
+PATIENCE_S = 25.0  # of the requester; the service gives up every answer after 30 s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ def reply(question: GateQuestion) -> GateReply:
         unknown_passes=question.unknown_passes,
         may_test=False,
         is_kept=False,
-        caller=Asker(open_history(question.history_url), question.token, ()),
+        caller=Requester(open_history(question.history_url), question.token, ()),
     )
     return GateReply(
         line=json_line("gate", gate_fields(result)),
@@ -94,7 +94,8 @@ class Gates:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, question: GateQuestion) -> GateReply:
-        """Compute a gate. One whose asker has stopped waiting is dropped: it would delay others."""
+        """Compute a gate. One whose requester has stopped waiting is dropped: it would delay
+        others."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._patience_s):

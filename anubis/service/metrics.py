@@ -134,7 +134,7 @@ def _figures(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield _doubts(snapshot)
     yield _suspects(snapshot)
     yield _spares(snapshot)
-    yield from _chores(snapshot)
+    yield from _periodic_tasks(snapshot)
     yield from _diagnoses(snapshot)
     yield from _looks(snapshot)
     yield _unfinished_campaigns(snapshot)
@@ -344,24 +344,24 @@ def _diagnoses(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield from (waiting, oldest)
 
 
-def _chores(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+def _periodic_tasks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     family = GaugeMetricFamily(
-        "anubis_chore_last_success_timestamp_seconds",
+        "anubis_periodic_task_last_success_timestamp_seconds",
         "When periodic work last ended without failing: sweep, criteria, risk",
-        labels=["cluster", "chore"],
+        labels=["cluster", "task"],
     )
     for cluster, glance in snapshot.clusters.items():
-        for chore, at in sorted(glance.chores.items()):
-            family.add_metric([cluster, chore.value], at)
+        for task, at in sorted(glance.periodic_tasks.items()):
+            family.add_metric([cluster, task.value], at)
     yield family
     overdue = GaugeMetricFamily(
-        "anubis_chore_overdue_since_timestamp_seconds",
+        "anubis_periodic_task_overdue_since_timestamp_seconds",
         "Since when periodic work is due that has not succeeded since; nothing where none is",
-        labels=["cluster", "chore"],
+        labels=["cluster", "task"],
     )
     for cluster, upkeep in snapshot.upkeep.items():
-        for chore, at in sorted(upkeep.overdue.items()):
-            overdue.add_metric([cluster, chore.value], at)
+        for task, at in sorted(upkeep.overdue.items()):
+            overdue.add_metric([cluster, task.value], at)
     yield overdue
 
 

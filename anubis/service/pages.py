@@ -20,9 +20,9 @@ from anubis.report import diagnosis_page, html, keep, watch_rounds
 from anubis.report import service_pages as written
 from anubis.report.fleet import NodeGlance, campaign_line
 from anubis.report.service_pages import ClusterOnPage
-from anubis.service.api import actions_of, asker_of, find_diagnosis, find_look, find_node
+from anubis.service.api import actions_of, find_diagnosis, find_look, find_node, requester_of
 from anubis.service.fleet_cache import Snapshot
-from anubis.service.requester import Asker
+from anubis.service.requester import Requester
 from anubis.service.shared import House
 from anubis.service.slow_pages import (
     diagnoses_overview,
@@ -76,22 +76,22 @@ def router(house: House) -> APIRouter:
     @pages.get("/campaigns/{campaign}")
     def campaign(campaign: str, request: Request) -> Response:
         house.refuse_unknown(campaign)
-        asker = asker_of(request)
-        row = campaign_at_a_glance(campaign, asker)
-        steps = steps_planned(campaign, asker) if row.finished_at is None else 0
-        return _page(written.campaign(row, steps, asker.clock()))
+        requester = requester_of(request)
+        row = campaign_at_a_glance(campaign, requester)
+        steps = steps_planned(campaign, requester) if row.finished_at is None else 0
+        return _page(written.campaign(row, steps, requester.clock()))
 
     @pages.get("/campaigns/{campaign}/report")
     def report(campaign: str, request: Request) -> Response:
         house.refuse_unknown(campaign)
-        return _page(html.render(recall(campaign, caller=asker_of(request))))
+        return _page(html.render(recall(campaign, caller=requester_of(request))))
 
     @pages.get("/campaigns/{campaign}/stream")
     async def stream(campaign: str, request: Request) -> Response:
         await house.run_in_thread(house.refuse_unknown, campaign)
         if streams.locked():
             return Response(status_code=503, headers={"retry-after": "10"})
-        messages = _messages(campaign, asker_of(request), streams)
+        messages = _messages(campaign, requester_of(request), streams)
         return StreamingResponse(messages, media_type="text/event-stream")
 
     @pages.get("/stream")
@@ -174,9 +174,11 @@ def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:
     return pages
 
 
-async def _messages(campaign: str, asker: Asker, streams: asyncio.Semaphore) -> AsyncIterator[str]:
+async def _messages(
+    campaign: str, requester: Requester, streams: asyncio.Semaphore
+) -> AsyncIterator[str]:
     """Messages with a campaign's progress at each change, until it is over."""
-    before, look = "", partial(campaign_at_a_glance, campaign, asker)
+    before, look = "", partial(campaign_at_a_glance, campaign, requester)
     async with streams:
         for _ in range(int(STREAMED_S / LOOKS_EVERY_S)):
             try:

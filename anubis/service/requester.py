@@ -1,4 +1,5 @@
-"""The asker as the caller of operations: a token by its name, and the service's open history."""
+"""The requester as the caller of operations: a token by its name, and the service's open
+history."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class OpenHistory(History):
         self._database.close()
 
 
-class Asker(Caller):
+class Requester(Caller):
     def __init__(self, history: OpenHistory, token: str, scopes: tuple[str, ...]) -> None:
         self._history = history
         self.token = token  # by its name; empty if there is none
@@ -53,7 +54,7 @@ class Asker(Caller):
         LOG.info("%s: %s", self.name(), escape_line(sentence))
 
     def require(self, *scopes: TokenScope) -> None:
-        """Refuse unless the asker has one of these scopes."""
+        """Refuse unless the requester has one of these scopes."""
         if not set(scopes) & {*self._scopes}:
             raise Refused(403, lacks(self.token, scopes[0]))
 

@@ -27,7 +27,7 @@ from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
 from anubis.service.pages import STREAMED_S
 from anubis.service.problems import MEDIA_TYPE, problem
-from anubis.service.requester import LOG, Asker, OpenHistory
+from anubis.service.requester import LOG, OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.service.shared import House
 from anubis.service.slow_pages import Overviews, Question
@@ -123,7 +123,7 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
     try:
         valid = [token for token in history.tokens.all() if token.revoked_at is None]
         settings.refuse_open(has_tokens=bool(valid))
-        board = Board(Asker(history, "", ()))
+        board = Board(Requester(history, "", ()))
         house = House(
             settings=settings,
             history=history,

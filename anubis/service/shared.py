@@ -15,13 +15,13 @@ from anubis.operations.clusters import resolve
 from anubis.service.audit import AuditTrail
 from anubis.service.child_processes import StartedTests
 from anubis.service.connections import Connections
-from anubis.service.event_queue import Letterbox
+from anubis.service.event_queue import EventQueue
 from anubis.service.fleet_cache import Board, Snapshot
 from anubis.service.gate import Gates
 from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
 from anubis.service.problems import Refused
-from anubis.service.requester import Asker, OpenHistory
+from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.service.slow_pages import Overviews
 from anubis.store.clusters import unknown
@@ -47,8 +47,8 @@ class House:
     writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
     @cached_property
-    def letterbox(self) -> Letterbox:
-        return Letterbox(self.writer)
+    def event_queue(self) -> EventQueue:
+        return EventQueue(self.writer)
 
     async def read(self) -> Snapshot:
         """The snapshot; no thread is needed unless it is the first."""
@@ -86,7 +86,7 @@ class House:
         if name is None:
             return next(iter(names), None)
         if name not in names and name in served:
-            return resolve(self.history, served[name], Asker(self.history, "", ())).cluster
+            return resolve(self.history, served[name], Requester(self.history, "", ())).cluster
         if name not in names and not may_begin:
             raise UsageError(unknown(name, names))
         return name
@@ -96,10 +96,15 @@ class House:
         if cluster is not None and cluster not in self.settings.clusters:
             await self.cluster_name(cluster)
 
-    def audit_now(self, asker: Asker, deed: str) -> None:
+    def audit_now(self, requester: Requester, deed: str) -> None:
         """Write a deed to the audit before it is done."""
         entry = AuditEntry(
-            at=asker.clock(), who=asker.token, address="", method="act", path=deed[:200], status=0
+            at=requester.clock(),
+            who=requester.token,
+            address="",
+            method="act",
+            path=deed[:200],
+            status=0,
         )
         self.history.audit.add([entry])
 

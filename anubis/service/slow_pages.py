@@ -18,7 +18,7 @@ from anubis.operations.watch_rounds import last_looks
 from anubis.report import diagnoses, links, risk_ranking, tickets, watch_looks, watch_rounds
 from anubis.service.gate import make_executor, open_history
 from anubis.service.problems import Refused
-from anubis.service.requester import Asker
+from anubis.service.requester import Requester
 from anubis.service.service_settings import ServiceSettings
 
 KEPT_S = 5.0  # and at least nine times as long as it took
@@ -32,8 +32,8 @@ class Question:
     settings: ServiceSettings
 
     @property
-    def asker(self) -> Asker:
-        return Asker(open_history(self.history_url), "", ())
+    def requester(self) -> Requester:
+        return Requester(open_history(self.history_url), "", ())
 
 
 ClusterLine = tuple[str, str]  # a document, after the name of its cluster
@@ -51,9 +51,9 @@ class Overview:
 
 
 def tickets_overview(question: Question) -> Overview:
-    asker, settings = question.asker, question.settings
-    at = asker.clock()
-    clusters = out_of_work(settings.policy, asker)
+    requester, settings = question.requester, question.settings
+    at = requester.clock()
+    clusters = out_of_work(settings.policy, requester)
     every = [ticket for cluster in clusters for ticket in (*cluster.tickets, *cluster.closed)]
     buffers = [buffer for cluster in clusters for buffer in cluster.buffers]
     return Overview(
@@ -67,9 +67,9 @@ def tickets_overview(question: Question) -> Overview:
 
 
 def risk_overview(question: Question) -> Overview:
-    asker, settings = question.asker, question.settings
-    at = asker.clock()
-    glances = risk_at_a_glance(settings.suite, settings.policy, settings.benchmarks, asker)
+    requester, settings = question.requester, question.settings
+    at = requester.clock()
+    glances = risk_at_a_glance(settings.suite, settings.policy, settings.benchmarks, requester)
     return Overview(
         at=at,
         page=risk_ranking.risk_page(glances, at),
@@ -84,9 +84,9 @@ def risk_overview(question: Question) -> Overview:
 
 
 def fabric_overview(question: Question) -> Overview:
-    asker = question.asker
-    at = asker.clock()
-    clusters = links_at_a_glance(asker)
+    requester = question.requester
+    at = requester.clock()
+    clusters = links_at_a_glance(requester)
     return Overview(
         at=at,
         page=links.fabric_page(clusters, at),
@@ -95,9 +95,9 @@ def fabric_overview(question: Question) -> Overview:
 
 
 def looks_overview(question: Question) -> Overview:
-    asker = question.asker
-    at = asker.clock()
-    clusters = last_looks(asker)
+    requester = question.requester
+    at = requester.clock()
+    clusters = last_looks(requester)
     return Overview(
         at=at,
         page=watch_looks.looks_page(clusters, at),
@@ -112,9 +112,9 @@ def looks_overview(question: Question) -> Overview:
 
 
 def diagnoses_overview(question: Question) -> Overview:
-    asker = question.asker
-    at = asker.clock()
-    clusters = last_diagnoses(asker)
+    requester = question.requester
+    at = requester.clock()
+    clusters = last_diagnoses(requester)
     return Overview(
         at=at,
         page=diagnoses.diagnoses_page(clusters, at),

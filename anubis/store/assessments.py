@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from anubis.core.judge.faulty_paths import PATH
 from anubis.core.records import (
     Assessment,
+    BatchVerdict,
     CampaignKind,
     CriteriaSet,
     Judgement,
     NodeVerdict,
     PartVerdict,
-    Ruling,
     Verdict,
     canonical,
 )
@@ -64,9 +64,9 @@ VERDICTS = RecordTable(
 )
 
 # One verdict on many units of one metric, and the similarity of each.
-RULINGS = RecordTable(
-    "rulings",
-    Ruling,
+BATCH_VERDICTS = RecordTable(
+    "batch_verdicts",
+    BatchVerdict,
     *_place(),
     checked=True,
     long=("similarities",),
@@ -94,7 +94,7 @@ PART_VERDICTS = RecordTable("part_verdicts", PartVerdict, *_place(), checked=Tru
 
 TABLES: Mapping[str, RecordTable[Any]] = {  # of the fields of an assessment
     "alone": VERDICTS,
-    "rulings": RULINGS,
+    "batch_verdicts": BATCH_VERDICTS,
     "nodes": NODE_VERDICTS,
     "parts": PART_VERDICTS,
 }

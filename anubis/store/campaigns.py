@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from anubis.core.errors import StoreError, UnknownCampaignError, did_you_mean
-from anubis.core.history.traits import NodeTraits
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.records import Campaign, CampaignKind, Demand, Judgement, Workload
 from anubis.store import claims
+from anubis.store.attributes import BY_CAMPAIGNS, keep_attributes
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import Database, upsert
 from anubis.store.mapping import RecordTable, metadata, side_by_side
-from anubis.store.traits import BY_CAMPAIGNS, keep_traits
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
 SUGGESTED = 10  # campaigns that a hint looks at: the latest
@@ -91,8 +91,10 @@ class Campaigns:
             ]
             upsert(connection, DEMANDS.table, rows)
             if campaign.kind.validates:
-                skus = (NodeTraits(node=node.name, sku=node.sku) for node in campaign.plan.nodes)
-                keep_traits(connection, skus, told_by=BY_CAMPAIGNS, cluster=campaign.cluster)
+                skus = (
+                    NodeAttributes(node=node.name, sku=node.sku) for node in campaign.plan.nodes
+                )
+                keep_attributes(connection, skus, told_by=BY_CAMPAIGNS, cluster=campaign.cluster)
 
     @contextmanager
     def claim(self, campaign_id: str) -> Iterator[None]:

@@ -20,7 +20,7 @@ from anubis.store.trouble import explain
 
 NAMESPACE = 0x616E7562  # the first half of our advisory locks; the second is the campaign
 OF_ACTIONS = 0x616E7563  # the same, where the second is an action of the keeper
-OF_CHORES = 0x616E7564  # or a cluster, by a checksum of its name
+OF_PERIODIC_TASKS = 0x616E7564  # or a cluster, by a checksum of its name
 OF_WATCHES = 0x616E7565  # the lock of the process that watches its jobs
 OF_DIAGNOSES = 0x616E7566  # the lock of the process that diagnoses them
 OF_KEEPERS = 0x616E7567  # the lock of the process that goes on keeping it
@@ -280,10 +280,10 @@ def driving_lock(database: Database, action: int) -> ProcessLock:
     return ProcessLock(database, f"action-{action}", action, OF_ACTIONS)
 
 
-def chores_lock(database: Database, cluster: str) -> ProcessLock:
+def periodic_tasks_lock(database: Database, cluster: str) -> ProcessLock:
     """Return the lock of the one process that does the periodic tasks of a cluster."""
     key = zlib.crc32(cluster.encode()) & 0x7FFFFFFF
-    return ProcessLock(database, f"chores-{cluster}", key, OF_CHORES)
+    return ProcessLock(database, f"periodic-tasks-{cluster}", key, OF_PERIODIC_TASKS)
 
 
 def watch_lock(database: Database, cluster: str) -> ProcessLock:

@@ -16,17 +16,17 @@ import sqlalchemy as sa
 from anubis.core.errors import StoreError, UnknownRecordError, UsageError
 from anubis.core.records import UNNAMED, CampaignKind, ClusterIdentity
 from anubis.core.text import escape_line
+from anubis.store.attributes import ATTRIBUTES
 from anubis.store.campaigns import CAMPAIGNS, forget_campaign
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
+from anubis.store.event_records import EVENT_RECORDS
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.mapping import CHECKED_BY, RecordTable, metadata
-from anubis.store.notices import NOTICES
-from anubis.store.tallies import TALLIES, recount
-from anubis.store.traits import TRAITS
+from anubis.store.row_counts import ROW_COUNTS, recount
 
 LONGEST_SHOWN = 100
-TALLIED = (INCIDENTS, REPAIRS, WATCHES, JOBS, NOTICES, TRAITS)
+TALLIED = (INCIDENTS, REPAIRS, WATCHES, JOBS, EVENT_RECORDS, ATTRIBUTES)
 CARRIED_OUT = [kind.value for kind in CampaignKind if kind.can_resume]
 
 
@@ -127,14 +127,14 @@ class Clusters:
             for campaign in measured:
                 forget_campaign(connection, campaign)
             gone = {}
-            for table in (*_tables_of_clusters(), TALLIES.table):
+            for table in (*_tables_of_clusters(), ROW_COUNTS.table):
                 own = sa.delete(table).where(table.c.cluster == name)
                 gone[table.name] = connection.execute(own).rowcount
             connection.execute(sa.delete(CLUSTERS.table).where(CLUSTERS.c.name == name))
         return ForgottenCluster(
             campaigns=len(measured),
             incidents=gone["incidents"],
-            events=gone["notices"],
+            events=gone["event_records"],
             decisions=gone["decisions"],
         )
 
@@ -152,9 +152,9 @@ def unknown(name: str, names: Collection[str], files: Collection[str] | None = N
 
 
 def _tables_of_clusters() -> Iterator[sa.Table]:
-    """Yield the tables whose rows belong to a cluster, except the tallies of those rows."""
+    """Yield the tables whose rows belong to a cluster, except the row counts of those rows."""
     of_clusters = (table for table in metadata.tables.values() if "cluster" in table.c)
-    return (table for table in of_clusters if table is not TALLIES.table)
+    return (table for table in of_clusters if table is not ROW_COUNTS.table)
 
 
 def _names(connection: sa.Connection) -> list[str]:

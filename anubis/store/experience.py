@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
-from anubis.core.history.events import Notice
+from anubis.core.history.events import EventRecord
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.past import Happened
 from anubis.core.history.status import Validation
@@ -38,9 +38,18 @@ from anubis.store.assessments import (
     campaign_records,
     has_paths,
 )
+from anubis.store.attributes import ATTRIBUTES, attributes_of
 from anubis.store.campaigns import CAMPAIGNS, CHECKSUM, DEMANDS, SHORT, checked_rows, refuse_gone
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import PER_QUESTION, Database
+from anubis.store.event_records import (
+    EVENT_RECORDS,
+    all_event_records,
+    apart_from_jobs,
+    ids_since,
+    marks_apart_from_jobs,
+    told_by_id,
+)
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES, incident_columns
 from anubis.store.mapping import RecordTable
@@ -53,16 +62,7 @@ from anubis.store.measured import (
     refuse_other,
     sum_of_failed,
 )
-from anubis.store.notices import (
-    NOTICES,
-    all_notices,
-    apart_from_jobs,
-    ids_since,
-    marks_apart_from_jobs,
-    told_by_id,
-)
-from anubis.store.tallies import RowTally, refuse_changed, tallies_of
-from anubis.store.traits import TRAITS, traits_of
+from anubis.store.row_counts import RowCount, refuse_changed, row_counts_of
 
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 VALIDATING = [kind.value for kind in CampaignKind if kind.validates]
@@ -84,11 +84,11 @@ CRITERIA = CHECKSUM.long.index(campaigns.c.criteria)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Told:
-    """Notices that were read, and the tally of the table at that time."""
+    """Event records that were read, and the row count of the table at that time."""
 
-    tally: RowTally
-    by_id: Mapping[str, Notice]
-    in_order: tuple[Notice, ...]
+    row_count: RowCount
+    by_id: Mapping[str, EventRecord]
+    in_order: tuple[EventRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,21 +96,21 @@ class StandingMark:
     """A mark of all that standing is made of: as long as it is the same, nothing of that has
     changed."""
 
-    counted: str  # the tallies of incidents and of repairs
-    notices: Mapping[str, int | None]  # checksums by id
+    counted: str  # the row counts of incidents and of repairs
+    event_records: Mapping[str, int | None]  # checksums by id
     campaigns: Mapping[str, str]  # that are over, by id: where they stand, when and their checksum
 
 
 class Experience:
     """The experience of one cluster; only durations of benchmarks come from all clusters. It reads
-    again only what has changed: by the tallies of tables, and by the checksums of campaigns, which
-    do not change any more when they are over."""
+    again only what has changed: by the row counts of tables, and by the checksums of campaigns,
+    which do not change any more when they are over."""
 
     def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
         self._cluster = cluster
         self._one_reader = Lock()
-        self._tallied: dict[str, tuple[RowTally | None, Any]] = {}
+        self._counted: dict[str, tuple[RowCount | None, Any]] = {}
         self._told: _Told | None = None
         self._concluded: dict[ConcludedMark, tuple[Validation, ...]] = {}
         self._validations: tuple[Validation, ...] = ()
@@ -120,22 +120,24 @@ class Experience:
         """Return all that happened to nodes. Validations that ended since then have the benchmarks
         that measured the node, which cost most of the time."""
         with self._one_reader, self._database.reading() as connection:
-            tallies = tallies_of(connection, self._cluster)
+            row_counts = row_counts_of(connection, self._cluster)
 
             def current(kind: RecordTable[Any], read: Callable[[Connection, str], T]) -> T:
-                return self._current(connection, kind, tallies.get(kind.table.name), read)
+                return self._current(connection, kind, row_counts.get(kind.table.name), read)
 
             return Happened(
                 incidents=current(INCIDENTS, incident_columns),
                 repairs=current(REPAIRS, REPAIRS.all),
                 watches=current(WATCHES, WATCHES.all),
-                traits=current(TRAITS, traits_of),
-                notices=self._notices(connection, tallies.get(NOTICES.table.name)),
+                attributes=current(ATTRIBUTES, attributes_of),
+                event_records=self._event_records(
+                    connection, row_counts.get(EVENT_RECORDS.table.name)
+                ),
                 validations=self._read_validations(connection, since),
             )
 
     def reports(self) -> Happened:
-        """Return incidents and notices, except notices of jobs, and nothing else."""
+        """Return incidents and event records, except those of jobs, and nothing else."""
         with self._one_reader, self._database.reading() as connection:
             return self._told_in(connection, ())
 
@@ -144,35 +146,35 @@ class Experience:
         depends on."""
         with self._one_reader, self._database.reading() as connection:
             happened = self._told_in(connection, self._read_validations(connection, since))
-            tally = tallies_of(connection, self._cluster).get(REPAIRS.table.name)
-            repairs = self._current(connection, REPAIRS, tally, REPAIRS.all)
+            row_count = row_counts_of(connection, self._cluster).get(REPAIRS.table.name)
+            repairs = self._current(connection, REPAIRS, row_count, REPAIRS.all)
             return replace(happened, repairs=repairs)
 
     def _told_in(self, connection: Connection, validations: Sequence[Validation]) -> Happened:
-        tally = tallies_of(connection, self._cluster).get(INCIDENTS.table.name)
-        refuse_changed(connection, self._cluster, NOTICES)
+        row_count = row_counts_of(connection, self._cluster).get(INCIDENTS.table.name)
+        refuse_changed(connection, self._cluster, EVENT_RECORDS)
         return Happened(
-            incidents=self._current(connection, INCIDENTS, tally, incident_columns),
+            incidents=self._current(connection, INCIDENTS, row_count, incident_columns),
             repairs=(),
             watches=(),
-            traits=(),
-            notices=apart_from_jobs(connection, self._cluster),
+            attributes=(),
+            event_records=apart_from_jobs(connection, self._cluster),
             validations=validations,
         )
 
     def standing_mark(self) -> StandingMark:
-        """Return the mark of what standing is made of. Notices of jobs, which come with every turn,
-        and campaigns that are not over do not count."""
+        """Return the mark of what standing is made of. Event records of jobs, which come with every
+        turn, and campaigns that are not over do not count."""
         campaign = (campaigns.c.id, campaigns.c.key, campaigns.c.finished_at, campaigns.c.checksum)
         query = select(*campaign).where(*_ended_of(self._cluster))
         with self._database.reading() as connection:
-            tallies = tallies_of(connection, self._cluster)
-            counted = [tallies.get(kind.table.name) for kind in (INCIDENTS, REPAIRS)]
-            notices = marks_apart_from_jobs(connection, self._cluster)
+            row_counts = row_counts_of(connection, self._cluster)
+            counted = [row_counts.get(kind.table.name) for kind in (INCIDENTS, REPAIRS)]
+            event_records = marks_apart_from_jobs(connection, self._cluster)
             rows = connection.execute(query.order_by(campaigns.c.key)).all()
         return StandingMark(
             counted=repr(counted),
-            notices=dict(notices),
+            event_records=dict(event_records),
             campaigns={id: repr(rest) for id, *rest in rows},
         )
 
@@ -191,50 +193,52 @@ class Experience:
         self,
         connection: Connection,
         kind: RecordTable[Any],
-        tally: RowTally | None,
+        row_count: RowCount | None,
         read: Callable[[Connection, str], T],
     ) -> T:
         """Return the same object as before while nothing has changed."""
         name = kind.table.name
-        before, rows = self._tallied.get(name, (None, None))
-        if tally is None or tally != before:
+        before, rows = self._counted.get(name, (None, None))
+        if row_count is None or row_count != before:
             refuse_changed(connection, self._cluster, kind)
             there = read(connection, self._cluster)
             rows = rows if rows is not None and len(rows) == len(there) == 0 else there
-            self._tallied[name] = tally, rows
+            self._counted[name] = row_count, rows
         return cast(T, rows)
 
-    def _notices(self, connection: Connection, tally: RowTally | None) -> tuple[Notice, ...]:
-        """Return all notices. They are only ever added: those read before and the new ones must
-        match the tally."""
+    def _event_records(
+        self, connection: Connection, row_count: RowCount | None
+    ) -> tuple[EventRecord, ...]:
+        """Return all event records. They are only ever added: those read before and the new ones
+        must match the row count."""
         before = self._told
-        if before is None or tally is None or before.tally != tally:
-            more = self._newly_told(connection, before, tally) if before and tally else None
+        if before is None or row_count is None or before.row_count != row_count:
+            more = self._newly_told(connection, before, row_count) if before and row_count else None
             if more is None:
-                refuse_changed(connection, self._cluster, NOTICES)
-                in_order = tuple(all_notices(connection, self._cluster))
+                refuse_changed(connection, self._cluster, EVENT_RECORDS)
+                in_order = tuple(all_event_records(connection, self._cluster))
             else:
                 every = chain(before.in_order if before else (), more)
                 in_order = tuple(sorted(every, key=attrgetter("at", "id")))
-            if tally is None:
+            if row_count is None:
                 return in_order
-            by_id = {notice.id: notice for notice in in_order}
-            self._told = before = _Told(tally=tally, by_id=by_id, in_order=in_order)
+            by_id = {event_record.id: event_record for event_record in in_order}
+            self._told = before = _Told(row_count=row_count, by_id=by_id, in_order=in_order)
         return before.in_order
 
     def _newly_told(
-        self, connection: Connection, before: _Told, tally: RowTally
-    ) -> list[Notice] | None:
-        """Read notices that are new. Most are reported soon after they happened, so older ids are
-        compared only if something is missing then. None: the tally does not come out this way."""
+        self, connection: Connection, before: _Told, row_count: RowCount
+    ) -> list[EventRecord] | None:
+        """Read event records that are new. Most are reported soon after they happened, so older ids
+        are compared only if something is missing then. None: the row count still differs."""
         latest = before.in_order[-1].at if before.in_order else -math.inf
         for since in (latest - TOLD_WITHIN_S, -math.inf):
             ids = [
                 id for id in ids_since(connection, self._cluster, since) if id not in before.by_id
             ]
-            notices, added = told_by_id(connection, self._cluster, ids)
-            if before.tally.add_rows(added) == tally:
-                return notices
+            event_records, added = told_by_id(connection, self._cluster, ids)
+            if before.row_count.add_rows(added) == row_count:
+                return event_records
         return None
 
     def _read_validations(self, connection: Connection, since: float) -> tuple[Validation, ...]:

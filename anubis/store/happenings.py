@@ -16,8 +16,8 @@ from anubis.core.history.tracks import IncidentColumns
 from anubis.store.checksums import Checksum, ColumnChecksum, Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
 from anubis.store.mapping import Prose, R, RecordTable, Row
+from anubis.store.row_counts import change_row_count, refuse_changed, wait_for_row_count
 from anubis.store.sharing import PARTICIPANTS, reference, sharing
-from anubis.store.tallies import change_tally, refuse_changed, wait_for_tally
 
 Later = Callable[[float | None, float | None], float | None]  # of a kept end and a new one
 
@@ -72,7 +72,7 @@ class HappeningTable(RecordTable[R]):
 
     def keep(self, connection: sa.Connection, cluster: str, rows: Iterable[Row]) -> Kept:
         """Add new rows, and new ends of known ones. The first reporter of a row stays."""
-        wait_for_tally(connection, cluster, self)
+        wait_for_row_count(connection, cluster, self)
         end, keys = self._last, self.table.primary_key.columns.keys()
         key_of = itemgetter(*keys)
         empty = dict.fromkeys(self.c.keys())  # beside a record that no import brought
@@ -105,7 +105,7 @@ class HappeningTable(RecordTable[R]):
         """Write rows that are new, or that replace the rows in `instead`."""
         stamped = [self.stamp(row) for row in rows]
         upsert(connection, self.table, stamped, replace=True)
-        change_tally(connection, cluster, self, come=stamped, gone=instead)
+        change_row_count(connection, cluster, self, come=stamped, gone=instead)
 
     def rows_about(
         self, connection: sa.Connection, names: Iterable[str]
@@ -140,7 +140,7 @@ INCIDENTS = HappeningTable(
     end="ended_at",
     order=("node", "started_at", "category"),
     checksum=ColumnChecksum,
-    unchecked=("told_by", "ended_by", "cluster"),  # of these a gate asks nothing; tallies count
+    unchecked=("told_by", "ended_by", "cluster"),  # of these a gate asks nothing; row counts count
 )
 
 
@@ -265,7 +265,7 @@ class Watches(Happenings[Watch]):
     def end(self, nodes: Sequence[str], at: float) -> None:
         """Remove nodes from the fleet."""
         with self._database.writing() as connection:
-            wait_for_tally(connection, self._cluster, WATCHES)
+            wait_for_row_count(connection, self._cluster, WATCHES)
             going_on = [
                 watch
                 for watch in WATCHES.rows_about(connection, nodes)
@@ -278,7 +278,7 @@ class Watches(Happenings[Watch]):
 
 def begin_watches(connection: sa.Connection, cluster: str, nodes: Sequence[str], at: float) -> None:
     """Open a watch for each node of the cluster that has no open one."""
-    wait_for_tally(connection, cluster, WATCHES)
+    wait_for_row_count(connection, cluster, WATCHES)
     before = [w for w in WATCHES.rows_about(connection, nodes) if w["cluster"] == cluster]
     watched = {watch["node"] for watch in before if watch["until"] is None}
     beside = {"told_by": None, "cluster": cluster}

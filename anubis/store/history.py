@@ -14,12 +14,12 @@ from anubis.core.errors import UsageError
 from anubis.core.records import UNNAMED
 from anubis.store.assessments import Assessments
 from anubis.store.campaigns import Campaigns
-from anubis.store.chores import Chores
 from anubis.store.claims import ProcessLock, acting_lock
 from anubis.store.clusters import Clusters
 from anubis.store.database import Database
 from anubis.store.decisions import Decisions
 from anubis.store.diagnoses import Diagnoses
+from anubis.store.event_records import EventRecords
 from anubis.store.executions import Executions
 from anubis.store.experience import Experience
 from anubis.store.happenings import INCIDENTS, REPAIRS, Happenings, JobRows, Watches
@@ -29,7 +29,7 @@ from anubis.store.keeping import KeeperState
 from anubis.store.looks import Looks
 from anubis.store.memory import Memory
 from anubis.store.node_names import NodeNames
-from anubis.store.notices import Notices
+from anubis.store.periodic_tasks import PeriodicTasks
 from anubis.store.settings import LastSettings
 from anubis.store.soundness import Examination, Soundness
 from anubis.store.tokens import Audit, Tokens
@@ -100,9 +100,9 @@ class ClusterHistory:
         self.repairs = Happenings(database, REPAIRS, cluster)
         self.watches = Watches(database, cluster)
         self.jobs = JobRows(database, cluster)
-        self.notices = Notices(database, cluster)
+        self.event_records = EventRecords(database, cluster)
         self.keeping = KeeperState(database, cluster)
-        self.chores = Chores(database, cluster)
+        self.periodic_tasks = PeriodicTasks(database, cluster)
         self.looks = Looks(database, cluster)
         self.diagnoses = Diagnoses(database, cluster)
         self.holds = Holds(database, cluster)

@@ -1,5 +1,5 @@
-"""Imported files, so that a wrong one can be taken back: incidents with watches, traits of nodes,
-measurements as campaigns."""
+"""Imported files, so that a wrong one can be taken back: incidents with watches, attributes of
+nodes, measurements as campaigns."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 import sqlalchemy as sa
 
 from anubis.core.errors import UnknownRecordError
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Incident, Watch
-from anubis.core.history.traits import NodeTraits
+from anubis.store.attributes import ATTRIBUTES, keep_attributes
 from anubis.store.campaigns import forget_campaign
 from anubis.store.database import Database
 from anubis.store.happenings import INCIDENTS, WATCHES, Kept
 from anubis.store.mapping import RecordTable, Row, side_by_side
-from anubis.store.tallies import recount
-from anubis.store.traits import TRAITS, keep_traits
+from anubis.store.row_counts import recount
 
 SUGGESTED = 10  # imports that an error lists: the latest
 
@@ -41,7 +41,7 @@ class Forgotten:
     incidents: int
     reopened: int  # incidents that others reported and it ended
     watches: int
-    nodes: int  # whose traits it told
+    nodes: int  # whose attributes it told
     campaign: str  # that its measurements had become
 
 
@@ -69,12 +69,12 @@ class Imports:
             WATCHES.keep(connection, cluster, watched)
             return _end(connection, key, kept)
 
-    def add_traits(
-        self, file: str, at: float, cluster: str, traits: Iterable[NodeTraits]
+    def add_attributes(
+        self, file: str, at: float, cluster: str, attributes: Iterable[NodeAttributes]
     ) -> Import:
         with self._database.writing() as connection:
             key = _begin(connection, what="nodes", file=file, at=at, cluster=cluster)
-            kept = keep_traits(connection, traits, told_by=key, cluster=cluster)
+            kept = keep_attributes(connection, attributes, told_by=key, cluster=cluster)
             return _end(connection, key, kept)
 
     def add_campaign(self, file: str, at: float, cluster: str, campaign: str) -> Import:
@@ -130,13 +130,13 @@ def _forget(connection: sa.Connection, key: int) -> Forgotten:
     incidents, watches = INCIDENTS.table, WATCHES.table
     of_import = sa.select(IMPORTS.c.campaign, IMPORTS.c.cluster).where(IMPORTS.c.key == key)
     campaign, cluster = connection.execute(of_import).one()
-    with recount(connection, cluster, INCIDENTS, WATCHES, TRAITS):
+    with recount(connection, cluster, INCIDENTS, WATCHES, ATTRIBUTES):
         reported = connection.execute(sa.delete(incidents).where(incidents.c.told_by == key))
         reopened = INCIDENTS.revise(
             connection, incidents.c.ended_by == key, ended_at=None, ended_by=None
         )
         watched = connection.execute(sa.delete(watches).where(watches.c.told_by == key))
-        nodes = connection.execute(sa.delete(TRAITS.table).where(TRAITS.c.told_by == key))
+        nodes = connection.execute(sa.delete(ATTRIBUTES.table).where(ATTRIBUTES.c.told_by == key))
     if campaign:
         forget_campaign(connection, campaign)
     connection.execute(sa.delete(IMPORTS.table).where(IMPORTS.c.key == key))

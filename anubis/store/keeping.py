@@ -22,7 +22,7 @@ from anubis.core.clock import (
     tell_time,
 )
 from anubis.core.errors import UnknownRecordError
-from anubis.core.history.events import Notice, SuspicionRaised
+from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.keep.actions import OPEN, Docket, LifeAction, Stage, first_stage, nodes_of
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
@@ -44,12 +44,12 @@ from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.claims import ProcessLock, driving_lock, keeping_lock
 from anubis.store.database import PER_QUESTION, Database, upsert, write_alone
+from anubis.store.event_records import EVENT_RECORDS
 from anubis.store.experience import VALIDATED
 from anubis.store.happenings import JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.mapping import Form, RecordTable, Row, converted_form, metadata
-from anubis.store.notices import NOTICES
-from anubis.store.tallies import change_tally, wait_for_tally
+from anubis.store.row_counts import change_row_count, wait_for_row_count
 
 LISTED = 100  # actions
 NAMED_AT_ONCE = 16  # nodes of which the database picks the actions
@@ -180,7 +180,7 @@ HEARD = sa.Table(
     "heard",
     metadata,
     sa.Column("cluster", sa.Text, primary_key=True),
-    sa.Column("kind", sa.Text, primary_key=True),  # notice or campaign
+    sa.Column("kind", sa.Text, primary_key=True),  # event record or campaign
     sa.Column("id", sa.Text, primary_key=True),
 )
 
@@ -188,7 +188,7 @@ HEARD = sa.Table(
 OF_SPAN = ("started_at", "ended_at")  # columns of what began and ended
 TOLD: tuple[tuple[RecordTable[Any], tuple[str, ...]], ...] = (
     (JOBS, OF_SPAN),
-    (NOTICES, ("at",)),
+    (EVENT_RECORDS, ("at",)),
     (REPAIRS, OF_SPAN),
     (WATCHES, ("since", "until")),
 )
@@ -218,9 +218,9 @@ class LastTurn:
 
 @dataclass(frozen=True, kw_only=True)
 class News:
-    """Notices and conclusions that the keeper has not received yet, by time."""
+    """Event records and conclusions that the keeper has not received yet, by time."""
 
-    notices: Sequence[Notice]
+    event_records: Sequence[EventRecord]
     conclusions: Sequence[Conclusion]
 
 
@@ -252,11 +252,17 @@ class Turn:
         return Keeper(policy, lives.values(), row.breakers, seen_at, row.turned_at, dating)
 
     def news(self) -> News:
-        """Return the news. A notice dated later than now, and what followed from it, are redated to
-        now, so that news of a later turn comes after them."""
+        """Return the news. An event record dated later than now, and what followed from it, are
+        redated to now, so that news of a later turn comes after them."""
         news = news_of(self._connection, self._cluster)
         now = self._time.now if self._time else math.inf
-        early = sorted({notice.at for notice in news.notices if notice.at > now + TOLERANCE_S})
+        early = sorted(
+            {
+                event_record.at
+                for event_record in news.event_records
+                if event_record.at > now + TOLERANCE_S
+            }
+        )
         if not early:
             return news
         by_now = [now - place * math.ulp(now) for place in range(len(early))][::-1]  # in order
@@ -292,7 +298,7 @@ class Turn:
             if life is not (before := self._before.get(node)) and life != before
         ]
         upsert(self._connection, LIVES.table, lives, replace=True)
-        ids = [("notice", notice.id) for notice in news.notices]
+        ids = [("event_record", event_record.id) for event_record in news.event_records]
         ids += [("campaign", conclusion.campaign) for conclusion in news.conclusions]
         rows = [{"cluster": self._cluster, "kind": kind, "id": id} for kind, id in ids]
         upsert(self._connection, HEARD, rows)
@@ -512,13 +518,13 @@ class KeeperState:
 
     def suspicions(self) -> list[KeptSuspicion]:
         """Return all suspicions and how they ended, in order of time. Damaged ones are left out."""
-        of_raised = NOTICES.c.event == SuspicionRaised.kind
-        raised = NOTICES.select().where(NOTICES.c.cluster == self._cluster, of_raised)
+        of_raised = EVENT_RECORDS.c.event == SuspicionRaised.kind
+        raised = EVENT_RECORDS.select().where(EVENT_RECORDS.c.cluster == self._cluster, of_raised)
         of_ends = ACTIONS.c.kind == EndSuspicion.kind
         ends = ACTIONS.select().where(ACTIONS.c.cluster == self._cluster, of_ends)
         with self._database.reading() as connection:
             return kept_suspicions(
-                _read_raised(connection, raised.order_by(NOTICES.c.at, NOTICES.c.id)),
+                _read_raised(connection, raised.order_by(EVENT_RECORDS.c.at, EVENT_RECORDS.c.id)),
                 (
                     (action.at, action.command)
                     for action in _sound(connection, ends)
@@ -593,7 +599,7 @@ def _kept_clock(connection: sa.Connection, cluster: str) -> KeptClock | None:
 
 def _latest(connection: sa.Connection, cluster: str, now: float) -> float:
     """Return the latest date that is not later than now, among what is kept."""
-    dates = (NOTICES.c.at, CAMPAIGNS.c.finished_at, REPAIRS.c.started_at, REPAIRS.c.ended_at)
+    dates = (EVENT_RECORDS.c.at, CAMPAIGNS.c.finished_at, REPAIRS.c.started_at, REPAIRS.c.ended_at)
     latest = -math.inf
     for date in (*dates, JOBS.c.started_at, JOBS.c.ended_at):
         query = sa.select(sa.func.max(date)).where(date.table.c.cluster == cluster, date <= now)
@@ -623,9 +629,9 @@ def _redate_told(
 ) -> None:
     """Events, and what followed from them."""
     for kind, names in TOLD:
-        wait_for_tally(connection, cluster, kind)
+        wait_for_row_count(connection, cluster, kind)
         gone, come = _redate_rows(connection, cluster, is_meant, date, kind, names)
-        change_tally(connection, cluster, kind, come=come, gone=gone)
+        change_row_count(connection, cluster, kind, come=come, gone=gone)
 
 
 def _redate_rows(
@@ -654,14 +660,19 @@ def _redate_lives(connection: sa.Connection, cluster: str, time: Time) -> None:
 
 
 def news_of(connection: sa.Connection, cluster: str) -> News:
-    notices = NOTICES.select().where(
-        NOTICES.c.cluster == cluster, ~_heard_clause(cluster, "notice", NOTICES.c.id)
+    event_records = EVENT_RECORDS.select().where(
+        EVENT_RECORDS.c.cluster == cluster,
+        ~_heard_clause(cluster, "event_record", EVENT_RECORDS.c.id),
     )
     columns = (CAMPAIGNS.c.id, CAMPAIGNS.c.created_at, CAMPAIGNS.c.finished_at)
     campaigns = sa.select(*columns).where(*_unheard_campaigns(cluster))
     rows = connection.execute(campaigns.order_by(CAMPAIGNS.c.finished_at, CAMPAIGNS.c.id))
     return News(
-        notices=list(NOTICES.records(connection, notices.order_by(NOTICES.c.at, NOTICES.c.id))),
+        event_records=list(
+            EVENT_RECORDS.records(
+                connection, event_records.order_by(EVENT_RECORDS.c.at, EVENT_RECORDS.c.id)
+            )
+        ),
         conclusions=[
             Conclusion(campaign=id, began=began, at=at) for id, began, at in rows if at is not None
         ],
@@ -729,12 +740,12 @@ def _sound(connection: sa.Connection, query: sa.Select[Any]) -> list[LifeAction]
 def _read_raised(
     connection: sa.Connection, query: sa.Select[Any]
 ) -> Iterator[tuple[str, float, SuspicionRaised]]:
-    read = NOTICES.reader()
+    read = EVENT_RECORDS.reader()
     for row in connection.execute(query):
         with suppress(Damage):
-            notice = read(row)
-            if isinstance(notice.event, SuspicionRaised):
-                yield notice.id, notice.at, notice.event
+            event_record = read(row)
+            if isinstance(event_record.event, SuspicionRaised):
+                yield event_record.id, event_record.at, event_record.event
 
 
 def action_of(connection: sa.Connection, cluster: str, id: int) -> LifeAction:

@@ -9,14 +9,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from anubis.store.assessments import NODE_VERDICTS
+from anubis.store.attributes import ATTRIBUTES
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.database import PER_QUESTION, Database
 from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import LIVES
-from anubis.store.traits import TRAITS
 
-NAMING = (WATCHES, LIVES, HOLDS, TRAITS, INCIDENTS, REPAIRS)  # where most nodes are comes first
+NAMING = (WATCHES, LIVES, HOLDS, ATTRIBUTES, INCIDENTS, REPAIRS)  # where most nodes are comes first
 
 
 class NodeNames:

@@ -8,12 +8,12 @@ import sqlalchemy as sa
 
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import Ended
+from anubis.store.attributes import attributes_of
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.mapping import UNPACKABLE
-from anubis.store.traits import traits_of
 
 DAY_S = 86_400.0
 VOTE_S = 30 * DAY_S  # after which a node may be set up otherwise by now, and nobody asked it
@@ -28,7 +28,10 @@ class LastSettings:
         """Return these settings of each node by these programs, from campaigns that were over by
         then and are not too old. Damaged ones are left out."""
         with self._database.reading() as connection:
-            skus = {traits.node: traits.sku for traits in traits_of(connection, self._cluster)}
+            skus = {
+                attributes.node: attributes.sku
+                for attributes in attributes_of(connection, self._cluster)
+            }
             read = EXECUTIONS.reader()
             votes: list[NodeSettings] = []
             for row in connection.execute(_last_runs(self._cluster, at, programs)):

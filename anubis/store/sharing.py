@@ -61,7 +61,7 @@ LAYOUTS = SharedTable(
     load=lambda text: Layout(tuple((metric, device, n) for metric, device, n in json.loads(text))),
 )
 
-# The units that a ruling is about: a list of [participants, device], compressed.
+# The units that a batch verdict is about: a list of [participants, device], compressed.
 ROSTERS = SharedTable(
     table=_digest_table("rosters", sa.Column("document", sa.LargeBinary, nullable=False)),
     text=lambda roster: canonical(list(zip(*roster, strict=True))),

@@ -14,24 +14,24 @@ import sqlalchemy as sa
 from anubis.core.errors import StoreError
 from anubis.core.text import escape
 from anubis.store.assessments import OF_CAMPAIGN, VERDICTS
+from anubis.store.attributes import ATTRIBUTES
 from anubis.store.campaigns import CAMPAIGNS, SHORT, refuse_gone
 from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.decisions import DECISIONS
+from anubis.store.event_records import EVENT_RECORDS
 from anubis.store.executions import EXECUTIONS, describe_damage
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import ACTIONS, KEEPERS, KEPT_BY, LIVES
 from anubis.store.mapping import UNPACKABLE, RecordTable, SharedTable
 from anubis.store.measured import refuse_other_rows
-from anubis.store.notices import NOTICES
+from anubis.store.row_counts import ROW_COUNTS, refuse_changed
 from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, ROSTERS
-from anubis.store.tallies import TALLIES, refuse_changed
-from anubis.store.traits import TRAITS
 
 OF_NODES: tuple[RecordTable[Any], ...] = (
     *(INCIDENTS, REPAIRS, WATCHES, JOBS),
-    *(NOTICES, TRAITS, DECISIONS, HOLDS),
+    *(EVENT_RECORDS, ATTRIBUTES, DECISIONS, HOLDS),
     *(LIVES, ACTIONS, KEEPERS, KEPT_BY),
 )
 SHARED: tuple[SharedTable, ...] = (PARTICIPANTS, ENVIRONMENTS, LAYOUTS, ROSTERS)
@@ -68,7 +68,7 @@ class Examination:
             damages += self._guard(kind.table.name, partial(self._records, kind))
         for kind in OF_NODES:
             damages += self._guard(kind.table.name, partial(self._examine_nodes, kind))
-        damages += self._guard("tallies", self._tallies)
+        damages += self._guard("row_counts", self._row_counts)
         damages += self._find_gone()
         damages += self._guard("what campaigns measured", self._examine_measured)
         return Soundness(
@@ -115,16 +115,16 @@ class Examination:
         with self._database.reading() as connection:
             yield from self._each(connection, kind, name)
 
-    def _tallies(self) -> Iterator[str]:
+    def _row_counts(self) -> Iterator[str]:
         kinds = {kind.table.name: kind for kind in OF_NODES}
         with self._database.reading() as connection:
-            for tally in list(TALLIES.records(connection, TALLIES.select())):
+            for count in list(ROW_COUNTS.records(connection, ROW_COUNTS.select())):
                 try:
-                    refuse_changed(connection, tally.cluster, kinds[tally.name])
+                    refuse_changed(connection, count.cluster, kinds[count.name])
                 except Damage as damage:
                     yield str(damage)
                 except KeyError:
-                    yield f'there is no table "{tally.name}", of which the rows are counted'
+                    yield f'there is no table "{count.name}", of which the rows are counted'
 
     def _each(
         self, connection: sa.Connection, kind: RecordTable[Any], name: Callable[[sa.Row[Any]], str]

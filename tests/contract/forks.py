@@ -65,10 +65,10 @@ def ask(
 
 
 class Server:
-    """Forks a program for each request; one whose asker has gone is killed with its session."""
+    """Forks a program for each request; one whose requester has gone is killed with its session."""
 
     def __init__(self, address: str) -> None:
-        self._asker_of: dict[int, socket.socket] = {}
+        self._requester_of: dict[int, socket.socket] = {}
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listening.bind(address)
         self._listening.listen(100)
@@ -87,53 +87,53 @@ class Server:
         while True:
             for key, _ in self._ready.select():
                 if key.fileobj is sys.stdin:
-                    for pid in self._asker_of:
+                    for pid in self._requester_of:
                         kill(pid)
                     return
                 if key.fileobj is self._listening:
                     self._start()
                 elif key.fileobj is self._ended:
                     self._ended.recv(4096)
-                elif key.data in self._asker_of:
+                elif key.data in self._requester_of:
                     kill(key.data)
             self._answer()
 
     def _start(self) -> None:
-        asker, _ = self._listening.accept()
-        message, files, _, _ = socket.recv_fds(asker, MOST_BYTES, 3)
+        requester, _ = self._listening.accept()
+        message, files, _, _ = socket.recv_fds(requester, MOST_BYTES, 3)
         pid = os.fork()
         if pid == 0:
             self._forget()
-            asker.close()
+            requester.close()
             os._exit(exit_code(json.loads(message), files))
         for file in files:
             os.close(file)
-        self._asker_of[pid] = asker
-        self._ready.register(asker, selectors.EVENT_READ, pid)
+        self._requester_of[pid] = requester
+        self._ready.register(requester, selectors.EVENT_READ, pid)
 
     def _forget(self) -> None:
         """Nothing of the server is the program's."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._ready.close()
-        for end in (self._listening, self._ended, self._wake, *self._asker_of.values()):
+        for end in (self._listening, self._ended, self._wake, *self._requester_of.values()):
             end.close()
 
     def _answer(self) -> None:
-        """Tell the askers of all programs that have ended."""
-        while self._asker_of:
+        """Tell the requesters of all programs that have ended."""
+        while self._requester_of:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:
                 return
-            asker = self._asker_of.pop(pid)
-            self._ready.unregister(asker)
+            requester = self._requester_of.pop(pid)
+            self._ready.unregister(requester)
             with suppress(BrokenPipeError):
-                asker.send(str(os.waitstatus_to_exitcode(status)).encode())
-            asker.close()
+                requester.send(str(os.waitstatus_to_exitcode(status)).encode())
+            requester.close()
 
 
 def kill(pid: int) -> None:
-    """With its session; it is not in one of its own yet where its asker went at once."""
+    """With its session; it is not in one of its own yet where its requester went at once."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -149,11 +149,11 @@ def load(modules: list[str]) -> None:
 
 
 def load_torch() -> None:
-    from torch.distributed.elastic.rendezvous import dynamic_rendezvous as meeting
+    from torch.distributed.elastic.rendezvous import dynamic_rendezvous as pair_test
 
     # for a line of a log that nobody reads, torchrun looks through all modules, hundreds of times
-    meeting.get_method_name = lambda depth=2: ""
-    meeting.construct_and_record_rdzv_event = lambda **event: None
+    pair_test.get_method_name = lambda depth=2: ""
+    pair_test.construct_and_record_rdzv_event = lambda **event: None
 
 
 def become(request: dict, files: list[int]) -> None:

@@ -349,21 +349,21 @@ def test_how_a_step_is_started_is_one_choice_for_all_its_nodes(gpu_node, monkeyp
     whole = describe("127.0.0.1", on(gpu_node(8), monkeypatch))
     blind = replace(whole, gpus=0)
     assert processes_on_each([blind, whole]) == 8
-    meeting = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
+    pair_test = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
     program = Program(file=tmp_path / "pair.py", spec=PAIR)
     for machine in (whole, blind):
-        assert "--nproc-per-node=8" in order(program, {}, 60, machine, meeting)["argv"]
+        assert "--nproc-per-node=8" in order(program, {}, 60, machine, pair_test)["argv"]
     assert (processes_on_each([blind]), processes_on_each([blind, blind])) == (2, 1)
 
 
 def test_what_the_operator_set_on_a_node_is_left_alone(gpu_node, monkeypatch, tmp_path):
     chosen = {"NCCL_SOCKET_IFNAME": "ib0", "OMP_NUM_THREADS": 3}
     machine = describe("127.0.0.1", on(gpu_node(8), monkeypatch, **chosen))
-    meeting = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
+    pair_test = Rendezvous(address="10.0.0.1", port=1, processes=8, nodes=2)
     program = Program(file=tmp_path / "pair.py", spec=PAIR)
-    assert order(program, {}, 60, machine, meeting)["env"] == {"GLOO_SOCKET_IFNAME": "lo"}
+    assert order(program, {}, 60, machine, pair_test)["env"] == {"GLOO_SOCKET_IFNAME": "lo"}
     others = replace(machine, is_set=frozenset())
-    assert order(program, {}, 60, others, meeting)["env"]["NCCL_SOCKET_IFNAME"] == "=lo"
+    assert order(program, {}, 60, others, pair_test)["env"]["NCCL_SOCKET_IFNAME"] == "=lo"
 
 
 def test_a_program_is_told_by_when_it_must_have_written(gpu_node, monkeypatch, tmp_path):

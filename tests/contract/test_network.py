@@ -660,13 +660,13 @@ def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(
     benchmark_file, forked, tmp_path, name
 ):
     torchrun = "-m", "torch.distributed.run", "--rdzv-backend=static", "--local-addr=127.0.0.1"
-    meeting = "--master-addr=127.0.0.1", f"--master-port={_tools.free_port()}"
+    pair_test = "--master-addr=127.0.0.1", f"--master-port={_tools.free_port()}"
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
 
     def start(node: int):
         ranks = "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2"
         words = (str(benchmark_file(name)), "--smoke", "--sizes=1024")
-        return forked.run([*torchrun, *meeting, *ranks, *words], environment, tmp_path)
+        return forked.run([*torchrun, *pair_test, *ranks, *words], environment, tmp_path)
 
     first, second = on_two_nodes(start)
     assert (first.exit_code, second.exit_code) == (0, 0), first.stderr + second.stderr
@@ -677,13 +677,13 @@ def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(
 
 def test_across_rails_gpus_meet_those_further_on(benchmark_file, forked, gpu_node, tmp_path):
     torchrun = "-m", "torch.distributed.run", "--rdzv-backend=static", "--local-addr=127.0.0.1"
-    meeting = "--master-addr=127.0.0.1", f"--master-port={_tools.free_port()}"
+    pair_test = "--master-addr=127.0.0.1", f"--master-port={_tools.free_port()}"
     environment = {**gpu_node(2).environment(), "GLOO_SOCKET_IFNAME": "lo"}
 
     def start(node: int):
         ranks = "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=2"
         words = (str(benchmark_file("pair_torch")), "--smoke", "--sizes=1024", "--shift=1")
-        return forked.run([*torchrun, *meeting, *ranks, *words], environment, tmp_path)
+        return forked.run([*torchrun, *pair_test, *ranks, *words], environment, tmp_path)
 
     first, second = on_two_nodes(start)
     assert (first.exit_code, second.exit_code) == (0, 0), first.stderr + second.stderr

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
-from anubis.core.history.events import Notice
+from anubis.core.history.events import EventRecord
 from anubis.core.history.standing import ANY, MOST_OWED, Standing, Unanswered
 from anubis.core.history.status import Incident, Repair, Validation
 from anubis.core.history.strength import Strength
@@ -15,7 +15,9 @@ from anubis.core.records import Judgement
 
 # What a trail is made of. At one instant the first of these comes first: in doubt, a pass is void.
 PASSED, BEGUN, OWED, FAILED, TOLD, OVER = range(6)
-_Entry = tuple[float, int, str, Validation | Incident | Repair | Notice]  # at, what, node, record
+_Entry = tuple[
+    float, int, str, Validation | Incident | Repair | EventRecord
+]  # at, what, node, record
 
 
 def naive_standing(
@@ -23,7 +25,7 @@ def naive_standing(
     findings: Mapping[tuple[str, str], Collection[str]],
     incidents: Iterable[Incident],
     repairs: Iterable[Repair],
-    notices: Iterable[Notice],
+    event_records: Iterable[EventRecord],
     now: float,
     strength: Strength = ANY,
 ) -> Standing:
@@ -33,9 +35,9 @@ def naive_standing(
     trails: defaultdict[str, _Trail] = defaultdict(lambda: _Trail(strength))
     entries = [*_results(validations, now), *_stretches([*incidents, *repairs], now)]
     entries += [
-        (min(notice.at, now), TOLD, node, notice)
-        for notice in notices
-        for node in notice.event.nodes
+        (min(event_record.at, now), TOLD, node, event_record)
+        for event_record in event_records
+        for node in event_record.event.nodes
     ]
     for at, kind, node, record in sorted(entries, key=itemgetter(0, 1)):
         trails[node].take(at, kind, record, findings)
@@ -94,7 +96,7 @@ class _Trail:
         self,
         at: float,
         kind: int,
-        record: Validation | Incident | Repair | Notice,
+        record: Validation | Incident | Repair | EventRecord,
         findings: Mapping[tuple[str, str], Collection[str]],
     ) -> None:
         match record:

@@ -1,4 +1,4 @@
-"""The status of one node at one instant, and its spell, by going through everything it met."""
+"""The status of one node at one instant, and its uptime, by going through everything it met."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Incident, Repair, Validation, Watch
-from anubis.core.history.traits import NodeTraits
 
 HOUR_S = 3600.0
 
@@ -23,7 +23,7 @@ class NaiveLogbook:
     watches: Sequence[Watch] = ()
     validations: Sequence[Validation] = ()
     repairs: Sequence[Repair] = ()
-    traits: Sequence[NodeTraits] = ()
+    attributes: Sequence[NodeAttributes] = ()
 
     def spans(self, node: str) -> list[tuple[float, float]]:
         known = [one.start for one in (*self.incidents, *self.repairs) if one.node == node]
@@ -67,7 +67,7 @@ class NaiveLogbook:
         if what == "incidents":
             return len(mine)
         if what == "age_h":
-            since = [one.installed for one in self.traits if one.node == node]
+            since = [one.installed for one in self.attributes if one.node == node]
             if since and since[0] is not None and since[0] <= at:
                 return (at - since[0]) / HOUR_S
             began = [since for since, _ in self.spans(node) if since <= at]
@@ -92,9 +92,11 @@ class NaiveLogbook:
         came_up = [*map(end_of, outs), *since]
         return (at - max(came_up)) / HOUR_S if came_up else 0.0
 
-    def rate(self, trait: str, node: str, at: float) -> float:
+    def rate(self, attribute: str, node: str, at: float) -> float:
         """Incidents of the others in its group, beside what the others of all groups would have."""
-        group_of = {one.node: getattr(one, trait) for one in self.traits if getattr(one, trait)}
+        group_of = {
+            one.node: getattr(one, attribute) for one in self.attributes if getattr(one, attribute)
+        }
         if node not in group_of:
             return 1.0
         everybody = [other for other in group_of if other != node]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anubis.core.watch.findings import Deviation, Look, Oddity, OddityKind, Sign, Suspicion
+from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.telemetry import Side
 
 
@@ -69,7 +69,7 @@ class _Naive:
             )
         self.limit = max(1, int(settings.most_suspects * len(telemetry.nodes)))
         self.limits = [self.limits_of(m) for m in range(len(self.names))]
-        self.suspicions, self.oddities, self.unjudged = {}, [], {}
+        self.suspicions, self.anomalies, self.unjudged = {}, [], {}
         self.roles = {}
 
     def points_in(self, seconds):
@@ -104,16 +104,16 @@ class _Naive:
             gone = {}
             for i, row in enumerate(there):
                 if not any(row):
-                    self.odd(i, OddityKind.SILENT, name, 0, self.t.points - 1)
+                    self.odd(i, AnomalyKind.SILENT, name, 0, self.t.points - 1)
                     continue
                 last = max(p for p, flag in enumerate(row) if flag)
                 if sum(on[last + 1 :]) >= long and sum(row) >= self.s.window:
                     gone[i] = last
                 for a, b in self.stretches([not flag for flag in row[: last + 1]]):
                     if sum(on[a : b + 1]) >= long:
-                        self.odd(i, OddityKind.GAPS, name, a, b)
+                        self.odd(i, AnomalyKind.GAPS, name, a, b)
             if len(gone) > self.limit:
-                self.odd(None, OddityKind.GAPS, name, min(gone.values()), newest)
+                self.odd(None, AnomalyKind.GAPS, name, min(gone.values()), newest)
             else:
                 for i, last in gone.items():
                     vanished.setdefault(i, []).append((last, newest, m))
@@ -121,7 +121,7 @@ class _Naive:
                 if (b - a + 1) * self.t.step_s > self.s.gap_s:
                     holes.setdefault((a, b), []).append(name)
         for (a, b), names in holes.items():
-            self.odd(None, OddityKind.GAPS, names[0] if len(names) == 1 else "", a, b)
+            self.odd(None, AnomalyKind.GAPS, names[0] if len(names) == 1 else "", a, b)
         return vanished
 
     def stretches(self, flags):
@@ -150,12 +150,12 @@ class _Naive:
     def odd(self, i, kind, metric, a, b):
         node = "" if i is None else self.t.nodes[i]
         key = (node, kind, metric)
-        if kind in {OddityKind.UNSTEADY, OddityKind.ALWAYS_APART} and any(
-            (o.node, o.kind, o.metric) == key for o in self.oddities
+        if kind in {AnomalyKind.UNSTEADY, AnomalyKind.ALWAYS_APART} and any(
+            (o.node, o.kind, o.metric) == key for o in self.anomalies
         ):
             return
-        self.oddities.append(
-            Oddity(
+        self.anomalies.append(
+            Anomaly(
                 node=node,
                 kind=kind,
                 metric=metric,
@@ -388,7 +388,7 @@ class _Naive:
                     roles.add(i)
                     left = lefts[m]
                     self.odd(
-                        i, OddityKind.ALWAYS_APART, self.names[m], left["since"], left["until"]
+                        i, AnomalyKind.ALWAYS_APART, self.names[m], left["since"], left["until"]
                     )
                     again = True
                 elif not again:
@@ -430,7 +430,7 @@ class _Naive:
                     for _, i, _, _, m, left, _ in self.leavers(name, names, group):
                         if left["returned"]:
                             self.odd(
-                                i, OddityKind.UNSTEADY, self.names[m], left["since"], left["until"]
+                                i, AnomalyKind.UNSTEADY, self.names[m], left["since"], left["until"]
                             )
         return self.result()
 
@@ -460,7 +460,7 @@ class _Naive:
                 )
                 for i, deviations in self.suspicions.items()
             ),
-            oddities=tuple(oddity for oddity in self.oddities if oddity.node not in named),
+            anomalies=tuple(anomaly for anomaly in self.anomalies if anomaly.node not in named),
             judged=tuple(name for name, _ in self.comparisons if self.peer_groups),
             unjudged=self.unjudged,
         )

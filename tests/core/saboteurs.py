@@ -17,13 +17,13 @@ import pytest
 
 from anubis.core.clock import SETTLED_S, TOLERANCE_S, ClockReading, KeptClock, tell_time
 from anubis.core.history.events import (
+    EventRecord,
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
     JobEnded,
     NodeAdded,
     NodeRemoved,
-    Notice,
     OperatorSaid,
     Order,
     RepairBegun,
@@ -127,7 +127,7 @@ class Book:
     def hear(self, event, now):
         event = _dated(event, now)
         match event:
-            case Notice():
+            case EventRecord():
                 self._note(event)
             case VerdictReached():
                 for node, verdict in event.verdicts.items():
@@ -149,8 +149,8 @@ class Book:
                 if is_turn and not self.inside(scope):
                     self.may_wait.discard(scope)
 
-    def _note(self, notice):
-        at, event = notice.at, notice.event
+    def _note(self, event_record):
+        at, event = event_record.at, event_record.event
         if isinstance(event, OperatorSaid) and event.order is Order.CLOSE:
             out = len(self.out(event.scope))
             self.accepted[event.scope] = max(out, self.out_at_close.get((at, event.scope), 0))
@@ -403,7 +403,7 @@ def redated(known, date):
             return type(known)(redated(cell, date) for cell in known)
         case VerdictReached(at=at, began=began):
             return replace(known, at=date(at), began=date(began))
-        case Notice(at=at) | FleetSeen(at=at) | Waited(at=at) | TestRefused(at=at):
+        case EventRecord(at=at) | FleetSeen(at=at) | Waited(at=at) | TestRefused(at=at):
             return replace(known, at=date(at))
     return known
 
@@ -680,10 +680,10 @@ class World:
     def do_suspect(self, node, ago):
         self.suspicions += 1
         raised = SuspicionRaised(nodes=(node,), category="gpu", source="watch")
-        self.tell(Notice(id=f"s{self.suspicions}", at=self.wall - ago, event=raised))
+        self.tell(EventRecord(id=f"s{self.suspicions}", at=self.wall - ago, event=raised))
 
     def do_event(self, event, ago, soon):
-        self.tell(Notice(id="", at=self.wall - ago, event=event), soon)
+        self.tell(EventRecord(id="", at=self.wall - ago, event=event), soon)
 
     def do_alert(self, nodes, category, ago):
         for node in nodes:

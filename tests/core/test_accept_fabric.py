@@ -19,7 +19,7 @@ from anubis.core.judge.judgement import assess
 from anubis.core.judge.units import latest_executions, units
 from anubis.core.network.coverage import coverage
 from anubis.core.network.crossing import link_part
-from anubis.core.network.pairing import HopRound, meeting_of
+from anubis.core.network.pairing import HopRound, pair_test_of
 from anubis.core.network.traffic import keep_crossing
 from anubis.core.records import (
     Campaign,
@@ -276,13 +276,13 @@ def test_who_is_fit_by_then_still_crosses_all_that_it_can():
     """A spine's leaves lose most of their nodes: the plan alone would leave uplinks uncrossed."""
     whole = planned(RAILS, ABLE)
     for fit in (set(RAILS.nodes[2:10]), set(RAILS.nodes[::3]), set(RAILS.nodes[:5])):
-        meetings = [meeting_of(step) for step in steps(whole, 2, fit)]
-        assert {name for met in meetings for name in met.pair} == fit
+        pair_tests = [pair_test_of(step) for step in steps(whole, 2, fit)]
+        assert {name for met in pair_tests for name in met.pair} == fit
         rounds = [
             HopRound(
                 hops=0, rails=RAILS.rails, pairs=(met.pair,), alone=(), spare=(), shift=met.shift
             )
-            for met in meetings
+            for met in pair_tests
         ]
         every = [
             HopRound(hops=0, rails=RAILS.rails, pairs=((a, b),), alone=(), spare=(), shift=shift)

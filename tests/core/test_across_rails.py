@@ -11,15 +11,15 @@ from test_network import PAIR, scanned, verdicts
 from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import estimate, extra_parameters, plan, planned_rounds, steps
 from anubis.core.errors import ConfigError
-from anubis.core.fabric import Cable, Link, Part, Switch, seats_on
+from anubis.core.fabric import Cable, Link, Part, Switch, rail_nics_on
 from anubis.core.network.coverage import ASSURED, Reach, coverage, coverage_of, covering_rounds
 from anubis.core.network.crossing import link_part
 from anubis.core.network.pairing import (
-    Meeting,
+    PairTest,
     joined_nics,
-    meeting_at,
-    meeting_of,
     mirror,
+    pair_test_at,
+    pair_test_of,
     quick_rounds,
 )
 from anubis.core.network.rails import Rails, device_across
@@ -27,11 +27,11 @@ from anubis.core.records import Judgement, Node, ParameterSpec, Suite, SuiteEntr
 from anubis.lab.simulation.fabric import FatTree
 from anubis.lab.simulation.network import Fault, statically_routed
 
-OF_MEETING = tuple(
-    ParameterSpec(name=name, type=kind, default=default, of_meeting=True)
+OF_PAIR_TEST = tuple(
+    ParameterSpec(name=name, type=kind, default=default, of_pair_test=True)
     for name, kind, default in (("shift", "int", 0), ("rails", "str", ""))
 )
-ABLE = replace(PAIR, parameters=OF_MEETING)
+ABLE = replace(PAIR, parameters=OF_PAIR_TEST)
 RAILS = FatTree(
     nodes=12, nodes_per_leaf=4, leaves_per_pod=4, spines=2, cores=2, rails=4, rail_spines=True
 ).fabric()
@@ -124,8 +124,8 @@ def test_where_routes_are_known_a_link_is_crossed_by_those_whose_route_leads_ove
     over = {
         (link.a, link.b)
         for each in more
-        for meeting in each.meetings
-        for a, b in joined_nics(fabric, meeting)
+        for pair_test in each.pair_tests
+        for a, b in joined_nics(fabric, pair_test)
         for ends in ((a, b), (b, a))
         for link, _ in fabric.cables_between(*ends)
     }
@@ -138,14 +138,14 @@ def test_where_routes_are_known_a_link_is_crossed_by_those_whose_route_leads_ove
 
 def test_a_shift_counts_rails_round_and_is_mirrored_from_the_other_node():
     a, b = RAILS.nodes[0], RAILS.nodes[9]
-    meeting = Meeting(a, b, 3)
-    rails = [(x.rail, y.rail) for x, y in joined_nics(RAILS, meeting)]
+    pair_test = PairTest(a, b, 3)
+    rails = [(x.rail, y.rail) for x, y in joined_nics(RAILS, pair_test)]
     assert rails == [("0", "3"), ("1", "0"), ("2", "1"), ("3", "2")]
-    assert {(y.seat, x.seat) for x, y in joined_nics(RAILS, meeting)} == {
-        (x.seat, y.seat) for x, y in joined_nics(RAILS, mirror(RAILS, meeting))
+    assert {(y.rail_nic, x.rail_nic) for x, y in joined_nics(RAILS, pair_test)} == {
+        (x.rail_nic, y.rail_nic) for x, y in joined_nics(RAILS, mirror(RAILS, pair_test))
     }
-    for x, y in joined_nics(RAILS, meeting):
-        assert meeting_at(RAILS, (x.seat, y.seat)) == meeting
+    for x, y in joined_nics(RAILS, pair_test):
+        assert pair_test_at(RAILS, (x.rail_nic, y.rail_nic)) == pair_test
 
 
 def test_a_program_that_cannot_cross_rails_is_asked_for_like_rails_only():
@@ -166,11 +166,11 @@ def test_a_step_across_rails_tells_its_program_which_and_is_of_the_same_workload
     assert all(launch.parameters == {} for launch in launches if not launch.step.shift)
     (crossing, *_) = (step for step in steps(able, 0, set(RAILS.nodes)) if step.shift)
     assert crossing.workload == launches[0].step.workload
-    assert meeting_of(crossing) == Meeting(*crossing.participants, crossing.shift)
+    assert pair_test_of(crossing) == PairTest(*crossing.participants, crossing.shift)
     assert extra_parameters(able, crossing) == {"shift": crossing.shift, "rails": "0,1,2,3"}
 
 
-def test_a_parameter_of_the_meeting_is_no_suites_to_choose():
+def test_a_parameter_of_the_pair_test_is_no_suites_to_choose():
     entry = SuiteEntry(benchmark="pair", groups="covering", parameters={"shift": 1})
     suite = Suite(name="s", summary="", benchmarks=(entry,))
     nodes = [Node(name=name, sku="x") for name in RAILS.nodes]
@@ -189,7 +189,7 @@ def test_a_parameter_of_the_meeting_is_no_suites_to_choose():
 )
 def test_names_of_devices_say_between_which_rails_was_measured(device, rails):
     a, b = RAILS.nodes[:2]
-    found = Rails.from_devices(RAILS, ["cuda:3-cuda:3"]).seats_between((a, b), device)
+    found = Rails.from_devices(RAILS, ["cuda:3-cuda:3"]).rail_nics_between((a, b), device)
     assert found == ((a, rails[0]), (b, rails[1]))
 
 
@@ -201,10 +201,12 @@ def test_pairs_across_rails_are_judged_with_those_of_like_rails_as_far_apart():
     assert view.assessment.judgement is Judgement.HEALTHY
     assert not view.assessment.parts
     devices = Counter(
-        device for ruling in view.assessment.rulings for device in set(ruling.devices)
+        device
+        for batch_verdict in view.assessment.batch_verdicts
+        for device in set(batch_verdict.devices)
     )
     assert {"mlx5_0-mlx5_0", "mlx5_0-mlx5_1"} <= set(devices)
-    workloads = {ruling.parameters for ruling in view.assessment.rulings}
+    workloads = {batch_verdict.parameters for batch_verdict in view.assessment.batch_verdicts}
     assert len(workloads) == 1
 
 
@@ -224,13 +226,17 @@ def test_a_bad_cable_above_the_spines_is_found_by_pairs_across_rails(number):
 def test_where_a_program_fails_across_rails_nothing_is_said_of_like_rails():
     devices = [device_across(1), "mlx5_0-mlx5_0"]
     a, b = RAILS.nodes[:2]
-    assert Rails.from_devices(RAILS, devices).meeting((a, b), device_across(1)) == Meeting(a, b, 1)
-    assert Rails.from_devices(RAILS, devices).meeting((a, b), "mlx5_0-mlx5_2") == Meeting(a, b, 2)
+    assert Rails.from_devices(RAILS, devices).pair_test((a, b), device_across(1)) == PairTest(
+        a, b, 1
+    )
+    assert Rails.from_devices(RAILS, devices).pair_test((a, b), "mlx5_0-mlx5_2") == PairTest(
+        a, b, 2
+    )
     assert device_across(0) == ""
 
 
 def test_what_was_measured_says_what_was_crossed():
-    a, b = (RAILS.nic(*seat) for seat in seats_on(*RAILS.nodes[:2], "0"))
+    a, b = (RAILS.nic(*rail_nic) for rail_nic in rail_nics_on(*RAILS.nodes[:2], "0"))
     found = coverage_of(RAILS, [(a, b)])
     assert found.nics == {a.id, b.id}
     assert found.links(1) == ()

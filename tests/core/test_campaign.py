@@ -33,7 +33,7 @@ from anubis.core.campaign.planning import estimate, follow_ups, replacement_step
 from anubis.core.campaign.replay import Opening, replay
 from anubis.core.fabric import Cable
 from anubis.core.judge.unmeasured import judge_unmeasured
-from anubis.core.network.pairing import Meeting, hops_between, joined_nics
+from anubis.core.network.pairing import PairTest, hops_between, joined_nics
 from anubis.core.records import Ended, Judgement, Readings, Result, Series
 from anubis.store import event_log
 from anubis.store.codec import document, restore
@@ -454,17 +454,17 @@ def test_whom_a_lost_node_leaves_behind_meets_another_as_far_away():
     run_well(world)
     measured = [r.step.participants for r in world.records if r.ended is Ended.MEASURED]
     for node in {f"n{i}" for i in range(1, 8)}:
-        assert {hops_between(fabric, Meeting(*pair)) for pair in measured if node in pair} == {
+        assert {hops_between(fabric, PairTest(*pair)) for pair in measured if node in pair} == {
             2,
             4,
         }, node
     assert all("n0" not in pair for pair in measured)
     for step in (each for each in steps(plan, 0, set(fabric.nodes)) if "n0" in each.participants):
         others = {
-            hops_between(fabric, Meeting(*each.participants))
+            hops_between(fabric, PairTest(*each.participants))
             for each in replacement_steps(plan, step, {"n0"})
         }
-        assert others == {hops_between(fabric, Meeting(*step.participants))}
+        assert others == {hops_between(fabric, PairTest(*step.participants))}
     assert partner in {name for pair in measured for name in pair}
 
 
@@ -477,7 +477,7 @@ def test_a_node_that_is_not_there_is_planned_around_and_the_other_pairs_stay_as_
 
 
 def crossed_by(fabric, step):
-    met = [(a.switch, b.switch) for a, b in joined_nics(fabric, Meeting(*step.participants))]
+    met = [(a.switch, b.switch) for a, b in joined_nics(fabric, PairTest(*step.participants))]
     return {leaf for ends in met if ends[0] != ends[1] for leaf in ends}
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, Part, seats_on
+from anubis.core.fabric import Cable, Part, rail_nics_on
 from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.sharing import CableUse, waves
 from anubis.lab.simulation.congestion import max_min_rates
@@ -78,7 +78,7 @@ def test_what_a_slow_flow_leaves_the_others_take():
 
 def rates(network, pairs, at_once=True):
     measure = network.measure_at_once if at_once else network.measure
-    return [rate for _, rate in measure([seats_on(a, b, "0") for a, b in pairs])]
+    return [rate for _, rate in measure([rail_nics_on(a, b, "0") for a, b in pairs])]
 
 
 def test_pairs_across_a_single_uplink_share_it_and_a_faster_one_bears_them():
@@ -114,8 +114,11 @@ def test_of_128_nodes_at_once_many_pairs_fall_short_and_in_turns_none():
     others leave a flow alone with a chance of (15/16) ** 15."""
     (far,) = (each for each in quick_rounds(TREE, TREE.nodes) if each.hops == 4)
     network = SimulatedNetwork(fabric=TREE, noise=0.01)
-    everybody = [seats_on(a, b, "0") for a, b in far.pairs]
+    everybody = [rail_nics_on(a, b, "0") for a, b in far.pairs]
     share = np.mean([short(TREE, network.measure_at_once(everybody, turn)) for turn in range(20)])
     assert share == pytest.approx(1 - (15 / 16) ** 15, abs=0.08)
-    for wave in waves(CableUse(TREE), far.meetings):
-        assert short(TREE, network.measure_at_once([seats_on(*met.pair, "0") for met in wave])) == 0
+    for wave in waves(CableUse(TREE), far.pair_tests):
+        assert (
+            short(TREE, network.measure_at_once([rail_nics_on(*met.pair, "0") for met in wave]))
+            == 0
+        )

@@ -11,13 +11,13 @@ from anubis.core.campaign.planning import is_planned, steps
 from anubis.core.judge.damaged import CODE, leave_out_damaged
 from anubis.core.records import (
     Assessment,
+    BatchVerdict,
     Judgement,
     Node,
     NodeVerdict,
     Phase,
     Plan,
     PlannedEntry,
-    Ruling,
     Step,
     Verdict,
     Workload,
@@ -38,8 +38,8 @@ def step(workload: Workload, *nodes: str) -> Step:
     )
 
 
-def ruling(workload: Workload, *groups: tuple[str, ...]) -> Ruling:
-    return Ruling(
+def batch_verdict(workload: Workload, *groups: tuple[str, ...]) -> BatchVerdict:
+    return BatchVerdict(
         benchmark=workload.benchmark,
         parameters=workload.parameters,
         metric="speed",
@@ -78,8 +78,11 @@ def assessed(*alone: Verdict, bad: str = "") -> Assessment:
         )
         for name in names
     )
-    rulings = (ruling(GEMM, *((name,) for name in names)), ruling(NCCL, *pairs))
-    return Assessment(alone=alone, rulings=rulings, nodes=nodes)
+    batch_verdicts = (
+        batch_verdict(GEMM, *((name,) for name in names)),
+        batch_verdict(NCCL, *pairs),
+    )
+    return Assessment(alone=alone, batch_verdicts=batch_verdicts, nodes=nodes)
 
 
 def codes(assessment: Assessment) -> dict[str, str]:
@@ -95,7 +98,7 @@ def test_only_the_unit_and_the_node_of_a_damaged_step_become_unknown():
     left = leave_out_damaged(assessed(), [step(GEMM, "n2"), step(GEMM, "n2")])
     assert codes(left) == {"n1": "OK", "n2": CODE, "n3": "OK"}
     assert left.judgement is Judgement.UNKNOWN
-    alone, together = left.rulings
+    alone, together = left.batch_verdicts
     assert [*zip(alone.participants, alone.similarities.tolist(), strict=True)] == [
         (("n1",), 0.91),
         (("n3",), 0.99),
@@ -107,7 +110,7 @@ def test_only_the_unit_and_the_node_of_a_damaged_step_become_unknown():
 
 def test_other_parameters_of_the_same_program_are_another_unit():
     left = leave_out_damaged(assessed(), [step(Workload.make("gemm", "1", {"n": 9}), "n2")])
-    assert len(left.rulings[0]) == 3
+    assert len(left.batch_verdicts[0]) == 3
     assert codes(left)["n2"] == CODE
 
 
@@ -120,22 +123,22 @@ def test_a_damaged_group_leaves_the_path_between_its_nodes_unknown_and_the_nodes
     assert left.judgement is Judgement.UNKNOWN
 
 
-@pytest.mark.parametrize("is_in_a_ruling", [False, True])
-def test_what_was_found_to_be_bad_stays_bad(is_in_a_ruling):
+@pytest.mark.parametrize("is_in_a_batch_verdict", [False, True])
+def test_what_was_found_to_be_bad_stays_bad(is_in_a_batch_verdict):
     bad = verdict(GEMM, "n2", Judgement.DEFECTIVE, "GEMM.SPEED")
     unsure = verdict(GEMM, "n1", Judgement.UNKNOWN, "UNSTABLE")
     whole = assessed(bad, unsure, bad="n2")
-    if is_in_a_ruling:
-        found = replace(whole.rulings[0], judgement=Judgement.DEFECTIVE)
-        whole = replace(whole, rulings=(found,), alone=(unsure,))
+    if is_in_a_batch_verdict:
+        found = replace(whole.batch_verdicts[0], judgement=Judgement.DEFECTIVE)
+        whole = replace(whole, batch_verdicts=(found,), alone=(unsure,))
     left = leave_out_damaged(whole, [step(GEMM, "n1"), step(GEMM, "n2")])
     assert codes(left) == {"n1": CODE, "n2": "GEMM", "n3": "OK"}
     assert left.judgement is Judgement.DEFECTIVE
     verdicts = [(v.participants, v.code) for v in left.alone]
     assert (("n1",), "UNSTABLE") not in verdicts
-    assert (verdicts[0] == (("n2",), "GEMM.SPEED")) is not is_in_a_ruling
-    if is_in_a_ruling:
-        assert len(left.rulings[0]) == 3
+    assert (verdicts[0] == (("n2",), "GEMM.SPEED")) is not is_in_a_batch_verdict
+    if is_in_a_batch_verdict:
+        assert len(left.batch_verdicts[0]) == 3
 
 
 def test_a_step_says_who_it_was_only_where_all_that_it_says_fits_the_plan():

@@ -66,7 +66,7 @@ def ranks_of(diagnosis: Diagnosis) -> list[int | None]:
 
 
 def test_a_broken_gpu_goes_before_the_rank_that_is_waited_for():
-    """Aegis' lesson: look at the hosts first."""
+    """Aegis' training job: look at the hosts first."""
     diagnosis = diagnosed(
         fact(FactKind.ABSENT, 3), fact(FactKind.CRITICAL_ERROR, node="n2", code="xid-79")
     )

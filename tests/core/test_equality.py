@@ -33,8 +33,8 @@ def fleet(*drivers, **more):
 
 def judgements(nodes, expectations=(), before=()):
     """By node, setting and device."""
-    rulings, alone = judge_settings(nodes, expectations, before)
-    verdicts = [*alone, *(verdict for ruling in rulings for verdict in ruling)]
+    batch_verdicts, alone = judge_settings(nodes, expectations, before)
+    verdicts = [*alone, *(verdict for batch_verdict in batch_verdicts for verdict in batch_verdict)]
     return {
         (verdict.participants[0], verdict.metric, verdict.device): verdict for verdict in verdicts
     }

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch, seats_on
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch, rail_nics_on
 from anubis.core.network.crossing import Flow
 from anubis.core.routes import Routes
 from anubis.lab.simulation.fabric import FatTree
@@ -45,13 +45,13 @@ def slowed(fault, *pairs, fabric=TWO_TIERS, **settings):
 
 def everybody(fabric, rail="0"):
     nodes = fabric.nodes
-    return [seats_on(a, b, rail) for place, a in enumerate(nodes) for b in nodes[place + 1 :]]
+    return [rail_nics_on(a, b, rail) for place, a in enumerate(nodes) for b in nodes[place + 1 :]]
 
 
 def test_without_noise_a_rate_says_how_many_switches_were_passed():
     network = SimulatedNetwork(fabric=THREE_TIERS, noise=0, gbytes_s=50)
     near, middle, far = (
-        seats_on("node00001", to, "0") for to in ("node00002", "node00005", "node00032")
+        rail_nics_on("node00001", to, "0") for to in ("node00002", "node00005", "node00032")
     )
     found = rates(network, near, middle, far)
     assert [found[a.node, b.node] for a, b in (near, middle, far)] == pytest.approx([50, 49, 48])
@@ -79,7 +79,7 @@ def test_every_route_is_a_shortest_path_and_routes_use_all_uplinks_of_leaves(fab
     fabric = statically_routed(fabric)
     used = set()
     for ends in everybody(fabric):
-        a, b = (fabric.nic(*seat) for seat in ends)
+        a, b = (fabric.nic(*rail_nic) for rail_nic in ends)
         for source, target in ((a, b), (b, a)):
             via = fabric.route(source, target)
             assert (via[0], via[-1]) == (source.switch, target.switch)
@@ -101,7 +101,7 @@ def test_flows_that_are_hashed_share_the_links_as_the_fabric_says():
         link = fabric.links[number]
         fault = Fault(kind="lossy uplink", part=Part("link", link.a, link.b), loss=0.9)
         network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0, seed=11, gbytes_s=1)
-        pairs = [seats_on("node00001", "node00032", "0")] * turns
+        pairs = [rail_nics_on("node00001", "node00032", "0")] * turns
         hits[number] = sum(rate < 0.5 for _, rate in network.measure(pairs)[::2])
     for number, share in zip(spread.link.tolist(), spread.link_share.tolist(), strict=True):
         assert hits[number] / turns == pytest.approx(share, abs=5 * np.sqrt(share / turns))
@@ -150,7 +150,7 @@ def test_a_lossy_cable_of_two_slows_half_of_what_crosses_the_link():
     fabric = FatTree(nodes=2, nodes_per_leaf=1, spines=1, cables=2).fabric()
     fault = Fault(kind="", part=Part("link", "leaf-0-0", "spine-0-0"), way="out", loss=0.5)
     network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0, gbytes_s=1)
-    found = network.measure([seats_on("node00001", "node00002", "0")] * 400)
+    found = network.measure([rail_nics_on("node00001", "node00002", "0")] * 400)
     out = [rate < 0.9 for flow, rate in found if flow.source.node == "node00001"]
     back = [rate < 0.9 for flow, rate in found if flow.source.node == "node00002"]
     assert np.mean(out) == pytest.approx(0.5, abs=0.1)
@@ -158,12 +158,12 @@ def test_a_lossy_cable_of_two_slows_half_of_what_crosses_the_link():
 
 
 def test_whoever_measures_gets_the_path_only_where_routes_are_known():
-    pair = seats_on("node00001", "node00016", "0")
+    pair = rail_nics_on("node00001", "node00016", "0")
     ((there, _), _) = SimulatedNetwork(fabric=TWO_TIERS).measure([pair])
     assert there == Flow(*pair)
     fabric = statically_routed(TWO_TIERS)
     ((there, _), _) = SimulatedNetwork(fabric=fabric).measure([pair])
-    a, b = (fabric.nic(*seat) for seat in pair)
+    a, b = (fabric.nic(*rail_nic) for rail_nic in pair)
     assert len(there.via) == 3
     assert there.via == fabric.route(a, b)
 
@@ -189,13 +189,13 @@ def test_any_graph_of_switches_will_do():
         nics=tuple(Nic(id=name, node=name, device="", rail="", switch=name) for name in "abc"),
     )
     fault = Fault(kind="", part=Part("link", "c", "a"), way="out")
-    found = slowed(fault, *(seats_on(a, b, "") for a, b in ring), fabric=fabric)
+    found = slowed(fault, *(rail_nics_on(a, b, "") for a, b in ring), fabric=fabric)
     assert set(found) == {("c", "a")}
 
 
 def test_a_node_without_a_nic_on_the_rail_is_named():
     with pytest.raises(ValueError, match='"node00001" has no NIC on rail "7"'):
-        SimulatedNetwork(fabric=TWO_TIERS).measure([seats_on("node00001", "node00002", "7")])
+        SimulatedNetwork(fabric=TWO_TIERS).measure([rail_nics_on("node00001", "node00002", "7")])
 
 
 def test_tables_that_lead_in_a_circle_to_another_port_or_nowhere_tell_no_route():

@@ -8,7 +8,7 @@ import networkx
 import numpy as np
 import pytest
 
-from anubis.core.fabric import Part, seats_on
+from anubis.core.fabric import Part, rail_nics_on
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.coverage import coverage, covering_rounds
 from anubis.core.network.crossing import link_part
@@ -82,7 +82,7 @@ def measured(network, rounds, turn=0):
     return [
         flow
         for number, each in enumerate(rounds)
-        for flow in network.measure([seats_on(a, b, "0") for a, b in each.pairs], turn + number)
+        for flow in network.measure([rail_nics_on(a, b, "0") for a, b in each.pairs], turn + number)
     ]
 
 

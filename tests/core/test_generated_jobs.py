@@ -22,7 +22,13 @@ from anubis.lab.simulation.job_faults import (
 )
 from anubis.lab.simulation.job_marks import draw_jitters, lose_samples, mark_gap
 from anubis.lab.simulation.job_rhythm import LEVELS
-from anubis.lab.simulation.jobs import HEALTHY, OTHER_FLEET, PUBLISHED_FLEET, generate, traits_of
+from anubis.lab.simulation.jobs import (
+    HEALTHY,
+    OTHER_FLEET,
+    PUBLISHED_FLEET,
+    attributes_of,
+    generate,
+)
 
 DRAWS = 3000
 EVERY_METRIC = tuple(LEVELS)
@@ -83,7 +89,7 @@ def test_half_of_all_jobs_halt_within_eight_minutes_and_15_percent_within_four()
 
 
 def test_sizes_and_numbers_of_faults_are_those_published():
-    jobs = [traits_of(seed) for seed in range(1500)]
+    jobs = [attributes_of(seed) for seed in range(1500)]
     assert within(sum(job.nodes >= 600 for job in jobs), 0.3, 1500)
     assert min(job.nodes for job in jobs) >= 4
     assert max(job.nodes for job in jobs) <= 1536

@@ -6,15 +6,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from anubis.core.history.events import NodeAdded, Notice
+from anubis.core.history.events import EventRecord, NodeAdded
 from anubis.core.history.status import Incident, Repair, Validation
 from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.commands import Cordon, Mode
 from anubis.core.records import Judgement
 from anubis.report.history import (
     action_happening,
+    event_record_happening,
     incident_happening,
-    notice_happening,
     repair_happening,
     validation_happening,
 )
@@ -32,7 +32,7 @@ def verdict(at, judgement):
 
 CORDON = Cordon(mode=Mode.ACT, node="n1", code="GEMM", reason="slow")
 LIFE = [
-    notice_happening(Notice(id="e", at=BEGIN, event=NodeAdded(nodes=("n1",)))),
+    event_record_happening(EventRecord(id="e", at=BEGIN, event=NodeAdded(nodes=("n1",)))),
     verdict(BEGIN + DAY_S, Judgement.HEALTHY),
     incident_happening(
         Incident(node="n1", category="<gpu>", start=BEGIN + DAY_S, end=BEGIN + 3 * DAY_S)

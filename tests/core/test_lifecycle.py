@@ -11,13 +11,13 @@ from itertools import pairwise
 import pytest
 
 from anubis.core.history.events import (
+    EventRecord,
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
     JobEnded,
     NodeAdded,
     NodeRemoved,
-    Notice,
     OperatorSaid,
     Order,
     RepairBegun,
@@ -68,12 +68,12 @@ LIVES = 120
 
 
 def noticed(at, event):
-    return Notice(id="", at=at, event=event)
+    return EventRecord(id="", at=at, event=event)
 
 
 def suspected(at, id, node):
     raised = SuspicionRaised(nodes=(node,), category="gpu", source="watch")
-    return Notice(id=id, at=at, event=raised)
+    return EventRecord(id=id, at=at, event=raised)
 
 
 class Cluster:

@@ -86,7 +86,9 @@ def test_one_gpu_over_its_limit_makes_its_node_defective_and_says_all_a_person_n
     assert (worst.participants, worst.device, worst.code) == (("n2",), "cuda:1", "FACTS.ERRORS")
     assert worst.reason == "errors on cuda:1 is 2, limit at most 0 (us)"
     assert (worst.similarity, worst.alpha) == (None, None)
-    (within,) = [ruling for ruling in found.rulings if ruling.metric == "errors"]
+    (within,) = [
+        batch_verdict for batch_verdict in found.batch_verdicts if batch_verdict.metric == "errors"
+    ]
     assert (within.judgement, within.reason, len(within)) == (H, "within its limit", 7)
     assert found.nodes[0].reason == "all 3 metrics are as the fleet or within their limits"
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch, seats_on
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch, rail_nics_on
 from anubis.core.judge.groups import blame, cast_votes
 from anubis.core.network import posterior
 from anubis.core.network.attribution import part_verdicts
@@ -52,7 +52,7 @@ def scanned(network, fabric, rails=None, turn=0):
         for number, each in enumerate(quick_rounds(fabric, fabric.nodes))
         for measured in network.measure(
             [
-                seats_on(a, b, rail)
+                rail_nics_on(a, b, rail)
                 for rail in each.rails
                 if rails in (None, rail)
                 for a, b in each.pairs
@@ -64,7 +64,7 @@ def scanned(network, fabric, rails=None, turn=0):
 
 def fully_scanned(network, fabric):
     pairs = [
-        seats_on(a, b, rail)
+        rail_nics_on(a, b, rail)
         for matches in round_robin(fabric.nodes)
         for a, b in matches
         for rail in fabric.rails
@@ -213,7 +213,7 @@ def test_every_flow_crosses_what_walks_along_all_its_paths_cross(fabric):
     flows = []
     for rail in fabric.rails:
         for a, b in (rng.choice(fabric.nodes, 2, replace=False) for _ in range(8)):
-            flows.append(Flow(*seats_on(str(a), str(b), rail)))
+            flows.append(Flow(*rail_nics_on(str(a), str(b), rail)))
     parts = Parts(fabric)
     count = sum(map(len, (fabric.nodes, fabric.nics, fabric.links, fabric.switches, fabric.leaves)))
     crossed = parts.crossings(flows, np.arange(3 * count))
@@ -231,7 +231,7 @@ def test_every_flow_crosses_what_walks_along_all_its_paths_cross(fabric):
 def test_a_known_path_is_crossed_whole_and_by_cables():
     fabric = FatTree(nodes=8, nodes_per_leaf=2, spines=2, cables=2).fabric()
     parts = Parts(fabric)
-    flow = Flow(*seats_on("node00001", "node00003", "0"), ("leaf-0-0", "spine-0-1", "leaf-0-1"))
+    flow = Flow(*rail_nics_on("node00001", "node00003", "0"), ("leaf-0-0", "spine-0-1", "leaf-0-1"))
     crossed = parts.crossings([flow], np.arange(1000))
     links = {
         (parts.part(column).name, WAYS[column % 3]): chance
@@ -258,7 +258,7 @@ def small_scans(draw):
         cables=draw(st.integers(1, 2)),
     ).fabric()
     pairs = [
-        seats_on(a, b, str(rail))
+        rail_nics_on(a, b, str(rail))
         for a in fabric.nodes
         for b in fabric.nodes
         for rail in range(rails)
@@ -345,7 +345,7 @@ def test_one_bad_flow_between_two_nodes_says_how_probable_each_is():
     """Two nodes and their leaf; 98 in 100 of those it hits are bad, and 1 in 1000 of others."""
     fabric = FatTree(nodes=2, nodes_per_leaf=2).fabric()
     model = FaultPrior()
-    found = locate(fabric, [Observation(Flow(*seats_on(*fabric.nodes, "0")), 0.3)], model)
+    found = locate(fabric, [Observation(Flow(*rail_nics_on(*fabric.nodes, "0")), 0.3)], model)
     (cause,) = found.causes
     assert set(cause.parts) == {
         *(Part("node", name) for name in fabric.nodes),
@@ -556,11 +556,11 @@ def test_two_pairs_of_nodes_that_explain_the_same_are_not_named():
     a, b, c, d, *others = TREE.nodes[:8]
     circle = [(a, b), (b, c), (c, d), (d, a)]
     rows = [
-        Observation(Flow(*seats_on(*pair, "0")), 0.3)
+        Observation(Flow(*rail_nics_on(*pair, "0")), 0.3)
         for x, y in circle
         for pair in ((x, y), (y, x))
     ]
-    rows += [Observation(Flow(*seats_on(x, y, "0")), 0.0) for x, y in combinations(others, 2)]
+    rows += [Observation(Flow(*rail_nics_on(x, y, "0")), 0.0) for x, y in combinations(others, 2)]
     found = locate(TREE, rows, FaultPrior(noise=0.01))
     assert len(found.causes) == 2
     assert {part.name for cause in found.causes for part in cause.parts} == {a, b, c, d}
@@ -587,8 +587,10 @@ def test_a_node_and_its_only_nic_that_was_measured_cannot_be_told_apart():
 
 def test_two_bad_ones_that_met_only_each_other_cannot_be_told_apart_from_one():
     nodes = TREE.nodes
-    rows = [Observation(Flow(*seats_on(a, b, "0")), 0.4) for a, b in (nodes[:2], nodes[1::-1])]
-    rows += [Observation(Flow(*seats_on(a, b, "0")), 0.0) for a, b in (nodes[2:4], nodes[3:1:-1])]
+    rows = [Observation(Flow(*rail_nics_on(a, b, "0")), 0.4) for a, b in (nodes[:2], nodes[1::-1])]
+    rows += [
+        Observation(Flow(*rail_nics_on(a, b, "0")), 0.0) for a, b in (nodes[2:4], nodes[3:1:-1])
+    ]
     (cause,) = locate(TREE, rows).causes
     assert set(cause.parts) == {Part("node", nodes[0]), Part("node", nodes[1])}
 
@@ -596,14 +598,15 @@ def test_two_bad_ones_that_met_only_each_other_cannot_be_told_apart_from_one():
 def test_what_both_send_at_once_is_either_ways_fault():
     """Measured one way each, only sending is slow; measured both at once, nobody can say."""
     a, *others = TREE.nodes[:4]
-    one_way = [Observation(Flow(*seats_on(a, b, "0")), 0.4) for b in others]
-    one_way += [Observation(Flow(*seats_on(b, a, "0")), 0.0) for b in others]
+    one_way = [Observation(Flow(*rail_nics_on(a, b, "0")), 0.4) for b in others]
+    one_way += [Observation(Flow(*rail_nics_on(b, a, "0")), 0.0) for b in others]
     good = [
-        Observation(Flow(*seats_on(b, c, "0"), (), True), 0.0) for b, c in combinations(others, 2)
+        Observation(Flow(*rail_nics_on(b, c, "0"), (), True), 0.0)
+        for b, c in combinations(others, 2)
     ]
     (cause,) = locate(TREE, one_way + good).causes
     assert (cause.parts, cause.way) == ((Part("node", a),), "out")
-    mutual = [Observation(Flow(*seats_on(b, a, "0"), (), True), 0.4) for b in others]
+    mutual = [Observation(Flow(*rail_nics_on(b, a, "0"), (), True), 0.4) for b in others]
     (cause,) = locate(TREE, mutual + good).causes
     assert (cause.parts, cause.way) == ((Part("node", a),), "both")
 
@@ -656,7 +659,7 @@ def test_each_class_of_parts_has_a_subject_that_names_only_what_all_of_them_shar
         steady=True,
         confidence=0.5,
         shortfall=0.4,
-        bad=(Observation(Flow(*seats_on(*RAILS.nodes[:2], "0")), 0.4),),
+        bad=(Observation(Flow(*rail_nics_on(*RAILS.nodes[:2], "0")), 0.4),),
         good=0,
     )
     told = subject(RAILS, cause)
@@ -685,9 +688,9 @@ def test_pairs_are_disjoint_on_each_rail_and_one_of_each_is_known_to_be_good(net
     model = model_of(observations)
     good = healthy_nodes(observations, model)
     pairs = confirmation(network.fabric, observations, model)
-    busy = [seat for pair in pairs for seat in pair]
+    busy = [rail_nic for pair in pairs for rail_nic in pair]
     assert len(busy) == len(set(busy))
-    assert all(network.fabric.nic(*seat) for seat in busy)
+    assert all(network.fabric.nic(*rail_nic) for rail_nic in busy)
     assert all({a.node, b.node} & good for a, b in pairs)
 
 
@@ -743,19 +746,22 @@ def test_nothing_bad_needs_no_round():
 def test_another_rail_tells_a_node_from_its_nic(part):
     network = SimulatedNetwork(fabric=RAILS, faults=(Fault(kind="", part=part),), noise=0.01)
     pairs, found = confirmed(network, scanned(network, RAILS, rails="0"))
-    assert {seat.rail for ends in pairs for seat in ends} - {"0"}
+    assert {rail_nic.rail for ends in pairs for rail_nic in ends} - {"0"}
     assert named(found) == [part]
 
 
 def test_a_neighbour_tells_a_node_from_its_leafs_uplinks():
     """One flow each way between two leaves is all there is; all else was among neighbours."""
     a, b = "node00001", "node00009"
-    far = [seats_on(a, b, "0")]
-    near = [seats_on(x, y, "0") for x, y in zip(TREE.nodes[1:7:2], TREE.nodes[2:8:2], strict=True)]
-    near += [
-        seats_on(x, y, "0") for x, y in zip(TREE.nodes[9:15:2], TREE.nodes[10:16:2], strict=True)
+    far = [rail_nics_on(a, b, "0")]
+    near = [
+        rail_nics_on(x, y, "0") for x, y in zip(TREE.nodes[1:7:2], TREE.nodes[2:8:2], strict=True)
     ]
-    quiet = [seats_on(f"node000{n}", f"node000{n + 8}", "0") for n in (18, 19)]
+    near += [
+        rail_nics_on(x, y, "0")
+        for x, y in zip(TREE.nodes[9:15:2], TREE.nodes[10:16:2], strict=True)
+    ]
+    quiet = [rail_nics_on(f"node000{n}", f"node000{n + 8}", "0") for n in (18, 19)]
     for part in (Part("node", a), Part("node", b), Part("uplinks", "leaf-0-0")):
         network = SimulatedNetwork(fabric=TREE, faults=(Fault(kind="", part=part),), noise=0)
         measured = network.measure(near + far + quiet)
@@ -771,7 +777,7 @@ def test_where_routes_are_known_pairs_are_chosen_that_cross_the_link():
     network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0.01)
     pairs, found = confirmed(network, scanned(network, fabric))
     crossing = 0
-    for a, b in ([fabric.nic(*seat) for seat in ends] for ends in pairs):
+    for a, b in ([fabric.nic(*rail_nic) for rail_nic in ends] for ends in pairs):
         ways = [fabric.route(a, b), fabric.route(b, a)]
         crossing += any({"leaf-0-1", "spine-0-2"} <= set(way) for way in ways)
     assert crossing
@@ -833,7 +839,7 @@ def test_routes_that_switches_do_not_keep_to_blame_nobody_for_them():
         hashed = SimulatedNetwork(fabric=TREE, faults=(fault,), noise=0.01, seed=seed)
         fabric = ROUTED[id(TREE)]
         claimed = [
-            (replace(flow, via=fabric.route(*(fabric.nic(*seat) for seat in ends))), rate)
+            (replace(flow, via=fabric.route(*(fabric.nic(*rail_nic) for rail_nic in ends))), rate)
             for flow, rate in fully_scanned(hashed, TREE)
             for ends in [(flow.source, flow.target)]
         ]
@@ -862,7 +868,7 @@ def test_leaves_that_are_not_joined_by_any_cable_are_searched_apart():
     fault = Fault(kind="", part=Part("node", "a1"))
     network = SimulatedNetwork(fabric=fabric, faults=(fault,), noise=0)
     pairs = [
-        seats_on(f"{leaf}{i}", f"{leaf}{j}", "")
+        rail_nics_on(f"{leaf}{i}", f"{leaf}{j}", "")
         for leaf in "ab"
         for i, j in combinations(range(4), 2)
     ]

@@ -1,4 +1,4 @@
-"""Statuses and spells against going through everything node by node."""
+"""Statuses and uptimes against going through everything node by node."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive_status import NaiveLogbook
 
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import (
     Incident,
@@ -21,7 +22,6 @@ from anubis.core.history.status import (
     defects_as_incidents,
 )
 from anubis.core.history.tracks import IncidentColumns
-from anubis.core.history.traits import NodeTraits
 from anubis.core.keep.incidents import open_incidents
 from anubis.core.records import Judgement
 
@@ -51,7 +51,7 @@ class Past:
     watches: tuple[Watch, ...] = ()
     validations: tuple[Validation, ...] = ()
     repairs: tuple[Repair, ...] = ()
-    traits: tuple[NodeTraits, ...] = ()
+    attributes: tuple[NodeAttributes, ...] = ()
 
     @property
     def logbook(self) -> Logbook:
@@ -88,7 +88,7 @@ pasts = st.builds(
     many(st.builds(lambda n, s: Repair(node=n, start=s[0], end=s[1]), nodes, stretches)),
     st.lists(
         st.builds(
-            NodeTraits,
+            NodeAttributes,
             node=st.sampled_from((*NODES, "d")),  # d has no records
             installed=hours | st.none(),
             rack=st.sampled_from(("", "r1", "r2")),
@@ -149,7 +149,7 @@ def known_at(past: Past, at: float) -> Past:
             for one in past.watches
             if one.since <= at  # to be added is what one knows at that instant
         ),
-        traits=past.traits,
+        attributes=past.attributes,
     )
 
 
@@ -165,9 +165,9 @@ def test_no_status_knows_the_future(past: Past, half: int) -> None:
 def test_every_spell_is_what_going_through_everything_finds(
     past: Past, drawn: list[tuple[str, float]], until: float
 ) -> None:
-    found = past.logbook.spells(asked(drawn), until, COVARIATES)
-    spells = [(row, past.naive.spell(*row, until)) for row in drawn]
-    expected = [(row, spell) for row, spell in spells if spell]
+    found = past.logbook.uptimes(asked(drawn), until, COVARIATES)
+    uptimes = [(row, past.naive.spell(*row, until)) for row in drawn]
+    expected = [(row, spell) for row, spell in uptimes if spell]
     rows = [row for row, _ in expected]
     assert list(zip(found.statuses.nodes, found.statuses.at, strict=True)) == rows
     assert found.duration_h.tolist() == [duration_h for _, (duration_h, _) in expected]
@@ -179,8 +179,8 @@ def test_every_spell_is_what_going_through_everything_finds(
 @given(past=pasts, until=hours)
 def test_the_table_as_of_then_does_not_know_what_came_later(past: Past, until: float) -> None:
     every = asked([row for row in everywhere(past) if row[1] < until])
-    now = past.logbook.spells(every, until, COVARIATES)
-    then = known_at(past, until).logbook.spells(every, until, COVARIATES)
+    now = past.logbook.uptimes(every, until, COVARIATES)
+    then = known_at(past, until).logbook.uptimes(every, until, COVARIATES)
     assert now.statuses.nodes == then.statuses.nodes
     assert now.statuses.values.tolist() == then.statuses.values.tolist()
     assert now.duration_h.tolist() == then.duration_h.tolist()
@@ -191,8 +191,8 @@ def test_the_table_as_of_then_does_not_know_what_came_later(past: Past, until: f
 def test_a_node_returns_whenever_it_was_down_or_away_just_before(past: Past) -> None:
     """Between two multiples of an hour nothing happens, so a look in between tells."""
     found = past.logbook.returns()
-    spells = past.logbook.spells(found, until=100 * HOUR_S, covariates=())
-    whole = {(n, at) for n, at in zip(*(spells.statuses.nodes, spells.statuses.at), strict=True)}
+    uptimes = past.logbook.uptimes(found, until=100 * HOUR_S, covariates=())
+    whole = {(n, at) for n, at in zip(*(uptimes.statuses.nodes, uptimes.statuses.at), strict=True)}
     sudden = {(one.node, one.end) for one in (*past.incidents, *past.repairs)}
 
     def up(node: str, at: float) -> bool:
@@ -245,14 +245,14 @@ def test_the_status_of_a_node_hour_by_hour(
     assert found.values[0, :7].tolist() == pytest.approx(expected)
 
 
-def test_the_spells_of_a_node_run_from_each_return_to_the_next_incident() -> None:
+def test_the_uptimes_of_a_node_run_from_each_return_to_the_next_incident() -> None:
     logbook = worked_example().logbook
-    found = logbook.spells(logbook.returns(), until=20 * HOUR_S, covariates=["incidents"])
+    found = logbook.uptimes(logbook.returns(), until=20 * HOUR_S, covariates=["incidents"])
     assert (found.statuses.at / HOUR_S).tolist() == [0, 4, 7]
     assert found.duration_h.tolist() == [2, 2, 2]
     assert found.observed.tolist() == [True, True, True]
     assert found.statuses.values.tolist() == [[0], [2], [3]]
-    earlier = logbook.spells(logbook.returns(), until=5 * HOUR_S, covariates=["incidents"])
+    earlier = logbook.uptimes(logbook.returns(), until=5 * HOUR_S, covariates=["incidents"])
     assert earlier.duration_h.tolist() == [2, 1]
     assert earlier.observed.tolist() == [True, False]
 
@@ -260,7 +260,7 @@ def test_the_spells_of_a_node_run_from_each_return_to_the_next_incident() -> Non
 def test_snapshots_may_stand_beside_the_returns_in_one_table() -> None:
     logbook = worked_example().logbook
     asked = logbook.returns() + Instants.now(["a", "a"], 5 * HOUR_S)
-    found = logbook.spells(asked, until=20 * HOUR_S, covariates=["up_h"])
+    found = logbook.uptimes(asked, until=20 * HOUR_S, covariates=["up_h"])
     assert found.statuses.values.tolist() == [[0], [0], [0], [1], [1]]
     assert found.duration_h.tolist() == [2, 2, 2, 1, 1]
 
@@ -309,7 +309,7 @@ def test_validations_are_a_covariate_only_where_there_are_any() -> None:
     )  # fmt: skip
 
 
-RACKS = tuple(NodeTraits(node=f"n{i}", rack=f"r{i // 5}") for i in range(10))
+RACKS = tuple(NodeAttributes(node=f"n{i}", rack=f"r{i // 5}") for i in range(10))
 STRUCK = tuple(
     Incident(node=f"n{i}", category="x", start=k * HOUR_S, end=k * HOUR_S + 60)
     for i in range(1, 5)
@@ -319,8 +319,8 @@ WATCHED = tuple(Watch(node=f"n{i}", since=0.0) for i in range(10))
 
 
 def test_a_node_of_a_bad_rack_is_known_by_the_others_of_it_before_anything_happens_to_it() -> None:
-    told = (*RACKS, NodeTraits(node="new", rack="r0"), NodeTraits(node="newer", rack="r7"))
-    logbook = Logbook.from_records(STRUCK, WATCHED, traits=told)
+    told = (*RACKS, NodeAttributes(node="new", rack="r0"), NodeAttributes(node="newer", rack="r7"))
+    logbook = Logbook.from_records(STRUCK, WATCHED, attributes=told)
     asked_now = Instants.now(("n0", "n1", "n9", "new", "newer", "stranger"), 100 * HOUR_S)
     rates = logbook.statuses(asked_now, ("rack_rate",)).values[:, 0].tolist()
     assert rates[0] == pytest.approx((160 + 10) / (160 / 900 * 400 + 10))
@@ -332,20 +332,20 @@ def test_a_node_of_a_bad_rack_is_known_by_the_others_of_it_before_anything_happe
     assert before.values[:, 0].tolist() == [1.0, 1.0]
 
 
-def test_a_trait_that_is_not_told_of_nearly_all_nodes_is_no_covariate_and_is_named() -> None:
-    gapless = Logbook.from_records(STRUCK, WATCHED, traits=RACKS)
+def test_a_attribute_that_is_not_told_of_nearly_all_nodes_is_no_covariate_and_is_named() -> None:
+    gapless = Logbook.from_records(STRUCK, WATCHED, attributes=RACKS)
     assert "rack_rate" in gapless.covariates()
     assert "sku_rate" not in gapless.covariates()
-    assert gapless.sparse_traits() == {}
-    gappy = Logbook.from_records(STRUCK, WATCHED, traits=RACKS[:9])
+    assert gapless.sparse_attributes() == {}
+    gappy = Logbook.from_records(STRUCK, WATCHED, attributes=RACKS[:9])
     assert "rack_rate" not in gappy.covariates()
-    assert gappy.sparse_traits() == {"rack": 9}
+    assert gappy.sparse_attributes() == {"rack": 9}
 
 
 def test_before_a_node_was_installed_it_was_another_one_under_its_name() -> None:
     """It would else be known early that the first one is going to be replaced."""
-    told = [NodeTraits(node="a", installed=20 * HOUR_S)]
-    logbook = Logbook.from_records([], [Watch(node="a", since=0.0)], traits=told)
+    told = [NodeAttributes(node="a", installed=20 * HOUR_S)]
+    logbook = Logbook.from_records([], [Watch(node="a", since=0.0)], attributes=told)
     instants = Instants(nodes=("a", "a"), at=np.array([15.0, 25.0]) * HOUR_S)
     assert logbook.statuses(instants, ("age_h",)).values[:, 0].tolist() == [15.0, 5.0]
 
@@ -356,15 +356,15 @@ def test_a_node_nobody_knows_has_the_status_of_one_just_added_and_is_not_watched
     status = dict(zip(COVARIATES, logbook.statuses(asked, COVARIATES).values[0], strict=True))
     assert {name for name in status if status[name]} == {"rack_rate", "sku_rate"}  # as all: 1
     assert logbook.are_watched(asked).tolist() == [False]
-    assert len(logbook.spells(asked, until=9 * HOUR_S)) == 0
+    assert len(logbook.uptimes(asked, until=9 * HOUR_S)) == 0
 
 
 def test_nothing_at_all_makes_empty_tables() -> None:
     logbook = Logbook.from_records([])
     assert len(logbook.returns()) == 0
     assert len(logbook.snapshots(1, until=HOUR_S, rng=np.random.default_rng(1))) == 0
-    spells = logbook.spells(logbook.returns(), until=HOUR_S)
-    assert spells.statuses.values.shape == (0, 5)
+    uptimes = logbook.uptimes(logbook.returns(), until=HOUR_S)
+    assert uptimes.statuses.values.shape == (0, 5)
 
 
 @pytest.mark.parametrize(

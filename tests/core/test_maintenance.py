@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from anubis.core.history.events import MaintenanceEnded, MaintenancePlanned, Notice
+from anubis.core.history.events import EventRecord, MaintenanceEnded, MaintenancePlanned
 from anubis.core.history.maintenance import open_windows, windows_told
 from anubis.core.keep.events import FleetSeen, SeenWindow
 from anubis.operations.maintenance import SHOWN, news_of_windows
@@ -28,8 +28,8 @@ def planned(begin, end, *nodes, name="", source="operator"):
 
 @st.composite
 def told(draw):
-    """Notices in the order of time."""
-    notices = []
+    """Event records in the order of time."""
+    event_records = []
     for place in range(draw(st.integers(0, 6))):
         nodes, name = draw(some_nodes), draw(names)
         if draw(st.booleans()):
@@ -37,42 +37,44 @@ def told(draw):
             event = planned(begin, begin + 1 + draw(times), *nodes, name=name)
         else:
             event = MaintenanceEnded(nodes=nodes, name=name)
-        notices.append(Notice(id=f"{place}", at=float(place), event=event))
-    return notices
+        event_records.append(EventRecord(id=f"{place}", at=float(place), event=event))
+    return event_records
 
 
-def is_open(notices, node, at):
-    """Naively: who opened and closed what, one notice after the other."""
+def is_open(event_records, node, at):
+    """Naively: who opened and closed what, one event record after the other."""
     windows = {}
-    for notice in notices:
-        event = notice.event
+    for event_record in event_records:
+        event = event_record.event
         if isinstance(event, MaintenancePlanned):
-            name = event.name or notice.id
+            name = event.name or event_record.id
             windows = {key: span for key, span in windows.items() if key[0] != name}
             windows |= {(name, n): (event.begin, event.end) for n in event.nodes}
             continue
         for name, n in list(windows):
             if n in event.nodes and event.name in ("", name):
                 begin, end = windows[name, n]
-                windows[name, n] = (begin, min(end, notice.at))
+                windows[name, n] = (begin, min(end, event_record.at))
     return any(begin <= at < end for (_, n), (begin, end) in windows.items() if n == node)
 
 
 def end_of_all(at):
-    return Notice(id=f"{at}", at=at, event=MaintenanceEnded(nodes=("n1",)))
+    return EventRecord(id=f"{at}", at=at, event=MaintenanceEnded(nodes=("n1",)))
 
 
 @example(
-    [Notice(id="0", at=3.0, event=planned(0.0, 9.0, "n1")), *map(end_of_all, (4.0, 5.0))],
+    [EventRecord(id="0", at=3.0, event=planned(0.0, 9.0, "n1")), *map(end_of_all, (4.0, 5.0))],
     4.5,
     random.Random(0),
 )
 @given(told(), times, st.randoms())
-def test_what_was_told_last_holds_in_whatever_order_it_is_known(notices, at, order: random.Random):
-    shuffled = list(notices)
+def test_what_was_told_last_holds_in_whatever_order_it_is_known(
+    event_records, at, order: random.Random
+):
+    shuffled = list(event_records)
     order.shuffle(shuffled)
     there = open_windows(windows_told(shuffled), at)
-    assert set(there) == {node for node in NODES if is_open(notices, node, at)}
+    assert set(there) == {node for node in NODES if is_open(event_records, node, at)}
 
 
 @pytest.mark.parametrize(
@@ -84,12 +86,12 @@ def test_a_window_that_cannot_be_is_refused(begin, end):
 
 
 def test_of_several_windows_the_one_that_is_open_and_ends_last_is_told():
-    notices = [
-        Notice(id="1", at=0.0, event=planned(0.0, 10.0)),
-        Notice(id="2", at=0.0, event=planned(5.0, 30.0)),
-        Notice(id="3", at=0.0, event=planned(50.0, 60.0)),
+    event_records = [
+        EventRecord(id="1", at=0.0, event=planned(0.0, 10.0)),
+        EventRecord(id="2", at=0.0, event=planned(5.0, 30.0)),
+        EventRecord(id="3", at=0.0, event=planned(50.0, 60.0)),
     ]
-    windows = windows_told(notices)
+    windows = windows_told(event_records)
     assert [open_windows(windows, at)["n1"].end for at in (4.0, 9.0)] == [10.0, 30.0]
     assert open_windows(windows, 31.0) == {}
     assert open_windows(windows, 31.0, until=55.0)["n1"].begin == 50.0
@@ -110,11 +112,11 @@ looks = st.dictionaries(
 
 @given(st.lists(looks, max_size=6))
 def test_the_history_comes_to_have_what_an_orchestrator_shows_and_is_told_it_once(seen):
-    notices = []
+    event_records = []
     for place, windows in enumerate(seen):
         look = FleetSeen(at=3.0 * place, nodes={}, windows=windows)
-        notices += news_of_windows(look, windows_told(notices))
-        known = windows_told(notices)
+        event_records += news_of_windows(look, windows_told(event_records))
+        known = windows_told(event_records)
         assert not news_of_windows(look, known)
         assert set(open_windows(known, look.at)) == {
             node
@@ -122,15 +124,17 @@ def test_the_history_comes_to_have_what_an_orchestrator_shows_and_is_told_it_onc
             if window.begin <= look.at < window.end
             for node in window.nodes
         }
-    assert {n.event.source for n in notices if isinstance(n.event, MaintenancePlanned)} <= {SHOWN}
+    assert {n.event.source for n in event_records if isinstance(n.event, MaintenancePlanned)} <= {
+        SHOWN
+    }
 
 
 def test_a_person_who_ends_what_an_orchestrator_still_shows_is_not_believed():
     window = SeenWindow(nodes=("n1",), begin=0.0, end=100.0)
     look = FleetSeen(at=10.0, nodes={}, windows={"reservation a": window})
-    notices = news_of_windows(look, {})
-    notices.append(Notice(id="e", at=11.0, event=MaintenanceEnded(nodes=("n1",))))
-    assert not open_windows(windows_told(notices), 12.0)
+    event_records = news_of_windows(look, {})
+    event_records.append(EventRecord(id="e", at=11.0, event=MaintenanceEnded(nodes=("n1",))))
+    assert not open_windows(windows_told(event_records), 12.0)
     later = FleetSeen(at=20.0, nodes={}, windows={"reservation a": window})
-    notices += news_of_windows(later, windows_told(notices))
-    assert set(open_windows(windows_told(notices), 20.0)) == {"n1"}
+    event_records += news_of_windows(later, windows_told(event_records))
+    assert set(open_windows(windows_told(event_records), 20.0)) == {"n1"}

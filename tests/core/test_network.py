@@ -13,11 +13,11 @@ from fleets import small_fabric, spec
 from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
 from anubis.core.errors import ExecutorError
-from anubis.core.fabric import Part, seats_on, single_switch
+from anubis.core.fabric import Part, rail_nics_on, single_switch
 from anubis.core.judge.units import units
 from anubis.core.network.crossing import Flow, link_part, nic_part
 from anubis.core.network.localization import hops_of
-from anubis.core.network.pairing import meeting_of
+from anubis.core.network.pairing import pair_test_of
 from anubis.core.network.posterior import FaultPrior
 from anubis.core.network.sharing import CableUse
 from anubis.core.network.traffic import observe_traffic
@@ -271,7 +271,9 @@ def undisturbed(view):
     for run in view.executions:
         if run.step.turn:
             cables = {
-                cable for way in use.find_ways(meeting_of(run.step)) for cable in way.cable.tolist()
+                cable
+                for way in use.find_ways(pair_test_of(run.step))
+                for cable in way.cable.tolist()
             }
             yield cables, run.started_at, run.started_at + run.duration_s
 
@@ -287,7 +289,7 @@ def test_pairs_that_follow_from_results_meet_nobody_on_a_cable():
 ACROSS = replace(
     PAIR,
     parameters=tuple(
-        ParameterSpec(name=name, type=kind, default=default, of_meeting=True)
+        ParameterSpec(name=name, type=kind, default=default, of_pair_test=True)
         for name, kind, default in (("shift", "int", 0), ("rails", "str", ""))
     ),
 )
@@ -400,7 +402,7 @@ def test_pairs_are_compared_at_equal_distance_only():
     for execution in view.executions:
         for series in execution.result.series:
             rail = series.device.partition("-")[0].removeprefix("mlx5_")
-            hops = hops_of(RAILS, Flow(*seats_on(*execution.step.participants, rail)))
+            hops = hops_of(RAILS, Flow(*rail_nics_on(*execution.step.participants, rail)))
             by_hand[hops, series.metric].add((execution.step.participants, series.device))
     found = {
         (int(alike.key.sku.split()[-2]), alike.key.metric): set(
@@ -420,16 +422,16 @@ def test_a_flow_is_as_bad_as_its_worst_metric():
         one, other = verdict.participants
         way = verdict.metric.partition(":")[2]
         flow = {
-            "forth": Flow(*seats_on(one, other, "0")),
-            "back": Flow(*seats_on(other, one, "0")),
-            "": Flow(*seats_on(one, other, "0"), mutual=True),
+            "forth": Flow(*rail_nics_on(one, other, "0")),
+            "back": Flow(*rail_nics_on(other, one, "0")),
+            "": Flow(*rail_nics_on(one, other, "0"), mutual=True),
         }[way]
         short = 1 - verdict.similarity
         worst[flow] = max(worst.get(flow, 0.0), short)
     slow = FaultPrior().limit
     expected = {flow: short for flow, short in worst.items() if short > slow or not flow.mutual}
     assert 0 < len(expected) < len(worst)
-    seen = observe_traffic(TWO_TIERS, view.assessment.alone, view.assessment.rulings)
+    seen = observe_traffic(TWO_TIERS, view.assessment.alone, view.assessment.batch_verdicts)
     assert {each.flow: each.shortfall for each in seen.observations} == pytest.approx(expected)
     assert not seen.unmeasured
 

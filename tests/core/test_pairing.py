@@ -140,7 +140,7 @@ def between(fabric, a, b):
     return graph
 
 
-def meetings_at(fabric):
+def pair_tests_at(fabric):
     """Who is how far from whom, by another library."""
     found: dict[int, networkx.Graph] = {}
     for one, other in combinations(fabric.nics, 2):
@@ -153,7 +153,7 @@ def meetings_at(fabric):
 
 @given(fabrics(), st.one_of(st.none(), st.integers(0, 3)))
 def test_each_distance_has_one_round_with_as_many_pairs_as_there_can_be(fabric, seed):
-    truth = meetings_at(fabric)
+    truth = pair_tests_at(fabric)
     rounds = {each.hops: each for each in quick_rounds(fabric, fabric.nodes, seed)}
     assert set(rounds) == set(truth)
     for hops, graph in truth.items():
@@ -299,8 +299,8 @@ def test_pairs_that_measure_nothing_new_are_left_out():
         return {
             (nic.node, nic.rail, fabric.hops(a, b))
             for each in rounds
-            for meeting in each.meetings
-            for a, b in joined_nics(fabric, meeting)
+            for pair_test in each.pair_tests
+            for a, b in joined_nics(fabric, pair_test)
             for nic in (a, b)
             if nic.rail in rails_of(each)
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from anubis.core.fabric import Part, seats_on
+from anubis.core.fabric import Part, rail_nics_on
 from anubis.core.network.recency import (
     NICS,
     Crossing,
@@ -22,13 +22,13 @@ NEAR, FAR = TREE.nodes[:4], TREE.nodes[4:]
 
 def crossing(at, nodes, *, short=(), parts=()):
     """Each of these nodes met each other."""
-    flows = [seats_on(a, b, RAIL) for a, b in permutations(nodes, 2)]
+    flows = [rail_nics_on(a, b, RAIL) for a, b in permutations(nodes, 2)]
     return Crossing(
         campaign=f"scan-{at:g}",
         at=at,
         fabric=TREE,
         measured=flows,
-        short=frozenset(seats_on(a, b, RAIL) for a, b in short),
+        short=frozenset(rail_nics_on(a, b, RAIL) for a, b in short),
         parts=parts,
     )
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, seats_on
+from anubis.core.fabric import Cable, rail_nics_on
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import locate
-from anubis.core.network.pairing import Meeting, joined_nics, quick_rounds, round_robin
+from anubis.core.network.pairing import PairTest, joined_nics, quick_rounds, round_robin
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.sharing import (
     SHARED,
@@ -22,7 +22,7 @@ from anubis.core.network.sharing import (
     CableUse,
     Room,
     fair_order,
-    narrowest_strait,
+    narrowest_bottleneck,
     waves,
 )
 from anubis.lab.simulation.fabric import FatTree
@@ -59,11 +59,11 @@ def faster_uplinks(fabric, times):
 
 
 def in_turns(fabric, pairs):
-    return list(waves(CableUse(fabric), meetings(pairs)))
+    return list(waves(CableUse(fabric), pair_tests(pairs)))
 
 
-def meetings(pairs):
-    return [Meeting(*pair) for pair in pairs]
+def pair_tests(pairs):
+    return [PairTest(*pair) for pair in pairs]
 
 
 def far_pairs(fabric, hops=4):
@@ -79,7 +79,7 @@ def leaf(fabric, node):
 @given(st.sampled_from(SMALL), st.randoms(use_true_random=False))
 def test_every_pair_has_its_turn_and_each_node_keeps_its_order(use, random):
     fabric = use.fabric
-    pairs = [met for matches in round_robin(fabric.nodes) for met in meetings(matches)]
+    pairs = [met for matches in round_robin(fabric.nodes) for met in pair_tests(matches)]
     random.shuffle(pairs)
     turns = list(waves(use, pairs))
     assert Counter(pair for wave in turns for pair in wave) == Counter(pairs)
@@ -125,7 +125,7 @@ def naive_turns(use, pairs, at_leaf=SHARED_AT_LEAF, at_all=SHARED):
 def test_turns_are_those_of_comparing_every_pair_with_every_other(use, random):
     nodes = list(use.fabric.nodes)
     random.shuffle(nodes)
-    pairs = meetings(zip(nodes[::2], nodes[1::2], strict=True))
+    pairs = pair_tests(zip(nodes[::2], nodes[1::2], strict=True))
     assert list(waves(use, pairs)) == naive_turns(use, pairs)
 
 
@@ -164,7 +164,7 @@ def test_where_routes_are_known_pairs_at_once_share_no_cable_and_take_fewer_turn
         for way in (1, -1):
             passed = [ports_passed(fabric, a.switch, b) for a, b in (pair[::way] for pair in nics)]
             assert max(Counter(port for ports in passed for port in ports).values()) == 1
-    assert not CableUse(fabric).is_shared_by_chance(Meeting(*far_pairs(fabric)[0]))
+    assert not CableUse(fabric).is_shared_by_chance(PairTest(*far_pairs(fabric)[0]))
 
 
 def test_pairs_on_one_leaf_all_run_at_once():
@@ -187,7 +187,7 @@ def test_where_a_speed_is_unknown_a_cable_bears_one_pair():
 
 def cables_of(network, pair, turn):
     """The cables that each direction takes, in their directions: drawn as hashes would."""
-    trips = network._trips([seats_on(*pair, "0")], turn)
+    trips = network._trips([rail_nics_on(*pair, "0")], turn)
     return [
         {(*step, c) for step, c in zip(pairwise(trip.flow.via), trip.cables, strict=True)}
         for trip in trips
@@ -209,7 +209,7 @@ def test_pairs_of_different_pods_seldom_share_a_cable_though_many_run_at_once():
 
 
 def test_pairs_between_pods_take_hardly_more_turns_than_their_leaves_ask_for():
-    pairs = meetings(far_pairs(PODS, hops=6))
+    pairs = pair_tests(far_pairs(PODS, hops=6))
     ordered = fair_order(PODS, pairs)
     assert sorted(ordered) == sorted(pairs)
     use = CableUse(PODS)
@@ -220,20 +220,20 @@ def test_pairs_between_pods_take_hardly_more_turns_than_their_leaves_ask_for():
 @given(st.lists(st.tuples(st.integers(0, 23), st.integers(0, 23))))
 def test_a_pair_starts_before_those_of_two_leaves_where_fewer_wait(ends):
     fabric, left = SMALL[2].fabric, Counter()
-    pairs = [Meeting(fabric.nodes[a], fabric.nodes[b]) for a, b in ends if a != b]
-    for meeting in reversed(fair_order(fabric, pairs)):  # from the last: more and more wait
-        leaves = frozenset(leaf(fabric, name) for name in meeting.pair)
+    pairs = [PairTest(fabric.nodes[a], fabric.nodes[b]) for a, b in ends if a != b]
+    for pair_test in reversed(fair_order(fabric, pairs)):  # from the last: more and more wait
+        leaves = frozenset(leaf(fabric, name) for name in pair_test.pair)
         left[leaves] += 1
         assert left[leaves] == max(left.values())
     assert left.total() == len(pairs)
 
 
 def crossed_leaves(fabric, some):
-    """By how many of these meetings each leaf is crossed, on whatever rail."""
+    """By how many of these pair tests each leaf is crossed, on whatever rail."""
     return Counter(
         near
-        for meeting in some
-        for near in {nic.switch for nics in joined_nics(fabric, meeting) for nic in nics}
+        for pair_test in some
+        for near in {nic.switch for nics in joined_nics(fabric, pair_test) for nic in nics}
     )
 
 
@@ -241,20 +241,20 @@ def crossed_leaves(fabric, some):
 def test_no_order_takes_fewer_turns_than_the_narrowest_leaf_asks_for(use):
     fabric = use.fabric
     for far in (r for r in quick_rounds(fabric, fabric.nodes) if r.hops > 2):
-        strait = narrowest_strait(use, use.find_all_ways(far.meetings).values())
-        crossing = crossed_leaves(fabric, far.meetings)
-        assert strait.pairs == crossing[strait.leaf]
-        turns = list(waves(use, fair_order(fabric, far.meetings)))
-        assert len(turns) >= strait.fewest_turns
+        bottleneck = narrowest_bottleneck(use, use.find_all_ways(far.pair_tests).values())
+        crossing = crossed_leaves(fabric, far.pair_tests)
+        assert bottleneck.pairs == crossing[bottleneck.leaf]
+        turns = list(waves(use, fair_order(fabric, far.pair_tests)))
+        assert len(turns) >= bottleneck.fewest_turns
         for turn in turns:
-            assert crossed_leaves(fabric, turn)[strait.leaf] <= strait.at_once
+            assert crossed_leaves(fabric, turn)[bottleneck.leaf] <= bottleneck.at_once
 
 
 def test_two_pairs_at_once_need_more_than_thirty_cables_of_a_leaf():
     def at_once(cables, faster=1):
         fabric = FatTree(nodes=8, nodes_per_leaf=4, spines=1, cables=cables).fabric()
         use = CableUse(faster_uplinks(fabric, faster))
-        return use.strait(fabric.leaves[0], pairs=4).at_once
+        return use.bottleneck(fabric.leaves[0], pairs=4).at_once
 
     assert [at_once(cables) for cables in (1, 2, 33, 34)] == [1, 1, 1, 2]
     assert [at_once(cables, 2) for cables in (1, 5, 9)] == [2, 2, 3]
@@ -262,7 +262,7 @@ def test_two_pairs_at_once_need_more_than_thirty_cables_of_a_leaf():
 
 def test_whoever_leaves_makes_room_and_names_the_cables_that_it_frees():
     use = CableUse(TREE)
-    room, (first, second) = Room(use), meetings(far_pairs(TREE)[:2])
+    room, (first, second) = Room(use), pair_tests(far_pairs(TREE)[:2])
     near = leaf(TREE, first.first)
     assert near == leaf(TREE, second.first)
     assert room.crowded_cable(use.find_ways(first)) is None
@@ -277,7 +277,7 @@ def test_whoever_leaves_makes_room_and_names_the_cables_that_it_frees():
 
 @given(st.sampled_from(SMALL), st.lists(st.integers(0, 65), max_size=30))
 def test_an_empty_network_has_room_for_any_pair_again(use, order):
-    every = [use.find_ways(Meeting(*pair)) for pair in combinations(use.fabric.nodes, 2)]
+    every = [use.find_ways(PairTest(*pair)) for pair in combinations(use.fabric.nodes, 2)]
     room, inside = Room(use), []
     for number in order:
         ways = every[number % len(every)]
@@ -293,19 +293,19 @@ def test_an_empty_network_has_room_for_any_pair_again(use, order):
 
 @pytest.mark.parametrize("use", [*SMALL, *MANY_PATHS])
 def test_pairs_that_run_undisturbed_could_not_take_the_same_cable(use):
-    every = [Meeting(*pair) for pair in combinations(use.fabric.nodes[::3], 2)]
+    every = [PairTest(*pair) for pair in combinations(use.fabric.nodes[::3], 2)]
     for wave in waves(use, every, undisturbed=True):
         for first, second in combinations(wave, 2):
             assert not cables_on_ways(use, first) & cables_on_ways(use, second)
 
 
-def cables_on_ways(use, meeting):
-    return {cable for way in use.find_ways(meeting) for cable in way.cable.tolist()}
+def cables_on_ways(use, pair_test):
+    return {cable for way in use.find_ways(pair_test) for cable in way.cable.tolist()}
 
 
 def test_only_where_cables_are_shared_by_chance_is_a_slow_pair_excused():
     def excused(fabric, a, b):
-        return CableUse(fabric).is_shared_by_chance(Meeting(a, b))
+        return CableUse(fabric).is_shared_by_chance(PairTest(a, b))
 
     assert not excused(TREE, "node00001", "node00002")
     assert not excused(TREE, "node00001", "node00128")  # nobody else was let on its leaves
@@ -326,7 +326,7 @@ def test_rails_of_a_node_are_measured_one_after_the_other_and_load_a_link_once()
 def test_the_chances_of_a_way_are_those_of_the_walks_along_it():
     network = SimulatedNetwork(fabric=SMALL[2].fabric)
     fabric, pair = network.fabric, ("node00001", "node00024")
-    (way,) = CableUse(fabric).find_ways(Meeting(*pair))
+    (way,) = CableUse(fabric).find_ways(PairTest(*pair))
     walked = Counter(
         frozenset(cable) for turn in range(2000) for cable in cables_of(network, pair, turn)[0]
     )
@@ -358,7 +358,9 @@ def short_flows(fabric, chance_of, hops=6, rounds=4):
         for pair in far.pairs
     ]
     return [
-        Observation(Flow(*seats_on(*ends, "0")), 0.54 if rng.random() < chance_of(a, b) else 0.0)
+        Observation(
+            Flow(*rail_nics_on(*ends, "0")), 0.54 if rng.random() < chance_of(a, b) else 0.0
+        )
         for a, b in dict.fromkeys(pairs)
         for ends in ((a, b), (b, a))
     ]
@@ -381,7 +383,7 @@ def test_pairs_that_fall_short_at_all_leaves_alike_blame_nothing():
 
 
 def test_a_flow_that_fell_short_undisturbed_has_no_excuse():
-    ends = seats_on("node00001", "node00064", "0")
+    ends = rail_nics_on("node00001", "node00064", "0")
     for undisturbed in (False, True):
         flow = Flow(*ends, undisturbed=undisturbed)
         (chance,) = Parts(SMALL_PODS).chances_of_sharing([flow], np.ones(1, dtype=bool))
@@ -406,7 +408,7 @@ def naive_chance(fabric, flows, short, row):
     ]
     seen = (sum(elsewhere) + 1) / (len(elsewhere) + 2)
     let_on = (
-        max(way.shared_chance for way in use.find_ways(Meeting(*own))) if len(leaves) > 1 else 0.0
+        max(way.shared_chance for way in use.find_ways(PairTest(*own))) if len(leaves) > 1 else 0.0
     )
     return min(let_on, seen) ** (1 / sum(pairs[own]))
 
@@ -415,7 +417,7 @@ def naive_chance(fabric, flows, short, row):
 @given(st.lists(st.tuples(st.integers(0, 63), st.integers(0, 63)), min_size=1), st.data())
 def test_the_chance_of_having_shared_is_that_of_a_loop_over_all_other_pairs(ends, data):
     names = SMALL_PODS.nodes
-    flows = [Flow(*seats_on(names[a], names[b], "0")) for a, b in dict.fromkeys(ends) if a != b]
+    flows = [Flow(*rail_nics_on(names[a], names[b], "0")) for a, b in dict.fromkeys(ends) if a != b]
     short = np.array(data.draw(st.lists(st.booleans(), min_size=len(flows), max_size=len(flows))))
     chances = Parts(SMALL_PODS).chances_of_sharing(flows, short.astype(bool))
     for row, chance in enumerate(chances.tolist()):

@@ -127,8 +127,8 @@ def test_a_model_learns_from_what_came_before_all_runs(record):
     assert past.until == last + 1 - 15 * DAY_S
     assert past.logbook.categories == ("gpu", "link")
     before = [one for one in incidents if one.start < past.until]
-    spells = past.logbook.spells(past.logbook.returns(), past.until)
-    assert np.count_nonzero(spells.observed) == len(before)
+    uptimes = past.logbook.uptimes(past.logbook.returns(), past.until)
+    assert np.count_nonzero(uptimes.observed) == len(before)
 
 
 def test_a_record_that_is_too_short_says_what_to_ask_for(record):
@@ -151,10 +151,10 @@ def test_a_past_is_what_a_cluster_goes_through_that_nobody_validates():
     first, second = SCENARIO.categories
     scenario = replace(SCENARIO, categories=(first, replace(second, worse_by=1.5, at_worst=10.0)))
     past = DrawnIncidents(scenario).past()
-    spells = past.logbook.spells(past.logbook.returns(), past.until)
+    uptimes = past.logbook.uptimes(past.logbook.returns(), past.until)
     truth = KnownRates(scenario.categories, scenario.benchmark_names, 20, PAST_SEED)
     place = site(nodes=20, span_h=60 * 24.0, incident_repair_h=scenario.repair.incident_h)
-    assert np.count_nonzero(spells.observed) == run(place, [], truth, Absence()).incidents
+    assert np.count_nonzero(uptimes.observed) == run(place, [], truth, Absence()).incidents
     assert past.until == 60 * DAY_S
     assert len(past.logbook.nodes) == 20
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from naive_standing import naive_standing
 
 from anubis.core.history.events import (
+    EventRecord,
     FleetUpgraded,
     IncidentReported,
     NodeAdded,
-    Notice,
     reported_incidents,
 )
 from anubis.core.history.standing import ANY, standing
@@ -47,7 +47,7 @@ def incident(start, end=None, node="n1"):
 
 
 def upgraded(at, *nodes):
-    return Notice(
+    return EventRecord(
         id=f"{at}", at=at, event=FleetUpgraded(nodes=nodes or ("n1",), criteria="learned")
     )
 
@@ -56,7 +56,7 @@ def stand(*records, findings=None, strength=ANY):
     def of(kind):
         return [record for record in records if isinstance(record, kind)]
 
-    kinds = (of(Incident), of(Repair), of(Notice))
+    kinds = (of(Incident), of(Repair), of(EventRecord))
     return standing(of(Validation), findings or {}, *kinds, NOW, strength)
 
 
@@ -89,7 +89,7 @@ def test_only_a_pass_after_the_end_proves_a_node(stretch, at, counts):
     ],
 )
 def test_a_node_is_not_proven_from_an_event_on_until_it_passes(event):
-    told = Notice(id="1", at=4.0, event=event)
+    told = EventRecord(id="1", at=4.0, event=event)
     assert stand(verdict_of(3), told).judgement("n1") is Judgement.UNKNOWN
     assert stand(verdict_of(3), told, verdict_of(5)).passed == {"n1": dict.fromkeys(BOTH, 5)}
 
@@ -168,7 +168,7 @@ def test_a_defective_node_that_passed_what_found_it_still_owes_what_it_did_not_a
 
 
 def test_a_report_of_an_incident_that_is_known_is_not_another_one():
-    told = Notice(id="1", at=4.0, event=IncidentReported(nodes=("n1", "n2"), category="net"))
+    told = EventRecord(id="1", at=4.0, event=IncidentReported(nodes=("n1", "n2"), category="net"))
     imported = [incident(3.0, 5.0), incident(5.0, 6.0, "n2")]
     only = Incident(node="n2", category="net", start=4.0)
     assert reported_incidents([told, upgraded(2.0)], imported) == [only]
@@ -267,7 +267,7 @@ def may_go(node, records, findings, levels):
     passes = [result for result in answers if result.judgement is HEALTHY]
     if any(is_owed(result, answers, levels) for result in results):
         return False
-    shaken = [min(record.at, NOW) for record in mine if isinstance(record, Notice)]
+    shaken = [min(record.at, NOW) for record in mine if isinstance(record, EventRecord)]
     shaken += [min(fail.at, NOW) for fail in fails] + [end for _, end in stretches]
     proven = any(result.benchmarks and result.at > max(shaken, default=-1) for result in passes)
     return proven and all(is_disproved(fail, passes, findings, levels) for fail in fails)
@@ -283,7 +283,7 @@ def is_owed(result, answers, levels):
 
 
 def is_about(record, node):
-    return node in (record.event.nodes if isinstance(record, Notice) else (record.node,))
+    return node in (record.event.nodes if isinstance(record, EventRecord) else (record.node,))
 
 
 def is_disproved(fail, passes, findings, levels):
@@ -309,7 +309,7 @@ def test_in_columns_it_is_what_going_through_every_entry_finds(history):
     def of(kind):
         return [record for record in records if isinstance(record, kind)]
 
-    kinds = (of(Validation), findings, of(Incident), of(Repair), of(Notice))
+    kinds = (of(Validation), findings, of(Incident), of(Repair), of(EventRecord))
     strength = strength_of(levels)
     found, naive = standing(*kinds, NOW, strength), naive_standing(*kinds, NOW, strength)
     assert (found, found.happened) == (naive, naive.happened)

@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_network import RAILS, scanned, verdicts
 
-from anubis.core.fabric import Part, rail_of, seats_on
+from anubis.core.fabric import Part, rail_nics_on, rail_of
 from anubis.core.judge.unmeasured import judge_silent_rails
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.rails import Rails
 from anubis.core.network.traffic import observe_traffic
 from anubis.core.records import (
     Assessment,
+    BatchVerdict,
     Judgement,
     MetricSpec,
     NodeVerdict,
-    Ruling,
     Verdict,
     Workload,
 )
@@ -126,10 +126,10 @@ def test_gpus_are_on_the_rails_in_order_where_there_are_as_many():
     fabric = with_devices(RAILS, "interfaces")
     rails = Rails.from_devices(fabric, [f"cuda:{i}-cuda:{i}" for i in range(4)])
     for i, rail in enumerate(fabric.rails):
-        ends = rails.seats_between(fabric.nodes[:2], f"cuda:{i}-cuda:{i}")
-        assert ends == seats_on(*fabric.nodes[:2], rail)
+        ends = rails.rail_nics_between(fabric.nodes[:2], f"cuda:{i}-cuda:{i}")
+        assert ends == rail_nics_on(*fabric.nodes[:2], rail)
     eight = Rails.from_devices(fabric, ["cuda:7-cuda:7"])
-    assert eight.seats_between(fabric.nodes[:2], "cuda:0-cuda:0") is None
+    assert eight.rail_nics_between(fabric.nodes[:2], "cuda:0-cuda:0") is None
 
 
 def test_pairs_of_another_network_prove_no_part_of_this_one():
@@ -146,7 +146,7 @@ def test_a_rail_that_is_missing_on_one_node_is_named_beside_rails_that_are_good(
     fabric = with_devices(RAILS, "HCAs")
     first, second = fabric.nodes[:2]
     wrong = verdict((first, second), "hcas", reason="agreement:rails on hcas is 0.5: expected 1")
-    (part,) = concluded(fabric, [wrong], [ruling([(first, second)], ["mlx5_0-mlx5_0"])])
+    (part,) = concluded(fabric, [wrong], [batch_verdict([(first, second)], ["mlx5_0-mlx5_0"])])
     assert (part.judgement, part.code) == (Judgement.UNKNOWN, "NOT-MAPPED")
     assert part.evidence[0].endswith("agreement:rails on hcas is 0.5: expected 1")
 
@@ -196,8 +196,10 @@ def test_a_node_that_is_slow_in_each_pair_on_a_device_that_no_topology_shows_is_
     pairs = list(combinations(fabric.nodes, 2))
     storage = [verdict(pair, "mlx5_9-mlx5_9") for pair in pairs if "n3" in pair]
     good = [
-        ruling(pairs, ["mlx5_0-mlx5_0"] * len(pairs)),
-        ruling(others := [p for p in pairs if "n3" not in p], ["mlx5_9-mlx5_9"] * len(others)),
+        batch_verdict(pairs, ["mlx5_0-mlx5_0"] * len(pairs)),
+        batch_verdict(
+            others := [p for p in pairs if "n3" not in p], ["mlx5_9-mlx5_9"] * len(others)
+        ),
     ]
     traffic = observe_traffic(fabric, storage, good)
     plan = small_plan(8, [entry("pair")])
@@ -210,7 +212,7 @@ def test_one_bad_pair_of_nodes_that_do_well_with_all_others_is_unknown_and_not_c
     fabric = small_fabric(8)
     pairs = [pair for pair in combinations(fabric.nodes, 2) if set(pair) != {"n0", "n5"}]
     parts = concluded(
-        fabric, [verdict(("n0", "n5"), "cpu-cpu")], [ruling(pairs, ["cpu-cpu"] * len(pairs))]
+        fabric, [verdict(("n0", "n5"), "cpu-cpu")], [batch_verdict(pairs, ["cpu-cpu"] * len(pairs))]
     )
     assert [(part.code, part.judgement, part.nodes) for part in parts] == [
         ("UNEXPLAINED", Judgement.UNKNOWN, ("n0", "n5"))
@@ -221,7 +223,7 @@ def test_a_pair_that_was_bad_only_once_is_unknown_whatever_else_of_it_is_good():
     fabric = small_fabric(8)
     pairs = list(combinations(fabric.nodes, 2))
     once = verdict(("n0", "n5"), "cpu-cpu", judgement=Judgement.UNKNOWN, code="UNSTABLE")
-    (part,) = concluded(fabric, [once], [ruling(pairs, ["cpu-cpu"] * len(pairs))])
+    (part,) = concluded(fabric, [once], [batch_verdict(pairs, ["cpu-cpu"] * len(pairs))])
     assert (part.code, part.judgement, part.nodes) == ("UNSTABLE", Judgement.UNKNOWN, ("n0", "n5"))
 
 
@@ -231,7 +233,7 @@ def test_a_bad_group_of_good_pairs_is_unknown():
     parts = concluded(
         fabric,
         [verdict(fabric.nodes[:4], "cpu", reason="busbw 40 % below normal")],
-        [ruling(pairs, ["cpu-cpu"] * len(pairs))],
+        [batch_verdict(pairs, ["cpu-cpu"] * len(pairs))],
     )
     assert [(part.code, part.judgement) for part in parts] == [("UNEXPLAINED", Judgement.UNKNOWN)]
     assert "busbw 40 % below normal" in parts[0].reason
@@ -250,8 +252,8 @@ def verdict(names, device, *, judgement=Judgement.DEFECTIVE, code="PAIR.BW", rea
     )
 
 
-def ruling(pairs, devices):
-    return Ruling(
+def batch_verdict(pairs, devices):
+    return BatchVerdict(
         benchmark="pair",
         parameters="",
         metric="bandwidth_gbps",
@@ -265,8 +267,8 @@ def ruling(pairs, devices):
     )
 
 
-def concluded(fabric, alone, rulings):
-    return part_verdicts(fabric, observe_traffic(fabric, alone, rulings))
+def concluded(fabric, alone, batch_verdicts):
+    return part_verdicts(fabric, observe_traffic(fabric, alone, batch_verdicts))
 
 
 @st.composite
@@ -305,12 +307,14 @@ def test_whatever_devices_are_called_and_however_they_are_wired_bad_is_never_hea
             alone.append(verdict(names, "", judgement=Judgement.UNKNOWN, code="NOT-MEASURED"))
         else:
             good.append((names, f"{device}-{device}"))
-    rulings = [ruling(*zip(*good, strict=True))] if good else []
+    batch_verdicts = [batch_verdict(*zip(*good, strict=True))] if good else []
     nodes = tuple(
         NodeVerdict(node=node, judgement=Judgement.HEALTHY, code="OK", reason="")
         for node in fabric.nodes
     )
-    parts = concluded(fabric, alone, rulings)
-    whole = Assessment(alone=tuple(alone), rulings=tuple(rulings), nodes=nodes, parts=parts)
+    parts = concluded(fabric, alone, batch_verdicts)
+    whole = Assessment(
+        alone=tuple(alone), batch_verdicts=tuple(batch_verdicts), nodes=nodes, parts=parts
+    )
     assert not alone or whole.judgement is not Judgement.HEALTHY
     assert all(part.reason and part.subject for part in parts)

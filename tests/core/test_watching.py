@@ -8,7 +8,7 @@ from watched import CPU, DUTY, START, StandIn, healthy, set_values
 
 from anubis.core.errors import UsageError
 from anubis.core.watch.detector import look
-from anubis.core.watch.findings import OddityKind, Sign
+from anubis.core.watch.findings import AnomalyKind, Sign
 from anubis.core.watch.telemetry import Side
 from anubis.core.watch.watch_settings import PUBLISHED, WatchSettings
 
@@ -24,14 +24,14 @@ def named(telemetry, settings=SETTINGS, **more):
 
 
 def kinds(telemetry, **more):
-    return {(oddity.node, oddity.kind) for oddity in looked(telemetry, **more).oddities}
+    return {(anomaly.node, anomaly.kind) for anomaly in looked(telemetry, **more).anomalies}
 
 
 @pytest.mark.parametrize("nodes", [4, 8, 20])
 def test_a_job_whose_nodes_are_alike_names_nobody(nodes):
     result = looked(healthy(nodes))
     assert not result.suspicions
-    assert not result.oddities
+    assert not result.anomalies
     assert result.judged == ("pfc_tx", "cpu_use", "gpu_duty")
 
 
@@ -76,10 +76,10 @@ def test_the_first_metric_in_the_order_of_the_model_names_the_node():
 
 def test_a_node_that_came_back_is_unsteady_and_no_suspect():
     telemetry = set_values(healthy(), "cpu_use", "n2", 300, 700, 3.0)
-    (oddity,) = looked(telemetry).oddities
+    (anomaly,) = looked(telemetry).anomalies
     assert not named(telemetry)
-    assert (oddity.node, oddity.kind, oddity.metric) == ("n2", OddityKind.UNSTEADY, "cpu_use")
-    assert (oddity.since, oddity.until) == (START + 300, START + 699)
+    assert (anomaly.node, anomaly.kind, anomaly.metric) == ("n2", AnomalyKind.UNSTEADY, "cpu_use")
+    assert (anomaly.since, anomaly.until) == (START + 300, START + 699)
     assert named(telemetry, PUBLISHED) == ["n2"]  # as Minder says
 
 
@@ -91,7 +91,7 @@ def test_a_node_is_not_back_where_its_peers_came_to_it():
 
 def test_a_node_that_was_always_apart_has_a_role():
     telemetry = set_values(healthy(), "cpu_use", "n2", 0, 900, 60.0)
-    assert kinds(telemetry) == {("n2", OddityKind.ALWAYS_APART)}
+    assert kinds(telemetry) == {("n2", AnomalyKind.ALWAYS_APART)}
     assert not named(telemetry)
 
 
@@ -130,7 +130,7 @@ def test_each_group_of_peers_is_compared_among_its_own():
     telemetry = healthy(12, groups=groups)
     telemetry.series("cpu_use")[6:] += 30  # the last stage works more
     assert not looked(telemetry).suspicions
-    assert not looked(telemetry).oddities
+    assert not looked(telemetry).anomalies
     assert named(set_values(telemetry, "cpu_use", "n8", 500, 900, 40.0)) == ["n8"]
 
 
@@ -156,7 +156,7 @@ def test_series_that_end_while_those_of_the_peers_go_on_are_a_suspicion():
 
 def test_a_series_that_never_was_is_odd_and_no_suspicion():
     telemetry = set_values(healthy(), "cpu_use", "n2", 0, 900, np.nan)
-    assert kinds(telemetry) == {("n2", OddityKind.SILENT)}
+    assert kinds(telemetry) == {("n2", AnomalyKind.SILENT)}
     assert not named(telemetry)
 
 
@@ -164,16 +164,16 @@ def test_a_silence_of_the_whole_job_is_one_remark_about_the_job():
     for hole in (slice(300, 500), slice(700, 900)):
         telemetry = healthy()
         telemetry.values[:, :, hole] = np.nan
-        (oddity,) = looked(telemetry).oddities
-        assert (oddity.node, oddity.kind) == ("", OddityKind.GAPS)
-        assert (oddity.since, oddity.until) == (START + hole.start, START + hole.stop - 1)
+        (anomaly,) = looked(telemetry).anomalies
+        assert (anomaly.node, anomaly.kind) == ("", AnomalyKind.GAPS)
+        assert (anomaly.since, anomaly.until) == (START + hole.start, START + hole.stop - 1)
         assert not named(telemetry)
 
 
 def test_half_of_the_series_missing_is_no_alarm():
     telemetry = healthy(10)
     telemetry.series("cpu_use")[:4, 600:] = np.nan  # 4 of 10 at once: not their own fault
-    assert kinds(telemetry) == {("", OddityKind.GAPS)}
+    assert kinds(telemetry) == {("", AnomalyKind.GAPS)}
     assert not named(telemetry)
 
 
@@ -205,7 +205,7 @@ def test_after_a_job_failed_all_are_idle_and_the_node_that_left_before_is_named(
 
 def test_a_fault_that_nobody_sees_any_more_once_all_have_stopped_is_named():
     telemetry = set_values(healthy(), "pfc_tx", "n2", 600, 800, 5000.0)
-    assert kinds(telemetry) == {("n2", OddityKind.UNSTEADY)}
+    assert kinds(telemetry) == {("n2", AnomalyKind.UNSTEADY)}
     telemetry.values[:, :, 800:] *= 0.03  # the job ended: no traffic, no work
     assert named(telemetry, ended=True) == ["n2"]
 
@@ -213,7 +213,7 @@ def test_a_fault_that_nobody_sees_any_more_once_all_have_stopped_is_named():
 def test_a_difference_that_shows_when_the_work_begins_is_a_role():
     telemetry = set_values(healthy(points=600), "gpu_duty", "n2", 0, 600, 60.0)
     telemetry.series("gpu_duty")[:, :100] = 0.0  # all wait for the first step
-    assert kinds(telemetry) == {("n2", OddityKind.ALWAYS_APART)}
+    assert kinds(telemetry) == {("n2", AnomalyKind.ALWAYS_APART)}
     assert not named(telemetry)
 
 

@@ -16,9 +16,9 @@ from anubis.core.watch.detector import look
 def told(result):
     """A look without its sentences; of what is no suspicion the order does not count."""
     document = asdict(result)
-    document["oddities"] = sorted(
-        tuple(value for key, value in oddity.items() if key != "sentence")
-        for oddity in document["oddities"]
+    document["anomalies"] = sorted(
+        tuple(value for key, value in anomaly.items() if key != "sentence")
+        for anomaly in document["anomalies"]
     )
     document["unjudged"] = sorted(document["unjudged"])
     return document

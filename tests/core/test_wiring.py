@@ -14,14 +14,14 @@ from anubis.core.network.wiring import audit, verdicts_about
 from anubis.core.records import Judgement
 from anubis.lab.simulation.fabric import FatTree
 
-Seat = tuple[str, str]  # node, rail
+RailNic = tuple[str, str]  # node, rail
 
 FOUR = FatTree(nodes=24, nodes_per_leaf=8, leaves_per_pod=3, spines=2, rails=4).fabric()
 TWO = FatTree(nodes=24, nodes_per_leaf=8, leaves_per_pod=3, spines=2, rails=2).fabric()
 DEFECTIVE, UNKNOWN = Judgement.DEFECTIVE, Judgement.UNKNOWN
 
 
-def cabled(fabric: Fabric, leaves: Mapping[Seat, str]) -> Fabric:
+def cabled(fabric: Fabric, leaves: Mapping[RailNic, str]) -> Fabric:
     """With these NICs at other leaves; at none, they are gone."""
     moved = (
         replace(nic, switch=leaves.get((nic.node, nic.rail), nic.switch)) for nic in fabric.nics
@@ -29,14 +29,14 @@ def cabled(fabric: Fabric, leaves: Mapping[Seat, str]) -> Fabric:
     return replace(fabric, nics=tuple(nic for nic in moved if nic.switch))
 
 
-def slowed(fabric: Fabric, speeds: Mapping[Seat, float]) -> Fabric:
+def slowed(fabric: Fabric, speeds: Mapping[RailNic, float]) -> Fabric:
     nics = (
         replace(nic, gbit_s=speeds.get((nic.node, nic.rail), nic.gbit_s)) for nic in fabric.nics
     )
     return replace(fabric, nics=tuple(nics))
 
 
-def exchanged(fabric: Fabric, node: str, a: str, b: str) -> dict[Seat, str]:
+def exchanged(fabric: Fabric, node: str, a: str, b: str) -> dict[RailNic, str]:
     nics = {rail: fabric.nic(node, rail) for rail in (a, b)}
     return {(node, a): nics[b].switch, (node, b): nics[a].switch}
 

@@ -16,7 +16,7 @@ from anubis.core.diagnose.cures import CureLevel
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer
 from anubis.core.diagnose.evidence import Collector
 from anubis.core.errors import ConfigError, UsageError
-from anubis.core.history.events import JobAllocated, JobEnded, JobStalled, Notice
+from anubis.core.history.events import EventRecord, JobAllocated, JobEnded, JobStalled
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.life import Life
 from anubis.core.keep.policy import KeepingPolicy
@@ -207,8 +207,8 @@ def end_job(id: str, caller: Caller, ended_at: float) -> None:
     with caller.history() as history:
         part = resolve(history, None, caller)
         begins = JobAllocated(nodes=NODES, duration_s=3600.0, job=id)
-        note([Notice(id=f"{id} a", at=NOW - 3000, event=begins)], part)
-        note([Notice(id=f"{id} z", at=ended_at, event=JobEnded(nodes=NODES, job=id))], part)
+        note([EventRecord(id=f"{id} a", at=NOW - 3000, event=begins)], part)
+        note([EventRecord(id=f"{id} z", at=ended_at, event=JobEnded(nodes=NODES, job=id))], part)
 
 
 def test_a_job_that_ended_is_diagnosed_once(dumps: Path, tmp_path: Path, caller: Caller):
@@ -229,7 +229,7 @@ def test_a_job_that_ended_is_diagnosed_once(dumps: Path, tmp_path: Path, caller:
 def begin_job(id: str, caller: Caller) -> None:
     begins = JobAllocated(nodes=NODES, duration_s=3600.0, job=id)
     with caller.history() as history:
-        note([Notice(id=id, at=NOW - 3000, event=begins)], resolve(history, None, caller))
+        note([EventRecord(id=id, at=NOW - 3000, event=begins)], resolve(history, None, caller))
 
 
 def test_a_running_job_that_is_said_to_stand_still_is_diagnosed_once(

@@ -11,8 +11,8 @@ import pytest
 from anubis.core.diagnose.evidence import Call, CallState, Collector, JobEvidence, RankMap
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.root_cause import SKEW_S, scene_of
-from anubis.core.fabric import Seat
-from anubis.core.history.traits import NodeTraits
+from anubis.core.fabric import RailNic
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.keep.life import Life
 from anubis.core.keep.silent_nodes import unreachable
 from anubis.operations.job_surroundings import groups_of, working_pairs
@@ -32,9 +32,11 @@ NODES = ("n1", "n2", "n3", "n4")
     ],
 )
 def test_racks_are_groups_where_none_holds_most_of_the_job(racks: str, kinds: set[str]):
-    traits = [NodeTraits(node=n, rack=rack.strip()) for n, rack in zip(NODES, racks, strict=True)]
-    elsewhere = [NodeTraits(node="n9", rack="z", cage="c")]
-    groups: Mapping[str, Mapping[str, str]] = groups_of([*traits, *elsewhere], NODES)
+    attributes = [
+        NodeAttributes(node=n, rack=rack.strip()) for n, rack in zip(NODES, racks, strict=True)
+    ]
+    elsewhere = [NodeAttributes(node="n9", rack="z", cage="c")]
+    groups: Mapping[str, Mapping[str, str]] = groups_of([*attributes, *elsewhere], NODES)
     assert groups.keys() == kinds
     assert all("n9" not in of_node for of_node in groups.values())
 
@@ -59,16 +61,16 @@ def test_who_answers_nobody_is_what_an_orchestrator_showed_since_the_job_failed(
 
 
 def test_a_pair_that_met_and_was_not_short_works_on_its_rail():
-    def seats(a: str, b: str, rail: str = "mlx5_0") -> tuple[Seat, Seat]:
-        return Seat(a, rail), Seat(b, rail)
+    def rail_nics(a: str, b: str, rail: str = "mlx5_0") -> tuple[RailNic, RailNic]:
+        return RailNic(a, rail), RailNic(b, rail)
 
     network = SimpleNamespace(
         measured=[
-            seats("n1", "n2"),
-            seats("n1", "n3"),
-            (Seat("n1", "mlx5_0"), Seat("n4", "mlx5_1")),
+            rail_nics("n1", "n2"),
+            rail_nics("n1", "n3"),
+            (RailNic("n1", "mlx5_0"), RailNic("n4", "mlx5_1")),
         ],
-        shortfall={seats("n1", "n2"): 0.01, seats("n1", "n3"): 0.9},
+        shortfall={rail_nics("n1", "n2"): 0.01, rail_nics("n1", "n3"): 0.9},
     )
     (pair,) = working_pairs(cast(NetworkView, network))
     assert (pair.a, pair.b, pair.device) == ("n1", "n2", "mlx5_0")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.errors import AnubisError, StoreError, UsageError
-from anubis.core.history.events import NodeAdded, Notice, RepairDone
+from anubis.core.history.events import EventRecord, NodeAdded, RepairDone
 from anubis.core.history.status import Incident, Repair, Watch
 from anubis.core.records import (
     UNNAMED,
@@ -169,7 +169,7 @@ def test_of_what_is_told_together_each_is_kept_or_refused_alone(fleet):
         return Telling(event=event, cluster=cluster)
 
     with History.open(str(fleet.history)) as history:
-        before = {part.cluster: part.notices.all() for part in history.every()}
+        before = {part.cluster: part.event_records.all() for part in history.every()}
         batch = [
             told(None, "repaired", "n1"),
             told("fleet", "repaired", "n9"),
@@ -184,8 +184,8 @@ def test_of_what_is_told_together_each_is_kept_or_refused_alone(fleet):
         answers = tell_all(batch, history, NOBODY)
         kept_ones = [not isinstance(answer, AnubisError) for answer in answers]
         assert kept_ones == [True, False, False, True, True, True, True, False, False]
-        notices = {part.cluster: len(part.notices.all()) for part in history.every()}
-        assert (before, notices) == ({"fleet": []}, {"fleet": 3, "south": 2})
+        event_records = {part.cluster: len(part.event_records.all()) for part in history.every()}
+        assert (before, event_records) == ({"fleet": []}, {"fleet": 3, "south": 2})
 
 
 # --- the history ---------------------------------------------------------------------------
@@ -239,7 +239,7 @@ EXAMPLES = count()
 happenings = st.lists(
     st.tuples(
         st.sampled_from(["north", "south"]),
-        st.sampled_from(["incident", "repair", "notice", "campaign"]),
+        st.sampled_from(["incident", "repair", "event_record", "campaign"]),
         st.sampled_from(["n1", "n2"]),
         st.integers(1, 50),
     ),
@@ -254,8 +254,10 @@ def happen(history, cluster, kind, node, at):
             part.incidents.add([Incident(node=node, category="gpu", start=at, end=at + 1.0)])
         case "repair":
             part.repairs.add([Repair(node=node, start=at, end=at + 1.0)])
-        case "notice":
-            part.notices.add(Notice(id=f"{node}-{at}", at=at, event=NodeAdded(nodes=(node,))))
+        case "event_record":
+            part.event_records.add(
+                EventRecord(id=f"{node}-{at}", at=at, event=NodeAdded(nodes=(node,)))
+            )
         case _:
             campaign = Campaign(
                 id=f"{cluster}-{node}-{at}",

@@ -1,5 +1,6 @@
-"""Every table that a verdict reads is covered by checksums, digests or tallies; and whatever cell
-of them is damaged, the answer is the same, is refused in a sentence, or knows less: never more."""
+"""Every table that a verdict reads is covered by checksums, digests or row counts; and whatever
+cell of them is damaged, the answer is the same, is refused in a sentence, or knows less: never
+more."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from anubis.store.mapping import CHECKED_BY, metadata
+from anubis.store.row_counts import ROW_COUNTS
 from anubis.store.soundness import SHARED
-from anubis.store.tallies import TALLIES
 from tests.edges.desk import Desk, Done
 
 pytestmark = pytest.mark.long
@@ -34,7 +35,7 @@ VERBS = {
 WITHOUT_CHECKSUM: Mapping[str, str] = {
     "clusters": "a name that is damaged makes strangers of its campaigns, which is refused",
     "imports": "says where incidents came from; they have checksums of their own",
-    "chores": "says when periodic work was done last; at worst it is done again",
+    "periodic_tasks": "says when periodic work was done last; at worst it is done again",
     "looks": "a look suspects, and acquits nobody",
     "look_details": "likewise",
     "diagnoses": "a diagnosis suspects, and acquits nobody",
@@ -132,7 +133,7 @@ def lived(near: Desk) -> Lived:
 
 def test_every_table_that_a_verdict_reads_is_covered(lived: Lived) -> None:
     covered = {name for name, table in metadata.tables.items() if CHECKED_BY in table.info}
-    covered |= {shared.table.name for shared in SHARED} | {TALLIES.table.name}
+    covered |= {shared.table.name for shared in SHARED} | {ROW_COUNTS.table.name}
     read: set[str] = set()
     for verb in VERBS:
         with tables_read() as of_verb:

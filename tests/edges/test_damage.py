@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from anubis.core.errors import StoreError
-from anubis.core.history.events import KeptEvent, NodeAdded, Notice
+from anubis.core.history.attributes import NodeAttributes
+from anubis.core.history.events import EventRecord, KeptEvent, NodeAdded
 from anubis.core.history.status import Incident, Job, Repair, Watch
-from anubis.core.history.traits import NodeTraits
 from anubis.core.keep.actions import LifeAction
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import Mode
@@ -28,6 +28,7 @@ from anubis.core.keep.life import State
 from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.records import (
     Assessment,
+    BatchVerdict,
     Campaign,
     CampaignKind,
     ClusterIdentity,
@@ -40,7 +41,6 @@ from anubis.core.records import (
     Policy,
     Readings,
     Result,
-    Ruling,
     Series,
     Step,
     Workload,
@@ -86,7 +86,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         executor="local",
         created_at=1.0,
     )
-    ruling = Ruling(
+    batch_verdict = BatchVerdict(
         benchmark="gemm",
         parameters="{}",
         metric="tflops",
@@ -104,7 +104,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with History.open(str(file)) as history:
         history.campaigns.begin(campaign)
         history.executions.record("c1", [measured(node, np.array([1.0, 2.0])) for node in nodes])
-        assessment = Assessment(alone=(), rulings=(ruling,), nodes=verdicts)
+        assessment = Assessment(alone=(), batch_verdicts=(batch_verdict,), nodes=verdicts)
         history.assessments.conclude("c1", assessment, (), finished_at=2.0)
     assert [beside.name for beside in file.parent.iterdir()] == [file.name]
     return file
@@ -156,7 +156,7 @@ def test_a_check_lists_everything_that_is_damaged_and_ends_with_2(near, file):
     assert done.code == 2
     assert first == f"the history is damaged in {len(damages)} places: restore a backup of it"
     for thing in (
-        "a row of rulings names one of rosters that is not there",
+        "a row of batch_verdicts names one of rosters that is not there",
         "of layouts is damaged",
         'campaign "c1": the samples of gemm on n1 (tflopz) are damaged',
         'a row of node_verdicts of campaign "c1" is damaged',
@@ -189,7 +189,7 @@ def test_samples_that_were_changed_are_refused_with_the_campaign_the_node_and_th
         ("DELETE FROM executions WHERE number = 2", "1 rows of executions are there, expected 2"),
         ("UPDATE node_verdicts SET node = 'n3' WHERE node = 'n2'", 'verdict of campaign "c1"'),
         ("DELETE FROM node_verdicts WHERE node = 'n1'", 'verdict of campaign "c1"'),
-        ("UPDATE rulings SET similarities = x'00'", 'verdict of campaign "c1"'),
+        ("UPDATE batch_verdicts SET similarities = x'00'", 'verdict of campaign "c1"'),
         ("UPDATE rosters SET document = x'00'", 'verdict of campaign "c1"'),
         ("UPDATE layouts SET document = replace(document, 'tflops', 'tflopz')", "execution 1"),
         ("DELETE FROM participants", "execution 1"),
@@ -268,11 +268,15 @@ def eventful(tmp_path_factory: pytest.TempPathFactory) -> Path:
         part, nodes = history.cluster("c"), ("n1", "n2")
         day = [Incident(node=node, category="gpu", start=1.0, end=2.0) for node in nodes]
         history.imports.add("day.csv", 1.0, "c", day, [Watch(node=n, since=0.5) for n in nodes])
-        history.imports.add_traits("r.csv", 1.0, "c", [NodeTraits(node=n, rack="r") for n in nodes])
+        history.imports.add_attributes(
+            "r.csv", 1.0, "c", [NodeAttributes(node=n, rack="r") for n in nodes]
+        )
         part.repairs.add(Repair(node=node, start=2.0, end=3.0) for node in nodes)
         part.jobs.add(Job(id=f"j-{node}", nodes=(node,), start=1.0) for node in nodes)
         for node in nodes:
-            part.notices.add(Notice(id=f"e-{node}", at=1.0, event=NodeAdded(nodes=(node,))))
+            part.event_records.add(
+                EventRecord(id=f"e-{node}", at=1.0, event=NodeAdded(nodes=(node,)))
+            )
     assert [beside.name for beside in file.parent.iterdir()] == [file.name]
     return file
 
@@ -292,16 +296,16 @@ def read_part(history: History) -> None:
     history.cluster("c").jobs.all()
 
 
-TOLD = ("incidents", "watches", "traits", "repairs", "jobs", "notices")
+TOLD = ("incidents", "watches", "attributes", "repairs", "jobs", "event_records")
 
 
 @pytest.mark.parametrize("table", TOLD)
 def test_a_row_of_what_happened_is_refused_when_it_is_changed_gone_or_there_twice(lived, table):
     read_of_nodes(lived)
     good = lived.read_bytes()
-    column = {"jobs": "started_at", "notices": "at", "watches": "since", "traits": "rack"}
+    column = {"jobs": "started_at", "event_records": "at", "watches": "since", "attributes": "rack"}
     cells = column.get(table, "started_at")
-    key = {"jobs": "id", "notices": "id"}.get(table, "node")
+    key = {"jobs": "id", "event_records": "id"}.get(table, "node")
     first = f"(SELECT min({key}) FROM {table})"
     with closing(sqlite3.connect(lived)) as raw:
         names = [name for _, name, *_ in raw.execute(f"PRAGMA table_info({table})")]
@@ -326,15 +330,15 @@ def test_a_row_of_what_happened_is_refused_when_it_is_changed_gone_or_there_twic
 
 
 def test_what_is_told_meanwhile_does_not_bless_a_row_that_is_gone(lived):
-    change(lived, "DELETE FROM incidents WHERE node = 'n1'", "DELETE FROM notices")
+    change(lived, "DELETE FROM incidents WHERE node = 'n1'", "DELETE FROM event_records")
     with History.open(str(lived)) as history:
         part = history.cluster("c")
         part.incidents.add([Incident(node="n3", category="gpu", start=1.0)])
         with pytest.raises(StoreError, match="2 rows are there, expected 3"):
             part.incidents.all()
-        part.notices.add(Notice(id="e", at=1.0, event=NodeAdded(nodes=("n1",))))
+        part.event_records.add(EventRecord(id="e", at=1.0, event=NodeAdded(nodes=("n1",))))
         with pytest.raises(StoreError, match="1 rows are there, expected 3"):
-            part.notices.all()
+            part.event_records.all()
 
 
 def test_a_tally_follows_the_rows_that_changed_and_no_row_is_counted_for_it(tmp_path):
@@ -413,9 +417,9 @@ def take_turn(file: Path, *events: KeptEvent) -> list[LifeAction]:
             keeper = turn.keeper(KeepingPolicy(test=Mode.ACT))
             keeper.lives.change("n1", lambda life: life)
             for event in events:
-                turn.keep(keeper.handle(Notice(id="e", at=at, event=event)), at)
+                turn.keep(keeper.handle(EventRecord(id="e", at=at, event=event)), at)
             turn.keep(keeper.handle(Waited(at=at)), at)
-            turn.end(keeper, News(notices=(), conclusions=()), at)
+            turn.end(keeper, News(event_records=(), conclusions=()), at)
         return keeping.newest_actions()
 
 
@@ -425,9 +429,9 @@ def test_a_node_whose_life_is_damaged_has_to_prove_itself_and_a_person_is_told(k
         assert history.examine().damages == ('a row of lives of cluster "c" is damaged',)
         lives = {life.node: life for life in history.cluster("c").keeping.lives()}
     assert lives["n1"].state is State.SUSPECT
-    (notice,) = [a.command for a in take_turn(kept) if a.command.kind == "notify"]
-    assert notice.subject == "n1"
-    assert "damaged in the history" in notice.sentence
+    (event_record,) = [a.command for a in take_turn(kept) if a.command.kind == "notify"]
+    assert event_record.subject == "n1"
+    assert "damaged in the history" in event_record.sentence
     with History.open(str(kept)) as history:
         assert history.examine().damages == ()
 

@@ -105,7 +105,10 @@ def accepted(tmp_path_factory, told):
 def said(site, fleet):
     """Of each node, by its keeper and by a gate that runs nothing."""
     with History.open(site.history) as history:
-        dates = [(notice.id, notice.at) for notice in history.only().notices.all()]
+        dates = [
+            (event_record.id, event_record.at)
+            for event_record in history.only().event_records.all()
+        ]
     told = {
         node: (life.state, life.out_reason if life.must_be_out else "", site.gate(node))
         for node, life in fleet.lives.items()

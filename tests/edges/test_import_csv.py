@@ -320,7 +320,14 @@ def test_an_imported_campaign_is_taken_back_whole_and_can_be_imported_again(writ
     def rows() -> dict[str, int]:
         with closing(sqlite3.connect(listener.history_url.removeprefix("sqlite:///"))) as history:
             tables = [name for (name,) in history.execute("SELECT name FROM sqlite_master")]
-            of_campaigns = ("campaigns", "executions", "demands", "imports", "verdicts", "rulings")
+            of_campaigns = (
+                "campaigns",
+                "executions",
+                "demands",
+                "imports",
+                "verdicts",
+                "batch_verdicts",
+            )
             counted = [name for name in tables if name in (*of_campaigns, "node_verdicts")]
             assert len(counted) == 7
             count = "SELECT count(*) FROM {}"

@@ -535,7 +535,7 @@ def test_lanl_counts_are_those_of_the_lines(lanl: Intake, lanl_file: Path) -> No
     }
 
 
-def test_statuses_and_spells_of_lanl_nodes_are_what_going_through_everything_finds(
+def test_statuses_and_uptimes_of_lanl_nodes_are_what_going_through_everything_finds(
     lanl: Intake,
 ) -> None:
     logbook = Logbook.from_records(lanl.incidents, lanl.watches)
@@ -546,7 +546,7 @@ def test_statuses_and_spells_of_lanl_nodes_are_what_going_through_everything_fin
         nodes=tuple(str(node) for node in rng.choice(nodes, 300)),
         at=rng.uniform(utc("2002-10-01"), until, 300),
     )
-    found = logbook.spells(asked, until)
+    found = logbook.uptimes(asked, until)
     rows = iter(zip(found.statuses.values, found.duration_h, found.observed, strict=True))
     alone = {
         node: NaiveLogbook(

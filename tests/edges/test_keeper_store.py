@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from anubis.core.errors import StoreUnreachableError
-from anubis.core.history.events import FleetUpgraded, Notice
+from anubis.core.history.events import EventRecord, FleetUpgraded
 from anubis.core.keep.actions import Stage
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import Mode, Notify, Release
@@ -36,22 +36,22 @@ def url(request, tmp_path):
 
 def upgrade(node):
     event = FleetUpgraded(nodes=(node,))
-    return Notice(id=f"upgrade of {node}", at=1.0, event=event)
+    return EventRecord(id=f"upgrade of {node}", at=1.0, event=event)
 
 
 def tell_all(url):
     with History.open(url) as history:
-        return sum(history.cluster("prod").notices.add(upgrade(node)) for node in NODES)
+        return sum(history.cluster("prod").event_records.add(upgrade(node)) for node in NODES)
 
 
 def take_turn(url):
     with History.open(url) as history, history.cluster("prod").keeping.turn("me") as turn:
         keeper, news = turn.keeper(POLICY), turn.news()
-        for notice in news.notices:
-            turn.keep(keeper.handle(notice), 2.0)
+        for event_record in news.event_records:
+            turn.keep(keeper.handle(event_record), 2.0)
         turn.keep(keeper.handle(Waited(at=2.0)), 2.0)
         turn.end(keeper, news, 2.0)
-        return len(news.notices)
+        return len(news.event_records)
 
 
 def begin_turn(keeping):
@@ -174,10 +174,10 @@ def test_a_person_is_told_the_same_thing_once_a_day(url):
 def test_a_turn_that_dies_leaves_everything_as_it_was(url):
     with History.open(url) as history:
         keeping = history.cluster("prod").keeping
-        history.cluster("prod").notices.add(upgrade("n1"))
+        history.cluster("prod").event_records.add(upgrade("n1"))
         with pytest.raises(RuntimeError, match="died"):
             begin_turn(keeping)
-        assert len(keeping.news().notices) == 1
+        assert len(keeping.news().event_records) == 1
         assert keeping.lives() == []
         assert keeping.open_actions() == []
     assert take_turn(url) == 1

@@ -71,7 +71,7 @@ from anubis.operations.tell import tell
 from anubis.operations.watch_rounds import Watching, watch_jobs
 from anubis.readers.telemetry.pulled import PulledTelemetry
 from anubis.report.gate import sentence
-from anubis.report.history import notice_happening
+from anubis.report.history import event_record_happening
 from anubis.report.keep import headline, keeping_fields
 from anubis.report.nodes import standing
 from anubis.report.watch_rounds import sentences_on_rates
@@ -729,7 +729,7 @@ def test_what_an_orchestrator_shows_of_maintenance_is_kept_once_and_ends_with_it
     site.owner.windows = {}
     assert states(site.keep(**ACT))[good] is State.IN_SERVICE
     with History.open(site.history) as history:
-        told = [n.event.kind for n in history.only().notices.all()]
+        told = [n.event.kind for n in history.only().event_records.all()]
     assert told.count("maintenance") == told.count("maintenance-ended") == 1
 
 
@@ -794,7 +794,7 @@ def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so
     ):
         keeper = turn.keeper(keeping.policy)
         keeper.breakers["fleet"] = Breaker(accepted=2)
-        turn.end(keeper, News(notices=(), conclusions=()), site.caller.clock())
+        turn.end(keeper, News(event_records=(), conclusions=()), site.caller.clock())
     with pytest.raises(UsageError, match='"fleet" of cluster'):
         close_breakers(keeping, ["fleet"], site.caller)
 
@@ -865,8 +865,8 @@ def suspect(site, id, event):
 
 def confidence_of(site, id):
     with History.open(site.history) as history:
-        (notice,) = [n for n in history.only().notices.all() if n.id == id]
-        return notice.event.confidence
+        (event_record,) = [n for n in history.only().event_records.all() if n.id == id]
+        return event_record.event.confidence
 
 
 def test_a_suspicion_that_a_test_refutes_costs_its_source_confidence_the_next_time(site):
@@ -900,10 +900,13 @@ def test_the_mix_of_a_suspicion_reaches_the_decision_and_the_history(site):
     site.keep(**ACT)
     with History.open(site.history) as history:
         decision = history.only().decisions.newest(1)[0]
-        (notice,) = [n for n in history.only().notices.all() if n.id == "s"]
+        (event_record,) = [n for n in history.only().event_records.all() if n.id == "s"]
     assert (decision.event, decision.category) == ("suspicion-raised", "gpu")
     assert 0.5 <= decision.p < 1
-    assert "gpu 80%, host 20%), by watch, confidence 0.50" in notice_happening(notice).summary
+    assert (
+        "gpu 80%, host 20%), by watch, confidence 0.50"
+        in event_record_happening(event_record).summary
+    )
 
 
 def test_what_was_kept_before_there_was_a_mix_is_read_as_ever():
@@ -944,10 +947,12 @@ def begin(site, job, *nodes, at=None):
     tell(job_of_nodes, cluster=site.cluster, caller=site.caller, at=at or site.now - 3600)
 
 
-def notices(site):
+def event_records(site):
     with History.open(site.history) as history:
-        told = history.only().notices.all()
-        return [notice for notice in told if isinstance(notice.event, SuspicionRaised)]
+        told = history.only().event_records.all()
+        return [
+            event_record for event_record in told if isinstance(event_record.event, SuspicionRaised)
+        ]
 
 
 def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site):
@@ -960,16 +965,16 @@ def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site
     source = PlantedTelemetry(good)
     once = watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
     assert [(look.job, look.suspects, look.trouble) for look in once.looks] == [("17", 1, "")]
-    (notice,) = notices(site)
-    assert (notice.event.nodes, notice.event.category) == ((good,), "gpu")
-    assert notice.event.confidence == pytest.approx(1 / 2)
-    assert "cpu_use 2 against 4" in notice.event.reason
+    (event_record,) = event_records(site)
+    assert (event_record.event.nodes, event_record.event.category) == ((good,), "gpu")
+    assert event_record.event.confidence == pytest.approx(1 / 2)
+    assert "cpu_use 2 against 4" in event_record.event.reason
 
     fleet = site.keep(**ACT)
     assert fleet.lives[good].state is State.SUSPECT  # its job goes on
     site.later(480)
     watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
-    assert len(notices(site)) == 1  # it is suspected already
+    assert len(event_records(site)) == 1  # it is suspected already
 
     del site.owner.jobs["17"]
     site.keep(**ACT)
@@ -979,8 +984,8 @@ def test_from_a_running_job_to_a_verdict_and_what_is_left_of_the_confidence(site
     site.owner.jobs["18"] = SeenJob(nodes=nodes[:4], ends_by=site.now + 1e6, owner="ann")
     site.keep(**ACT)
     watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
-    assert notices(site)[-1].event.confidence == pytest.approx(1 / 3)
-    assert len(notices(site)) == 2
+    assert event_records(site)[-1].event.confidence == pytest.approx(1 / 3)
+    assert len(event_records(site)) == 2
     last = watch_jobs(site.keeping(**ACT), site.caller, watching=by(source))
     (sentence,) = sentences_on_rates(last.rates)
     assert "confirmed 0 and refuted 1; the next is believed to 33%" in sentence
@@ -1009,10 +1014,10 @@ def test_the_watch_tells_once_that_a_job_stands_still(site):
         watch_jobs(site.keeping(owner=False), site.caller, watching=by(source))
         site.later(480)
     with History.open(site.history) as history:
-        (notice,) = history.only().notices.read_kind(JobStalled)
-        assert (notice.event.job, notice.event.source) == ("a", "watch")
-        assert notice.at == pytest.approx(source.stops_at, abs=1)
-        assert notice.event.nodes == nodes
+        (event_record,) = history.only().event_records.read_kind(JobStalled)
+        assert (event_record.event.job, event_record.event.source) == ("a", "watch")
+        assert event_record.at == pytest.approx(source.stops_at, abs=1)
+        assert event_record.event.nodes == nodes
 
 
 class SlowlyLess(PlantedTelemetry):
@@ -1041,10 +1046,10 @@ def test_the_rule_that_needs_an_hour_speaks_in_the_round_by_what_each_look_leave
     for minutes in range(16, 112, 8):
         site.now = began + 60 * minutes
         watch_jobs(site.keeping(owner=False), site.caller, watching=watching)
-        named[minutes] = [notice.event.nodes for notice in notices(site)]
+        named[minutes] = [event_record.event.nodes for event_record in event_records(site)]
     assert [named[minutes] for minutes in (80, 88, 104)] == [[], [], [(nodes[3],)]]
-    (notice,) = notices(site)
-    assert notice.event.reason.startswith("job a: cpu_use 31.96 against 39.9")
+    (event_record,) = event_records(site)
+    assert event_record.event.reason.startswith("job a: cpu_use 31.96 against 39.9")
     with History.open(site.history) as history:
         kept = history.only().looks.details("a")
         suspicion, look = map(json.loads, kept.lines.splitlines())
@@ -1063,7 +1068,7 @@ def test_a_look_at_a_job_that_fails_is_told_and_the_others_are_looked_at_all_the
     kept = watch_jobs(site.keeping(owner=False), site.caller, watching=by(source))
     assert [(look.job, look.suspects) for look in kept.looks] == [("a", 0), ("b", 1)]
     assert "does not answer" in kept.looks[0].trouble
-    assert len(notices(site)) == 1
+    assert len(event_records(site)) == 1
 
 
 def test_a_job_that_ended_is_looked_at_once_more_up_to_its_end(site):
@@ -1095,7 +1100,7 @@ def test_one_process_watches_and_another_begins_none(site):
         watch_jobs(
             site.keeping(), site.caller, lambda: begun.append("x"), by(PlantedTelemetry("n1"))
         )
-    assert (begun, notices(site)) == ([], [])
+    assert (begun, event_records(site)) == ([], [])
     watch_jobs(site.keeping(), site.caller, lambda: begun.append("x"), by(PlantedTelemetry("n1")))
     assert begun == ["x"]
 

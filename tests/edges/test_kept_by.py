@@ -16,7 +16,7 @@ from anubis.config import configs
 from anubis.core.errors import ConfigError, StoreError, UsageError
 from anubis.core.history.events import RepairBegun
 from anubis.core.keep.commands import Mode
-from anubis.core.keep.policy import CriteriaChore, KeepingPolicy, RiskChore, SweepChore
+from anubis.core.keep.policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
 from anubis.operations.caller import Caller
 from anubis.operations.keep import approve, keep, keeping_of
 from anubis.operations.keeping_policy import ChosenPolicy, choose_policy, keeper_of, kept_policy
@@ -31,9 +31,9 @@ EVERY_KEY = KeepingPolicy(
     cordon=Mode.ACT,
     spares={"h100": 2},
     watch="default",
-    sweep=SweepChore(every="1d", budget="8nh", mode=Mode.ACT),
-    criteria=CriteriaChore(every="7d"),
-    risk=RiskChore(every="7d"),
+    sweep=SweepTask(every="1d", budget="8nh", mode=Mode.ACT),
+    criteria=CriteriaTask(every="7d"),
+    risk=RiskTask(every="7d"),
 )
 
 

@@ -369,7 +369,7 @@ def test_what_was_written_in_between_is_kept_and_the_order_carried_out(api: Fake
 def test_a_node_that_others_never_leave_alone_is_given_up(api: FakeApi, ask):
     api.put_node("a1")
     api.before_patch = lambda name: api.write(name, "them", metadata={"labels": {"x": "y"}})
-    with pytest.raises(OrchestratorError, match="others changed the node 8 times in a row"):
+    with pytest.raises(OrchestratorError, match="others changed the node 20 times in a row"):
         ask().cordon("a1", SLOW)
 
 

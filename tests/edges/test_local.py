@@ -298,19 +298,19 @@ def test_a_rank_alone_on_its_node_is_told_what_torchrun_would_tell_it(tmp_path: 
     rank.write_text("import json, os\nprint(json.dumps(dict(os.environ)))\n")
     without_gpus = replace(describe(local.LOOPBACK, os.environ), gpus=0)
     port = free_port(local.LOOPBACK)
-    meetings = [
+    pair_tests = [
         Rendezvous(address=local.LOOPBACK, port=port, processes=1, nodes=2, rank=n) for n in (0, 1)
     ]
     launchers = [
         subprocess.Popen(
-            [sys.executable, *torchrun(meeting, local.LOOPBACK), str(rank)],
+            [sys.executable, *torchrun(pair_test, local.LOOPBACK), str(rank)],
             stdout=subprocess.PIPE,
         )
-        for meeting in meetings
+        for pair_test in pair_tests
     ]
     said = [launcher.communicate(timeout=LIMIT_S)[0] for launcher in launchers]
-    for meeting, told in zip(meetings, map(json.loads, said), strict=True):
-        wanted = order(program(rank, launcher="torchrun"), {}, 10, without_gpus, meeting)
+    for pair_test, told in zip(pair_tests, map(json.loads, said), strict=True):
+        wanted = order(program(rank, launcher="torchrun"), {}, 10, without_gpus, pair_test)
         assert wanted["argv"] == [sys.executable, str(rank)]
         assert wanted["env"].pop("GLOO_SOCKET_IFNAME") == "lo"
         assert wanted["env"].pop("NCCL_SOCKET_IFNAME") == "=lo"  # and no other that begins so

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Remark, Switch, seats_on
+from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Remark, Switch, rail_nics_on
 from anubis.core.network.crossing import link_part
 from anubis.core.network.localization import locate, sentence
 from anubis.core.records import Judgement, PartVerdict
@@ -43,7 +43,7 @@ HUGE = FatTree(nodes=10_000).fabric()
 def scan(fabric: Fabric, *faults: Fault) -> NetworkView:
     """What a full scan of this fabric measures, and whom the localisation blames for it."""
     pairs = [
-        seats_on(a, b, rail) for rail in fabric.rails for a, b in combinations(fabric.nodes, 2)
+        rail_nics_on(a, b, rail) for rail in fabric.rails for a, b in combinations(fabric.nodes, 2)
     ]
     network = SimulatedNetwork(fabric=fabric, faults=faults, seed=3)
     seen = network.observations(network.measure(pairs))
@@ -68,7 +68,7 @@ def slow(node: str, loss: float = 0.37) -> Fault:
 def blaming(fabric: Fabric, *parts: Part, surely: bool = True) -> NetworkView:
     """Every pair is normal, and yet there is a sentence."""
     shortfall = {
-        seats_on(a, b, r): 0.0 for r in fabric.rails for a, b in permutations(fabric.nodes, 2)
+        rail_nics_on(a, b, r): 0.0 for r in fabric.rails for a, b in permutations(fabric.nodes, 2)
     }
     blamed = (Blamed(parts=parts, sentence="it is slow", surely=surely),)
     return NetworkView(fabric=fabric, shortfall=shortfall, blamed=blamed)
@@ -112,7 +112,7 @@ def level(short: float) -> int:
 
 def test_each_measured_flow_is_a_cell_and_what_was_not_measured_is_none():
     view = scan(SMALL, slow("node00004"))
-    absent = seats_on("node00002", "node00005", "0")
+    absent = rail_nics_on("node00002", "node00005", "0")
     kept = {flow: short for flow, short in view.shortfall.items() if flow != absent}
     matrix, svg = matrix_of(replace(view, shortfall=kept))
     number = {f"node0000{n}": n - 1 for n in range(1, 7)}
@@ -131,13 +131,13 @@ def test_each_measured_flow_is_a_cell_and_what_was_not_measured_is_none():
     [(-0.2, 0), (0.0, 0), (0.05, 0), (0.051, 1), (0.2, 2), (0.4, 3), (0.7, 4), (0.99, 5), (1, 6)],
 )
 def test_a_flow_has_the_colour_of_what_it_falls_short_by(short, colour):
-    view = NetworkView(fabric=SMALL, shortfall={seats_on("node00001", "node00003", "0"): short})
+    view = NetworkView(fabric=SMALL, shortfall={rail_nics_on("node00001", "node00003", "0"): short})
     assert list(cells(matrix_of(view)[1])) == [(0, 2, colour)]
 
 
 def test_a_number_that_is_none_counts_as_not_measured():
     view = NetworkView(
-        fabric=SMALL, shortfall={seats_on("node00001", "node00003", "0"): float("nan")}
+        fabric=SMALL, shortfall={rail_nics_on("node00001", "node00003", "0"): float("nan")}
     )
     matrix, svg = matrix_of(view)
     assert (matrix.measured, list(cells(svg))) == (0, [])
@@ -160,7 +160,7 @@ def test_rows_stand_by_leaf_and_then_by_number_and_strangers_come_last():
     fabric = cabled(leaf10=["n2", "n20", "n3"], leaf9=["n10", "n4", "n1"])
     flows = dict.fromkeys(permutations(fabric.nodes, 2), 0.0) | {("n1", "n99"): 0.5}
     view = NetworkView(
-        fabric=fabric, shortfall={seats_on(a, b, "0"): x for (a, b), x in flows.items()}
+        fabric=fabric, shortfall={rail_nics_on(a, b, "0"): x for (a, b), x in flows.items()}
     )
     _, svg = matrix_of(view)
     names = [each.text for each in of_kind(svg, "row")]
@@ -177,7 +177,7 @@ def test_rows_stand_by_leaf_and_then_by_number_and_strangers_come_last():
 def test_in_a_large_fleet_neighbours_share_a_row_and_the_worst_is_shown(fabric):
     rng = np.random.default_rng(len(fabric.nodes))
     pairs = rng.choice(fabric.nodes, size=(20_000, 2)).tolist()
-    flows = {seats_on(a, b, "0"): float(rng.uniform(-0.1, 1.0)) for a, b in pairs if a != b}
+    flows = {rail_nics_on(a, b, "0"): float(rng.uniform(-0.1, 1.0)) for a, b in pairs if a != b}
     blamed = (Blamed(parts=(Part("node", "node00042"),), sentence="it is slow"),)
     matrix, svg = matrix_of(NetworkView(fabric=fabric, shortfall=flows, blamed=blamed))
     assert sorted(node for row in matrix.rows for node in row.nodes) == sorted(fabric.nodes)
@@ -195,7 +195,7 @@ def test_in_a_large_fleet_neighbours_share_a_row_and_the_worst_is_shown(fabric):
 
 def test_a_row_is_never_shared_by_nodes_of_two_pods():
     fabric = FatTree(nodes=10_000, leaves_per_pod=15, spines=4, cores=4).fabric()
-    flow = seats_on(fabric.nodes[0], fabric.nodes[-1], "0")
+    flow = rail_nics_on(fabric.nodes[0], fabric.nodes[-1], "0")
     (matrix,) = heat_map.matrices(NetworkView(fabric=fabric, shortfall={flow: 0.0}))
     of_pod = {nic.node: int(nic.switch.split("-")[2]) // 15 for nic in fabric.nics}
     assert all(len({of_pod[node] for node in row.nodes}) == 1 for row in matrix.rows)
@@ -303,7 +303,7 @@ def test_blamed_parts_stand_out_with_their_sentence():
 def test_a_node_has_the_colour_of_its_verdict_and_none_where_nothing_was_measured():
     verdicts = {"node00001": Judgement.HEALTHY, "node00002": Judgement.UNKNOWN}
     verdicts["node00003"] = Judgement.DEFECTIVE
-    flows = {seats_on("node00001", "node00002", "0"): 0.0}
+    flows = {rail_nics_on("node00001", "node00002", "0"): 0.0}
     view = NetworkView(fabric=SMALL, shortfall=flows, verdicts=verdicts)
     svg = drawn(fabric_picture.drawing(view))
     chips = {said(chip): chip for chip in of_kind(svg, "chip")}
@@ -323,7 +323,7 @@ def test_dots_have_the_colour_of_their_nodes_verdict_and_green_only_where_flows_
     view = NetworkView(
         fabric=fabric,
         shortfall={},
-        measured=[seats_on(first, second, fabric.rails[0])],
+        measured=[rail_nics_on(first, second, fabric.rails[0])],
         verdicts=verdicts,
     )
     svg = drawn(fabric_picture.drawing(view))
@@ -440,7 +440,7 @@ def test_rails_without_trouble_are_folded_away_and_those_not_measured_are_named(
     fabric = FatTree(nodes=8, nodes_per_leaf=4, rails=3, spines=2).fabric()
     flow = ("node00001", "node00002")
     view = NetworkView(
-        fabric=fabric, shortfall={seats_on(*flow, "0"): 0.0, seats_on(*flow, "1"): 0.5}
+        fabric=fabric, shortfall={rail_nics_on(*flow, "0"): 0.0, rail_nics_on(*flow, "1"): 0.5}
     )
     text = " ".join(Markup(network_page(view, title="scan")).text.split())
     assert (
@@ -478,7 +478,7 @@ def test_the_page_stays_below_two_megabytes_however_unsteady_the_flows(nodes, ra
     rng = np.random.default_rng(nodes)
     pairs = rng.choice(fabric.nodes, size=(30_000, 2)).tolist()
     flows = {
-        seats_on(a, b, rail): float(rng.random())
+        rail_nics_on(a, b, rail): float(rng.random())
         for a, b in pairs
         for rail in fabric.rails
         if a != b
@@ -629,7 +629,7 @@ def test_topology_show_writes_the_picture_with_its_source_and_what_could_not_be_
     assert f'Source: "{file}", as of 2026-11-01 12:00 UTC' in text
     assert 'class="chip healthy' not in (near.folder / "it.html").read_text()
     assert "not in the fabric: n4" in text
-    assert "n2" in text.split("oddity")[1]
+    assert "n2" in text.split("anomaly")[1]
 
 
 def test_a_page_that_cannot_be_written_is_one_line(near):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import UsageError
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Incident, Instants, Watch
-from anubis.core.history.traits import NodeTraits
 from anubis.models.risk import files
 from anubis.operations.selector import bad_groups
 from anubis.readers.incidents import records
@@ -33,13 +33,13 @@ def read(text: str, *columns: str, **more: str) -> NodeIntake:
 
 def test_a_table_of_nodes_says_where_each_stands_and_since_when():
     installed = datetime(2024, 3, 30, tzinfo=UTC).timestamp()
-    n1 = NodeTraits(node="n1", rack="r1", cage="r1/c2", sku="h100", installed=installed)
-    n2 = NodeTraits(node="n2", rack="r1")
+    n1 = NodeAttributes(node="n1", rack="r1", cage="r1/c2", sku="h100", installed=installed)
+    n2 = NodeAttributes(node="n2", rack="r1")
     named = "node,rack,cage,sku,installed\nn1,r1,r1/c2,h100,2024-03-30\nn2,r1,,,\n"
-    assert read(named).traits == (n1, n2)
+    assert read(named).attributes == (n1, n2)
     other = "host;Rack;Slot;type;since\nn2;r1;;;\nn1;r1;c2;h100;30.03.2024"
     words = ("node=host", "rack=Rack", "cage={Rack}/{Slot}", "sku=type", "installed=since")
-    assert read(other, *words, times=["%d.%m.%Y"]).traits == (n1, n2)
+    assert read(other, *words, times=["%d.%m.%Y"]).attributes == (n1, n2)
 
 
 def test_what_cannot_be_taken_is_left_out_and_named():
@@ -48,7 +48,7 @@ def test_what_cannot_be_taken_is_left_out_and_named():
         "n1,r5,2024-01-01\nn2,r2,\n"
     )
     taken = read(table)
-    assert [(told.node, told.rack) for told in taken.traits] == [("n1", "r5"), ("n2", "r2")]
+    assert [(told.node, told.rack) for told in taken.attributes] == [("n1", "r5"), ("n2", "r2")]
     assert {note.text: note.where for note in taken.left_out} == {
         "no node is named": ("line 4",),
         'the name is not a node name: "$(reboot)"': ("line 5",),
@@ -82,20 +82,20 @@ def test_a_table_that_cannot_be_used_is_one_clear_error(table, columns, complain
 # --- the history ---------------------------------------------------------------------------
 
 
-def traits(history: History) -> dict[str, NodeTraits]:
-    return {told.node: told for told in history.only().experience.happenings().traits}
+def attributes(history: History) -> dict[str, NodeAttributes]:
+    return {told.node: told for told in history.only().experience.happenings().attributes}
 
 
 def test_the_latest_import_counts_and_what_it_leaves_open_was_told_before(tmp_path: Path):
-    first = [NodeTraits(node="n1", rack="r1", sku="h100"), NodeTraits(node="n2", rack="r1")]
-    moved = [NodeTraits(node="n1", rack="r2"), NodeTraits(node="n2", rack="r1")]
+    first = [NodeAttributes(node="n1", rack="r1", sku="h100"), NodeAttributes(node="n2", rack="r1")]
+    moved = [NodeAttributes(node="n1", rack="r2"), NodeAttributes(node="n2", rack="r1")]
     with History.open(str(tmp_path / "history")) as history:
-        history.imports.add_traits("a", 1.0, "unnamed", first)
-        kept = history.imports.add_traits("b", 2.0, "unnamed", moved).kept
+        history.imports.add_attributes("a", 1.0, "unnamed", first)
+        kept = history.imports.add_attributes("b", 2.0, "unnamed", moved).kept
         assert (kept.new, kept.completed, kept.known) == (0, 1, 1)
-        assert traits(history)["n1"] == NodeTraits(node="n1", rack="r2", sku="h100")
+        assert attributes(history)["n1"] == NodeAttributes(node="n1", rack="r2", sku="h100")
         assert history.imports.forget(2).nodes == 1
-        assert traits(history) == {told.node: told for told in first}
+        assert attributes(history) == {told.node: told for told in first}
 
 
 # --- from a table to a decision ------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
     shown = entry("risk", "show", "r2n9,r0n0,else", "--json")
     risk = {line["node"]: line for line in map(json.loads, shown.out.splitlines())}
     assert risk["r2n9"]["within"][2]["p"] > 2 * risk["r0n0"]["within"][2]["p"]
-    assert risk["r2n9"]["traits"] == {"rack": "r2"}
+    assert risk["r2n9"]["attributes"] == {"rack": "r2"}
     assert risk["r2n9"]["status"]["rack_rate"] > 2
     assert risk["else"]["status"]["rack_rate"] == 1
     assert "no other node of the rack of else is known: it is as all are" in shown.err
@@ -154,11 +154,11 @@ def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
     assert re.fullmatch(r"rack r2 has [2-9]\.\d times the incidents of all", reason[1])
 
 
-def test_a_trait_that_many_nodes_lack_is_not_learned_from_and_the_way_on_is_said(entry, home):
+def test_a_attribute_that_many_nodes_lack_is_not_learned_from_and_the_way_on_is_said(entry, home):
     table = home / "nodes.csv"
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:15]))
     assert "in the history and not in the file: r2n2" in entry("import", "nodes", str(table)).err
     trained = entry("risk", "train", "--model", "cox")
-    assert "rack is told of 14 of 24 nodes: no model learns from it" in trained.err
+    assert "rack is known of 14 of 24 nodes: no model learns from it" in trained.err
     model, _ = files.load(home / "risk" / "unnamed.npz")
     assert "rack_rate" not in model.covariates

@@ -77,34 +77,39 @@ def existing(api: FakeApi, kind: object) -> list[dict]:
 def test_a_pod_calls_back_is_told_what_to_do_and_goes_with_its_password(
     api: FakeApi, opened, kubelet, tmp_path
 ):
-    errand = opened.send("n1", order("echo $0 here; exit 3"), tmp_path / "0")
-    assert eventually(lambda: errand.has_ended), (errand.last_words(), kubelet.troubles[-1:])
-    outcome = errand.outcome()
+    remote_command = opened.send("n1", order("echo $0 here; exit 3"), tmp_path / "0")
+    assert eventually(lambda: remote_command.has_ended), (
+        remote_command.last_words(),
+        kubelet.troubles[-1:],
+    )
+    outcome = remote_command.outcome()
     assert outcome["exit"] == 3
     assert outcome["stdout"] == "sh here\n"
-    assert errand.password not in json.dumps(kubelet.ran)
-    errand.close(time.monotonic() + 5)
+    assert remote_command.password not in json.dumps(kubelet.ran)
+    remote_command.close(time.monotonic() + 5)
     assert eventually(lambda: not ours(api))
 
 
 def test_what_a_pod_does_ends_with_its_driver(opened, kubelet, tmp_path):
     """However that ended: here is no more than the end of a connection."""
-    errand = opened.send("n1", order("echo $$ > pid; sleep 600", cwd=str(tmp_path)), tmp_path / "0")
+    remote_command = opened.send(
+        "n1", order("echo $$ > pid; sleep 600", cwd=str(tmp_path)), tmp_path / "0"
+    )
     assert eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     process = Path("/proc", (tmp_path / "pid").read_text().strip())
     assert process.exists()
-    errand._line.shutdown(socket.SHUT_RDWR)
+    remote_command._line.shutdown(socket.SHUT_RDWR)
     assert eventually(lambda: not process.exists())
 
 
 def test_who_has_not_the_password_is_told_nothing(opened, kubelet, tmp_path):
-    errand = opened.send("n1", order("true"), tmp_path / "0")
+    remote_command = opened.send("n1", order("true"), tmp_path / "0")
     with socket.create_connection((opened.address, opened.port)) as stranger:
         stranger.sendall(b"guess\n")
         assert stranger.recv(100) == b""
-    assert eventually(lambda: errand.has_ended)
+    assert eventually(lambda: remote_command.has_ended)
     with socket.create_connection((opened.address, opened.port)) as late:
-        late.sendall(errand.password.encode() + b"\n")
+        late.sendall(remote_command.password.encode() + b"\n")
         assert late.recv(100) == b""
 
 
@@ -135,22 +140,24 @@ def test_a_pod_is_bound_to_its_node_takes_all_its_gpus_and_has_no_account(
 )
 def test_why_there_is_no_pod_is_said(api: FakeApi, opened, tmp_path, node, refused, words):
     api.refused.update([refused] if refused else [])
-    errand = opened.send(node, order("true"), tmp_path / "0")
-    assert eventually(lambda: errand.has_ended)
-    assert words in errand.last_words()
-    assert errand.outcome() is None
+    remote_command = opened.send(node, order("true"), tmp_path / "0")
+    assert eventually(lambda: remote_command.has_ended)
+    assert words in remote_command.last_words()
+    assert remote_command.outcome() is None
 
 
 def test_a_pod_that_kubernetes_refuses_or_that_fails_is_quoted(
     api: FakeApi, opened, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(pods, "CALLS_WITHIN_S", 0.0)
-    errand = opened.send("n1", order("true"), tmp_path / "0")
+    remote_command = opened.send("n1", order("true"), tmp_path / "0")
     assert eventually(lambda: ours(api))
     status = {"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "message": "requested 8, used 8"}
-    api.objects[PODS, "anubis", errand.name].patch({"status": status})
-    assert eventually(lambda: errand.has_ended)
-    assert errand.last_words() == ("its pod is Failed: OutOfnvidia.com/gpu, requested 8, used 8")
+    api.objects[PODS, "anubis", remote_command.name].patch({"status": status})
+    assert eventually(lambda: remote_command.has_ended)
+    assert remote_command.last_words() == (
+        "its pod is Failed: OutOfnvidia.com/gpu, requested 8, used 8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,11 +181,13 @@ def test_a_server_that_hangs_is_waited_for_once_however_many_pods_are_to_go(
 ):
     owner = replace(start.pods.kubernetes, deadline_s=2.0)
     opened = Pods(start, replace(start.pods, kubernetes=owner), "127.0.0.1")
-    errands = [opened.send("n1", order("true"), tmp_path / str(number)) for number in range(3)]
+    remote_commands = [
+        opened.send("n1", order("true"), tmp_path / str(number)) for number in range(3)
+    ]
     assert eventually(lambda: sum(path.endswith("/secrets") for _, path in api.asked()) == 3)
     api.stuck.add(("delete", ""))
-    for errand in errands:
-        errand.close(time.monotonic())
+    for remote_command in remote_commands:
+        remote_command.close(time.monotonic())
     opened.close()
     asked = {request for request in api.asked() if request[0] == "DELETE"}
     assert len(asked) == 1
@@ -204,9 +213,9 @@ def test_the_rights_are_those_that_a_start_uses_and_no_more(
     api: FakeApi, opened, kubelet, tmp_path
 ):
     before = len(api.asked())
-    errand = opened.send("n1", order("true"), tmp_path / "0")
+    remote_command = opened.send("n1", order("true"), tmp_path / "0")
     assert eventually(lambda: existing(api, SECRETS))
-    errand.close(time.monotonic())
+    remote_command.close(time.monotonic())
     used = {right_used(*request)[1:] for request in api.asked()[before:] if "anubis" in request[1]}
     rules = yaml.safe_load_all((RIGHTS / "start-rights.yaml").read_text())
     written = {

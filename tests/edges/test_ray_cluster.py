@@ -812,9 +812,9 @@ def test_nodes_are_called_by_host_then_address_then_port() -> None:
     assert names == ["10.0.0.3", "10.0.0.4", "10.0.0.5:7", "10.0.0.5:8", "n2", "n10"]
 
 
-def test_the_seat_of_the_operator_is_measured_only_when_it_is_asked_for() -> None:
-    seat = {**record("login", "10.0.0.9"), "Resources": {"anubis_driver": 1.0}}
-    records = [record("n1", "10.0.0.1"), seat]
+def test_the_rail_nic_of_the_operator_is_measured_only_when_it_is_asked_for() -> None:
+    rail_nic = {**record("login", "10.0.0.9"), "Resources": {"anubis_driver": 1.0}}
+    records = [record("n1", "10.0.0.1"), rail_nic]
     assert [agent.name for agent in agents_of(records, ())] == ["n1"]
     assert [agent.name for agent in agents_of(records, ("login",))] == ["login"]
 

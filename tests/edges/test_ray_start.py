@@ -23,7 +23,7 @@ import pytest
 from anubis.config import configs
 from anubis.core.errors import ConfigError, UsageError
 from anubis.reach.executors import dispatch, ray_link, ray_node, ray_start, remote_commands
-from anubis.reach.executors.remote_commands import CommandErrand, Errand
+from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand
 from anubis.reach.executors.start_settings import RayStart
 from tests.edges import slurm_bed
 from tests.edges.desk import Desk
@@ -281,7 +281,9 @@ def test_a_driver_in_a_job_of_slurm_asks_for_nodes_outside_of_it() -> None:
     assert remote_commands.outside_of_slurm(inside) == outside
 
 
-def errand_of(tmp_path: Path, code: str, *, greeting: str = "", **order: object) -> Errand:
+def remote_command_of(
+    tmp_path: Path, code: str, *, greeting: str = "", **order: object
+) -> RemoteCommand:
     """A command beside us, by a way that greets on stdout as a login shell may."""
     start = [
         "sh",
@@ -290,11 +292,13 @@ def errand_of(tmp_path: Path, code: str, *, greeting: str = "", **order: object)
         *remote_commands.argv_here(sys.executable),
     ]
     argv = [sys.executable, "-I", "-S", "-c", code]
-    return CommandErrand(start, {"argv": argv, "timeout_s": 30, **order}, tmp_path / "errand")
+    return PipedCommand(
+        start, {"argv": argv, "timeout_s": 30, **order}, tmp_path / "remote_command"
+    )
 
 
-def end(errand: Errand) -> None:
-    errand.close(time.monotonic() + 20)
+def end(remote_command: RemoteCommand) -> None:
+    remote_command.close(time.monotonic() + 20)
 
 
 def test_the_last_words_are_those_of_the_node_without_what_ray_puts_round_them(
@@ -302,17 +306,21 @@ def test_the_last_words_are_those_of_the_node_without_what_ray_puts_round_them(
 ) -> None:
     words = "2026-11-22 15:23:26,855\tINFO scripts.py:1266 -- no disk\n\n"
     words += "Remaining processes will be killed."
-    errand = errand_of(tmp_path, f"import sys; sys.exit({words!r})", greeting="welcome {")
-    assert eventually(lambda: errand.has_ended)
-    assert errand.last_words() == "no disk"
-    end(errand)
+    remote_command = remote_command_of(
+        tmp_path, f"import sys; sys.exit({words!r})", greeting="welcome {"
+    )
+    assert eventually(lambda: remote_command.has_ended)
+    assert remote_command.last_words() == "no disk"
+    end(remote_command)
 
 
 def test_without_a_guardian_the_last_words_are_those_of_the_way(tmp_path: Path) -> None:
-    errand = CommandErrand(["sh", "-c", "echo no route >&2; exit 255"], {}, tmp_path / "errand")
-    assert eventually(lambda: errand.has_ended)
-    assert (errand.outcome(), errand.last_words()) == (None, "no route")
-    end(errand)
+    remote_command = PipedCommand(
+        ["sh", "-c", "echo no route >&2; exit 255"], {}, tmp_path / "remote_command"
+    )
+    assert eventually(lambda: remote_command.has_ended)
+    assert (remote_command.outcome(), remote_command.last_words()) == (None, "no route")
+    end(remote_command)
 
 
 def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -> None:
@@ -322,19 +330,21 @@ def test_of_a_drained_node_slurm_is_not_taken_at_its_last_word(tmp_path: Path) -
         "srun: error: Unable to allocate resources: Requested nodes are busy\n"
     )
     tell = ["sh", "-c", 'printf %s "$0" >&2; exit 1', said_by_srun]
-    errand = CommandErrand(tell, {}, tmp_path / "errand")
-    assert eventually(lambda: errand.has_ended)
+    remote_command = PipedCommand(tell, {}, tmp_path / "remote_command")
+    assert eventually(lambda: remote_command.has_ended)
     words = "srun: Required node not available (down, drained or reserved)"
-    assert errand.last_words() == words
-    end(errand)
+    assert remote_command.last_words() == words
+    end(remote_command)
 
 
 def test_a_python_that_is_too_old_says_so(tmp_path: Path) -> None:
     old = remote_commands.TAKE_IN.replace("(3, 11)", "(4, 0)")
-    errand = CommandErrand([sys.executable, "-I", "-S", "-c", old], {}, tmp_path / "errand")
-    assert eventually(lambda: errand.has_ended)
-    assert re.search(r"is Python 3\.\S+, expected 3.11 or newer$", errand.last_words())
-    end(errand)
+    remote_command = PipedCommand(
+        [sys.executable, "-I", "-S", "-c", old], {}, tmp_path / "remote_command"
+    )
+    assert eventually(lambda: remote_command.has_ended)
+    assert re.search(r"is Python 3\.\S+, expected 3.11 or newer$", remote_command.last_words())
+    end(remote_command)
 
 
 @pytest.mark.parametrize(
@@ -349,10 +359,12 @@ def test_a_node_with_other_versions_says_so_and_does_not_join(
 ) -> None:
     request = {"task": "start", "is_head": False, "head": "127.0.0.1:1", **versions}
     order = ray_start.order_for(sys.executable, request, ports="", timeout_s=30)
-    errand = CommandErrand(remote_commands.argv_here(sys.executable), order, tmp_path / "errand")
-    assert eventually(lambda: errand.has_ended)
-    assert re.search(words, errand.last_words())
-    end(errand)
+    remote_command = PipedCommand(
+        remote_commands.argv_here(sys.executable), order, tmp_path / "remote_command"
+    )
+    assert eventually(lambda: remote_command.has_ended)
+    assert re.search(words, remote_command.last_words())
+    end(remote_command)
 
 
 def test_the_address_is_that_towards_the_first_node_whose_name_tells() -> None:
@@ -364,23 +376,23 @@ def test_the_address_is_that_towards_the_first_node_whose_name_tells() -> None:
         dispatch.address_for(by_slurm, ["no.such.host.invalid"])
 
 
-def test_an_errand_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
+def test_an_remote_command_that_is_let_go_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     write = "from pathlib import Path; import time; Path('pid').touch(); time.sleep(600)"
-    errand = errand_of(tmp_path, write, scratch=str(scratch))
+    remote_command = remote_command_of(tmp_path, write, scratch=str(scratch))
     assert eventually((scratch / "pid").exists)
     assert scratch.stat().st_mode & 0o777 == 0o700
-    end(errand)
-    assert errand.outcome()["killed"]
+    end(remote_command)
+    assert remote_command.outcome()["killed"]
     assert not scratch.exists()
 
 
 def test_a_folder_that_somebody_else_made_is_not_taken(tmp_path: Path) -> None:
-    errand = errand_of(tmp_path, "", scratch=str(tmp_path))
-    assert eventually(lambda: errand.has_ended)
-    assert "File exists" in errand.last_words()
+    remote_command = remote_command_of(tmp_path, "", scratch=str(tmp_path))
+    assert eventually(lambda: remote_command.has_ended)
+    assert "File exists" in remote_command.last_words()
     assert tmp_path.exists()
-    end(errand)
+    end(remote_command)
 
 
 @pytest.mark.parametrize(
@@ -463,7 +475,7 @@ def test_a_port_that_another_took_meanwhile_costs_a_try_and_is_no_head_of_ours(
         monkeypatch.setattr(ray_start, "free_port", lambda *_: ports.pop(0))
         monkeypatch.setattr(ray_start, "HEAD_DEADLINE_S", 0.2)
         monkeypatch.setattr(
-            ray_start, "CommandErrand", lambda argv, order, files: Head(order, starts=not ports)
+            ray_start, "PipedCommand", lambda argv, order, files: Head(order, starts=not ports)
         )
         start = RayStart(by="ssh", python=sys.executable, driver_address="127.0.0.1")
         ray = ray_start.StartedRay(start, {})

@@ -10,16 +10,16 @@ import pytest
 import sqlalchemy as sa
 
 from anubis.core.clock import ClockReading, tell_time
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import (
+    EventRecord,
     IncidentReported,
     JobAllocated,
     JobEnded,
     NodeAdded,
-    Notice,
     SuspicionRaised,
 )
 from anubis.core.history.status import Incident, Repair, Watch
-from anubis.core.history.traits import NodeTraits
 from anubis.core.records import UNNAMED, SelectionPolicy
 from anubis.operations.fleet import glance_at
 from anubis.operations.selector import LOOKED_BACK_S, Selector, read_past
@@ -29,7 +29,7 @@ from anubis.store.history import History
 from anubis.store.holds import HOLDS, Hold
 from tests.edges.test_selector import BOTH, DAY_S, MENU, NODES, NOW, carry_out
 
-HAPPENED = ("repairs", "watches", "notices", "validations", "traits")
+HAPPENED = ("repairs", "watches", "event_records", "validations", "attributes")
 QUESTIONS = ("failed_tests", "demands", "faulty_paths", "durations_s")
 
 
@@ -43,7 +43,7 @@ class Teller:
         self.at += self.rng.choice((1.0, 60.0, DAY_S, 20 * DAY_S))
         self.count += 1
         happen = (self.event, self.event, self.event, self.incident, self.repair, self.watch)
-        self.rng.choice((*happen, self.traits, self.campaign, self.forget, self.hold))()
+        self.rng.choice((*happen, self.attributes, self.campaign, self.forget, self.hold))()
 
     def nodes(self) -> tuple[str, ...]:
         return tuple(self.rng.sample((*NODES, "n4"), self.rng.randrange(1, 3)))
@@ -62,8 +62,8 @@ class Teller:
                 JobEnded(nodes=nodes, job=job),
             )
         )
-        notice = Notice(id=f"e{self.rng.randrange(60)}", at=self.when(), event=event)
-        self.history.cluster(UNNAMED).notices.add(notice)
+        event_record = EventRecord(id=f"e{self.rng.randrange(60)}", at=self.when(), event=event)
+        self.history.cluster(UNNAMED).event_records.add(event_record)
 
     def incident(self) -> None:
         start = self.when()
@@ -84,10 +84,10 @@ class Teller:
             Watch(node=n, since=self.at) for n in self.nodes()
         )
 
-    def traits(self) -> None:
+    def attributes(self) -> None:
         rack = self.rng.choice("ab")
-        told = [NodeTraits(node=node, rack=rack) for node in self.nodes()]
-        self.history.imports.add_traits("racks.csv", self.at, UNNAMED, told)
+        told = [NodeAttributes(node=node, rack=rack) for node in self.nodes()]
+        self.history.imports.add_attributes("racks.csv", self.at, UNNAMED, told)
 
     def campaign(self) -> None:
         bad = [(node, self.rng.choice(("gemm", "disk"))) for node in self.nodes()]
@@ -163,8 +163,8 @@ def test_nothing_is_read_again_while_nothing_changes_and_then_only_what_did(tmp_
         carry_out(history, "v1", 399.0)
         part.incidents.add([Incident(node="n1", category="fan", start=1.0, end=2.0)])
         part.repairs.add([Repair(node="n1", start=1.0, end=2.0)])
-        history.imports.add_traits("r", 1.0, UNNAMED, [NodeTraits(node="n1", rack="a")])
-        part.notices.add(Notice(id="e1", at=1.0, event=NodeAdded(nodes=("n1",))))
+        history.imports.add_attributes("r", 1.0, UNNAMED, [NodeAttributes(node="n1", rack="a")])
+        part.event_records.add(EventRecord(id="e1", at=1.0, event=NodeAdded(nodes=("n1",))))
         read_past(part, NOW)
         sa.event.listen(
             history._database.engine,
@@ -174,14 +174,22 @@ def test_nothing_is_read_again_while_nothing_changes_and_then_only_what_did(tmp_
             ),
         )
         read_past(part, NOW + 1)
-        wide = ("incidents", "repairs", "watches", "traits", "notices", "verdicts", "demands")
+        wide = (
+            "incidents",
+            "repairs",
+            "watches",
+            "attributes",
+            "event_records",
+            "verdicts",
+            "demands",
+        )
         wide = (*wide, "node_verdicts", "participant_nodes")
         assert not read_of(statements, wide)
-        part.notices.add(Notice(id="e2", at=NOW, event=NodeAdded(nodes=("n2",))))
+        part.event_records.add(EventRecord(id="e2", at=NOW, event=NodeAdded(nodes=("n2",))))
         statements.clear()
         read_past(part, NOW + 2)
-        assert read_of(statements, wide) == {"notices"}
-        assert any("notices.id IN (" in statement for statement in statements)
+        assert read_of(statements, wide) == {"event_records"}
+        assert any("event_records.id IN (" in statement for statement in statements)
         history.close_at_last()
 
 

@@ -29,13 +29,13 @@ def scored(model: str, kind: SplitKind, seed: int, groups: dict[float, float]) -
         model=model,
         split=kind,
         seed=seed,
-        spells=100,
+        uptimes=100,
         incidents=10,
         accuracy=Accuracy(relative=0.8, over_horizon=0.81, on_observed=0.7),
         concordance=0.6,
         brier=0.1,
         slope=1.0,
-        groups=tuple(RiskGroup(spells=10, predicted=p, found=f) for p, f in groups.items()),
+        groups=tuple(RiskGroup(uptimes=10, predicted=p, found=f) for p, f in groups.items()),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anubis.core.history.status import Incident, Watch
-from anubis.models.risk.learning import spells_of
+from anubis.models.risk.learning import uptimes_of
 from anubis.models.risk.splits import TESTED
 from anubis.store.history import History
 from tests.edges.desk import NO_VERDICT, Done
@@ -113,13 +113,13 @@ def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_els
     assert found.code == 0, found.err
     lines = found.lines
     asked = {line["model"]: line for line in lines if line.get("split") == "fleet"}
-    assert asked["cox"]["incidents"] > asked["cox"]["spells"] / 2  # the bad node's
+    assert asked["cox"]["incidents"] > asked["cox"]["uptimes"] / 2  # the bad node's
     with History.open(f"sqlite:///{home / 'history.sqlite'}") as history:
-        nodes = spells_of(history.only().experience.logbook(), time.time()).statuses.nodes
+        nodes = uptimes_of(history.only().experience.logbook(), time.time()).statuses.nodes
     others = sum(node not in {BAD, "node04"} for node in nodes)
-    assert asked["cox"]["spells"] == len(nodes) - others
+    assert asked["cox"]["uptimes"] == len(nodes) - others
     rest = {line["model"]: line for line in lines if line.get("split") == "random"}
-    assert rest["cox"]["spells"] == pytest.approx(TESTED * others, abs=1)
+    assert rest["cox"]["uptimes"] == pytest.approx(TESTED * others, abs=1)
     assert all(f'id="{kind}"' in page.read_text() for kind in ("fleet", "node", "time"))
 
 
@@ -170,7 +170,7 @@ def test_a_fleet_without_an_incident_teaches_nothing_and_is_told_so_in_one_line(
         )
     found = anubis(tmp_path, verb)
     assert found.code == 2
-    assert "spells ended in an incident, expected at least 1" in found.err
+    assert "uptimes ended in an incident, expected at least 1" in found.err
     assert len(found.err.splitlines()) == 1
     assert not found.out
 

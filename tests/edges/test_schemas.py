@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from anubis.core.history.events import KEPT, Notice, Order
+from anubis.core.history.events import KEPT, EventRecord, Order
 from anubis.report import history, schemas
 from anubis.report.json import VERSIONS, json_line
 from tests.edges.desk import check_line
@@ -57,7 +57,7 @@ NEEDED: dict[str, Any] = {
 def test_every_event_that_is_kept_prints_fields_that_are_declared(kind):
     needed = {field.name for field in fields(KEPT[kind]) if field.default is MISSING} & {*NEEDED}
     event = KEPT[kind](**{name: NEEDED[name] for name in needed})
-    happened = history.notice_happening(Notice(id="a", at=1.0, event=event))
+    happened = history.event_record_happening(EventRecord(id="a", at=1.0, event=event))
     line = json.loads(history.line(happened))
     check_line(line)
     assert {"type", "schema", "id", "event", "at", "cluster"} | {f.name for f in fields(event)} == {

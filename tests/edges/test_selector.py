@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anubis.core.campaign import planning
-from anubis.core.history.events import IncidentReported, JobAllocated, Notice, Tick
+from anubis.core.history.events import EventRecord, IncidentReported, JobAllocated, Tick
 from anubis.core.history.status import Incident, Instants, Repair, Watch
 from anubis.core.judge.faulty_paths import faulty_paths
 from anubis.core.records import (
@@ -227,7 +227,7 @@ def test_an_event_that_was_told_is_known_to_whoever_decides_next(history):
     assert selector(history).weigh(job(), MENU, at=NOW).action is Action.SKIP
     hour_ago = IncidentReported(nodes=("n3",), category="storage")
     for _ in range(2):
-        history.only().notices.add(Notice(id="once", at=NOW - 3600, event=hour_ago))
+        history.only().event_records.add(EventRecord(id="once", at=NOW - 3600, event=hour_ago))
     decision = selector(history).weigh(job(), MENU, at=NOW)
     assert set(run(decision).values()) == {("n3",)}
     assert read_past(history.only(), NOW).categories["n3"] == {"storage": 1}
@@ -246,8 +246,8 @@ def test_what_was_passed_in_another_suite_counts_in_this_one(history):
     assert decision.covered_before == pytest.approx(2 ** (-1 / 168), abs=1e-3)
     carry_out(history, "disk is bad", (NOW - 1800) / DAY_S, bad=[("n3", "disk")])
     carry_out(history, "no disk", (NOW - 60) / DAY_S, run=plan(SuiteEntry(benchmark="gemm")))
-    history.only().notices.add(
-        Notice(id="1", at=NOW - 30, event=IncidentReported(nodes=("n3",), category="gpu"))
+    history.only().event_records.add(
+        EventRecord(id="1", at=NOW - 30, event=IncidentReported(nodes=("n3",), category="gpu"))
     )
     again = selector(history, p0=0).weigh(job("n3", hours=2000), light, at=NOW)
     assert set(run(again)) == {"gemm"}

@@ -16,14 +16,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from anubis.core.errors import AnubisError, StoreError, StoreUnreachableError, UsageError
+from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.events import KEPT, IncidentReported
 from anubis.core.history.status import Incident, Job, Repair
-from anubis.core.history.traits import NodeTraits
 from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.breaker import Breaker
-from anubis.core.keep.chores import Chore
 from anubis.core.keep.commands import Cordon, Mode, OpenTicket, Release, Swap
 from anubis.core.keep.life import Debt, Life
+from anubis.core.keep.periodic_tasks import PeriodicTask
 from anubis.operations import tell as telling
 from anubis.operations.caller import Caller
 from anubis.operations.decide import Terms
@@ -39,7 +39,7 @@ from anubis.service.gate import GateQuestion, Gates, reply
 from anubis.service.keeper_turns import LONGEST_TURN_S, Turns
 from anubis.service.leader import Actor
 from anubis.service.metrics import Gauges
-from anubis.service.requester import Asker, OpenHistory
+from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.store import claims, database
 from anubis.store.keeping import LastTurn
@@ -346,8 +346,8 @@ def test_an_event_is_told_with_an_id_and_done_once(fleet, visitor):
     assert (first.status_code, first.json()["is_new"]) == (201, True)
     again = visitor.ask("/v1/events", "POST", json=event, token=secret)
     assert (again.status_code, again.json()["is_new"]) == (200, False)
-    (notice,) = visitor.house.history.only().notices.all()
-    assert (notice.id, notice.event.nodes) == ("e1", ("n1", "n2"))
+    (event_record,) = visitor.house.history.only().event_records.all()
+    assert (event_record.id, event_record.event.nodes) == ("e1", ("n1", "n2"))
     for wrong, complaint in (
         ({"event": "node-ended"}, 'event "node-ended" is not known'),
         ({"event": "node-added"}, 'the key "nodes" is missing'),
@@ -446,14 +446,14 @@ def test_events_that_come_together_are_kept_together_and_a_bad_one_spoils_no_oth
         return telling.tell_all(tellings, history, caller)
 
     monkeypatch.setattr(event_queue, "tell_all", tell_all)
-    box, asker = visitor.house.letterbox, Asker(visitor.house.history, "", ())
+    box, requester = visitor.house.event_queue, Requester(visitor.house.history, "", ())
     refused = []
 
     async def tell(number):
         cluster = "no/cluster" if number == 7 else None
         event = IncidentReported(nodes=("n1",), category="gpu")
         try:
-            await box.tell(Telling(event=event, id=f"i{number}", cluster=cluster), asker)
+            await box.tell(Telling(event=event, id=f"i{number}", cluster=cluster), requester)
         except AnubisError:
             refused.append(number)
 
@@ -466,7 +466,7 @@ def test_events_that_come_together_are_kept_together_and_a_bad_one_spoils_no_oth
     assert refused == [7]
     assert sum(batches) == 30
     assert len(batches) < 5
-    kept = {notice.id for notice in visitor.house.history.only().notices.all()}
+    kept = {event_record.id for event_record in visitor.house.history.only().event_records.all()}
     assert kept == {f"i{number}" for number in range(30)} - {"i7"}
 
 
@@ -869,8 +869,8 @@ def test_what_nodes_and_reasons_say_is_text_on_every_page(fleet, visitor):
     history = visitor.house.history.only()
     history.incidents.add([Incident(node="n1", category=ODD, start=time.time() - 9)])
     history.repairs.add([Repair(node="n1", start=1.0, action=f"{ODD}\x1b[2J")])
-    traits = NodeTraits(node="n2", rack=ODD)
-    visitor.house.history.imports.add_traits("f", 1.0, history.cluster, [traits])
+    attributes = NodeAttributes(node="n2", rack=ODD)
+    visitor.house.history.imports.add_attributes("f", 1.0, history.cluster, [attributes])
     visitor.house.board._renew()
     for path in ("/", f"/nodes/{history.cluster}/n1", "/decisions", "/campaigns"):
         text = page(visitor, path)
@@ -902,11 +902,11 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         ),
     )
     snapshot = visitor.house.board.read()
-    chores = {Chore.SWEEP: 1.5}
-    part = replace(snapshot.clusters[history.cluster], kept=kept, chores=chores)
+    periodic_tasks = {PeriodicTask.SWEEP: 1.5}
+    part = replace(snapshot.clusters[history.cluster], kept=kept, periodic_tasks=periodic_tasks)
     upkeep = Upkeep(
         failed=kept.actions,
-        overdue={Chore.RISK: 2.5},
+        overdue={PeriodicTask.RISK: 2.5},
         undiagnosed=(8.0, 7.0),
         spares={"h100": 2, "elsewhere": 1},
     )
@@ -924,7 +924,7 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         f'anubis_breakers_open{{cluster="{history.cluster}"}} 1.0',
         f'anubis_node_states{{cluster="{history.cluster}",state="in-service"}} 1.0',
         f'anubis_open_actions{{action="cordon",cluster="{history.cluster}",stage="proposed"}} 1.0',
-        f'success_timestamp_seconds{{chore="sweep",cluster="{history.cluster}"}} 1.5',
+        f'success_timestamp_seconds{{cluster="{history.cluster}",task="sweep"}} 1.5',
         f'last_turn_timestamp_seconds{{cluster="{history.cluster}"}} 20.0',
         f'fleet_seen_timestamp_seconds{{cluster="{history.cluster}"}} 10.0',
         f'oldest_action_timestamp_seconds{{action="cordon",cluster="{history.cluster}",stage=',
@@ -935,7 +935,7 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         f'accepted_nodes{{cluster="{history.cluster}",scope="sku h100"}} 3.0',
         f'diagnoses_waiting{{cluster="{history.cluster}"}} 2.0',
         f'oldest_waiting_timestamp_seconds{{cluster="{history.cluster}"}} 7.0',
-        f'overdue_since_timestamp_seconds{{chore="risk",cluster="{history.cluster}"}} 2.5',
+        f'overdue_since_timestamp_seconds{{cluster="{history.cluster}",task="risk"}} 2.5',
     ):
         assert sample in figures
     assert 'sku="elsewhere"' not in figures

@@ -14,7 +14,7 @@ import pytest
 from anubis.core.diagnose.cures import CurePolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import diagnose
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent
-from anubis.core.history.events import Notice, SuspicionRaised
+from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.history.status import Incident, Watch
 from anubis.core.keep.commands import CloseTicket, EndSuspicion, Mode, OpenTicket, Outcome
 from anubis.core.keep.keeper import Keeper
@@ -51,7 +51,7 @@ def keep(history, lives, commands=(), policy=None):
         keeper = Keeper(policy, lives)
         turn.keep_by(KeptBy(name="ours", policy=policy, said_by="a test", since=NOW))
         turn.keep(commands, NOW)
-        turn.end(keeper, News(notices=(), conclusions=()), NOW)
+        turn.end(keeper, News(event_records=(), conclusions=()), NOW)
 
 
 def text_of(html):
@@ -187,7 +187,7 @@ def test_with_a_model_each_node_has_its_chance_and_what_carries_it(visitor):
     history.incidents.add(
         [Incident(node="n1", category="gpu", start=s, end=s + 60) for s in starts]
     )
-    train_risk("exponential-per-count", caller=visitor.house.overviews._question.asker)
+    train_risk("exponential-per-count", caller=visitor.house.overviews._question.requester)
     os.utime(places.risk_file(history.cluster), (now + 9_000, now + 9_000))  # copied, restored
     first, *others = items(visitor.ask("/v1/risk"))
     assert first["node"] == "n1"
@@ -267,7 +267,7 @@ def test_a_diagnosis_is_shown_with_what_a_test_of_its_suspect_came_to(visitor):
         view = broken(job, node, at)
         part.diagnoses.write(kept_of(view), details_of(view))
         raised = SuspicionRaised(nodes=(node,), category="gpu", source="diagnosis")
-        note([Notice(id=f"diagnosis {node} {at}", at=at, event=raised)], part)
+        note([EventRecord(id=f"diagnosis {node} {at}", at=at, event=raised)], part)
     part.diagnoses.write(PastDiagnosis(job="19", at=now, level=0, code="", headline="nothing"))
     refuted = EndSuspicion(
         id=f"diagnosis n1 {now - 7200}", node="n1", outcome=Outcome.REFUTED, reason=""

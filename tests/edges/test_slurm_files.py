@@ -156,17 +156,17 @@ def test_the_end_of_a_job_is_told_once(site, desk):
     job = site.slurm.submit(script="true")
     ended = f"job {job} ended"
 
-    def notices() -> list[str]:
+    def event_records() -> list[str]:
         with History.open(f"sqlite:///{desk.history}") as history:
-            return [notice.id for notice in history.cluster("prod").notices.all()]
+            return [event_record.id for event_record in history.cluster("prod").event_records.all()]
 
     queue = ("squeue", "-h", "-j", job, "-o", "%T")  # the job stays until its epilog is over
     assert eventually(lambda: not site.slurm.run(*queue, check=False).stdout)
-    assert notices().count(ended) == 1
+    assert event_records().count(ended) == 1
     environment = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "node1"}
     again = subprocess.run([str(site.folder / "epilog.sh")], env=environment, capture_output=True)
     assert again.returncode == 0
-    assert notices().count(ended) == 1
+    assert event_records().count(ended) == 1
     assert f"job {job}" in desk.run("history", "show", "node1", "--json").out
 
 
@@ -363,6 +363,8 @@ def test_a_mount_that_is_missing_makes_a_suspect_by_a_real_service(node, desk):
         serving.communicate(timeout=LIMIT_S)
     with History.open(f"sqlite:///{desk.history}") as history:
         (raised,) = [
-            n for n in history.cluster("prod").notices.all() if n.id.startswith("health node1")
+            n
+            for n in history.cluster("prod").event_records.all()
+            if n.id.startswith("health node1")
         ]
     assert raised.event.reason.startswith("mount_missing on /not-there is 1, limit at most 0")

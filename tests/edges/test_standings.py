@@ -11,7 +11,7 @@ import pytest
 
 from anubis.core.campaign import planning
 from anubis.core.errors import StoreError
-from anubis.core.history.events import FleetUpgraded, JobEnded, Notice, SuspicionRaised
+from anubis.core.history.events import EventRecord, FleetUpgraded, JobEnded, SuspicionRaised
 from anubis.core.history.status import Incident, Repair
 from anubis.core.records import (
     Assessment,
@@ -65,14 +65,14 @@ class Told:
             case "repair":
                 self.part.repairs.add([Repair(node=node, start=at, end=at + 300)])
             case "upgrade":
-                self.notice(at, FleetUpgraded(nodes=(node,)))
+                self.event_record(at, FleetUpgraded(nodes=(node,)))
             case "suspicion":
-                self.notice(at, SuspicionRaised(nodes=(node,), category="gpu", source="me"))
+                self.event_record(at, SuspicionRaised(nodes=(node,), category="gpu", source="me"))
             case "job":
-                self.notice(at, JobEnded(nodes=(node,), job="7"))
+                self.event_record(at, JobEnded(nodes=(node,), job="7"))
 
-    def notice(self, at, event):
-        self.part.notices.add(Notice(id=f"e{self.number}", at=at, event=event))
+    def event_record(self, at, event):
+        self.part.event_records.add(EventRecord(id=f"e{self.number}", at=at, event=event))
 
     def conclude(self, at):
         """Of some nodes, by either size of a benchmark that nobody can choose now."""
@@ -173,10 +173,10 @@ def test_it_is_read_once_while_nothing_bears_on_it_and_at_least_once_an_hour(tol
         return (place.stat().st_mtime_ns, place.stat().st_ino) != before
 
     told.now += 60
-    told.notice(told.now, JobEnded(nodes=("n1",), job="7"))
+    told.event_record(told.now, JobEnded(nodes=("n1",), job="7"))
     assert not is_read_again()
     told.number += 1
-    told.notice(told.now, FleetUpgraded(nodes=("n1",)))
+    told.event_record(told.now, FleetUpgraded(nodes=("n1",)))
     assert is_read_again()
     assert not is_read_again()
     told.now += 2 * HOUR_S

@@ -34,16 +34,17 @@ from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch
 from anubis.core.history.defects import Defect
 from anubis.core.history.events import (
+    EventRecord,
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
     NodeAdded,
-    Notice,
 )
 from anubis.core.history.status import Incident, Instants, Job, Repair, Validation, Watch
 from anubis.core.records import (
     UNNAMED,
     Assessment,
+    BatchVerdict,
     Campaign,
     CampaignKind,
     CriteriaSet,
@@ -59,7 +60,6 @@ from anubis.core.records import (
     Policy,
     Readings,
     Result,
-    Ruling,
     SelectionPolicy,
     Series,
     Step,
@@ -247,7 +247,7 @@ def limits(draw: st.DrawFn) -> Limit:
 
 
 @st.composite
-def rulings(draw: st.DrawFn) -> Ruling:
+def batch_verdicts(draw: st.DrawFn) -> BatchVerdict:
     """Columns that belong together; some compared with nothing."""
     said = draw(anything(Verdict))
     units = draw(st.lists(st.tuples(st.lists(words, max_size=2).map(tuple), words), max_size=4))
@@ -258,7 +258,7 @@ def rulings(draw: st.DrawFn) -> Ruling:
         "similarities": None if None in similarities else np.array(similarities),
     }
     common = ("benchmark", "parameters", "metric", "judgement", "code", "reason", "alpha")
-    return Ruling(**columns, **{name: getattr(said, name) for name in common})
+    return BatchVerdict(**columns, **{name: getattr(said, name) for name in common})
 
 
 @st.composite
@@ -279,8 +279,8 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
     known = {str: words, float: finite, int: st.integers(-(2**31), 2**31 - 1)}
     if hint in known:
         return known[hint]
-    if hint is Ruling:
-        return rulings()
+    if hint is BatchVerdict:
+        return batch_verdicts()
     if hint is Limit:
         return limits()
     if hint is Fabric:
@@ -592,17 +592,19 @@ def test_decisions_come_back_as_they_were_taken_the_latest_first(history: Histor
     assert history.only().decisions.newest(limit=1) == taken[1:]
 
 
-def test_notices_come_back_as_they_were_told_first_in_the_order_of_time(history: History) -> None:
+def test_event_records_come_back_as_they_were_told_first_in_the_order_of_time(
+    history: History,
+) -> None:
     events = [
         NodeAdded(nodes=("ÿ",)),
         FleetUpgraded(nodes=("n1", "n2"), criteria="refused"),
         IncidentReported(nodes=("n1",), category="netz"),
     ]
-    told = [Notice(id=event.kind, at=5.0 - at, event=event) for at, event in enumerate(events)]
-    for notice in told:
-        history.only().notices.add(notice)
-    history.only().notices.add(replace(told[0], at=99.0))
-    assert history.only().notices.all() == told[::-1]
+    told = [EventRecord(id=event.kind, at=5.0 - at, event=event) for at, event in enumerate(events)]
+    for event_record in told:
+        history.only().event_records.add(event_record)
+    history.only().event_records.add(replace(told[0], at=99.0))
+    assert history.only().event_records.all() == told[::-1]
 
 
 # --- parts, and the whole ------------------------------------------------------------------

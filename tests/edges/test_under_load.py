@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from jinja2 import Environment
 
-from anubis.core.history.events import JobAllocated, JobEnded, Notice, RepairBegun, RepairDone
+from anubis.core.history.events import EventRecord, JobAllocated, JobEnded, RepairBegun, RepairDone
 from anubis.operations.tell import note
 from anubis.report.service_pages import campaigns
 from anubis.service.fleet_cache import Snapshot
@@ -54,8 +54,11 @@ def test_an_event_asks_for_its_own_job_and_repairs_and_for_no_other_row(tmp_path
             RepairBegun(nodes=("n1",)),
             RepairDone(nodes=("n1",)),
         ]
-        note([Notice(id=str(at), at=at, event=event) for at, event in enumerate(events, 1)], part)
-        kinds = ("jobs", "repairs", "notices")
+        note(
+            [EventRecord(id=str(at), at=at, event=event) for at, event in enumerate(events, 1)],
+            part,
+        )
+        kinds = ("jobs", "repairs", "event_records")
         asked = [s for s in statements if any(f"FROM {kind}" in s for kind in kinds)]
         assert asked
         assert all(" IN (" in statement for statement in asked)

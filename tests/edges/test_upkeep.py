@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from anubis.core.history.events import JobStalled, Notice
+from anubis.core.history.events import EventRecord, JobStalled
 from anubis.core.history.status import Job
 from anubis.core.keep.actions import Stage
-from anubis.core.keep.chores import Chore, ChoreEnd, ChoreRecord
 from anubis.core.keep.commands import Cordon, Mode
-from anubis.core.keep.policy import KeepingPolicy, RiskChore, SweepChore
+from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd, PeriodicTaskRecord
+from anubis.core.keep.policy import KeepingPolicy, RiskTask, SweepTask
 from anubis.operations.keeper_health import Upkeep, upkeep_of
 from anubis.store.history import History
 from anubis.store.keeping import KeptBy
@@ -19,8 +19,8 @@ NOW = 20_000 * DAY_S + 7200.0  # two in the morning, UTC
 POLICY = KeepingPolicy(
     spares={"h100": 2},
     diagnose="default",
-    sweep=SweepChore(every="1d", at="01:00", budget="8nh"),
-    risk=RiskChore(every="1d", at="03:00"),
+    sweep=SweepTask(every="1d", at="01:00", budget="8nh"),
+    risk=RiskTask(every="1d", at="03:00"),
 )
 
 
@@ -43,22 +43,31 @@ def test_of_a_cluster_that_nobody_keeps_nothing_is_late(part):
 def test_periodic_work_is_late_from_when_it_was_due_until_it_succeeds(part):
     keep_by(part, POLICY, since=NOW - 2 * DAY_S)
     assert upkeep_of(part, NOW).overdue == {
-        Chore.SWEEP: NOW - 3600.0 - DAY_S,  # it was switched on after the time of that day
-        Chore.RISK: NOW + 3600.0 - 2 * DAY_S,
+        PeriodicTask.SWEEP: NOW - 3600.0 - DAY_S,  # it was switched on after the time of that day
+        PeriodicTask.RISK: NOW + 3600.0 - 2 * DAY_S,
     }
     ended = {"began": NOW - DAY_S, "ended": NOW - DAY_S + 60.0}
-    for chore, end in ((Chore.SWEEP, ChoreEnd.DONE), (Chore.RISK, ChoreEnd.FAILED)):
-        part.chores.write(ChoreRecord(chore=chore, due=NOW - DAY_S - 3600.0, end=end, **ended))
+    for task, end in (
+        (PeriodicTask.SWEEP, PeriodicTaskEnd.DONE),
+        (PeriodicTask.RISK, PeriodicTaskEnd.FAILED),
+    ):
+        part.periodic_tasks.write(
+            PeriodicTaskRecord(task=task, due=NOW - DAY_S - 3600.0, end=end, **ended)
+        )
     assert upkeep_of(part, NOW).overdue == {
-        Chore.SWEEP: NOW - 3600.0,
-        Chore.RISK: NOW + 3600.0 - 2 * DAY_S,
+        PeriodicTask.SWEEP: NOW - 3600.0,
+        PeriodicTask.RISK: NOW + 3600.0 - 2 * DAY_S,
     }
-    part.chores.write(
-        ChoreRecord(
-            chore=Chore.SWEEP, due=NOW - 3600.0, began=NOW - 60, ended=NOW, end=ChoreEnd.UNCHANGED
+    part.periodic_tasks.write(
+        PeriodicTaskRecord(
+            task=PeriodicTask.SWEEP,
+            due=NOW - 3600.0,
+            began=NOW - 60,
+            ended=NOW,
+            end=PeriodicTaskEnd.UNCHANGED,
         )
     )
-    assert Chore.SWEEP not in upkeep_of(part, NOW).overdue
+    assert PeriodicTask.SWEEP not in upkeep_of(part, NOW).overdue
 
 
 def test_jobs_wait_for_a_diagnosis_that_ended_lately_or_stand_still(part):
@@ -72,7 +81,7 @@ def test_jobs_wait_for_a_diagnosis_that_ended_lately_or_stand_still(part):
         ]
     )
     stalled = JobStalled(nodes=("n3",), job="stalls")
-    part.notices.add_all([Notice(id="s", at=NOW - 700, event=stalled)])
+    part.event_records.add_all([EventRecord(id="s", at=NOW - 700, event=stalled)])
     assert sorted(upkeep_of(part, NOW).undiagnosed) == [NOW - 700, NOW - 600]
     keep_by(part, KeepingPolicy(), since=NOW)
     assert upkeep_of(part, NOW).undiagnosed == ()

@@ -19,7 +19,7 @@ from anubis.operations import doctor_nodes, node_access
 from anubis.operations.doctor_nodes import NodeFacts
 from anubis.reach.executors.callback import Doorbell
 from anubis.reach.executors.ray_node import ring
-from anubis.reach.executors.remote_commands import CommandErrand
+from anubis.reach.executors.remote_commands import PipedCommand
 from anubis.reach.executors.start_settings import RayStart
 from tests.edges.desk import Desk, Done
 from tests.edges.ssh_hosts import SshBed, why_no_ssh
@@ -95,12 +95,12 @@ def test_a_node_that_slurm_keeps_from_jobs_has_a_cure_of_its_own(tmp_path):
     }
     for number, (words, advice) in enumerate(cures.items()):
         tell = ["sh", "-c", 'printf %s "$0" >&2; exit 1', words]
-        errand = CommandErrand(tell, {}, tmp_path / str(number))
-        assert eventually(lambda errand=errand: errand.has_ended)
-        (lack,) = doctor_nodes.check(by_slurm, "n1", errand, BETWEEN).lacks
+        remote_command = PipedCommand(tell, {}, tmp_path / str(number))
+        assert eventually(lambda remote_command=remote_command: remote_command.has_ended)
+        (lack,) = doctor_nodes.check(by_slurm, "n1", remote_command, BETWEEN).lacks
         assert lack.found == f'"{words}"'
         assert advice in lack.advice
-        errand.close(0)
+        remote_command.close(0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from anubis.service.fleet_cache import Board
 from anubis.service.gate import Gates
 from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
-from anubis.service.requester import Asker, OpenHistory
+from anubis.service.requester import OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.service.shared import House
 from anubis.service.slow_pages import Overviews, Question
@@ -51,7 +51,7 @@ def house_of(url, **settings):
     history = OpenHistory.open(url)
     chosen = ServiceSettings(**settings)
     question = Question(history_url=url, settings=chosen)
-    board = Board(Asker(history, "", ()))
+    board = Board(Requester(history, "", ()))
     return House(
         settings=chosen,
         history=history,

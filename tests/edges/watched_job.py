@@ -67,9 +67,9 @@ class TrainingJob:
 
     def _start(self, rank: int, node: str) -> subprocess.Popen[str]:
         master = f"{self._bed.address_of(self.nodes[0])}:{PORT}"
-        meeting = ["--rank", str(rank), "--ranks", str(len(self.nodes)), "--master", master]
+        pair_test = ["--rank", str(rank), "--ranks", str(len(self.nodes)), "--master", master]
         settings = ["env", "GLOO_SOCKET_IFNAME=eth0", "OMP_NUM_THREADS=1"]
-        program = [sys.executable, str(PROGRAM), *meeting, *self._options]
+        program = [sys.executable, str(PROGRAM), *pair_test, *self._options]
         return self._bed.start(node, [*settings, *program])
 
     def _await(self) -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from anubis.core.history.logbook import OF_TRAITS, Logbook
-from anubis.core.history.status import Incident, Spells, Statuses, Watch
-from anubis.core.history.traits import NodeTraits
-from anubis.lab.study.spells import KnownHazard, spells
+from anubis.core.history.attributes import NodeAttributes
+from anubis.core.history.logbook import OF_ATTRIBUTES, Logbook
+from anubis.core.history.status import Incident, Statuses, Uptimes, Watch
+from anubis.lab.study.uptimes import KnownHazard, uptimes
 from anubis.models.risk import evidence
 from anubis.models.risk.baselines import Exponential
 from anubis.models.risk.choice import best
@@ -16,7 +16,7 @@ from anubis.models.risk.covariates import worth_learning
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import Evaluation, evaluate
 from anubis.models.risk.evidence import EDGES_H, coverage, log_likelihood
-from anubis.models.risk.learning import choose, spells_of
+from anubis.models.risk.learning import choose, uptimes_of
 from anubis.models.risk.model import forecast
 from anubis.models.risk.models import MODELS
 from anubis.models.risk.ranking_check import misplaced_node
@@ -28,7 +28,7 @@ QUICK = MODELS[:-1]  # all but the network
 LOOKING = {model.name for model in MODELS if model.looks}
 
 
-def history(rates_per_day, seed=0) -> Spells:
+def history(rates_per_day, seed=0) -> Uptimes:
     """Nodes with a constant rate each, watched for two years; each incident takes an hour."""
     rng = np.random.default_rng(seed)
     incidents, watches = [], []
@@ -37,10 +37,10 @@ def history(rates_per_day, seed=0) -> Spells:
         watches.append(Watch(node=node, since=0.0))
         for at in np.sort(rng.uniform(0, DAYS * DAY_S, rng.poisson(rate * DAYS))).tolist():
             incidents.append(Incident(node=node, category="x", start=at, end=at + 3600))
-    return spells_of(Logbook.from_records(incidents, watches), DAYS * DAY_S)
+    return uptimes_of(Logbook.from_records(incidents, watches), DAYS * DAY_S)
 
 
-def uneven(nodes=160, worst=0.15, seed=0) -> Spells:
+def uneven(nodes=160, worst=0.15, seed=0) -> Uptimes:
     """Rates that differ as those of real nodes do, and one node that is far worse than all."""
     rates = np.random.default_rng(seed).gamma(0.7, 0.004 / 0.7, nodes)
     rates[3] = worst
@@ -118,7 +118,7 @@ def test_nodes_that_are_all_alike_get_the_base_rate(seed):
 
 
 def test_each_node_is_tested_once_and_each_later_status_once():
-    data = spells(KnownHazard(), nodes=43, seed=2)
+    data = uptimes(KnownHazard(), nodes=43, seed=2)
     seeds = range(5)
     tested = [set(test.statuses.nodes) for _, test in split(data, "node", seeds)]
     assert sorted(name for part in tested for name in part) == sorted(set(data.statuses.nodes))
@@ -129,7 +129,7 @@ def test_each_node_is_tested_once_and_each_later_status_once():
 # --- evidence ------------------------------------------------------------------------------
 
 
-def by_hand(model, test: Spells) -> float:
+def by_hand(model, test: Uptimes) -> float:
     """Row after row, with the chance written out."""
     total, statuses = 0.0, test.statuses
     last = max(statuses.at)
@@ -156,14 +156,14 @@ def by_hand(model, test: Spells) -> float:
 
 
 def test_evidence_is_the_log_of_the_chance_of_what_happened():
-    data = spells(KnownHazard(), nodes=9, seed=1)
+    data = uptimes(KnownHazard(), nodes=9, seed=1)
     model = Cox.fit(data, 0)
     assert log_likelihood(forecast(model, data.statuses), data) == pytest.approx(
         by_hand(model, data), rel=1e-6
     )
 
 
-@pytest.mark.parametrize("data", [spells(KnownHazard(), nodes=20, seed=1), uneven(20)])
+@pytest.mark.parametrize("data", [uptimes(KnownHazard(), nodes=20, seed=1), uneven(20)])
 def test_every_incident_counts_once_however_many_rows_saw_it_coming(data):
     """An incident is known by its node and its second; after the last row nobody looked."""
     _, happened = coverage(data)
@@ -184,7 +184,7 @@ def test_how_often_a_node_was_looked_at_is_no_evidence(monkeypatch):
         at = np.array(days, dtype=float) * DAY_S
         rows = Statuses(covariates=(), nodes=("a",) * len(at), at=at, values=np.zeros((len(at), 0)))
         left_h = (100 * DAY_S - at) / 3600
-        return Spells(statuses=rows, duration_h=left_h, observed=np.zeros(len(at), dtype=bool))
+        return Uptimes(statuses=rows, duration_h=left_h, observed=np.zeros(len(at), dtype=bool))
 
     model = Exponential(covariates=(), rate=np.array([0.001]))
     sums = [
@@ -229,7 +229,7 @@ def test_a_bad_node_that_has_been_well_for_long_may_rank_low():
         for at in rng.uniform(0, DAYS * DAY_S, 2).tolist()
     ]
     watches = [Watch(node=f"n{n:03}", since=0.0) for n in range(60)]
-    data = spells_of(Logbook.from_records(incidents, watches), DAYS * DAY_S)
+    data = uptimes_of(Logbook.from_records(incidents, watches), DAYS * DAY_S)
     assert misplaced_node(ByCount(data, -1.0), data) == ""
 
 
@@ -238,39 +238,39 @@ def test_where_few_incidents_differ_by_chance_no_order_is_absurd():
     assert misplaced_node(ByCount(data, -1.0), data) == ""
 
 
-# --- traits of nodes -----------------------------------------------------------------------
+# --- attributes of nodes -----------------------------------------------------------------------
 
 
-def racked(rates_of_rack, seed=0, nodes=12) -> Spells:
+def racked(rates_of_rack, seed=0, nodes=12) -> Uptimes:
     """Every node of a rack has the rack's rate."""
     rng = np.random.default_rng(seed)
-    incidents, traits, watches = [], [], []
+    incidents, attributes, watches = [], [], []
     for rack, rate in enumerate(rates_of_rack):
         for number in range(nodes):
             node = f"r{rack:02}n{number:02}"
             sku = "odd" if number % 2 else "even"
-            traits.append(NodeTraits(node=node, rack=f"rack{rack}", sku=sku, installed=0.0))
+            attributes.append(NodeAttributes(node=node, rack=f"rack{rack}", sku=sku, installed=0.0))
             watches.append(Watch(node=node, since=0.0))
             for at in np.sort(rng.uniform(0, DAYS * DAY_S, rng.poisson(rate * DAYS))).tolist():
                 incidents.append(Incident(node=node, category="x", start=at, end=at + 3600))
-    return spells_of(Logbook.from_records(incidents, watches, traits=traits), DAYS * DAY_S)
+    return uptimes_of(Logbook.from_records(incidents, watches, attributes=attributes), DAYS * DAY_S)
 
 
 def test_a_rack_that_tells_who_fails_is_learned_from_and_what_tells_nothing_is_left_out():
     kept, sentences = worth_learning(racked([0.0005] * 8 + [0.01] * 4))
     told = {sentence.partition(" ")[0]: sentence for sentence in sentences}
-    assert set(kept.statuses.covariates) & set(OF_TRAITS) == {"rack_rate"}
+    assert set(kept.statuses.covariates) & set(OF_ATTRIBUTES) == {"rack_rate"}
     assert "is learned from: Brier score" in told["rack_rate"]
     assert all("is left out because" in told[name] for name in ("age_h", "sku_rate"))
 
 
 def test_of_hundreds_of_racks_that_tell_nothing_none_is_learned_by_heart():
     kept, sentences = worth_learning(racked([0.003] * 60, nodes=3))
-    assert not set(kept.statuses.covariates) & set(OF_TRAITS)
+    assert not set(kept.statuses.covariates) & set(OF_ATTRIBUTES)
     assert len(sentences) == 3
 
 
-def test_where_no_trait_is_told_nothing_is_compared():
+def test_where_no_attribute_is_told_nothing_is_compared():
     data = history([0.01, 0.02])
     kept, sentences = worth_learning(data)
     assert kept is data

@@ -13,8 +13,8 @@ from pycox.models import CoxTime as Pycox
 from pycox.models.cox_time import MLPVanillaCoxTime
 
 from anubis.core.errors import RiskError
-from anubis.core.history.status import Spells, Statuses
-from anubis.lab.study.spells import NO_SIGNAL, KnownHazard, spells
+from anubis.core.history.status import Statuses, Uptimes
+from anubis.lab.study.uptimes import NO_SIGNAL, KnownHazard, uptimes
 from anubis.models.risk import training
 from anubis.models.risk.cox_time import CoxTime
 from anubis.models.risk.determinism import alone
@@ -24,7 +24,7 @@ from anubis.models.risk.scale import Scale
 from anubis.models.risk.splits import separate, take
 
 
-def published(file: Path) -> Spells:
+def published(file: Path) -> Uptimes:
     with file.open() as lines:
         head, *rows = csv.reader(lines)
     table = np.array([row[:-1] for row in rows], dtype=float)
@@ -34,7 +34,7 @@ def published(file: Path) -> Spells:
         at=np.zeros(len(table)),
         values=table[:, :-2],
     )
-    return Spells(statuses=statuses, duration_h=table[:, -2], observed=table[:, -1] == 1)
+    return Uptimes(statuses=statuses, duration_h=table[:, -2], observed=table[:, -1] == 1)
 
 
 def trained_by_pycox(x, clock, observed):
@@ -49,7 +49,7 @@ def trained_by_pycox(x, clock, observed):
     return model
 
 
-def assert_those_of_pycox(data: Spells) -> None:
+def assert_those_of_pycox(data: Uptimes) -> None:
     data = take(data, np.arange(len(data)) < 400)
     scale, clock = (
         Scale.from_table(data.statuses.values),
@@ -66,11 +66,11 @@ def assert_those_of_pycox(data: Spells) -> None:
 
 
 @pytest.mark.long
-def test_chances_of_made_spells_are_those_of_pycox_within_a_thousandth():
-    assert_those_of_pycox(learnable(spells(KnownHazard(), nodes=40, seed=5)))
+def test_chances_of_made_uptimes_are_those_of_pycox_within_a_thousandth():
+    assert_those_of_pycox(learnable(uptimes(KnownHazard(), nodes=40, seed=5)))
 
 
-@pytest.mark.twin("test_chances_of_made_spells_are_those_of_pycox_within_a_thousandth")
+@pytest.mark.twin("test_chances_of_made_uptimes_are_those_of_pycox_within_a_thousandth")
 @pytest.mark.parametrize("name", ["metabric", "support"])
 @pytest.mark.long
 def test_chances_are_those_of_pycox_within_a_thousandth(real, name):
@@ -91,7 +91,7 @@ def test_concordance_on_published_data_is_what_is_published(real):
 
 @pytest.mark.long
 def test_with_few_incidents_the_formula_written_out_gives_the_same():
-    data = spells(KnownHazard(), nodes=30, seed=1)
+    data = uptimes(KnownHazard(), nodes=30, seed=1)
     x = Scale.from_table(data.statuses.values).apply(data.statuses.values)
     model = CoxTime.fit(data, seed=0)
     t, d = data.duration_h, data.observed
@@ -113,7 +113,7 @@ def test_training_leaves_the_global_generators_threads_and_folder_as_they_were(
     torch.manual_seed(7)
     np.random.seed(7)
     threads = torch.get_num_threads()
-    CoxTime.fit(spells(KnownHazard(), nodes=20, seed=2), seed=0)
+    CoxTime.fit(uptimes(KnownHazard(), nodes=20, seed=2), seed=0)
     assert (torch.rand(1), np.random.random()) == expected
     assert torch.get_num_threads() == threads
     assert not list(tmp_path.iterdir())
@@ -134,14 +134,14 @@ def test_training_ends_before_the_network_has_learned_what_is_chance():
     """All nodes have one rate; watching the nodes it is trained on, it would say twice as much."""
     spread = []
     for seed in range(3):
-        data = spells(NO_SIGNAL, nodes=60, seed=seed)
+        data = uptimes(NO_SIGNAL, nodes=60, seed=seed)
         hazard = CoxTime.fit(data, seed).cumulative_hazard(data.statuses, np.array([0.0, 720.0]))
         spread.append(np.log(hazard[:, 1]).std())
     assert np.mean(spread) < 0.2
 
 
 def test_too_few_incidents_are_refused_with_their_number():
-    data = spells(KnownHazard(), nodes=30, seed=1)
+    data = uptimes(KnownHazard(), nodes=30, seed=1)
     few = dataclasses.replace(data, observed=data.observed & (np.arange(len(data)) < 20))
-    with pytest.raises(RiskError, match="spells ended in an incident, expected at least 30"):
+    with pytest.raises(RiskError, match="uptimes ended in an incident, expected at least 30"):
         CoxTime.fit(few, seed=0)

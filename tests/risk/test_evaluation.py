@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.lab.study.spells import NO_SIGNAL, KnownHazard, spells
+from anubis.lab.study.uptimes import NO_SIGNAL, KnownHazard, uptimes
 from anubis.models.risk import evaluation, splits
 from anubis.models.risk.choice import best
 from anubis.models.risk.cox import Cox
@@ -20,7 +20,7 @@ QUICK = MODELS[:-1]  # all but the network
 
 @pytest.fixture(scope="module")
 def fleet():
-    return spells(KnownHazard(), nodes=150, seed=4)
+    return uptimes(KnownHazard(), nodes=150, seed=4)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -66,7 +66,7 @@ def test_where_incidents_breed_incidents_the_models_that_look_win(fleet):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_where_there_is_no_signal_no_model_pretends(seed):
-    found = best(evaluate(spells(NO_SIGNAL, nodes=60, seed=seed), QUICK, seeds=(0, 1, 2, 3)))
+    found = best(evaluate(uptimes(NO_SIGNAL, nodes=60, seed=seed), QUICK, seeds=(0, 1, 2, 3)))
     assert not found.beats_base_rate
     assert "no model that looks at the nodes beats the base rate" in found.reason
 
@@ -119,7 +119,7 @@ class Crossing:
 
 
 def test_nodes_are_compared_at_the_time_of_the_incident():
-    asked = spells(KnownHazard(), nodes=12, seed=3)
+    asked = uptimes(KnownHazard(), nodes=12, seed=3)
     model = Crossing(asked.statuses.covariates)
     found = evaluation.score(model, "fleet", 0, asked).concordance
     right = compared = 0.0
@@ -154,7 +154,7 @@ def test_where_nobody_who_is_asked_had_an_incident_one_sentence_says_so(fleet):
     assert best(Evaluation(left_out=tuple(silent))).reason.count("none of the") == 1
 
 
-def test_spells_of_a_few_minutes_are_too_short_to_compare_models_on(fleet):
+def test_uptimes_of_a_few_minutes_are_too_short_to_compare_models_on(fleet):
     minutes = replace(fleet, duration_h=np.minimum(fleet.duration_h, 0.2))
     found = evaluate(minutes, QUICK, kinds=("node", "time"), seeds=(0, 1))
     assert not found.scores
@@ -163,15 +163,15 @@ def test_spells_of_a_few_minutes_are_too_short_to_compare_models_on(fleet):
 
 
 def test_a_fleet_without_an_incident_has_nothing_to_compare(fleet):
-    with pytest.raises(RiskError, match=r"0 of \d+ spells ended in an incident"):
+    with pytest.raises(RiskError, match=r"0 of \d+ uptimes ended in an incident"):
         evaluate(replace(fleet, observed=np.zeros(len(fleet), dtype=bool)), QUICK)
 
 
 @pytest.mark.long
 def test_the_network_comes_close_to_the_truth_and_leaves_the_exponentials_behind():
     learned, asked = (
-        spells(KnownHazard(), nodes=300, seed=1),
-        spells(KnownHazard(), nodes=600, seed=2),
+        uptimes(KnownHazard(), nodes=300, seed=1),
+        uptimes(KnownHazard(), nodes=600, seed=2),
     )
     found = {
         model.name: evaluation.score(model.fit(learned, 0), "node", 0, asked)
@@ -197,16 +197,16 @@ def test_the_same_split_and_seed_give_a_model_the_same_figures_whatever_is_compa
 
 
 def test_baselines_learn_the_same_from_the_same_nodes_whatever_the_seed(fleet):
-    other = spells(KnownHazard(), nodes=80, seed=9)
+    other = uptimes(KnownHazard(), nodes=80, seed=9)
     found = evaluation.evaluate_elsewhere(fleet, other, QUICK, seeds=(0, 1))
     by_seed = [[replace(one, seed=0) for one in found.scores if one.seed == n] for n in (0, 1)]
     assert by_seed[0] == by_seed[1]
-    assert {(one.split, one.spells) for one in found.scores} == {("fleet", len(other))}
+    assert {(one.split, one.uptimes) for one in found.scores} == {("fleet", len(other))}
     known = evaluation.score(Cox.fit(fleet, 0), "fleet", 0, other)
     assert known in found.scores
 
 
-def test_spells_taken_by_rows_keep_their_statuses(fleet):
+def test_uptimes_taken_by_rows_keep_their_statuses(fleet):
     rows = np.arange(len(fleet)) % 7 == 3
     found = take(fleet, rows)
     np.testing.assert_array_equal(found.statuses.values, fleet.statuses.values[rows])

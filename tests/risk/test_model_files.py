@@ -10,33 +10,33 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import RiskError
-from anubis.lab.study.spells import KnownHazard, spells
+from anubis.lab.study.uptimes import KnownHazard, uptimes
 from anubis.models.risk import files, trained
 from anubis.models.risk.evaluation import evaluate
 from anubis.models.risk.forecast import HOURS
 from anubis.models.risk.models import MODELS
 
-SPELLS = spells(KnownHazard(), nodes=60, seed=3, watched_h=4000)
-ORIGIN = files.provenance(SPELLS, seed=5, choice="because")
+UPTIMES = uptimes(KnownHazard(), nodes=60, seed=3, watched_h=4000)
+ORIGIN = files.provenance(UPTIMES, seed=5, choice="because")
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "risk.npz"
-    files.save(MODELS[-1].fit(SPELLS, seed=5), ORIGIN, path)
+    files.save(MODELS[-1].fit(UPTIMES, seed=5), ORIGIN, path)
     return path
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 @pytest.mark.long
 def test_a_saved_model_answers_to_the_last_bit_as_it_did(tmp_path, model):
-    before, path = model.fit(SPELLS, seed=5), tmp_path / "deep" / "risk.npz"
+    before, path = model.fit(UPTIMES, seed=5), tmp_path / "deep" / "risk.npz"
     files.save(before, ORIGIN, path)
     after, origin = files.load(path)
-    asked = SPELLS.statuses, HOURS
+    asked = UPTIMES.statuses, HOURS
     assert after.cumulative_hazard(*asked).tobytes() == before.cumulative_hazard(*asked).tobytes()
-    assert (after.name, after.covariates) == (model.name, SPELLS.statuses.covariates)
-    assert (origin.incidents, origin.seed) == (int(SPELLS.observed.sum()), 5)
+    assert (after.name, after.covariates) == (model.name, UPTIMES.statuses.covariates)
+    assert (origin.incidents, origin.seed) == (int(UPTIMES.observed.sum()), 5)
     assert origin.choice == "because"
 
 
@@ -44,9 +44,9 @@ def test_a_saved_model_answers_to_the_last_bit_as_it_did(tmp_path, model):
 @pytest.mark.long
 def test_a_decision_says_when_its_model_takes_all_nodes_alike(tmp_path, model):
     """Alike is what two nodes get that could not be more different."""
-    files.save(model.fit(SPELLS, seed=5), ORIGIN, tmp_path / "risk.npz")
+    files.save(model.fit(UPTIMES, seed=5), ORIGIN, tmp_path / "risk.npz")
     asked = trained.load(tmp_path / "risk.npz")
-    alike = np.ptp(asked.chances_within(SPELLS.statuses, 720.0)) == 0
+    alike = np.ptp(asked.chances_within(UPTIMES.statuses, 720.0)) == 0
     assert (model.name in asked.assumed and "because" in asked.assumed) == alike
     assert bool(asked.assumed) == alike
 
@@ -54,14 +54,16 @@ def test_a_decision_says_when_its_model_takes_all_nodes_alike(tmp_path, model):
 def test_the_same_model_gives_the_same_bytes_and_other_data_another_digest(tmp_path):
     one, two = tmp_path / "one.npz", tmp_path / "two.npz"
     for path in (one, two):
-        files.save(MODELS[3].fit(SPELLS, seed=0), ORIGIN, path)
+        files.save(MODELS[3].fit(UPTIMES, seed=0), ORIGIN, path)
     assert one.read_bytes() == two.read_bytes()
-    assert files.digest(dataclasses.replace(SPELLS, observed=~SPELLS.observed)) != ORIGIN.data
+    assert files.digest(dataclasses.replace(UPTIMES, observed=~UPTIMES.observed)) != ORIGIN.data
 
 
 def test_scores_are_kept_with_the_model(tmp_path):
-    scores = evaluate(SPELLS, MODELS[:2], kinds=("node",), seeds=(0,)).scores
-    files.save(MODELS[1].fit(SPELLS, 0), files.provenance(SPELLS, 0, scores=scores), tmp_path / "x")
+    scores = evaluate(UPTIMES, MODELS[:2], kinds=("node",), seeds=(0,)).scores
+    files.save(
+        MODELS[1].fit(UPTIMES, 0), files.provenance(UPTIMES, 0, scores=scores), tmp_path / "x"
+    )
     kept = files.load(tmp_path / "x")[1].scores
     assert [(one.model, one.brier) for one in kept] == [(one.model, one.brier) for one in scores]
 

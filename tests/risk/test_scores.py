@@ -11,7 +11,7 @@ from anubis.models.risk.survival import kaplan_meier, life_table
 
 
 def drawn(rows, seed=0):
-    """Spells with ties, a third censored, and forecasts that know a little."""
+    """Uptimes with ties, a third censored, and forecasts that know a little."""
     rng = np.random.default_rng(seed)
     rate = np.exp(rng.normal(-4, 1, rows))
     true, end = rng.exponential(1 / rate), rng.uniform(0, 200, rows)

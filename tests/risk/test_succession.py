@@ -11,7 +11,7 @@ from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Incident, Watch
 from anubis.models.risk.baselines import Exponential
 from anubis.models.risk.cox import Cox
-from anubis.models.risk.learning import spells_of
+from anubis.models.risk.learning import uptimes_of
 from anubis.models.risk.replacement import judge_successor
 from anubis.models.risk.splits import split_at
 
@@ -39,15 +39,15 @@ def logbook(rates_per_day, until=NOW):
 UNEVEN = np.random.default_rng(1).gamma(0.5, 0.01 / 0.5, 60)
 
 
-def judged(book, used, learn=lambda spells: Cox.fit(spells, 0)):
+def judged(book, used, learn=lambda uptimes: Cox.fit(uptimes, 0)):
     def view(covariates):
-        return spells_of(book, NOW, covariates)
+        return uptimes_of(book, NOW, covariates)
 
     return judge_successor(view, used, USED_AT, NOW, learn)
 
 
 def trained(book, kind, at=USED_AT):
-    past, _ = split_at(spells_of(book, NOW), at)
+    past, _ = split_at(uptimes_of(book, NOW), at)
     return kind.fit(past, 0)
 
 
@@ -57,13 +57,13 @@ def test_a_model_that_tells_nodes_apart_takes_the_place_of_one_that_does_not():
     assert not outcome.because
     assert outcome.fresh.brier < outcome.used.brier
     assert str(outcome).startswith(f"Brier score {outcome.fresh.brier:.4f} against ")
-    assert judged(book, trained(book, Cox), lambda spells: Exponential.fit(spells, 0)).because
+    assert judged(book, trained(book, Cox), lambda uptimes: Exponential.fit(uptimes, 0)).because
 
 
 def test_a_model_that_is_no_better_changes_nothing():
     book = logbook(UNEVEN)
     used = trained(book, Cox)
-    assert judged(book, used, lambda spells: used).because.endswith("its chances are no better")
+    assert judged(book, used, lambda uptimes: used).because.endswith("its chances are no better")
 
 
 def test_what_may_be_luck_changes_nothing():
@@ -83,13 +83,13 @@ def test_where_nothing_happened_in_the_later_half_nobody_can_say(until):
 def test_a_new_model_learns_from_all_that_was_known_at_the_middle_and_from_nothing_later():
     book, learned = logbook(UNEVEN), []
 
-    def learn(spells):
-        learned.append(spells)
-        return Cox.fit(spells, 0)
+    def learn(uptimes):
+        learned.append(uptimes)
+        return Cox.fit(uptimes, 0)
 
     judged(book, trained(book, Exponential), learn)
-    (spells,) = learned
+    (uptimes,) = learned
     middle = (USED_AT + NOW) / 2
-    ends = spells.statuses.at + 3600 * spells.duration_h
-    assert USED_AT < spells.statuses.at.max() < middle
+    ends = uptimes.statuses.at + 3600 * uptimes.duration_h
+    assert USED_AT < uptimes.statuses.at.max() < middle
     assert ends.max() <= middle + 1

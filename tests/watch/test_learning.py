@@ -13,7 +13,7 @@ from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.models.watch import files, training
 from anubis.models.watch.learning import FaultyJob, complete, learn, windows_of
-from anubis.models.watch.lessons import FIRST_FAULTY, MadeLessons, RecordedLessons
+from anubis.models.watch.training_jobs import FIRST_FAULTY, RecordedJobs, SimulatedJobs
 
 FACTS = {
     name: WatchedMetric(name=name, unit="%", low=0, high=100, fault=Side.LOW)
@@ -35,7 +35,7 @@ def job(seed, nodes=16, points=600, metrics=tuple(FACTS)):
 
 
 @dataclasses.dataclass
-class FewLessons:
+class FewJobs:
     """Two healthy jobs of sixteen nodes; in two others the duty of a GPU falls."""
 
     source: str = "two jobs"
@@ -60,16 +60,16 @@ def quickly(patch):
     patch.setattr(training, "COLLAPSED", 9.0)
 
 
-def learned(lessons, **how):
+def learned(training_jobs, **how):
     how.setdefault("tell", lambda text: None)
-    return learn(lessons, tuple(FACTS), tuple(FACTS), WatchSettings(), **how)
+    return learn(training_jobs, tuple(FACTS), tuple(FACTS), WatchSettings(), **how)
 
 
 @pytest.fixture(scope="module")
 def model():
     with pytest.MonkeyPatch.context() as patch:
         quickly(patch)
-        return learned(FewLessons())
+        return learned(FewJobs())
 
 
 def test_the_metric_that_shows_the_faults_is_asked_first(model):
@@ -89,14 +89,14 @@ def test_all_metrics_as_one_have_a_threshold_too(model):
     assert model.thresholds["concatenated"].nodes[-1] == 16
 
 
-def test_the_same_lessons_give_the_same_bytes(model, monkeypatch):
+def test_the_same_training_jobs_give_the_same_bytes(model, monkeypatch):
     quickly(monkeypatch)
-    assert files.dump(learned(FewLessons())) == files.dump(model)
+    assert files.dump(learned(FewJobs())) == files.dump(model)
 
 
 def test_one_denoiser_can_serve_all_metrics(monkeypatch):
     quickly(monkeypatch)
-    together = learned(FewLessons(faulty_jobs=0), together=True)
+    together = learned(FewJobs(faulty_jobs=0), together=True)
     assert together.denoisers["cpu_use"] is together.denoisers["gpu_duty"]
     assert together.order == tuple(FACTS)
     assert together.origin.order == "as it was given"
@@ -143,19 +143,19 @@ def test_a_metric_that_nobody_reports_is_refused():
 
 
 def test_recordings_teach_what_was_recorded():
-    lessons = RecordedLessons(recordings={"/some/a.parquet": job(4, nodes=5)})
-    (recorded,) = lessons.healthy(["gpu_duty"])
+    training_jobs = RecordedJobs(recordings={"/some/a.parquet": job(4, nodes=5)})
+    (recorded,) = training_jobs.healthy(["gpu_duty"])
     np.testing.assert_array_equal(recorded.series("gpu_duty"), job(4, nodes=5).series("gpu_duty"))
     assert [metric.name for metric in recorded.metrics] == ["gpu_duty"]
-    assert lessons.source == "recorded: a.parquet"
-    assert not lessons.is_synthetic
+    assert training_jobs.source == "recorded: a.parquet"
+    assert not training_jobs.is_synthetic
 
 
-def test_made_lessons_keep_to_the_seeds_for_development():
-    lessons = MadeLessons(jobs=2, faulty_jobs=2)
-    assert [len(made.metrics) for made in lessons.healthy(["cpu_use"])] == [1, 1]
-    for faulty in lessons.faulty(["cpu_use"]):
+def test_made_training_jobs_keep_to_the_seeds_for_development():
+    training_jobs = SimulatedJobs(jobs=2, faulty_jobs=2)
+    assert [len(made.metrics) for made in training_jobs.healthy(["cpu_use"])] == [1, 1]
+    for faulty in training_jobs.faulty(["cpu_use"]):
         assert faulty.telemetry.start < faulty.since < faulty.until
-    whole = MadeLessons()
+    whole = SimulatedJobs()
     assert FIRST_FAULTY + whole.faulty_jobs < 10_000
     assert whole.source == "synthetic: made jobs, seeds 0 to 23; 1,000 to 1,119 with faults"

@@ -13,7 +13,7 @@ from anubis.core.fabric import natural_key
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import add_hints
-from anubis.core.network.pairing import Meeting, batches, meeting_at
+from anubis.core.network.pairing import PairTest, batches, pair_test_at
 from anubis.core.network.rails import Rails
 from anubis.core.network.reproduction import (
     MOST_FAILING,
@@ -21,8 +21,8 @@ from anubis.core.network.reproduction import (
     Division,
     ask,
     divide,
-    meetings_across,
-    meetings_inside,
+    pair_tests_across,
+    pair_tests_inside,
     pairs_of_parts,
 )
 from anubis.core.network.traffic import keep_crossing, observe_traffic, rails_of
@@ -51,7 +51,7 @@ def following_steps(
     turn: int,
     assessment: Assessment,
     *,
-    undisturbed: Collection[Meeting] = (),
+    undisturbed: Collection[PairTest] = (),
     confirm: bool = True,
 ) -> tuple[Step, ...]:
     """The next steps of a phase: second tries of programs that failed on single nodes, second
@@ -124,13 +124,15 @@ def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -
     """The good node of this sku whose worst metric is most like the fleet's, if there is any."""
     well = set(assessment.named(Judgement.HEALTHY))
     worst: dict[str, float] = {}
-    for ruling in assessment.rulings:
-        compared = ruling.judgement is Judgement.HEALTHY and ruling.similarities is not None
-        if compared and (ruling.benchmark, ruling.parameters) == (
+    for batch_verdict in assessment.batch_verdicts:
+        compared = (
+            batch_verdict.judgement is Judgement.HEALTHY and batch_verdict.similarities is not None
+        )
+        if compared and (batch_verdict.benchmark, batch_verdict.parameters) == (
             workload.benchmark,
             workload.parameters,
         ):
-            for verdict in ruling:
+            for verdict in batch_verdict:
                 node = verdict.participants[0]
                 if node in well and plan.sku(node) == sku and verdict.similarity is not None:
                     worst[node] = min(worst.get(node, 1.0), verdict.similarity)
@@ -142,7 +144,7 @@ def _confirming_steps(
     phase: int,
     turn: int,
     assessment: Assessment,
-    undisturbed: Collection[Meeting],
+    undisturbed: Collection[PairTest],
     begun: int = 0,
 ) -> Iterator[Step]:
     """Yield one more round of pairs, in which suspects meet nodes known to be good, and pairs that
@@ -150,29 +152,31 @@ def _confirming_steps(
     follow."""
     if plan.fabric and turn < begun + CONFIRMING_TURNS:
         assessment = keep_crossing(plan, assessment)
-        seen = observe_traffic(plan.fabric, assessment.alone, assessment.rulings, undisturbed)
+        seen = observe_traffic(
+            plan.fabric, assessment.alone, assessment.batch_verdicts, undisturbed
+        )
         model = add_hints(seen.model, plan.fabric, plan.counters)
         chosen = confirmation(plan.fabric, seen.observations, model, again=turn > begun)
-        rails = rails_of(plan.fabric, assessment.alone, assessment.rulings)
+        rails = rails_of(plan.fabric, assessment.alone, assessment.batch_verdicts)
         repeated = _unexplained_pairs(assessment, rails)
-        meetings = (meeting_at(plan.fabric, seats) for seats in chosen)
-        pairs = dict.fromkeys(chain(filterfalse(undisturbed.__contains__, repeated), meetings))
+        pair_tests = (pair_test_at(plan.fabric, rail_nics) for rail_nics in chosen)
+        pairs = dict.fromkeys(chain(filterfalse(undisturbed.__contains__, repeated), pair_tests))
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in (*IN_GROUPS, PARTS):
                 can_cross = plan.spec(entry.workload).crosses_rails
-                able = [meeting for meeting in pairs if can_cross or not meeting.shift]
+                able = [pair_test for pair_test in pairs if can_cross or not pair_test.shift]
                 yield from follow_ups(plan, phase, position, turn + 1, able)
 
 
-def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[Meeting]:
+def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[PairTest]:
     """Yield the unexplained pairs, each with its nodes in the order in which it was measured."""
     unexplained = {
         frozenset(verdict.nodes) for verdict in assessment.parts if verdict.code == UNEXPLAINED
     }
     for verdict in assessment.alone:
-        meeting = rails.meeting(verdict.participants, verdict.device)
-        if meeting and frozenset(meeting.pair) in unexplained:
-            yield meeting
+        pair_test = rails.pair_test(verdict.participants, verdict.device)
+        if pair_test and frozenset(pair_test.pair) in unexplained:
+            yield pair_test
 
 
 # --- the part of a job that fails -------------------------------------------------------------
@@ -223,7 +227,7 @@ def _reproducing_steps(
     phase: int,
     turn: int,
     assessment: Assessment,
-    undisturbed: Collection[Meeting],
+    undisturbed: Collection[PairTest],
 ) -> Iterator[Step]:
     models = _models(plan, phase)
     entries = plan.phases[phase].entries
@@ -250,13 +254,13 @@ def _reproducing_steps(
             for position in models:
                 yield from follow_ups(plan, phase, position, turn + 1, tests)
         return
-    meetings: dict[Meeting, None] = {}
+    pair_tests: dict[PairTest, None] = {}
     for parts in further.across:
-        across = dict.fromkeys(meetings_across(parts))
-        meetings |= across | dict.fromkeys(meetings_inside(parts, across))
+        across = dict.fromkeys(pair_tests_across(parts))
+        pair_tests |= across | dict.fromkeys(pair_tests_inside(parts, across))
     for position, entry in enumerate(entries):
         if entry.groups == "across":
-            yield from follow_ups(plan, phase, position, turn + 1, meetings)
+            yield from follow_ups(plan, phase, position, turn + 1, pair_tests)
 
 
 def _tests_of_two_parts(

@@ -17,7 +17,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from anubis.core.campaign.planning import extra_parameters, replacement_steps, steps
-from anubis.core.network.pairing import meeting_of
+from anubis.core.network.pairing import pair_test_of
 from anubis.core.network.sharing import CableUse, Room, Ways
 from anubis.core.records import Ended, Execution, ParameterValue, Plan, Result, Step
 
@@ -545,8 +545,8 @@ class CampaignMachine:
     def _ways(self, step: Step) -> Ways:
         """The cables that a pair may take; none for larger groups, which are to load the network
         together."""
-        meeting = meeting_of(step) if step.workload in self._plan.crossing else None
-        return self._use.find_ways(meeting) if self._use and meeting else ()
+        pair_test = pair_test_of(step) if step.workload in self._plan.crossing else None
+        return self._use.find_ways(pair_test) if self._use and pair_test else ()
 
     def _launch(self, step: Step) -> Launch:
         del self._pending[step.id]

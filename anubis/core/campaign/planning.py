@@ -18,23 +18,23 @@ from anubis.core.fabric import Fabric
 from anubis.core.network.coverage import covering_rounds
 from anubis.core.network.pairing import (
     HopRound,
-    Meeting,
     Pair,
+    PairTest,
     batches,
     hops_between,
-    meeting_of,
     mirror,
     needed_rounds,
+    pair_test_of,
     quick_rounds,
     replace_unfit,
     round_robin,
 )
 from anubis.core.network.reproduction import divide, first_groups
 from anubis.core.network.sharing import (
+    Bottleneck,
     CableUse,
-    Strait,
     fair_order,
-    narrowest_strait,
+    narrowest_bottleneck,
     pick_narrowest,
     waves,
 )
@@ -69,7 +69,7 @@ FABRIC = "fabric"  # the phase whose pairs cross the fabric
 SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to import torch
 
 
-Party = tuple[str, ...] | Meeting  # the participants of a step
+Party = tuple[str, ...] | PairTest  # the participants of a step
 BY_DISTANCE = ("quick", "covering")
 IN_GROUPS = ("all", "batches")
 NARROWING = (PARTS, "across")  # the groups follow from results; only the first are planned
@@ -189,7 +189,7 @@ def _steps_of(
 ) -> Iterator[Step]:
     entry = plan.phases[phase].entries[position]
     for repeat in range(entry.repeats):
-        for group in _meetings(plan, entry, fit, scheduled):
+        for group in _pair_tests(plan, entry, fit, scheduled):
             yield _step(entry, group, (phase, position, repeat, 0))
 
 
@@ -205,7 +205,7 @@ def follow_ups(
 
 def _step(entry: PlannedEntry, group: Party, where: tuple[int, int, int, int]) -> Step:
     """A step. Its id begins with phase, entry and repeat, then turn and shift if they are not 0."""
-    participants, shift = (group.pair, group.shift) if isinstance(group, Meeting) else (group, 0)
+    participants, shift = (group.pair, group.shift) if isinstance(group, PairTest) else (group, 0)
     numbers: tuple[int, ...] = (*where, shift)
     while len(numbers) > 3 and not numbers[-1]:
         numbers = numbers[:-1]
@@ -260,7 +260,7 @@ def schedule(plan: Plan) -> Schedule:
     return make_rounds
 
 
-def _meetings(
+def _pair_tests(
     plan: Plan, entry: PlannedEntry, fit: Collection[str], scheduled: Schedule
 ) -> Iterator[Party]:
     tested = None if entry.nodes is None else frozenset(entry.nodes)
@@ -282,7 +282,7 @@ def _meetings(
             yield from first_groups(divide(nodes, plan.fabric))
     elif plan.fabric and entry.groups in BY_DISTANCE:
         hop_rounds = _rounds_of(plan, entry, scheduled)
-        yield from _meetings_by_distance(plan, entry, plan.fabric, hop_rounds, fit)
+        yield from _pair_tests_by_distance(plan, entry, plan.fabric, hop_rounds, fit)
     elif len(nodes) > 1 and all_meet(entry):
         for matches in islice(round_robin(_everybody(plan, entry, fit)), entry.rounds):
             yield from matches
@@ -339,19 +339,19 @@ def fabric_of(plan: Plan, workload: Workload) -> Fabric | None:
     return plan.fabric if workload in plan.crossing else None
 
 
-def _meetings_by_distance(
+def _pair_tests_by_distance(
     plan: Plan,
     entry: PlannedEntry,
     fabric: Fabric,
     hop_rounds: Iterable[HopRound],
     fit: Collection[str],
-) -> Iterator[Meeting]:
-    met: set[Meeting] = set()
+) -> Iterator[PairTest]:
+    met: set[PairTest] = set()
     for hop_round in _mend(plan, entry, fabric, hop_rounds, fit):
-        for meeting in fair_order(fabric, hop_round.meetings):
-            if meeting not in met:  # not yet at the same distance on another rail
-                met |= {meeting, mirror(fabric, meeting)}
-                yield meeting
+        for pair_test in fair_order(fabric, hop_round.pair_tests):
+            if pair_test not in met:  # not yet at the same distance on another rail
+                met |= {pair_test, mirror(fabric, pair_test)}
+                yield pair_test
 
 
 def _mend(
@@ -483,7 +483,7 @@ def complete(
     spec: BenchmarkSpec, chosen: Mapping[str, ParameterValue], where: str
 ) -> dict[str, ParameterValue]:
     """All parameters of a benchmark: its defaults, replaced by those chosen."""
-    chosen_once = [parameter for parameter in spec.parameters if not parameter.of_meeting]
+    chosen_once = [parameter for parameter in spec.parameters if not parameter.of_pair_test]
     parameters = {parameter.name: parameter.default for parameter in chosen_once}
     types = {parameter.name: parameter.type for parameter in chosen_once}
     for name, value in chosen.items():
@@ -505,7 +505,7 @@ class Estimate:
     turns: int  # steps of one turn run at once
     duration_s: float
     node_hours: float
-    strait: Strait | None = None  # the leaf that makes pairs take turns
+    bottleneck: Bottleneck | None = None  # the leaf that makes pairs take turns
 
 
 def estimate(
@@ -526,7 +526,7 @@ def estimate(
         turns=sum(cost.turns for cost in costs),
         duration_s=duration_s,
         node_hours=node_hours,
-        strait=pick_narrowest(cost.strait for cost in costs),
+        bottleneck=pick_narrowest(cost.bottleneck for cost in costs),
     )
 
 
@@ -535,22 +535,22 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
     fit = {node.name for node in plan.nodes}
     everybody = _everybody(plan, entry, fit)
     everybody_meets = entry.scope != "node" and all_meet(entry) and entry.nodes is None
-    strait = None
+    bottleneck = None
     if everybody_meets and len(everybody) > 1:
         turns, steps, taking_part = _all_pairs(everybody, entry.rounds, use)
     else:
-        groups, meetings = list[tuple[str, ...]](), list[Meeting]()
-        for group in _meetings(plan, entry, fit, scheduled):
+        groups, pair_tests = list[tuple[str, ...]](), list[PairTest]()
+        for group in _pair_tests(plan, entry, fit, scheduled):
             step = _step(entry, group, (0, 0, 0, 0))
             groups.append(step.participants)
-            meetings += filter(None, [meeting_of(step)])
-        together = len(meetings) == len(groups) and entry.scope != "node"
+            pair_tests += filter(None, [pair_test_of(step)])
+        together = len(pair_tests) == len(groups) and entry.scope != "node"
         busiest = max(Counter(chain.from_iterable(groups)).values(), default=1)
         turns = busiest
         if use and together:
-            ways = use.find_all_ways(meetings)
-            turns = sum(1 for _ in waves(use, meetings, ways))
-            strait = narrowest_strait(use, ways.values())
+            ways = use.find_all_ways(pair_tests)
+            turns = sum(1 for _ in waves(use, pair_tests, ways))
+            bottleneck = narrowest_bottleneck(use, ways.values())
         steps, taking_part = len(groups), sum(map(len, groups))
     duration_s = entry.repeats * entry.duration_s
     return Estimate(
@@ -558,7 +558,7 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
         turns=entry.repeats * turns,
         duration_s=turns * duration_s,
         node_hours=taking_part * duration_s / 3600,
-        strait=strait,
+        bottleneck=bottleneck,
     )
 
 
@@ -573,8 +573,8 @@ def _all_pairs(
     if use is None:
         return count, pairs, 2 * pairs
     sample = list(islice(round_robin(nodes), min(count, SAMPLED_ROUNDS)))
-    meetings = [[Meeting(*pair) for pair in matches] for matches in sample]
-    turns = sum(1 for matches in meetings for _ in waves(use, matches))
+    pair_tests = [[PairTest(*pair) for pair in matches] for matches in sample]
+    turns = sum(1 for matches in pair_tests for _ in waves(use, matches))
     return round(turns * count / len(sample)), pairs, 2 * pairs
 
 
@@ -591,12 +591,12 @@ def replacement_steps(plan: Plan, step: Step, lost: Collection[str]) -> Iterator
     elif len(step.participants) == 2 and len(left) == 1 and plan.fabric and not step.turn:
         entry = plan.phases[step.phase].entries[int(step.id.split(".")[1])]
         if entry.groups in BY_DISTANCE:
-            meeting = Meeting(step.participants[0], step.participants[1], step.shift)
-            hops = hops_between(plan.fabric, meeting)
+            pair_test = PairTest(step.participants[0], step.participants[1], step.shift)
+            hops = hops_between(plan.fabric, pair_test)
             for partner in _names_after(placed_nodes(plan, plan.fabric), left[0]):
-                meeting_left = Meeting(left[0], partner, step.shift)
-                if partner not in lost and hops_between(plan.fabric, meeting_left) == hops:
-                    pair = meeting_left.pair
+                pair_test_left = PairTest(left[0], partner, step.shift)
+                if partner not in lost and hops_between(plan.fabric, pair_test_left) == hops:
+                    pair = pair_test_left.pair
                     yield replace(step, id=f"{head}/{_label(pair)}", participants=pair)
 
 

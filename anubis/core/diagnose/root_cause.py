@@ -18,7 +18,7 @@ from itertools import pairwise
 from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Gravity, JobEvidence, WorkingPair
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.core.fabric import Fabric, Part, Seat, rail_of
+from anubis.core.fabric import Fabric, Part, RailNic, rail_of
 from anubis.core.network.crossing import Flow
 from anubis.core.network.localization import Cause, describe, locate
 from anubis.core.network.posterior import PRIOR, FaultPrior, Observation
@@ -249,7 +249,7 @@ def _observations(scene: CrashScene, fabric: Fabric, unnamed: str) -> Iterator[O
 
 
 def _flow(fabric: Fabric, a: str, b: str, rail: str, excused: float = 0.0) -> Flow:
-    source, target = Seat(a, rail), Seat(b, rail)
+    source, target = RailNic(a, rail), RailNic(b, rail)
     here, there = fabric.nic(a, rail), fabric.nic(b, rail)
     via, back = (
         (fabric.route(here, there), fabric.route(there, here)) if here and there else ((), ())

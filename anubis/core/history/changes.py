@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Protocol, TypeVar
 
-from anubis.core.history.events import Notice
+from anubis.core.history.events import EventRecord
 from anubis.core.history.past import Happened
 from anubis.core.history.status import Repair, Validation
 from anubis.core.history.tracks import IncidentColumns
@@ -18,38 +18,47 @@ class OfNode(Protocol):
     def node(self) -> str: ...
 
 
-Dated = Notice | Validation
+Dated = EventRecord | Validation
 R = TypeVar("R", bound=OfNode)
 AT = attrgetter("at")
 
 
 def changed_nodes(before: Happened, then: float, happened: Happened, now: float) -> set[str]:
     """Nodes that changed between two instants: by new records, or by the passage of time alone."""
-    new = new_notices(before.notices, happened.notices)
+    new = new_event_records(before.event_records, happened.event_records)
     return {
         *_differing(before.repairs, happened.repairs),
         *_differing(before.watches, happened.watches),
         *_differing(before.validations, happened.validations),
-        *_differing(before.traits, happened.traits),
+        *_differing(before.attributes, happened.attributes),
         *_differing_incidents(before.incidents, happened.incidents),
-        *(node for notice in new if notice.presumes_defect for node in notice.event.nodes),
+        *(
+            node
+            for event_record in new
+            if event_record.presumes_defect
+            for node in event_record.event.nodes
+        ),
         *_aged_nodes(happened, then, now),
     }
 
 
-def new_notices(before: Sequence[Notice], after: Sequence[Notice]) -> list[Notice]:
+def new_event_records(
+    before: Sequence[EventRecord], after: Sequence[EventRecord]
+) -> list[EventRecord]:
     if before is after:
         return []
-    ids = {notice.id for notice in before}
-    return [notice for notice in after if notice.id not in ids]
+    ids = {event_record.id for event_record in before}
+    return [event_record for event_record in after if event_record.id not in ids]
 
 
-def are_dated_anew(before: Sequence[Notice], after: Sequence[Notice]) -> bool:
+def are_dated_anew(before: Sequence[EventRecord], after: Sequence[EventRecord]) -> bool:
     """Return whether an earlier event has another date now because the clock was wrong."""
     if before is after:
         return False
-    dates = {notice.id: notice.at for notice in before}
-    return any(notice.at != dates.get(notice.id, notice.at) for notice in after)
+    dates = {event_record.id: event_record.at for event_record in before}
+    return any(
+        event_record.at != dates.get(event_record.id, event_record.at) for event_record in after
+    )
 
 
 def _differing(before: Iterable[R], after: Iterable[R]) -> set[str]:
@@ -77,9 +86,9 @@ def _aged_nodes(happened: Happened, then: float, now: float) -> Iterator[str]:
     yield from (
         result.node for result in happened.validations[index_after(happened.validations, then) :]
     )
-    for notice in happened.notices[index_after(happened.notices, then) :]:
-        if notice.presumes_defect:
-            yield from notice.event.nodes
+    for event_record in happened.event_records[index_after(happened.event_records, then) :]:
+        if event_record.presumes_defect:
+            yield from event_record.event.nodes
 
 
 def _turns(repair: Repair, then: float, now: float) -> bool:

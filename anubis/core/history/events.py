@@ -212,10 +212,10 @@ KEPT: dict[str, type[KeptEvent]] = {event.kind: event for event in get_args(Kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notice:
+class EventRecord:
     """A stored event. Some kinds presume a defect on their nodes until these pass a test."""
 
-    id: str  # two notices with one id are the same
+    id: str  # two event records with one id are the same
     at: float
     event: KeptEvent
 
@@ -224,20 +224,24 @@ class Notice:
         return isinstance(self.event, DefectPresumed)
 
 
-def reports(notices: Iterable[Notice]) -> tuple[Notice, ...]:
-    """Reports of incidents among the notices."""
-    return tuple(notice for notice in notices if isinstance(notice.event, IncidentReported))
+def reports(event_records: Iterable[EventRecord]) -> tuple[EventRecord, ...]:
+    """Reports of incidents among the event records."""
+    return tuple(
+        event_record
+        for event_record in event_records
+        if isinstance(event_record.event, IncidentReported)
+    )
 
 
 def reported_incidents(
-    notices: Iterable[Notice], imported: Iterable[Incident] = ()
+    event_records: Iterable[EventRecord], imported: Iterable[Incident] = ()
 ) -> list[Incident]:
     """Incidents known only from an event. A report within a known incident adds nothing."""
     reports = [
-        (notice.at, notice.event.category, node)
-        for notice in notices
-        if isinstance(notice.event, IncidentReported)
-        for node in notice.event.nodes
+        (event_record.at, event_record.event.category, node)
+        for event_record in event_records
+        if isinstance(event_record.event, IncidentReported)
+        for node in event_record.event.nodes
     ]
     stretches: defaultdict[str, list[Incident]] = defaultdict(list)
     for incident in IncidentColumns.from_incidents(imported).select_nodes(

@@ -16,13 +16,14 @@ from typing import Self
 import numpy as np
 
 from anubis.core.arrays import Flags
+from anubis.core.history.attributes import GROUPINGS, Grouping, NodeAttributes, Peers
 from anubis.core.history.status import (
     Incident,
     Instants,
     Repair,
-    Spells,
     Statuses,
     Times,
+    Uptimes,
     Validation,
     Watch,
 )
@@ -35,7 +36,6 @@ from anubis.core.history.tracks import (
     row_numbers,
     track_order,
 )
-from anubis.core.history.traits import GROUPINGS, Grouping, NodeTraits, Peers
 
 HOUR_S = 3600.0
 
@@ -44,7 +44,7 @@ VALIDATED = "validated_h"
 LONG_AGO_H = 2400.0  # an earlier incident of a category gives a model no information
 AGE = "age_h"
 RATES: Mapping[str, Grouping] = {f"{grouping}_rate": grouping for grouping in GROUPINGS}
-OF_TRAITS = (AGE, *RATES)
+OF_ATTRIBUTES = (AGE, *RATES)
 TOLD = 0.95  # of the nodes: those left out may be those that never failed, which leaks the future
 BY_CATEGORY = ("since_incident_h", "incidents", "mtbi_h")  # `incidents:network`: for one category
 
@@ -64,7 +64,7 @@ class Logbook:
     _repairs: Track
     _downs: Track  # incidents and repairs
     _back: Times  # for each of these, the end of it and all the node's earlier ones
-    _traits: Mapping[str, NodeTraits]
+    _attributes: Mapping[str, NodeAttributes]
 
     @classmethod
     def from_records(
@@ -73,11 +73,11 @@ class Logbook:
         watches: Iterable[Watch] = (),
         validations: Iterable[Validation] = (),
         repairs: Iterable[Repair] = (),
-        traits: Iterable[NodeTraits] = (),
+        attributes: Iterable[NodeAttributes] = (),
     ) -> Self:
         """Logbook of these records. Overlapping watches are merged. A node's first watch begins no
         later than its first record; a node without a watch is watched from its first record on."""
-        of_node = {record.node: record for record in traits}
+        of_node = {record.node: record for record in attributes}
         incidents = IncidentColumns.from_incidents(incidents)
         validations, repairs = tuple(validations), tuple(repairs)
         columns = {
@@ -88,7 +88,7 @@ class Logbook:
         watched = _merge_watches(watches, _first_seen(columns.values()))
         nodes = tuple(sorted(watched))
         number = {node: place for place, node in enumerate(nodes)}
-        # then a number for unknown nodes, and numbers of nodes with traits only
+        # then a number for unknown nodes, and numbers of nodes with attributes only
         places = len(nodes) + 1
         for stranger in sorted(of_node.keys() - number.keys()):
             number[stranger] = places
@@ -130,7 +130,7 @@ class Logbook:
             _repairs=track(*rows["repairs"]),
             _downs=downs,
             _back=_running_maximum(downs),
-            _traits=of_node,
+            _attributes=of_node,
         )
 
     # --- questions -------------------------------------------------------------------------
@@ -143,10 +143,10 @@ class Logbook:
         single = (
             f"{quantity}:{category}" for category in self.categories for quantity in BY_CATEGORY
         )
-        return (*TOTALS, *validated, *filter(self._is_reported, OF_TRAITS), *single)
+        return (*TOTALS, *validated, *filter(self._is_reported, OF_ATTRIBUTES), *single)
 
-    def traits(self, node: str) -> NodeTraits:
-        return self._traits.get(node) or NodeTraits(node=node)
+    def attributes(self, node: str) -> NodeAttributes:
+        return self._attributes.get(node) or NodeAttributes(node=node)
 
     def strangers_in_group(
         self, nodes: Sequence[str], covariates: Iterable[str]
@@ -160,8 +160,8 @@ class Logbook:
             if (is_alone := self._peers[grouping].is_alone(row, len(self.nodes))).any()
         }
 
-    def sparse_traits(self) -> dict[str, int]:
-        """Traits that are no covariates because too few nodes have them, with the number of
+    def sparse_attributes(self) -> dict[str, int]:
+        """Attributes that are no covariates because too few nodes have them, with the number of
         nodes."""
         names = {AGE: "installed", **RATES}
         return {
@@ -171,17 +171,19 @@ class Logbook:
         }
 
     def _is_reported(self, covariate: str) -> bool:
-        """Return whether enough nodes report the trait. A group that all nodes share says
+        """Return whether enough nodes report the attribute. A group that all nodes share says
         nothing."""
         values = self._reported_values(covariate)
         differs = covariate == AGE or len({*values}) > 1
         return bool(values) and differs and len(values) >= TOLD * len(self.nodes)
 
     def _reported_values(self, covariate: str) -> list[float | str]:
-        """Reported values of the trait."""
+        """Reported values of the attribute."""
         name = RATES.get(covariate, "installed")
-        traits = (self._traits[node] for node in self.nodes if node in self._traits)
-        return [value for record in traits if (value := getattr(record, name)) not in (None, "")]
+        attributes = (self._attributes[node] for node in self.nodes if node in self._attributes)
+        return [
+            value for record in attributes if (value := getattr(record, name)) not in (None, "")
+        ]
 
     def uncovered_categories(self, covariates: Iterable[str]) -> tuple[str, ...]:
         """Categories without a column of their own among these: they count in the totals only."""
@@ -213,7 +215,7 @@ class Logbook:
         age_h             since the node was installed; since its first watch, if that is
                           unknown or later: then an earlier node had that name
         rack_rate         incidents of the other nodes of its rack, relative to all nodes;
-                          cage_rate and sku_rate likewise (core/history/traits.py)
+                          cage_rate and sku_rate likewise (core/history/attributes.py)
 
         If there was none so far, since_incident_h, mtbi_h and validated_h are the hours for
         which the node was watched: it went at least that long without one.
@@ -231,7 +233,7 @@ class Logbook:
         repair.
 
         The up time at these instants is 0, so add snapshots for a model that is used in the middle
-        of a spell. Stretches that overlap or touch are merged. For a stretch of no length the
+        of an uptime. Stretches that overlap or touch are merged. For a stretch of no length the
         instant is the first one after it, because a status does not include what begins at its own
         instant.
         """
@@ -248,7 +250,7 @@ class Logbook:
 
     def snapshots(self, every_h: float, until: float, rng: np.random.Generator) -> Instants:
         """Regular instants over all watches; each watch begins at a random instant of its own, so
-        that nodes are not sampled in step. Long spells get more samples than short ones."""
+        that nodes are not sampled in step. Long uptimes get more samples than short ones."""
         step = every_h * HOUR_S
         first = self._watches.start + rng.uniform(0, step, len(self._watches.start))
         end = np.minimum(self._watches.end, until)
@@ -258,12 +260,12 @@ class Logbook:
             np.repeat(self._node_of(self._watches), counts), np.repeat(first, counts) + turn * step
         )
 
-    def spells(
+    def uptimes(
         self, instants: Instants, until: float, covariates: Sequence[str] | None = None
-    ) -> Spells:
+    ) -> Uptimes:
         """Status of nodes in service, and how long each continued without an incident.
 
-        As known at `until`. A spell that a repair, the end of the watch or `until` cuts short
+        As known at `until`. An uptime that a repair, the end of the watch or `until` cuts short
         counts as not observed; a node that is down or not watched has no row.
         """
         node, at = self._rows(instants.nodes), instants.at
@@ -275,7 +277,7 @@ class Logbook:
         duration_s = np.where(observed, incident, np.minimum(cut, until)) - at
         kept = self.are_watched(instants) & ~self.are_down(instants) & (duration_s > 0)
         rows = Instants(nodes=tuple(compress(instants.nodes, kept)), at=at[kept])
-        return Spells(
+        return Uptimes(
             statuses=self.statuses(rows, covariates),
             duration_h=duration_s[kept] / HOUR_S,
             observed=observed[kept],
@@ -311,7 +313,12 @@ class Logbook:
                         self._watched_s(node, at),
                     )
         valid = ", ".join(
-            [*TOTALS, VALIDATED, *OF_TRAITS, *(f"{quantity}:CATEGORY" for quantity in BY_CATEGORY)]
+            [
+                *TOTALS,
+                VALIDATED,
+                *OF_ATTRIBUTES,
+                *(f"{quantity}:CATEGORY" for quantity in BY_CATEGORY),
+            ]
         )
         raise ValueError(f'no status has the covariate "{name}"; known: {valid}')
 
@@ -350,9 +357,9 @@ class Logbook:
     def _install_times(self) -> Times:
         """Time of installation by number of the node; NaN if unknown."""
         installed = np.full(len(self._watches.bounds) - 1, np.nan)
-        for node, traits in self._traits.items():
-            if traits.installed is not None:
-                installed[self._number[node]] = traits.installed
+        for node, attributes in self._attributes.items():
+            if attributes.installed is not None:
+                installed[self._number[node]] = attributes.installed
         return installed
 
     @cached_property
@@ -362,8 +369,8 @@ class Logbook:
             grouping: Peers.from_groups(
                 {
                     self._number[node]: name
-                    for node, traits in self._traits.items()
-                    if (name := getattr(traits, grouping))
+                    for node, attributes in self._attributes.items()
+                    if (name := getattr(attributes, grouping))
                 },
                 len(watches.bounds) - 1,
                 incidents,

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from anubis.core.history.events import MaintenanceEnded, MaintenancePlanned, Notice
+from anubis.core.history.events import EventRecord, MaintenanceEnded, MaintenancePlanned
 
 ALL = ""  # the name under which all windows of a node are ended
 
@@ -33,28 +33,28 @@ class Window:
 Windows = Mapping[str, tuple[Window, ...]]  # by node
 
 
-def windows_told(notices: Iterable[Notice]) -> Windows:
-    plans: dict[str, Notice] = {}  # by name, the latest report
+def windows_told(event_records: Iterable[EventRecord]) -> Windows:
+    plans: dict[str, EventRecord] = {}  # by name, the latest report
     ends: defaultdict[tuple[str, str], list[float]] = defaultdict(list)  # by node and name
-    for notice in notices:
-        event = notice.event
+    for event_record in event_records:
+        event = event_record.event
         if isinstance(event, MaintenanceEnded):
             for node in event.nodes:
-                ends[node, event.name].append(notice.at)
+                ends[node, event.name].append(event_record.at)
         elif isinstance(event, MaintenancePlanned):
-            name = event.name or notice.id
+            name = event.name or event_record.id
             before = plans.get(name)
-            if before is None or (before.at, before.id) <= (notice.at, notice.id):
-                plans[name] = notice
+            if before is None or (before.at, before.id) <= (event_record.at, event_record.id):
+                plans[name] = event_record
     windows: defaultdict[str, list[Window]] = defaultdict(list)
-    for name, notice in sorted(plans.items()):
-        plan = notice.event
+    for name, event_record in sorted(plans.items()):
+        plan = event_record.event
         assert isinstance(plan, MaintenancePlanned)
         window = Window(
             name=name, begin=plan.begin, end=plan.end, reason=plan.reason, source=plan.source
         )
         for node in plan.nodes:
-            later = (at for at in ends[node, name] + ends[node, ALL] if at >= notice.at)
+            later = (at for at in ends[node, name] + ends[node, ALL] if at >= event_record.at)
             windows[node].append(replace(window, end=min(plan.end, *later, math.inf)))
     return {node: tuple(of_node) for node, of_node in windows.items()}
 

@@ -27,10 +27,10 @@ import numpy as np
 
 from anubis.core.arrays import Flags
 from anubis.core.history.events import (
+    EventRecord,
     FleetUpgraded,
     IncidentReported,
     KeptEvent,
-    Notice,
     RepairDone,
     SuspicionRaised,
 )
@@ -188,7 +188,7 @@ def standing(
     findings: Mapping[tuple[str, str], Collection[str]],
     incidents: Iterable[Incident],
     repairs: Iterable[Repair],
-    notices: Iterable[Notice],
+    event_records: Iterable[EventRecord],
     now: float,
     strength: Strength = ANY,
 ) -> Standing:
@@ -200,7 +200,7 @@ def standing(
     results = sorted(_results(validations, now), key=itemgetter(0, 1))
     trails: defaultdict[str, _Trail] = defaultdict(lambda: _Trail(strength))
     happened, presumed = outs.last_change(), dict[str, str]()
-    for at, node, sentence in _presumptions(notices, now):
+    for at, node, sentence in _presumptions(event_records, now):
         if at >= happened.get(node, at):
             happened[node], presumed[node] = at, sentence
     cleared = dict(happened)
@@ -256,13 +256,15 @@ def _results(validations: Iterable[Validation], now: float) -> Iterator[_Result]
             yield result.at, _Kind.PASSED, result
 
 
-def _presumptions(notices: Iterable[Notice], now: float) -> Iterator[tuple[float, str, str]]:
+def _presumptions(
+    event_records: Iterable[EventRecord], now: float
+) -> Iterator[tuple[float, str, str]]:
     """Time, node and sentence of each event that presumes a defect."""
-    for notice in notices:
-        if notice.presumes_defect:
-            sentence = _event_sentence(notice.event)
-            for node in notice.event.nodes:
-                yield min(notice.at, now), node, sentence
+    for event_record in event_records:
+        if event_record.presumes_defect:
+            sentence = _event_sentence(event_record.event)
+            for node in event_record.event.nodes:
+                yield min(event_record.at, now), node, sentence
 
 
 def _event_sentence(event: KeptEvent) -> str:

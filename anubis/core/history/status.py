@@ -202,7 +202,7 @@ class Statuses:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spells:
+class Uptimes:
     """Time that each node went well after a status: the training data of a risk model."""
 
     statuses: Statuses

@@ -132,7 +132,7 @@ def _verdicts_by_metric(
     for verdict in assessment.alone:
         place = (verdict.benchmark, verdict.parameters, verdict.metric)
         by_metric.setdefault(place, []).append((verdict,))
-    for ruling in assessment.rulings:
-        place = (ruling.benchmark, ruling.parameters, ruling.metric)
-        by_metric.setdefault(place, []).append(ruling)
+    for batch_verdict in assessment.batch_verdicts:
+        place = (batch_verdict.benchmark, batch_verdict.parameters, batch_verdict.metric)
+        by_metric.setdefault(place, []).append(batch_verdict)
     return by_metric

@@ -77,25 +77,25 @@ def learn(
         alpha=policy.alpha, rate=policy.false_alarm_rate / together, two_sided=two_sided
     )
     taught = _Class(fleet, voters, begin, policy, strictness)
-    lesson = _choose(taught)
+    learned = _choose(taught)
     criterion = Criterion(
         key=key,
         unit=metric.unit,
         direction=metric.direction,
-        reference=goodness(taught.reference(lesson.healthy), metric.direction),  # its own inverse
+        reference=goodness(taught.reference(learned.healthy), metric.direction),  # its own inverse
         units=voters.size,
-        healthy=len(lesson.healthy.kept),
+        healthy=len(learned.healthy.kept),
         nodes=nodes,
-        repeatability=lesson.healthy.repeatability,
-        refusal=lesson.healthy.refusal,
+        repeatability=learned.healthy.repeatability,
+        refusal=learned.healthy.refusal,
         from_repeats=from_repeats,
-        alpha=lesson.alpha,
-        tail=lesson.tail,
+        alpha=learned.alpha,
+        tail=learned.tail,
     )
-    if lesson.calibration:
-        criterion = taught.add_limits(criterion, lesson.calibration)
+    if learned.calibration:
+        criterion = taught.add_limits(criterion, learned.calibration)
         halves = halve(samples, metric.direction)
-        criterion = _add_sensitivity(criterion, taught, lesson.calibration, halves)
+        criterion = _add_sensitivity(criterion, taught, learned.calibration, halves)
     return replace(criterion, refusal=_refusal(criterion, policy))
 
 
@@ -148,7 +148,7 @@ def _add_sensitivity(
 
 
 @dataclass(frozen=True)
-class _Lesson:
+class _Learned:
     """The result of learning with one tail resolution."""
 
     healthy: Healthy
@@ -209,45 +209,45 @@ class _Class:
         )
 
 
-def _choose(taught: _Class) -> _Lesson:
+def _choose(taught: _Class) -> _Learned:
     """Learn with the finest tail resolution if it carries alpha, because it sees every loss. If it
     does not, or if a stricter limit is welcome, learn several limits."""
     policy = taught.policy
-    plain = _Lesson(taught.settle(policy.alpha, policy.tail), policy.tail, policy.alpha)
+    plain = _Learned(taught.settle(policy.alpha, policy.tail), policy.tail, policy.alpha)
     if not (policy.calibrated or taught.stricter_is_welcome):
         return plain
     calibration = taught.calibrate_tail(plain.healthy)
     if calibration is None:
         return plain
-    lesson = replace(plain, calibration=calibration)
+    learned = replace(plain, calibration=calibration)
     carries = calibration.alpha >= policy.alpha and not plain.healthy.refusal
     if carries and not taught.stricter_is_welcome:
-        return lesson
+        return learned
     if not (policy.calibrated and taught.has_steps):
-        return _apply_own_limit(taught, lesson, lesson, taught.calibrate_tail)
+        return _apply_own_limit(taught, learned, learned, taught.calibrate_tail)
     healthy = taught.settle(policy.alpha, MEAN)
-    together = _Lesson(healthy, MEAN, policy.alpha, taught.calibrate_together(healthy))
-    return _apply_own_limit(taught, together, lesson, taught.calibrate_together)
+    together = _Learned(healthy, MEAN, policy.alpha, taught.calibrate_together(healthy))
+    return _apply_own_limit(taught, together, learned, taught.calibrate_together)
 
 
 def _apply_own_limit(
     taught: _Class,
-    lesson: _Lesson,
-    plain: _Lesson,
+    learned: _Learned,
+    plain: _Learned,
     calibrate: Callable[[Healthy], Calibration | None],
-) -> _Lesson:
-    """The lesson with the limit that its units carry. If learning refuses units in two groups, no
-    limit is loosened over them."""
-    policy, own = taught.policy, lesson.calibration
+) -> _Learned:
+    """The learned criterion with the limit that its units carry. If learning refuses units in two
+    groups, no limit is loosened over them."""
+    policy, own = taught.policy, learned.calibration
     if own is None:
         return plain
     if own.alpha >= policy.alpha:
-        return replace(lesson, alpha=own.alpha) if taught.stricter_is_welcome else lesson
-    if not policy.calibrated or (lesson.healthy.refusal and own.in_two_groups):
+        return replace(learned, alpha=own.alpha) if taught.stricter_is_welcome else learned
+    if not policy.calibrated or (learned.healthy.refusal and own.in_two_groups):
         return plain
-    healthy = taught.settle(own.alpha, lesson.tail)
+    healthy = taught.settle(own.alpha, learned.tail)
     again = calibrate(healthy) or own
-    return _Lesson(healthy, lesson.tail, min(policy.alpha, again.alpha), again)
+    return _Learned(healthy, learned.tail, min(policy.alpha, again.alpha), again)
 
 
 def settle(

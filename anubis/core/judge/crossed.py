@@ -14,8 +14,8 @@ from functools import cached_property
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.coverage import Reach
-from anubis.core.network.traffic import LIMIT, Traffic, observe_traffic, undisturbed_meetings
-from anubis.core.records import Execution, Judgement, PartVerdict, Plan, Ruling, Verdict
+from anubis.core.network.traffic import LIMIT, Traffic, observe_traffic, undisturbed_pair_tests
+from anubis.core.records import BatchVerdict, Execution, Judgement, PartVerdict, Plan, Verdict
 
 NOT_MEASURED, NO_GOOD_PAIR = "NOT-MEASURED", "NO-GOOD-PAIR"
 
@@ -33,14 +33,14 @@ class Crossed:
         plan: Plan,
         fabric: Fabric,
         alone: Iterable[Verdict],
-        rulings: Iterable[Ruling],
+        batch_verdicts: Iterable[BatchVerdict],
         executions: Iterable[Execution],
     ) -> Crossed:
         traffic = observe_traffic(
             fabric,
             list(filter(plan.crosses, alone)),
-            list(filter(plan.crosses, rulings)),
-            undisturbed_meetings(plan, executions),
+            list(filter(plan.crosses, batch_verdicts)),
+            undisturbed_pair_tests(plan, executions),
         )
         return cls(plan, fabric, traffic, part_verdicts(fabric, traffic, plan.counters))
 

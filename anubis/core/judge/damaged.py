@@ -14,9 +14,9 @@ from anubis.core.judge.faulty_paths import unmeasured_paths
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
+    BatchVerdict,
     Judgement,
     NodeVerdict,
-    Ruling,
     Step,
     Verdict,
 )
@@ -45,12 +45,14 @@ def leave_out_damaged(assessment: Assessment, damaged: Collection[Step]) -> Asse
         for benchmark, parameters, participants in sorted(steps)
     ]
     alone = [verdict for verdict in assessment.alone if not _is_moot(verdict, steps)] + unknown
-    rulings = (_trim(ruling, steps) for ruling in assessment.rulings)
+    batch_verdicts = (_trim(batch_verdict, steps) for batch_verdict in assessment.batch_verdicts)
     nodes = _nodes(assessment, unknown)
     return replace(
         assessment,
         alone=tuple(sorted(alone, key=lambda verdict: WORST_FIRST.index(verdict.judgement))),
-        rulings=tuple(ruling for ruling in rulings if len(ruling)),
+        batch_verdicts=tuple(
+            batch_verdict for batch_verdict in batch_verdicts if len(batch_verdict)
+        ),
         nodes=nodes,
         parts=(*assessment.parts, *unmeasured_paths(unknown, nodes)),
     )
@@ -61,22 +63,24 @@ def _is_moot(verdict: Verdict, steps: Collection[StepPlace]) -> bool:
     return is_of_them and verdict.judgement is not Judgement.DEFECTIVE
 
 
-def _trim(ruling: Ruling, steps: Collection[StepPlace]) -> Ruling:
-    """The ruling without the units of these steps; a defective one stays whole."""
-    if ruling.judgement is Judgement.DEFECTIVE:
-        return ruling
+def _trim(batch_verdict: BatchVerdict, steps: Collection[StepPlace]) -> BatchVerdict:
+    """The batch verdict without the units of these steps; a defective one stays whole."""
+    if batch_verdict.judgement is Judgement.DEFECTIVE:
+        return batch_verdict
     stays = [
-        (ruling.benchmark, ruling.parameters, participants) not in steps
-        for participants in ruling.participants
+        (batch_verdict.benchmark, batch_verdict.parameters, participants) not in steps
+        for participants in batch_verdict.participants
     ]
     if all(stays):
-        return ruling
+        return batch_verdict
     kept = np.flatnonzero(stays)
     return replace(
-        ruling,
-        participants=tuple(ruling.participants[i] for i in kept),
-        devices=tuple(ruling.devices[i] for i in kept),
-        similarities=None if ruling.similarities is None else ruling.similarities[kept],
+        batch_verdict,
+        participants=tuple(batch_verdict.participants[i] for i in kept),
+        devices=tuple(batch_verdict.devices[i] for i in kept),
+        similarities=None
+        if batch_verdict.similarities is None
+        else batch_verdict.similarities[kept],
     )
 
 

@@ -16,12 +16,12 @@ from typing import NamedTuple, Self
 
 from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import (
+    BatchVerdict,
     Ended,
     Execution,
     Expectation,
     Judgement,
     Plan,
-    Ruling,
     Verdict,
     Workload,
 )
@@ -161,8 +161,8 @@ def judge_settings(
     own: Sequence[NodeSettings],
     expectations: Sequence[Expectation] = (),
     before: Iterable[NodeSettings] = (),
-) -> tuple[list[Ruling], list[Verdict]]:
-    """Rulings on settings that are right or cannot be compared, and a verdict on each other
+) -> tuple[list[BatchVerdict], list[Verdict]]:
+    """Batch verdicts on settings that are right or cannot be compared, and a verdict on each other
     one."""
     usual = usual_settings(voters(own, before))
     answers: dict[tuple[SettingKey, str], _Answer] = {}  # most nodes report the same
@@ -179,7 +179,7 @@ def judge_settings(
                 claim = f"{key.named} of {vote.node} is {_quote(text)}"
                 alone.append(_verdict(vote, key, replace(answer, reason=claim + answer.reason)))
         alone += _judge_unread(vote, expectations, usual)
-    return [_ruling(*kind, units) for kind, units in alike.items()], alone
+    return [_batch_verdict(*kind, units) for kind, units in alike.items()], alone
 
 
 @dataclass(frozen=True)
@@ -257,10 +257,10 @@ def _verdict(vote: NodeSettings, key: SettingKey, answer: _Answer) -> Verdict:
     )
 
 
-def _ruling(
+def _batch_verdict(
     workload: Workload, setting: str, answer: _Answer, units: Sequence[tuple[str, str]]
-) -> Ruling:
-    return Ruling(
+) -> BatchVerdict:
+    return BatchVerdict(
         benchmark=workload.benchmark,
         parameters=workload.parameters,
         metric=setting,

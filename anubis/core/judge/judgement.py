@@ -27,16 +27,17 @@ from anubis.core.judge.unmeasured import LOST, judge_silent_rails, judge_unmeasu
 from anubis.core.judge.verdicts import (
     EXCUSED,
     WITHIN,
+    batch_verdict_on,
     code_of,
     judge_shortfall,
     missing_criterion_reason,
-    ruling_on,
     verdict_on,
 )
 from anubis.core.network.attribution import blamed_nodes
 from anubis.core.records import (
     WORST_FIRST,
     Assessment,
+    BatchVerdict,
     CriteriaSet,
     Criterion,
     Execution,
@@ -45,7 +46,6 @@ from anubis.core.records import (
     Limit,
     PartVerdict,
     Plan,
-    Ruling,
     Verdict,
     Workload,
     criteria_by_key,
@@ -74,24 +74,24 @@ def assess(
     measured, executions = list(measured), list(executions)
     shared = _shared_cables(plan, measured)
     alone: list[Verdict] = []
-    rulings: list[Ruling] = []
+    batch_verdicts: list[BatchVerdict] = []
     for ruled, verdicts in _judge_each_key(
         measured, plan, tuple(criteria), limits, taught_here, shared
     ):
-        rulings += ruled
+        batch_verdicts += ruled
         alone += verdicts
     ruled, verdicts = judge_settings(settings_of(executions, plan), expectations, before)
-    rulings += ruled
+    batch_verdicts += ruled
     alone += verdicts
     alone += judge_unmeasured(executions, plan, lost)
     alone += judge_silent_rails(executions, plan)
     alone += judge_unusable(executions, plan)
-    in_suite = [v for v in (*alone, *_group_verdicts(rulings)) if not plan.crosses(v)]
+    in_suite = [v for v in (*alone, *_group_verdicts(batch_verdicts)) if not plan.crosses(v)]
     members = judge_members(in_suite)
     passed_over: list[Verdict] = []
     unmeasured: tuple[PartVerdict, ...] = ()
     crossed = (
-        Crossed.from_verdicts(plan, plan.fabric, alone, rulings, executions)
+        Crossed.from_verdicts(plan, plan.fabric, alone, batch_verdicts, executions)
         if plan.fabric
         else None
     )
@@ -104,16 +104,16 @@ def assess(
         passed_over += crossed.judge_passed_over(
             {v.participants[0] for v in alone if v.code == LOST}
         )
-    nodes = roll_up(plan, [*alone, *passed_over], rulings, attributed, executions)
+    nodes = roll_up(plan, [*alone, *passed_over], batch_verdicts, attributed, executions)
     alone += [verdict for verdict in attributed if verdict.judgement is Judgement.DEFECTIVE]
     alone.sort(
         key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)
     )
     paths = faulty_paths((verdict for verdict in alone if not plan.crosses(verdict)), nodes)
-    paths = tuple(name_bad_leaves(paths, (*alone, *_group_verdicts(rulings)), plan))
+    paths = tuple(name_bad_leaves(paths, (*alone, *_group_verdicts(batch_verdicts)), plan))
     return Assessment(
         alone=tuple(alone),
-        rulings=tuple(rulings),
+        batch_verdicts=tuple(batch_verdicts),
         nodes=nodes,
         parts=(
             *plan.wiring,
@@ -137,8 +137,8 @@ def _judge_each_key(
     limits: Iterable[Limit],
     taught_here: Collection[Workload],
     shared: SharedCables | None,
-) -> Iterator[tuple[list[Ruling], Iterable[Verdict]]]:
-    """Yield, for comparable units at a time, rulings and single verdicts."""
+) -> Iterator[tuple[list[BatchVerdict], Iterable[Verdict]]]:
+    """Yield, for comparable units at a time, batch verdicts and single verdicts."""
     criterion_of, bounds, kinds = (
         criteria_by_key(criteria),
         limits_by_metric(limits),
@@ -151,16 +151,16 @@ def _judge_each_key(
             yield [], defective
         if alike.metric.judged_by == "limit":
             if limit and len(alike):
-                yield [ruling_on(alike, Judgement.HEALTHY, "OK", WITHIN)], []
+                yield [batch_verdict_on(alike, Judgement.HEALTHY, "OK", WITHIN)], []
             continue
         if not len(alike):
             continue
         criterion = criterion_of.get(alike.key)
         if criterion is None:
             reason = missing_criterion_reason(alike.key, criterion_of)
-            yield [ruling_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)], []
+            yield [batch_verdict_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)], []
         elif criterion.refusal and not _compares_itself(alike, plan):
-            yield [_refused_ruling(alike, criterion)], []
+            yield [_refused_batch_verdict(alike, criterion)], []
         else:
             against_itself = criterion.from_repeats and alike.key.workload in taught_here
             runs = plan.runs(alike.key.workload)
@@ -173,8 +173,8 @@ def _compares_itself(alike: Units, plan: Plan) -> bool:
     return alike.key.workload in plan.reproducing and len(alike) > 1
 
 
-def _refused_ruling(alike: Units, criterion: Criterion) -> Ruling:
-    return ruling_on(
+def _refused_batch_verdict(alike: Units, criterion: Criterion) -> BatchVerdict:
+    return batch_verdict_on(
         alike,
         Judgement.UNKNOWN,
         "CRITERION-REFUSED",
@@ -207,8 +207,8 @@ def _judge(
     against_itself: bool,
     planned_runs: int,
     shared: SharedCables | None,
-) -> tuple[list[Ruling], Iterable[Verdict]]:
-    """Rulings on the healthy units, and a verdict on each of the others."""
+) -> tuple[list[BatchVerdict], Iterable[Verdict]]:
+    """Batch verdicts on the healthy units, and a verdict on each of the others."""
     similarity = similarities(alike.samples, criterion)
     doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
     passed = similarity > criterion.alpha
@@ -216,7 +216,7 @@ def _judge(
     whom = "its own repeats" if against_itself else whom
     reasons = {f"as {whom}": passed & ~excused, f"as {whom}{EXCUSED}": passed & excused}
     healthy = [
-        ruling_on(
+        batch_verdict_on(
             alike,
             Judgement.HEALTHY,
             "OK",
@@ -237,8 +237,13 @@ def _judge(
     return healthy, fallen_short
 
 
-def _group_verdicts(rulings: Iterable[Ruling]) -> Iterable[Verdict]:
-    return (v for ruling in rulings if len(ruling.participants[0]) > 1 for v in ruling)
+def _group_verdicts(batch_verdicts: Iterable[BatchVerdict]) -> Iterable[Verdict]:
+    return (
+        v
+        for batch_verdict in batch_verdicts
+        if len(batch_verdict.participants[0]) > 1
+        for v in batch_verdict
+    )
 
 
 def mark_unfinished(assessment: Assessment) -> Assessment:

@@ -9,13 +9,13 @@ from itertools import chain
 
 from anubis.core.judge.unanswered import unanswered_benchmarks
 from anubis.core.judge.verdicts import EXCUSED, WITHIN
-from anubis.core.records import Execution, Judgement, NodeVerdict, Plan, Ruling, Verdict
+from anubis.core.records import BatchVerdict, Execution, Judgement, NodeVerdict, Plan, Verdict
 
 
 def roll_up(
     plan: Plan,
     alone: Iterable[Verdict],
-    rulings: Iterable[Ruling],
+    batch_verdicts: Iterable[BatchVerdict],
     attributed: Iterable[Verdict],
     executions: Iterable[Execution],
 ) -> tuple[NodeVerdict, ...]:
@@ -26,12 +26,12 @@ def roll_up(
         own[verdict.participants[0]].append(verdict)
     passed: Counter[str] = Counter()
     how: dict[str, None] = {}
-    for ruling in rulings:
-        if ruling.judgement is Judgement.HEALTHY:
-            passed.update(chain.from_iterable(ruling.participants))
-            how[ruling.reason.removesuffix(EXCUSED)] = None
-        elif len(ruling.participants[0]) == 1:
-            for verdict in ruling:
+    for batch_verdict in batch_verdicts:
+        if batch_verdict.judgement is Judgement.HEALTHY:
+            passed.update(chain.from_iterable(batch_verdict.participants))
+            how[batch_verdict.reason.removesuffix(EXCUSED)] = None
+        elif len(batch_verdict.participants[0]) == 1:
+            for verdict in batch_verdict:
                 own[verdict.participants[0]].append(verdict)
     tested = {name for p in plan.phases for e in p.entries for name in e.nodes or ()}
     partners = set(plan.partners) - tested

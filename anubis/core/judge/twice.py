@@ -32,8 +32,8 @@ class SharedCables:
         return cls(CableUse(fabric), Rails.from_devices(fabric, devices))
 
     def are_possible(self, participants: Sequence[str], device: str) -> bool:
-        meeting = self.rails.meeting(participants, device)
-        return meeting is not None and self.use.is_shared_by_chance(meeting)
+        pair_test = self.rails.pair_test(participants, device)
+        return pair_test is not None and self.use.is_shared_by_chance(pair_test)
 
 
 def judge_by_both_times(

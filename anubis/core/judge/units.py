@@ -228,10 +228,10 @@ def strip_distance(sku: str) -> str:
 
 def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, str]:
     """The distance of a pair, with the speed if NICs differ; "nic" if the device names NICs."""
-    ends = rails.seats_between(names, device)
+    ends = rails.rail_nics_between(names, device)
     if ends is None:
         return "", ""
-    a, b = (rails.fabric.nic(*seat) for seat in ends)
+    a, b = (rails.fabric.nic(*rail_nic) for rail_nic in ends)
     hops = rails.fabric.hops(a, b) if a and b else None
     if a is None or b is None or hops is None:
         return "", ""

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from anubis.core.fabric import Fabric, rail_of
 from anubis.core.judge.units import SAMPLED, are_usable
-from anubis.core.network.pairing import joined_nics, meeting_of
+from anubis.core.network.pairing import joined_nics, pair_test_of
 from anubis.core.network.rails import Rails, device_across
 from anubis.core.records import (
     FAILED_ONCE,
@@ -89,14 +89,16 @@ def judge_silent_rails(executions: Iterable[Execution], plan: Plan) -> Iterator[
     devices = {device for run in crossed for _, device, _ in run.result.series.layout.series}
     rails = Rails.from_devices(fabric, devices)
     for run in crossed:
-        if run.ended is not Ended.MEASURED or not (meeting := meeting_of(run.step)):
+        if run.ended is not Ended.MEASURED or not (pair_test := pair_test_of(run.step)):
             continue
         names = run.step.participants
         layout = run.result.series.layout
-        measured = {rails.seats_between(names, device) for _, device, _ in layout.series} - {None}
+        measured = {rails.rail_nics_between(names, device) for _, device, _ in layout.series} - {
+            None
+        }
         chosen = _chosen_rails(run.step.workload, fabric)
-        for a, b in joined_nics(fabric, meeting) if measured else ():
-            if a.rail in chosen and (a.seat, b.seat) not in measured:
+        for a, b in joined_nics(fabric, pair_test) if measured else ():
+            if a.rail in chosen and (a.rail_nic, b.rail_nic) not in measured:
                 device = f"{a.device}-{b.device}"
                 reason = f"brought no result on {device}, while it did on {len(measured)} others"
                 yield _verdict(run, Judgement.UNKNOWN, "NOT-MEASURED", reason, device)

@@ -10,10 +10,10 @@ from anubis.core.arrays import Ints
 from anubis.core.judge.criteria import is_slow_at_times
 from anubis.core.judge.units import Unit, Units
 from anubis.core.records import (
+    BatchVerdict,
     Criterion,
     CriterionKey,
     Judgement,
-    Ruling,
     Samples,
     Verdict,
 )
@@ -60,7 +60,7 @@ def verdict_on(
     )
 
 
-def ruling_on(
+def batch_verdict_on(
     alike: Units,
     judgement: Judgement,
     code: str,
@@ -68,13 +68,13 @@ def ruling_on(
     similarities: Samples | None = None,
     alpha: float | None = None,
     chosen: Ints | None = None,
-) -> Ruling:
+) -> BatchVerdict:
     participants, devices = alike.participants, alike.devices
     if chosen is not None and chosen.size < len(alike):
         participants = tuple(participants[i] for i in chosen)
         devices = tuple(devices[i] for i in chosen)
         similarities = None if similarities is None else similarities[chosen]
-    return Ruling(
+    return BatchVerdict(
         benchmark=alike.key.workload.benchmark,
         parameters=alike.key.workload.parameters,
         metric=alike.key.metric,

@@ -11,7 +11,7 @@ from operator import attrgetter
 from anubis.core.keep.commands import (
     CloseTicket,
     Cordon,
-    DoChore,
+    DoPeriodicTask,
     EndSuspicion,
     LifeCommand,
     Mode,
@@ -53,7 +53,9 @@ def first_stage(command: LifeCommand) -> Stage:
     outside the history."""
     if isinstance(command, ModedCommand) and command.mode is Mode.PROPOSE:
         return Stage.PROPOSED
-    return Stage.KEPT if isinstance(command, Cordon | Release | Prove | DoChore) else Stage.DONE
+    return (
+        Stage.KEPT if isinstance(command, Cordon | Release | Prove | DoPeriodicTask) else Stage.DONE
+    )
 
 
 def subjects(command: LifeCommand) -> tuple[str, ...]:
@@ -63,8 +65,8 @@ def subjects(command: LifeCommand) -> tuple[str, ...]:
             return (command.node,)
         case Prove():
             return tuple(command.owed)
-        case DoChore():
-            return (command.chore.value,)
+        case DoPeriodicTask():
+            return (command.task.value,)
     return (command.subject,)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, get_args
 
-from anubis.core.keep.chores import Chore
 from anubis.core.keep.life import Owed, Proof
+from anubis.core.keep.periodic_tasks import PeriodicTask
 
 
 class Mode(StrEnum):
@@ -81,11 +81,11 @@ class CloseTicket(_OfMode):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoChore(_OfMode):
+class DoPeriodicTask(_OfMode):
     """Do periodic work, or put its result in use."""
 
-    kind: ClassVar[str] = "chore"
-    chore: Chore
+    kind: ClassVar[str] = "periodic-task"
+    task: PeriodicTask
     due: float
     reason: str
     proposal: str = ""  # the result to put in use; empty: do the work itself
@@ -117,6 +117,6 @@ class Notify:
     sentence: str
 
 
-ModedCommand = Cordon | Release | Prove | Swap | OpenTicket | CloseTicket | DoChore
+ModedCommand = Cordon | Release | Prove | Swap | OpenTicket | CloseTicket | DoPeriodicTask
 LifeCommand = ModedCommand | EndSuspicion | Notify
 COMMANDS: dict[str, type[LifeCommand]] = {kind.kind: kind for kind in get_args(LifeCommand)}

@@ -1,6 +1,6 @@
 """Events for the keeper of a fleet: facts with the time at which they became true.
 
-Events may arrive late, twice, in any order, or not at all. Stored events arrive as notices.
+Events may arrive late, twice, in any order, or not at all. Stored events arrive as event records.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from anubis.core.history.events import Notice
+from anubis.core.history.events import EventRecord
 from anubis.core.history.maintenance import Window
 from anubis.core.keep.life import OpenIncident, Proof
 from anubis.core.keep.reasons import is_ours
@@ -120,4 +120,4 @@ class Waited(_Timed):
     maintained: Mapping[str, Window] = field(default_factory=dict)  # nodes under maintenance
 
 
-LifeEvent = Notice | VerdictReached | TestRefused | FleetSeen | Waited
+LifeEvent = EventRecord | VerdictReached | TestRefused | FleetSeen | Waited

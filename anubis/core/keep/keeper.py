@@ -20,13 +20,13 @@ from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec
 
 from anubis.core.history.events import (
+    EventRecord,
     FleetUpgraded,
     IncidentReported,
     JobAllocated,
     JobEnded,
     NodeAdded,
     NodeRemoved,
-    Notice,
     OperatorSaid,
     Order,
     RepairBegun,
@@ -126,10 +126,10 @@ class Keeper:
     def _hear(self, event: LifeEvent) -> Iterator[tuple[str, list[LifeCommand]]]:
         """Record an event. Yield the nodes concerned, with the commands that report it."""
         match event:
-            case Notice(event=OperatorSaid(order=Order.CLOSE, scope=scope)):
+            case EventRecord(event=OperatorSaid(order=Order.CLOSE, scope=scope)):
                 self.breakers[scope] = Breaker(accepted=self.lives.count(scope).out)
                 yield from self._all(list(self.lives))
-            case Notice():
+            case EventRecord():
                 for node in event.event.nodes:
                     yield node, self._learn(node, self._note, event)
             case VerdictReached():
@@ -168,9 +168,9 @@ class Keeper:
         for node in nodes:
             yield node, []
 
-    def _note(self, life: Life, notice: Notice) -> Learnt:
-        at, life = notice.at, life.confirm_at(self.seen_at)
-        match notice.event:
+    def _note(self, life: Life, event_record: EventRecord) -> Learnt:
+        at, life = event_record.at, life.confirm_at(self.seen_at)
+        match event_record.event:
             case NodeAdded():  # a late one: the orchestrator may have shown it absent since
                 life = _mark_arrived(life, at) if life.present or at > self.seen_at else life
             case NodeRemoved():
@@ -186,7 +186,7 @@ class Keeper:
             case IncidentReported(category=category):
                 life = life.add_debt(Debt.INCIDENT, at, category)
             case SuspicionRaised() as suspicion:
-                return _suspect(life, notice.id, at, suspicion)
+                return _suspect(life, event_record.id, at, suspicion)
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anubis.core.amounts import read_amount, seconds_of
-from anubis.core.keep.chores import Chore, Rhythm
 from anubis.core.keep.commands import Mode
+from anubis.core.keep.periodic_tasks import PeriodicTask, Rhythm
 
 DAY_S = 86_400.0
 MOST_DOUBLINGS = 30
@@ -17,7 +17,7 @@ SPANS = ("check_limit_s", "away_s", "pause_s", "resent_s", "unsettled_s", "answe
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepChore(Rhythm):
+class SweepTask(Rhythm):
     """The idle nodes most at risk, tested within a budget: no more than `tested_at_once`."""
 
     budget: str
@@ -32,7 +32,7 @@ class SweepChore(Rhythm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CriteriaChore(Rhythm):
+class CriteriaTask(Rhythm):
     """Criteria of the suite, learned again from what was measured lately. They are always proposed:
     those in use are never changed without a person."""
 
@@ -46,7 +46,7 @@ class CriteriaChore(Rhythm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RiskChore(Rhythm):
+class RiskTask(Rhythm):
     """The model of risk, trained again and judged by what came later, against the one in use."""
 
     mode: Mode = Mode.PROPOSE
@@ -109,22 +109,22 @@ class KeepingPolicy:
     diagnose: str = ""
     """By which file under configs/diagnosis/ jobs are diagnosed when they ended or stand still.
     Without it, they are not."""
-    sweep: SweepChore | None = None
+    sweep: SweepTask | None = None
     """When idle nodes are swept. Without it, never."""
-    criteria: CriteriaChore | None = None
+    criteria: CriteriaTask | None = None
     """When criteria are learned again. Without it, never."""
-    risk: RiskChore | None = None
+    risk: RiskTask | None = None
     """When the model of risk is trained again. Without it, never."""
 
     @property
-    def rhythms(self) -> dict[Chore, Rhythm]:
+    def rhythms(self) -> dict[PeriodicTask, Rhythm]:
         """Rhythms of the periodic work that is switched on."""
-        of_chores = {
-            Chore.SWEEP: self.sweep,
-            Chore.CRITERIA: self.criteria,
-            Chore.RISK: self.risk,
+        of_periodic_tasks = {
+            PeriodicTask.SWEEP: self.sweep,
+            PeriodicTask.CRITERIA: self.criteria,
+            PeriodicTask.RISK: self.risk,
         }
-        return {chore: rhythm for chore, rhythm in of_chores.items() if rhythm}
+        return {task: rhythm for task, rhythm in of_periodic_tasks.items() if rhythm}
 
     @property
     def checks_after_jobs(self) -> bool:

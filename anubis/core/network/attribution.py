@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from anubis.core.fabric import Fabric, Part, Seat, natural_key
+from anubis.core.fabric import Fabric, Part, RailNic, natural_key
 from anubis.core.network.crossing import Flow, nic_part
 from anubis.core.network.hints import add_hints
 from anubis.core.network.inspection import Inspection
@@ -188,8 +188,11 @@ def node_verdicts(
     about = list(blamed_nodes(parts))
     yield from about
     blamed = {verdict.participants[0] for verdict in about}
-    well, short = _seats(traffic)
-    met_well, met = {seat.node for seat in well}, {seat.node for seat in (*well, *short)}
+    well, short = _rail_nics(traffic)
+    met_well, met = (
+        {rail_nic.node for rail_nic in well},
+        {rail_nic.node for rail_nic in (*well, *short)},
+    )
     unproven = _unproven_nics(fabric, short, parts) | {
         node: nic_part(fabric, node, rail)
         for rail, nodes in sorted(traffic.silent.items())
@@ -228,22 +231,22 @@ def _code_of_doubts(node: str, traffic: Traffic) -> str:
     return min(codes) if codes <= COMPARED_IN_VAIN else "NO-GOOD-PAIR"
 
 
-def _seats(traffic: Traffic) -> tuple[set[Seat], dict[Seat, list[Flow]]]:
+def _rail_nics(traffic: Traffic) -> tuple[set[RailNic], dict[RailNic, list[Flow]]]:
     """The NICs with a good flow; and those without one, with their flows."""
-    well = set[Seat]()
-    short: dict[Seat, list[Flow]] = {}
+    well = set[RailNic]()
+    short: dict[RailNic, list[Flow]] = {}
     for observation in traffic.observations:
         flow = observation.flow
-        for seat in (flow.source, flow.target):
+        for rail_nic in (flow.source, flow.target):
             if observation.shortfall <= LIMIT:
-                well.add(seat)
+                well.add(rail_nic)
             else:
-                short.setdefault(seat, []).append(flow)
-    return well, {seat: flows for seat, flows in short.items() if seat not in well}
+                short.setdefault(rail_nic, []).append(flow)
+    return well, {rail_nic: flows for rail_nic, flows in short.items() if rail_nic not in well}
 
 
 def _unproven_nics(
-    fabric: Fabric, short: Mapping[Seat, Sequence[Flow]], parts: Sequence[PartVerdict]
+    fabric: Fabric, short: Mapping[RailNic, Sequence[Flow]], parts: Sequence[PartVerdict]
 ) -> dict[str, Part]:
     """The NIC of each node without a good flow, if no defect elsewhere explains all flows of that
     NIC."""
@@ -254,8 +257,8 @@ def _unproven_nics(
         for part in verdict.parts
     }
     return {
-        seat.node: nic_part(fabric, *seat)
-        for seat, flows in short.items()
+        rail_nic.node: nic_part(fabric, *rail_nic)
+        for rail_nic, flows in short.items()
         if not faulty or not all(_is_explained(fabric, flow, faulty) for flow in flows)
     }
 
@@ -269,9 +272,9 @@ def _is_explained(fabric: Fabric, flow: Flow, faulty: Collection[Part]) -> bool:
     ends = {flow.source, flow.target}
     for part in faulty:
         match part.kind:
-            case "node" if part.name in {seat.node for seat in ends}:
+            case "node" if part.name in {rail_nic.node for rail_nic in ends}:
                 return True
-            case "nic" if Seat(part.name, part.other) in ends:
+            case "nic" if RailNic(part.name, part.other) in ends:
                 return True
             case "link" if {part.name, part.other} <= passed:
                 return True

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from anubis.core.fabric import NO_PATH, Fabric, Seat, Seats
+from anubis.core.fabric import NO_PATH, Fabric, RailNic, RailNics
 from anubis.core.network.crossing import Flow, Parts
 from anubis.core.network.localization import drop_wrong_routes, healthy_nodes
 from anubis.core.network.posterior import HALF, KEPT, Case, FaultPrior, Observation, Problem
@@ -29,7 +29,7 @@ def confirmation(
     model: FaultPrior | None = None,
     *,
     again: bool = False,
-) -> tuple[Seats, ...]:
+) -> tuple[RailNics, ...]:
     """Choose a round of pairs, disjoint on each rail, that separates causes from their
     alternatives.
 
@@ -104,7 +104,7 @@ class _Partners:
     """The nodes that may meet: on each rail, the good nodes of each leaf."""
 
     def __init__(
-        self, fabric: Fabric, good: set[str], met: set[frozenset[Seat]], routed: bool
+        self, fabric: Fabric, good: set[str], met: set[frozenset[RailNic]], routed: bool
     ) -> None:
         self.fabric, self.good, self.met, self.routed = fabric, good, met, routed
         self.turn = 0
@@ -117,13 +117,15 @@ class _Partners:
             if nic.node:
                 self.leaves.setdefault(nic.rail, {})[nic.switch] = None
 
-    def pairs(self, flows: Sequence[Flow]) -> Iterator[Seats]:
+    def pairs(self, flows: Sequence[Flow]) -> Iterator[RailNics]:
         """Yield pairs of suspects with good partners near and far, and of their good neighbours
         with the same partners."""
         self.turn += 1
-        seats = dict.fromkeys(seat for flow in flows for seat in (flow.source, flow.target))
-        ends = dict.fromkeys(seat.node for seat in seats)
-        measured = dict.fromkeys(seat.rail for seat in seats)
+        rail_nics = dict.fromkeys(
+            rail_nic for flow in flows for rail_nic in (flow.source, flow.target)
+        )
+        ends = dict.fromkeys(rail_nic.node for rail_nic in rail_nics)
+        measured = dict.fromkeys(rail_nic.rail for rail_nic in rail_nics)
         for rail in measured:
             yield from self._pairs_between(list(ends), rail, rail, beside=True)
         across = dict.fromkeys((flow.source.rail, flow.target.rail) for flow in flows)
@@ -136,7 +138,7 @@ class _Partners:
 
     def _pairs_between(
         self, nodes: Sequence[str], rail: str, far_rail: str, *, beside: bool
-    ) -> Iterator[Seats]:
+    ) -> Iterator[RailNics]:
         """Yield pairs of the doubtful ones of these nodes, and of good nodes beside them, with
         partners."""
         leaves: dict[str, list[str]] = {}
@@ -152,9 +154,9 @@ class _Partners:
                 some = near if beside and partners is not near else []
                 for place, a in enumerate([*doubtful, *some]):
                     for b in _rotate(partners, place * PARTNERS)[:PARTNERS]:
-                        seats = Seat(a, rail), Seat(b, far_rail)
-                        if a != b and frozenset(seats) not in self.met:
-                            yield seats
+                        rail_nics = RailNic(a, rail), RailNic(b, far_rail)
+                        if a != b and frozenset(rail_nics) not in self.met:
+                            yield rail_nics
 
     def _far_nodes(self, rail: str, leaf: str) -> list[list[str]]:
         """Some good nodes at each distance, from other leaves each time."""
@@ -171,19 +173,19 @@ class _Partners:
             for lists in by_distance.values()
         ]
 
-    def kind(self, ends: Seats) -> object:
+    def kind(self, ends: RailNics) -> object:
         """A key that is equal for pairs that cross the same suspects: of a good node only its leaf
         counts."""
         if self.routed:
             return ends
-        nics = [self.fabric.nic(*seat) for seat in ends]
+        nics = [self.fabric.nic(*rail_nic) for rail_nic in ends]
         return tuple(
             (nic.switch, nic.rail, nic.node if nic.node not in self.good else "")
             for nic in nics
             if nic
         )
 
-    def flows(self, ends: Seats) -> tuple[Flow, Flow]:
+    def flows(self, ends: RailNics) -> tuple[Flow, Flow]:
         a, b = ends
         nic_a, nic_b = self.fabric.nic(*a), self.fabric.nic(*b)
         if not self.routed or nic_a is None or nic_b is None:
@@ -204,11 +206,11 @@ class _Contest:
         self,
         problem: Problem,
         hypotheses: Hypotheses,
-        pairs: Iterable[Seats],
+        pairs: Iterable[RailNics],
         partners: _Partners,
     ) -> None:
         self.picked = 0
-        alike: dict[object, list[Seats]] = {}
+        alike: dict[object, list[RailNics]] = {}
         for pair in pairs:
             alike.setdefault(partners.kind(pair), []).append(pair)
         self.alike = list(alike.values())
@@ -235,7 +237,7 @@ class _Contest:
         ways = [(good, good), (good, ill), (ill, good), (ill, ill)]  # forth and back
         self.amplitudes = np.array([forth[0::2] * back[1::2] for forth, back in ways])
 
-    def pick(self, busy: set[Seat]) -> Seats | None:
+    def pick(self, busy: set[RailNic]) -> RailNics | None:
         """The pair of free nodes that leaves the least doubt; None if no pair helps.
 
         The sum over hypotheses of their doubt times their likeness under a pair is, for each of its
@@ -257,10 +259,10 @@ class _Contest:
         return None
 
 
-def _choose_pairs(contests: Sequence[_Contest]) -> tuple[Seats, ...]:
+def _choose_pairs(contests: Sequence[_Contest]) -> tuple[RailNics, ...]:
     """Choose one pair for each case in turn, so that partners are shared out."""
-    busy: set[Seat] = set()
-    chosen: list[Seats] = []
+    busy: set[RailNic] = set()
+    chosen: list[RailNics] = []
     open_ = list(contests)
     while open_:
         going = []

@@ -20,13 +20,13 @@ from anubis.core.arrays import Flags
 from anubis.core.fabric import NO_PATH, Fabric, Link, Nic, Numbers, Shares
 from anubis.core.network.pairing import (
     HopRound,
-    Meeting,
     Pair,
+    PairTest,
     Purpose,
     Round,
     joined_nics,
-    meeting_at,
     mirror,
+    pair_test_at,
     quick_rounds,
 )
 from anubis.core.network.redundancy import MissingCables, shortages
@@ -99,7 +99,7 @@ def coverage(fabric: Fabric, rounds: Iterable[HopRound], everybody: Sequence[str
     for hop_round in rounds:
         pairs[hop_round.purpose] += len(hop_round.pairs)
         turns[hop_round.purpose] += 1
-        crossed.note(hop_round.meetings)
+        crossed.note(hop_round.pair_tests)
     for rail in fabric.rails if everybody else ():
         on = [nic for name in everybody if (nic := fabric.nic(name, rail))]
         below = Counter(nic.switch for nic in on)
@@ -127,7 +127,7 @@ class _Crossed:
     """The links, cables and switches crossed so far; notes count after `add_up`."""
 
     fabric: Fabric
-    met: set[Meeting] = field(default_factory=set)  # a pair that meets again measures nothing new
+    met: set[PairTest] = field(default_factory=set)  # a pair that meets again measures nothing new
     nics: set[str] = field(default_factory=set)
     cables: set[tuple[str, str]] = field(default_factory=set)  # by known routes: switch and port
     passed: set[str] = field(default_factory=set)  # switches, by known routes
@@ -138,11 +138,11 @@ class _Crossed:
         self.links_missed = np.zeros(len(self.fabric.links))
         self.switches_missed = np.zeros(len(self.fabric.switches))
 
-    def note(self, meetings: Iterable[Meeting]) -> None:
-        for meeting in meetings:
-            if meeting not in self.met:
-                self.met |= {meeting, mirror(self.fabric, meeting)}
-                for a, b in joined_nics(self.fabric, meeting):
+    def note(self, pair_tests: Iterable[PairTest]) -> None:
+        for pair_test in pair_tests:
+            if pair_test not in self.met:
+                self.met |= {pair_test, mirror(self.fabric, pair_test)}
+                for a, b in joined_nics(self.fabric, pair_test):
                     self.send(a, b)
                     self.send(b, a)
 
@@ -197,7 +197,7 @@ class _Crossed:
         )
         more.links_missed = self.links_missed.copy()
         more.switches_missed = self.switches_missed.copy()
-        more.note(hop_round.meetings)
+        more.note(hop_round.pair_tests)
         more.add_up()
         return more
 
@@ -209,11 +209,11 @@ class _Crossed:
         """The pairs of a round that may cross a link which is not crossed almost surely."""
         fabric, is_open = self.fabric, self.link_chance < ASSURED
         flows = {
-            meeting.pair: [
-                flow for a, b in joined_nics(fabric, meeting) for flow in ((a, b), (b, a))
+            pair_test.pair: [
+                flow for a, b in joined_nics(fabric, pair_test) for flow in ((a, b), (b, a))
             ]
-            for meeting in hop_round.meetings
-            if meeting not in self.met
+            for pair_test in hop_round.pair_tests
+            if pair_test not in self.met
         }
         leaves = dict.fromkeys((a.switch, b.switch) for ab in flows.values() for a, b in ab)
         numbers = {ends: number for number, ends in enumerate(leaves)}
@@ -256,7 +256,7 @@ def covering_rounds(
     """
     crossed = _Crossed(fabric)
     for hop_round in rounds:
-        crossed.note(hop_round.meetings)
+        crossed.note(hop_round.pair_tests)
     crossed.add_up()
     kinds = _kinds(fabric, rounds, across)
     beyond_reach = _unreachable_links(crossed, nodes, across)
@@ -296,9 +296,9 @@ def _rounds_along_routes(
             ends = routed.find(link.a, cable.port_a) or routed.find(link.b, cable.port_b)
             hops = fabric.hops(*ends) if ends else None
             if ends and hops:
-                meeting = meeting_at(fabric, (ends[0].seat, ends[1].seat))
-                crossed.note([meeting])
-                pairs.setdefault((hops, meeting.shift), []).append(meeting.pair)
+                pair_test = pair_test_at(fabric, (ends[0].rail_nic, ends[1].rail_nic))
+                crossed.note([pair_test])
+                pairs.setdefault((hops, pair_test.shift), []).append(pair_test.pair)
     for (hops, shift), alike in pairs.items():
         for disjoint in _disjoint_rounds(alike):
             yield HopRound(
@@ -393,12 +393,12 @@ class Reach:
     def __init__(self, fabric: Fabric, nodes: Collection[str], *, across: bool) -> None:
         self.fabric = fabric
         asked_for = set(nodes)
-        seats = {(nic.switch, nic.rail) for nic in fabric.nics if nic.node in asked_for}
-        bearing = {switch for switch, _ in seats}
+        rail_nics = {(nic.switch, nic.rail) for nic in fabric.nics if nic.node in asked_for}
+        bearing = {switch for switch, _ in rail_nics}
         self._leaves = [leaf for leaf in fabric.leaves if leaf in bearing]
         self._columns = [fabric.leaf_number[leaf] for leaf in self._leaves]
         self._steps = fabric.leaf_steps[np.ix_(self._columns, self._columns)].astype(np.int64)
-        on = np.array([[(leaf, r) in seats for r in fabric.rails] for leaf in self._leaves])
+        on = np.array([[(leaf, r) in rail_nics for r in fabric.rails] for leaf in self._leaves])
         meet = (on.astype(np.float32) @ on.T.astype(np.float32)) > 0
         self._meet = (meet | across) & (self._steps != NO_PATH)
 

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.fabric import Fabric, Link, Numbers, Part, Seat, Shares
+from anubis.core.fabric import Fabric, Link, Numbers, Part, RailNic, Shares
 from anubis.core.network.sharing import CableUse
 
 Way = Literal["both", "out", "in"]
@@ -27,8 +27,8 @@ BOTH, OUT, IN = range(3)
 class Flow:
     """The traffic from one node to another, or between both at once."""
 
-    source: Seat
-    target: Seat
+    source: RailNic
+    target: RailNic
     via: tuple[str, ...] = field(default=(), compare=False)  # the switches it passed, if known
     mutual: bool = False
     back: tuple[str, ...] = field(default=(), compare=False)  # the way back of a mutual flow
@@ -60,7 +60,7 @@ class Parts:
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self.nics = [nic for nic in fabric.nics if nic.node]
-        self.seat = {nic.seat: number for number, nic in enumerate(self.nics)}
+        self.rail_nic = {nic.rail_nic: number for number, nic in enumerate(self.nics)}
         self.node_number = {node: number for number, node in enumerate(fabric.nodes)}
         owner = np.array([self.node_number[nic.node] for nic in self.nics], dtype=np.int64)
         self._owner = owner
@@ -92,7 +92,7 @@ class Parts:
             case "node":
                 return self.node_number[part.name]
             case "nic":
-                return self._nic + self.seat[Seat(part.name, part.other)]
+                return self._nic + self.rail_nic[RailNic(part.name, part.other)]
             case "link":
                 return self._link + self._link_between[part.name, part.other][0]
             case "switch":
@@ -116,27 +116,27 @@ class Parts:
 
     def crossings(self, flows: Sequence[Flow], columns: Numbers) -> Crossings:
         """The crossings of these columns by the flows."""
-        rows, seats = self._seats(flows)
-        keys, key = self._keys(flows, rows, seats)
+        rows, rail_nics = self._rail_nics(flows)
+        keys, key = self._keys(flows, rows, rail_nics)
         between = _expand(self._crossings_between(keys, columns), key, rows)
-        return _join(_select(self._ends(rows, seats), columns), between)
+        return _join(_select(self._ends(rows, rail_nics), columns), between)
 
     def chances_of_sharing(self, flows: Sequence[Flow], chosen: npt.NDArray[np.bool_]) -> Shares:
         """The chance that each of these flows shared a cable with others; 0 if its path is known.
 
         It is at most the chance that the schedule allowed, and the share of pairs at other leaves
-        that fell short: chance does not prefer one leaf. All flows of a pair between two seats met
+        that fell short: chance does not prefer one leaf. All flows of a pair between two NICs met
         the same others, so together they have the chance of one.
         """
         chances = np.zeros(len(flows))
         rows = [row for row in np.flatnonzero(chosen).tolist() if flows[row].may_share]
         if not rows:
             return chances
-        numbers: dict[frozenset[Seat], int] = {}
+        numbers: dict[frozenset[RailNic], int] = {}
         every = [frozenset((flow.source, flow.target)) for flow in flows]
-        pair = np.array([numbers.setdefault(seats, len(numbers)) for seats in every])
+        pair = np.array([numbers.setdefault(rail_nics, len(numbers)) for rail_nics in every])
         leaves = [
-            (self._leaf[self.seat[source]], self._leaf[self.seat[target]])
+            (self._leaf[self.rail_nic[source]], self._leaf[self.rail_nic[target]])
             for source, target in numbers
         ]
         short = np.bincount(pair[rows], minlength=len(numbers))
@@ -168,11 +168,11 @@ class Parts:
         The parts between two leaves are the same for all their flows, and are merged before they
         are expanded to flows.
         """
-        rows, seats = self._seats(flows)
+        rows, rail_nics = self._rail_nics(flows)
         chosen = np.isin(rows, suspects)
-        ends = self._ends(rows, seats)
+        ends = self._ends(rows, rail_nics)
         ends = _select(ends, np.unique(ends.column[np.isin(ends.row, rows[chosen])]))
-        keys, key = self._keys(flows, rows, seats)
+        keys, key = self._keys(flows, rows, rail_nics)
         between = self._crossings_between(keys)
         seen = between.column[np.isin(between.row, np.unique(key[chosen]))]
         between, groups = _merge(_select(between, np.unique(seen)))
@@ -185,26 +185,26 @@ class Parts:
             for columns in classes
         ]
 
-    def _seats(self, flows: Sequence[Flow]) -> tuple[Numbers, Numbers]:
+    def _rail_nics(self, flows: Sequence[Flow]) -> tuple[Numbers, Numbers]:
         """A row number and two NIC numbers for each direction of each flow."""
-        rows, seats = [], []
+        rows, rail_nics = [], []
         for row, flow in enumerate(flows):
             try:
-                pair = self.seat[flow.source], self.seat[flow.target]
+                pair = self.rail_nic[flow.source], self.rail_nic[flow.target]
             except KeyError as missing:
                 node, rail = missing.args[0]
                 raise ValueError(f'node "{node}" has no NIC on rail "{rail}"') from None
             rows.append(row)
-            seats.append(pair)
+            rail_nics.append(pair)
             if flow.mutual:
                 rows.append(row)
-                seats.append(pair[::-1])
-        return np.array(rows, dtype=np.int64), np.array(seats, dtype=np.int64).reshape(-1, 2)
+                rail_nics.append(pair[::-1])
+        return np.array(rows, dtype=np.int64), np.array(rail_nics, dtype=np.int64).reshape(-1, 2)
 
-    def _ends(self, rows: Numbers, seats: Numbers) -> Crossings:
+    def _ends(self, rows: Numbers, rail_nics: Numbers) -> Crossings:
         row, column = [], []
         for end, way in ((0, OUT), (1, IN)):
-            nic = seats[:, end]
+            nic = rail_nics[:, end]
             node, sole = self._owner[nic] * 3, self._sole[nic]
             own = np.where(sole, node, (self._nic + nic) * 3)
             row += [rows, rows, rows[~sole]]
@@ -212,7 +212,7 @@ class Parts:
         return Crossings(np.concatenate(row), np.concatenate(column), np.ones(sum(map(len, row))))
 
     def _keys(
-        self, flows: Sequence[Flow], rows: Numbers, seats: Numbers
+        self, flows: Sequence[Flow], rows: Numbers, rail_nics: Numbers
     ) -> tuple[list[tuple[str, str, tuple[str, ...]]], Numbers]:
         """The distinct paths from leaf to leaf, and the number of the one that each directed flow
         takes."""
@@ -222,7 +222,7 @@ class Parts:
         for place, row in enumerate(rows.tolist()):
             flow = flows[row]
             back = place > 0 and rows[place - 1] == row and not back
-            a, b = self._leaf[seats[place, 0]], self._leaf[seats[place, 1]]
+            a, b = self._leaf[rail_nics[place, 0]], self._leaf[rail_nics[place, 1]]
             via = (flow.back or flow.via[::-1]) if back else flow.via
             key[place] = numbers.setdefault((a, b, via), len(numbers))
         return list(numbers), key

@@ -251,8 +251,8 @@ def describe(fabric: Fabric, part: Part) -> str:
     """The name of a part, with the ports at both ends if they are known."""
     match part.kind:
         case "node":
-            seats = [fabric.nic(part.name, rail) for rail in fabric.rails]
-            match [nic for nic in seats if nic]:
+            rail_nics = [fabric.nic(part.name, rail) for rail in fabric.rails]
+            match [nic for nic in rail_nics if nic]:
                 case [only]:
                     return f"{_node(part)} or its NIC {only.device}".rstrip() + _port_suffix(
                         fabric, only

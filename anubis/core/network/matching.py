@@ -206,7 +206,7 @@ class _Blossoms:
 
     def _shrink(self, a: int, b: int, root: int) -> list[int]:
         """Give the circle that a and b close one base; return the members new to the queue."""
-        base = self._meeting(a, b, root)
+        base = self._pair_test(a, b, root)
         circle: set[int] = set()
         self._mark(a, b, base, circle)
         self._mark(b, a, base, circle)
@@ -219,7 +219,7 @@ class _Blossoms:
                     new.append(member)
         return new
 
-    def _meeting(self, a: int, b: int, root: int) -> int:
+    def _pair_test(self, a: int, b: int, root: int) -> int:
         """The first common base of the paths from a and from b to the root."""
         passed = set()
         while True:

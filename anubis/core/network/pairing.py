@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from anubis.core.arrays import Flags
-from anubis.core.fabric import NO_PATH, Fabric, Nic, Numbers, Seats, Steps
+from anubis.core.fabric import NO_PATH, Fabric, Nic, Numbers, RailNics, Steps
 from anubis.core.network.matching import maximum_pairs
 from anubis.core.records import Step
 
@@ -25,7 +25,7 @@ Pair = tuple[str, str]
 Round = tuple[Pair, ...]
 
 
-class Meeting(NamedTuple):
+class PairTest(NamedTuple):
     """Two nodes that measure each other, on each rail of the first with the rail of the second that
     is `shift` further on (cyclic). Without a shift, on the rails that both have."""
 
@@ -51,10 +51,10 @@ def round_robin(nodes: Sequence[str]) -> Iterator[Round]:
     """
     if len(nodes) < 2:
         return
-    seats: list[str | None] = [*nodes] if len(nodes) % 2 == 0 else [None, *nodes]
-    n = len(seats)
+    rail_nics: list[str | None] = [*nodes] if len(nodes) % 2 == 0 else [None, *nodes]
+    n = len(rail_nics)
     for turn in range(n - 1):
-        circle = [seats[0], *(seats[1 + (i + turn) % (n - 1)] for i in range(n - 1))]
+        circle = [rail_nics[0], *(rail_nics[1 + (i + turn) % (n - 1)] for i in range(n - 1))]
         pairs = zip(circle[: n // 2], reversed(circle[n // 2 :]), strict=True)
         yield tuple(
             (b, a) if (place or turn) % 2 else (a, b)
@@ -94,8 +94,8 @@ class HopRound:
     shift: int = 0  # the shift of rails of each pair
 
     @property
-    def meetings(self) -> Iterator[Meeting]:
-        return (Meeting(*pair, self.shift) for pair in self.pairs)
+    def pair_tests(self) -> Iterator[PairTest]:
+        return (PairTest(*pair, self.shift) for pair in self.pairs)
 
 
 def quick_rounds(
@@ -143,7 +143,7 @@ def needed_rounds(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRou
                 kept.append(pair)
                 measured |= {
                     (nic.node, nic.rail, fabric.hops(a, b))
-                    for a, b in joined_nics(fabric, Meeting(*pair))
+                    for a, b in joined_nics(fabric, PairTest(*pair))
                     for nic in (a, b)
                 }
         if kept:
@@ -154,21 +154,21 @@ def needed_rounds(fabric: Fabric, rounds: Iterable[HopRound]) -> Iterator[HopRou
             )
 
 
-def joined_nics(fabric: Fabric, meeting: Meeting) -> Iterator[tuple[Nic, Nic]]:
+def joined_nics(fabric: Fabric, pair_test: PairTest) -> Iterator[tuple[Nic, Nic]]:
     """Yield the NICs between which two nodes measure, rail by rail of the first."""
     rails = fabric.rails
     for number, rail in enumerate(rails):
-        a = fabric.nic(meeting.first, rail)
-        b = fabric.nic(meeting.second, rails[(number + meeting.shift) % len(rails)])
+        a = fabric.nic(pair_test.first, rail)
+        b = fabric.nic(pair_test.second, rails[(number + pair_test.shift) % len(rails)])
         if a and b:
             yield a, b
 
 
-def meeting_at(fabric: Fabric, ends: Seats) -> Meeting:
-    """The meeting that joins these two seats."""
+def pair_test_at(fabric: Fabric, ends: RailNics) -> PairTest:
+    """The pair test that joins these two NICs."""
     near, far = ends
     shift = fabric.rail_number[far.rail] - fabric.rail_number[near.rail]
-    return Meeting(near.node, far.node, shift % len(fabric.rails))
+    return PairTest(near.node, far.node, shift % len(fabric.rails))
 
 
 def _rounds_of_rail(
@@ -271,8 +271,8 @@ def _pairs_of_kinds(
     groups: Sequence[Sequence[str]], steps: Steps, same_rails: Flags, distance: int
 ) -> list[Pair]:
     """Pairs of nodes with the same rails. The remaining nodes of rarer kinds get partners from all
-    leaves, each time of the largest group: these partners lack a meeting on the other rails, which
-    partners from one leaf could not make up for together."""
+    leaves, each time of the largest group: these partners lack a pair test on the other rails,
+    which partners from one leaf could not make up for together."""
     sizes = np.array([len(group) for group in groups])
     common = same_rails[(same_rails * sizes).sum(axis=1).argmax()]
     alike = np.where(same_rails, steps, NO_PATH).astype(np.uint16)
@@ -306,26 +306,26 @@ def _complete(
     )
 
 
-def mirror(fabric: Fabric, meeting: Meeting) -> Meeting:
-    """The same meeting with the second node as the first."""
-    return Meeting(meeting.second, meeting.first, -meeting.shift % max(1, len(fabric.rails)))
+def mirror(fabric: Fabric, pair_test: PairTest) -> PairTest:
+    """The same pair test with the second node as the first."""
+    return PairTest(pair_test.second, pair_test.first, -pair_test.shift % max(1, len(fabric.rails)))
 
 
-def meeting_of(step: Step) -> Meeting | None:
-    """The meeting of the two nodes of a pair; None if the step is no pair."""
+def pair_test_of(step: Step) -> PairTest | None:
+    """The pair test of the two nodes of a pair; None if the step is no pair."""
     match step.participants:
         case (first, second):
-            return Meeting(first, second, step.shift)
+            return PairTest(first, second, step.shift)
     return None
 
 
-def hops_between(fabric: Fabric, meeting: Meeting) -> int | None:
+def hops_between(fabric: Fabric, pair_test: PairTest) -> int | None:
     """The hops between two nodes, by the first two NICs between which they measure."""
-    return next((fabric.hops(a, b) for a, b in joined_nics(fabric, meeting)), None)
+    return next((fabric.hops(a, b) for a, b in joined_nics(fabric, pair_test)), None)
 
 
-def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[Meeting]:
-    """Yield the meetings of a round without its unfit nodes.
+def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> Iterator[PairTest]:
+    """Yield the pair tests of a round without its unfit nodes.
 
     A node that loses its partner gets another one at the same distance: a node in the same
     situation or else a node of the round, which then takes part twice.
@@ -334,7 +334,7 @@ def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> 
     for pair in hop_round.pairs:
         staying = [name for name in pair if name in fit]
         if len(staying) == 2:
-            yield Meeting(*pair, hop_round.shift)
+            yield PairTest(*pair, hop_round.shift)
         else:
             left += staying
     rail = hop_round.rails[0]
@@ -351,4 +351,4 @@ def replace_unfit(fabric: Fabric, hop_round: HopRound, fit: Collection[str]) -> 
         partner = next((name for name in candidates if is_as_far(lone, name)), None)
         if partner is not None:
             left = [name for name in left if name != partner]
-            yield Meeting(lone, partner, hop_round.shift)
+            yield PairTest(lone, partner, hop_round.shift)

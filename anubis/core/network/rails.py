@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from anubis.core.fabric import Fabric, Seat, Seats, rail_of
-from anubis.core.network.pairing import Meeting, meeting_at
+from anubis.core.fabric import Fabric, RailNic, RailNics, rail_of
+from anubis.core.network.pairing import PairTest, pair_test_at
 
 _ACROSS = re.compile(r"rails \+(\d+)")
 _GPUS = re.compile(r"cuda:(\d+)-cuda:(\d+)")
@@ -39,7 +39,7 @@ class Rails:
         highest = max((int(end) for pair in pairs if pair for end in pair.groups()), default=-1)
         return cls(fabric, highest + 1)
 
-    def seats_between(self, names: Sequence[str], device: str) -> Seats | None:
+    def rail_nics_between(self, names: Sequence[str], device: str) -> RailNics | None:
         """The NICs between which these two nodes measured; None if nothing shows them."""
         if len(names) != 2:
             return None
@@ -49,21 +49,21 @@ class Rails:
             rails = [of_gpus]
         else:
             rails = sorted(self._ends(device), key=lambda ends: ends[0] != ends[1])
-        every = ((Seat(names[0], near), Seat(names[1], far)) for near, far in rails)
+        every = ((RailNic(names[0], near), RailNic(names[1], far)) for near, far in rails)
         return next((ends for ends in every if all(map(self._is_taken, ends))), None)
 
-    def meeting(self, names: Sequence[str], device: str) -> Meeting | None:
-        """The meeting of two nodes. If nothing shows their NICs, the shift is that in the device's
-        name, else 0."""
-        if ends := self.seats_between(names, device):
-            return meeting_at(self.fabric, ends)
+    def pair_test(self, names: Sequence[str], device: str) -> PairTest | None:
+        """The pair test of two nodes. If nothing shows their NICs, the shift is that in the
+        device's name, else 0."""
+        if ends := self.rail_nics_between(names, device):
+            return pair_test_at(self.fabric, ends)
         if len(names) != 2:
             return None
         match = _ACROSS.fullmatch(device)
-        return Meeting(names[0], names[1], int(match[1]) if match else 0)
+        return PairTest(names[0], names[1], int(match[1]) if match else 0)
 
-    def _is_taken(self, seat: Seat) -> bool:
-        return self.fabric.nic(*seat) is not None
+    def _is_taken(self, rail_nic: RailNic) -> bool:
+        return self.fabric.nic(*rail_nic) is not None
 
     def names_nics(self, device: str) -> bool:
         return any(end in self.fabric.rails for ends in self._ends(device) for end in ends)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from anubis.core.fabric import Fabric, Part, Seats
+from anubis.core.fabric import Fabric, Part, RailNics
 from anubis.core.network.coverage import ASSURED, Coverage, coverage_of
 from anubis.core.records import Judgement, PartVerdict
 
@@ -26,8 +26,8 @@ class Crossing:
     campaign: str
     at: float
     fabric: Fabric
-    measured: Sequence[Seats]
-    short: frozenset[Seats]  # flows below normal
+    measured: Sequence[RailNics]
+    short: frozenset[RailNics]  # flows below normal
     parts: tuple[PartVerdict, ...] = ()
 
     @cached_property
@@ -46,7 +46,7 @@ class Crossing:
 
     @cached_property
     def nodes(self) -> frozenset[str]:
-        return frozenset(seat.node for seats in self.measured for seat in seats)
+        return frozenset(rail_nic.node for rail_nics in self.measured for rail_nic in rail_nics)
 
     def has_crossed(self, part: Part) -> bool:
         match part.kind:
@@ -92,22 +92,22 @@ def pairs_by_hops(crossings: Sequence[Crossing]) -> dict[int, Recency]:
     every = fabric.pairs_by_hops(nodes)
     at = _latest_times((crossing.at, crossing.measured) for crossing in crossings)
     is_short = {
-        seats: seats in crossing.short
+        rail_nics: rail_nics in crossing.short
         for crossing in reversed(crossings)
-        for seats in crossing.measured
+        for rail_nics in crossing.measured
     }
-    by_distance = defaultdict[int, list[Seats]](list)
-    for seats in at:
-        ends = fabric.nic(*seats[0]), fabric.nic(*seats[1])
+    by_distance = defaultdict[int, list[RailNics]](list)
+    for rail_nics in at:
+        ends = fabric.nic(*rail_nics[0]), fabric.nic(*rail_nics[1])
         if ends[0] and ends[1] and (hops := fabric.hops(ends[0], ends[1])) is not None:
-            by_distance[hops].append(seats)
+            by_distance[hops].append(rail_nics)
     return {
         hops: Recency(
             every=number,
             measured=len(by_distance[hops]),
-            short=sum(is_short[seats] for seats in by_distance[hops]),
-            oldest=min((at[seats] for seats in by_distance[hops]), default=None),
-            newest=max((at[seats] for seats in by_distance[hops]), default=None),
+            short=sum(is_short[rail_nics] for rail_nics in by_distance[hops]),
+            oldest=min((at[rail_nics] for rail_nics in by_distance[hops]), default=None),
+            newest=max((at[rail_nics] for rail_nics in by_distance[hops]), default=None),
         )
         for hops, number in every.items()
         if hops is not None

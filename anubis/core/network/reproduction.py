@@ -15,7 +15,7 @@ from math import ceil, log2
 
 from anubis.core.fabric import Fabric
 from anubis.core.network.bisection import Group
-from anubis.core.network.pairing import Meeting
+from anubis.core.network.pairing import PairTest
 
 Answers = Mapping[Group, bool | None]  # did a group fail or fall short? None: unknown
 
@@ -91,8 +91,8 @@ def _split(division: Division, fabric: Fabric, tiers: Sequence[int]) -> Division
     below = _numbers_below(fabric, tier)
     by_place: dict[frozenset[int], list[str]] = {}
     for node in division.nodes:
-        seats = (fabric.nic(node, rail) for rail in fabric.rails)
-        place = frozenset(below[nic.switch] for nic in seats if nic and nic.switch in below)
+        rail_nics = (fabric.nic(node, rail) for rail in fabric.rails)
+        place = frozenset(below[nic.switch] for nic in rail_nics if nic and nic.switch in below)
         by_place.setdefault(place, []).append(node)
     if len(by_place) == 1:
         return _split(division, fabric, lower)
@@ -226,7 +226,7 @@ def pairs_of_parts(parts: Sequence[Group]) -> tuple[Group, ...]:
     return tuple((*a, *b) for a, b in combinations(parts, 2))
 
 
-def meetings_across(parts: Sequence[Group]) -> Iterator[Meeting]:
+def pair_tests_across(parts: Sequence[Group]) -> Iterator[PairTest]:
     """Yield pairs of nodes of different parts, equally many between any two parts, spread over
     both. They are few, because pairs that share no cable with others mostly run one after another.
     """
@@ -235,18 +235,18 @@ def meetings_across(parts: Sequence[Group]) -> Iterator[Meeting]:
         for a, b in between:
             if turn < min(len(a), len(b)):
                 share = turn * PHI % 1
-                yield Meeting(a[int(share * len(a))], b[int((share + PHI / 2) % 1 * len(b))])
+                yield PairTest(a[int(share * len(a))], b[int((share + PHI / 2) % 1 * len(b))])
 
 
-def meetings_inside(parts: Sequence[Group], across: Iterable[Meeting]) -> Iterator[Meeting]:
+def pair_tests_inside(parts: Sequence[Group], across: Iterable[PairTest]) -> Iterator[PairTest]:
     """Yield, for a few nodes that meet others across the parts, a pair with a neighbour. If the
     nodes are well there, the path out is bad, and not each of them. Neighbours are mostly on one
     leaf."""
-    crossing = {node for meeting in across for node in meeting.pair}
+    crossing = {node for pair_test in across for node in pair_test.pair}
     for part in parts:
         firsts = sorted({min(place, len(part) - 2) for place in range(0, len(part), 2)})
-        neighbours = (Meeting(part[first], part[first + 1]) for first in firsts)
-        met = (meeting for meeting in neighbours if not crossing.isdisjoint(meeting.pair))
+        neighbours = (PairTest(part[first], part[first + 1]) for first in firsts)
+        met = (pair_test for pair_test in neighbours if not crossing.isdisjoint(pair_test.pair))
         yield from islice(met, MOST_INSIDE)
 
 

@@ -17,7 +17,7 @@ from math import factorial
 import numpy as np
 
 from anubis.core.fabric import Fabric, Nic, Numbers, Shares
-from anubis.core.network.pairing import Meeting, joined_nics
+from anubis.core.network.pairing import PairTest, joined_nics
 
 # The chance that a pair shares a cable that has no room for it: at a leaf, and anywhere.
 # Leaves are measured by pairs at two distances; parts above them at one, by many pairs at once.
@@ -48,7 +48,7 @@ class CableChances:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strait:
+class Bottleneck:
     """A leaf through which only a few pairs pass at a time, since the cable of each is unknown."""
 
     leaf: str
@@ -79,27 +79,27 @@ class CableUse:
         self._number = {end: number for number, end in enumerate(ends)}
         self._known: dict[LeafPair, CableChances] = {}
 
-    def find_ways(self, meeting: Meeting) -> Ways:
-        return self.find_all_ways([meeting])[meeting]
+    def find_ways(self, pair_test: PairTest) -> Ways:
+        return self.find_all_ways([pair_test])[pair_test]
 
-    def find_all_ways(self, meetings: Iterable[Meeting]) -> dict[Meeting, Ways]:
-        """The cables of several meetings; faster than one by one."""
+    def find_all_ways(self, pair_tests: Iterable[PairTest]) -> dict[PairTest, Ways]:
+        """The cables of several pair tests; faster than one by one."""
         routed, leaves = {}, {}
-        for meeting in meetings:
-            joined = joined_nics(self.fabric, meeting)
+        for pair_test in pair_tests:
+            joined = joined_nics(self.fabric, pair_test)
             met = [(a, b) for a, b in joined if a.switch != b.switch]
-            routed[meeting] = [way for a, b in met if (way := self._route(a, b))]
-            if len(routed[meeting]) < len(met):
+            routed[pair_test] = [way for a, b in met if (way := self._route(a, b))]
+            if len(routed[pair_test]) < len(met):
                 unrouted = [(a, b) for a, b in met if not self._route(a, b)]
-                leaves[meeting] = list(dict.fromkeys((a.switch, b.switch) for a, b in unrouted))
+                leaves[pair_test] = list(dict.fromkeys((a.switch, b.switch) for a, b in unrouted))
         self._work_out(list(chain.from_iterable(leaves.values())))
         return {
-            meeting: [*ways, *(self._known[ends] for ends in leaves.get(meeting, ()))]
-            for meeting, ways in routed.items()
+            pair_test: [*ways, *(self._known[ends] for ends in leaves.get(pair_test, ()))]
+            for pair_test, ways in routed.items()
         }
 
-    def is_shared_by_chance(self, meeting: Meeting) -> bool:
-        return any(way.shared_chance > 0 for way in self.find_ways(meeting))
+    def is_shared_by_chance(self, pair_test: PairTest) -> bool:
+        return any(way.shared_chance > 0 for way in self.find_ways(pair_test))
 
     def chances_of_sharing(self, ends: Sequence[LeafPair]) -> Shares:
         """The chance that traffic between two leaves shared a cable with other pairs, at most."""
@@ -139,9 +139,9 @@ class CableUse:
             leaves=ends if ends[0] != ends[1] else (),
         )
 
-    def strait(self, leaf: str, pairs: int) -> Strait:
-        """The strait of a leaf, with the number of pairs at once that nearly always find a cable
-        with room."""
+    def bottleneck(self, leaf: str, pairs: int) -> Bottleneck:
+        """The bottleneck of a leaf, with the number of pairs at once that nearly always find a
+        cable with room."""
         cables = [
             self._number[link.a, cable.port_a]
             for link in self.fabric.uplinks(leaf)
@@ -150,7 +150,7 @@ class CableUse:
         borne = int(self.borne[cables].min(initial=MOST_BORNE))
         beside = len(cables) * (SHARED_AT_LEAF * _FACTORIALS[borne]) ** (1 / borne)
         at_once = borne if len(cables) == 1 else 1 + int(beside)
-        return Strait(leaf=leaf, pairs=pairs, cables=len(cables), at_once=at_once)
+        return Bottleneck(leaf=leaf, pairs=pairs, cables=len(cables), at_once=at_once)
 
 
 def _pieces(starts: Numbers, end: int) -> Iterator[slice]:
@@ -222,40 +222,40 @@ def cable_capacities(fabric: Fabric) -> Numbers:
     return np.clip(counts, 1, MOST_BORNE).astype(np.int64)
 
 
-def fair_order(fabric: Fabric, meetings: Iterable[Meeting]) -> list[Meeting]:
-    """The meetings in the order in which they start: leaf pairs take turns, those with more waiting
-    pairs sooner. Otherwise the pairs of some leaves would wait until those of others are over, and
-    then have the network to themselves."""
-    waiting: dict[frozenset[str], list[Meeting]] = {}
-    for meeting in meetings:
-        leaves = frozenset(nic.switch for nic in next(joined_nics(fabric, meeting), ()))
-        waiting.setdefault(leaves, []).append(meeting)
+def fair_order(fabric: Fabric, pair_tests: Iterable[PairTest]) -> list[PairTest]:
+    """The pair tests in the order in which they start: leaf pairs take turns, those with more
+    waiting pairs sooner. Otherwise the pairs of some leaves would wait until those of others are
+    over, and then have the network to themselves."""
+    waiting: dict[frozenset[str], list[PairTest]] = {}
+    for pair_test in pair_tests:
+        leaves = frozenset(nic.switch for nic in next(joined_nics(fabric, pair_test), ()))
+        waiting.setdefault(leaves, []).append(pair_test)
     rows = [(row - len(some), met) for some in waiting.values() for row, met in enumerate(some)]
     return [met for _, met in sorted(rows, key=lambda placed: placed[0])]
 
 
 def waves(
     use: CableUse,
-    meetings: Iterable[Meeting],
-    ways: Mapping[Meeting, Ways] | None = None,
+    pair_tests: Iterable[PairTest],
+    ways: Mapping[PairTest, Ways] | None = None,
     *,
     undisturbed: bool = False,
-) -> Iterator[tuple[Meeting, ...]]:
-    """Yield the meetings in the turns in which a campaign runs them, if all take equally long.
+) -> Iterator[tuple[PairTest, ...]]:
+    """Yield the pair tests in the turns in which a campaign runs them, if all take equally long.
 
-    Each node keeps the order of its own meetings. `ways` may be known already.
+    Each node keeps the order of its own pair tests. `ways` may be known already.
     """
-    every = tuple(meetings)
+    every = tuple(pair_tests)
     ways = ways or use.find_all_ways(every)
     waiting = [(met, met.pair, ways[met], {id(way) for way in ways[met]}) for met in every]
     while waiting:
         room, busy, full = Room(use, undisturbed=undisturbed), set[str](), set[int]()
-        wave, later = list[Meeting](), []
+        wave, later = list[PairTest](), []
         for place in waiting:
-            meeting, pair, through, ids = place
+            pair_test, pair, through, ids = place
             if busy.isdisjoint(pair) and full.isdisjoint(ids) and _finds_room(room, through, full):
                 room.enter(through)
-                wave.append(meeting)
+                wave.append(pair_test)
             else:
                 later.append(place)
             busy.update(pair)
@@ -263,19 +263,21 @@ def waves(
         waiting = later
 
 
-def narrowest_strait(use: CableUse, ways_of_all: Iterable[Ways]) -> Strait | None:
+def narrowest_bottleneck(use: CableUse, ways_of_all: Iterable[Ways]) -> Bottleneck | None:
     """The leaf that needs most turns, in whatever order the other pairs run."""
     crossing: Counter[str] = Counter()
     for ways in ways_of_all:
         crossing.update({leaf for way in ways for leaf in way.leaves})
-    straits = [
-        use.strait(leaf, pairs) for leaf, pairs in crossing.items() if use.fabric.uplinks(leaf)
+    bottlenecks = [
+        use.bottleneck(leaf, pairs) for leaf, pairs in crossing.items() if use.fabric.uplinks(leaf)
     ]
-    return pick_narrowest(straits)
+    return pick_narrowest(bottlenecks)
 
 
-def pick_narrowest(straits: Iterable[Strait | None]) -> Strait | None:
-    return max(filter(None, straits), key=lambda strait: strait.fewest_turns, default=None)
+def pick_narrowest(bottlenecks: Iterable[Bottleneck | None]) -> Bottleneck | None:
+    return max(
+        filter(None, bottlenecks), key=lambda bottleneck: bottleneck.fewest_turns, default=None
+    )
 
 
 def _finds_room(room: Room, ways: Ways, full: set[int]) -> bool:

@@ -9,13 +9,13 @@ from itertools import chain
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Numbers, Seats, Shares
+from anubis.core.fabric import Fabric, Numbers, RailNics, Shares
 from anubis.core.network.crossing import Flow
-from anubis.core.network.pairing import Meeting, joined_nics, meeting_at, meeting_of
+from anubis.core.network.pairing import PairTest, joined_nics, pair_test_at, pair_test_of
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.rails import Rails
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
-from anubis.core.records import Assessment, Execution, Judgement, Plan, Ruling, Verdict
+from anubis.core.records import Assessment, BatchVerdict, Execution, Judgement, Plan, Verdict
 
 LIMIT = FaultPrior().limit
 UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
@@ -33,9 +33,9 @@ class Traffic:
     silent: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by rail, the nodes that
     # met on it: none of its flows was measured, while others were, so no part of it is at fault
 
-    def shortfalls(self) -> dict[Seats, float]:
+    def shortfalls(self) -> dict[RailNics, float]:
         """The shortfall by source and target; a flow both ways at once counts for both."""
-        shortfalls: dict[Seats, float] = {}
+        shortfalls: dict[RailNics, float] = {}
         for observation in self.observations:
             flow = observation.flow
             ways = [(flow.source, flow.target)]
@@ -45,7 +45,7 @@ class Traffic:
                 shortfalls[way] = max(shortfalls.get(way, 0.0), observation.shortfall)
         return shortfalls
 
-    def measured_flows(self) -> tuple[Seats, ...]:
+    def measured_flows(self) -> tuple[RailNics, ...]:
         """The source and target of each measured flow, without unmeasured ones."""
         flows = (seen.flow for seen in self.observations if seen.flow not in self.unmeasured)
         both_ways = (
@@ -71,30 +71,35 @@ def keep_crossing(plan: Plan, assessment: Assessment) -> Assessment:
     return replace(
         assessment,
         alone=tuple(filter(plan.crosses, assessment.alone)),
-        rulings=tuple(filter(plan.crosses, assessment.rulings)),
+        batch_verdicts=tuple(filter(plan.crosses, assessment.batch_verdicts)),
     )
 
 
-def undisturbed_meetings(plan: Plan, executions: Iterable[Execution]) -> frozenset[Meeting]:
+def undisturbed_pair_tests(plan: Plan, executions: Iterable[Execution]) -> frozenset[PairTest]:
     """The pairs that measured in a later turn, in which no two may share a cable."""
     steps = (execution.step for execution in executions)
     later = (step for step in steps if step.turn and step.workload in plan.crossing)
-    return frozenset(filter(None, map(meeting_of, later)))
+    return frozenset(filter(None, map(pair_test_of, later)))
 
 
 def observe_traffic(
     fabric: Fabric,
     alone: Sequence[Verdict],
-    rulings: Sequence[Ruling],
-    undisturbed: Collection[Meeting] = (),
+    batch_verdicts: Sequence[BatchVerdict],
+    undisturbed: Collection[PairTest] = (),
 ) -> Traffic:
     """The traffic that these verdicts describe. A flow falls short by 1 - similarity; it is bad
     exactly if one of its verdicts is defective."""
-    flows = _Flows(rails_of(fabric, alone, rulings), undisturbed)
-    for ruling in rulings:
-        rows = flows.rows_of(ruling)
-        if ruling.judgement is not Judgement.UNKNOWN and ruling.similarities is not None:
-            flows.note(ruling.metric, rows, np.minimum(1 - ruling.similarities, LIMIT))
+    flows = _Flows(rails_of(fabric, alone, batch_verdicts), undisturbed)
+    for batch_verdict in batch_verdicts:
+        rows = flows.rows_of(batch_verdict)
+        if (
+            batch_verdict.judgement is not Judgement.UNKNOWN
+            and batch_verdict.similarities is not None
+        ):
+            flows.note(
+                batch_verdict.metric, rows, np.minimum(1 - batch_verdict.similarities, LIMIT)
+            )
     for verdict in alone:
         if len(verdict.participants) < 2:
             continue
@@ -111,15 +116,20 @@ def observe_traffic(
             row = flows.row(verdict.participants, verdict.device)
             flows.doubts[row] = doubt
             flows.unjudged.add(row)
-    for ruling in rulings:
-        if ruling.judgement is Judgement.UNKNOWN:
-            flows.leave_open(ruling)
+    for batch_verdict in batch_verdicts:
+        if batch_verdict.judgement is Judgement.UNKNOWN:
+            flows.leave_open(batch_verdict)
     return flows.traffic()
 
 
-def rails_of(fabric: Fabric, alone: Sequence[Verdict], rulings: Sequence[Ruling]) -> Rails:
+def rails_of(
+    fabric: Fabric, alone: Sequence[Verdict], batch_verdicts: Sequence[BatchVerdict]
+) -> Rails:
     """The rails of all devices that were measured."""
-    devices = chain((verdict.device for verdict in alone), *(ruling.devices for ruling in rulings))
+    devices = chain(
+        (verdict.device for verdict in alone),
+        *(batch_verdict.devices for batch_verdict in batch_verdicts),
+    )
     return Rails.from_devices(fabric, devices)
 
 
@@ -138,28 +148,33 @@ class _Flows:
     """
 
     rails: Rails
-    undisturbed: Collection[Meeting]
-    numbers: dict[tuple[tuple[str, ...], Seats | None, str], int] = field(default_factory=dict)
+    undisturbed: Collection[PairTest]
+    numbers: dict[tuple[tuple[str, ...], RailNics | None, str], int] = field(default_factory=dict)
     worst: dict[str, Shares] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
     doubts: dict[int, tuple[str, str]] = field(default_factory=dict)  # code, reason
     judged: dict[tuple[str, str], list[Numbers]] = field(default_factory=dict)
     unjudged: set[int] = field(default_factory=set)
-    rows_by_pairs: dict[tuple[int, int], tuple[Ruling, Numbers]] = field(default_factory=dict)
+    rows_by_pairs: dict[tuple[int, int], tuple[BatchVerdict, Numbers]] = field(default_factory=dict)
 
     def row(self, names: tuple[str, ...], device: str) -> int:
-        ends = self.rails.seats_between(names, device)
+        ends = self.rails.rail_nics_between(names, device)
         unit = names, ends, device if ends is None else ""
         return self.numbers.setdefault(unit, len(self.numbers))
 
-    def rows_of(self, ruling: Ruling) -> Numbers:
-        key = id(ruling.participants), id(ruling.devices)  # many metrics have the same pairs
+    def rows_of(self, batch_verdict: BatchVerdict) -> Numbers:
+        key = (
+            id(batch_verdict.participants),
+            id(batch_verdict.devices),
+        )  # many metrics have the same pairs
         if key not in self.rows_by_pairs:
             rows = [
                 self.row(names, device)
-                for names, device in zip(ruling.participants, ruling.devices, strict=True)
+                for names, device in zip(
+                    batch_verdict.participants, batch_verdict.devices, strict=True
+                )
             ]
-            self.rows_by_pairs[key] = ruling, np.array(rows, dtype=np.int64)
+            self.rows_by_pairs[key] = batch_verdict, np.array(rows, dtype=np.int64)
         return self.rows_by_pairs[key][1]
 
     def note(self, metric: str, rows: Numbers, shortfall: Shares) -> None:
@@ -172,12 +187,15 @@ class _Flows:
             have = self.worst[way] = np.concatenate([have, more])
         np.fmax.at(have, rows, shortfall)
 
-    def leave_open(self, ruling: Ruling) -> None:
+    def leave_open(self, batch_verdict: BatchVerdict) -> None:
         """Put units that no criterion could judge in doubt, unless other sizes of the same quantity
         were judged."""
-        rows, judged = self.rows_of(ruling), self.judged.get(_quantity(ruling.metric))
+        rows, judged = self.rows_of(batch_verdict), self.judged.get(_quantity(batch_verdict.metric))
         left = (rows[~np.isin(rows, np.concatenate(judged))] if judged else rows).tolist()
-        doubt = ruling.code, f"{ruling.benchmark}: {ruling.metric}: {ruling.reason}"
+        doubt = (
+            batch_verdict.code,
+            f"{batch_verdict.benchmark}: {batch_verdict.metric}: {batch_verdict.reason}",
+        )
         self.unjudged.update(left)
         self.doubts.update(dict.fromkeys(left, doubt))
 
@@ -189,10 +207,10 @@ class _Flows:
     def miss(self, names: tuple[str, ...], device: str) -> list[int]:
         """Record a failure, and return its rows: that of the NICs that the device names, else those
         of all NICs by which these nodes could have met, else one without NICs."""
-        ends = self.rails.seats_between(names, device)
-        meeting = self.rails.meeting(names, device)
-        pairs = joined_nics(self.rails.fabric, meeting) if meeting and not ends else ()
-        met: Sequence[Seats | None] = [(a.seat, b.seat) for a, b in pairs] or [ends]
+        ends = self.rails.rail_nics_between(names, device)
+        pair_test = self.rails.pair_test(names, device)
+        pairs = joined_nics(self.rails.fabric, pair_test) if pair_test and not ends else ()
+        met: Sequence[RailNics | None] = [(a.rail_nic, b.rail_nic) for a, b in pairs] or [ends]
         rows = [self.numbers.setdefault((names, ends, ""), len(self.numbers)) for ends in met]
         self.missed.update(rows)
         return rows
@@ -202,7 +220,7 @@ class _Flows:
         unmeasured = set()
         silent = self.silent_rails()
         for (_, ends, _), row in self.numbers.items():
-            if ends is None or not silent.keys().isdisjoint(seat.rail for seat in ends):
+            if ends is None or not silent.keys().isdisjoint(rail_nic.rail for rail_nic in ends):
                 continue
             for way, flow in self.flows(ends):
                 short = self.shortfall(way, row)
@@ -223,12 +241,12 @@ class _Flows:
             silent=silent,
         )
 
-    def flows(self, ends: Seats) -> Iterator[tuple[str, Flow]]:
+    def flows(self, ends: RailNics) -> Iterator[tuple[str, Flow]]:
         """Yield the flows from the first to the second, back, and both at once, by the routes."""
         fabric, (first, second) = self.rails.fabric, ends
         a, b = fabric.nic(*first), fabric.nic(*second)
         there, back = (fabric.route(a, b), fabric.route(b, a)) if a and b else ((), ())
-        undisturbed = bool(self.undisturbed) and meeting_at(fabric, ends) in self.undisturbed
+        undisturbed = bool(self.undisturbed) and pair_test_at(fabric, ends) in self.undisturbed
         yield "forth", Flow(first, second, there, undisturbed=undisturbed)
         yield "back", Flow(second, first, back, undisturbed=undisturbed)
         yield "", Flow(first, second, there, mutual=True, back=back, undisturbed=undisturbed)
@@ -253,10 +271,10 @@ class _Flows:
         met: dict[str, set[str]] = {}
         measured = set[str]()
         for (_, ends, _), row in self.numbers.items():
-            for seat in ends or ():
-                met.setdefault(seat.rail, set()).add(seat.node)
+            for rail_nic in ends or ():
+                met.setdefault(rail_nic.rail, set()).add(rail_nic.node)
                 if row in self.unjudged or self.is_measured(row, (*ONE_WAY, "")):
-                    measured.add(seat.rail)
+                    measured.add(rail_nic.rail)
         if not measured:
             return {}
         return {rail: frozenset(nodes) for rail, nodes in met.items() if rail not in measured}

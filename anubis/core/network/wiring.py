@@ -43,12 +43,12 @@ def verdicts_about(
 
 
 def _cablings(fabric: Fabric) -> Cablings:
-    seats: dict[str, list[tuple[str, str]]] = {}
+    rail_nics: dict[str, list[tuple[str, str]]] = {}
     for nic in fabric.nics:
         if nic.node:
-            seats.setdefault(nic.node, []).append((nic.rail, nic.switch))
+            rail_nics.setdefault(nic.node, []).append((nic.rail, nic.switch))
     nodes_of: dict[Cabling, list[str]] = {}
-    for node, own in seats.items():
+    for node, own in rail_nics.items():
         nodes_of.setdefault(frozenset(own), []).append(node)
     return nodes_of
 
@@ -108,7 +108,7 @@ def _is_of_the_kind(cabling: Cabling, plan: Cabling, nodes: int) -> bool:
     rails, planned = dict(cabling).keys(), dict(plan).keys()
     if len(planned - rails) > max(1, len(plan) // 4) or (planned - rails and rails - planned):
         return False
-    if all(seat in plan for seat in cabling if seat[0] in planned):
+    if all(rail_nic in plan for rail_nic in cabling if rail_nic[0] in planned):
         return 4 * len(cabling & plan) >= 3 * len(plan) or nodes < FEWEST
     return 2 * _leaves_in_common(cabling, plan) > len(plan)
 
@@ -116,20 +116,20 @@ def _is_of_the_kind(cabling: Cabling, plan: Cabling, nodes: int) -> bool:
 def _differences(
     fabric: Fabric, node: str, cabling: Cabling, plan: Cabling, nodes_of: Cablings
 ) -> Iterator[PartVerdict]:
-    seats, planned = dict(cabling), dict(plan)
+    rail_nics, planned = dict(cabling), dict(plan)
     rails = sorted(planned, key=natural_key)
-    moved = [rail for rail in rails if seats.get(rail, planned[rail]) != planned[rail]]
+    moved = [rail for rail in rails if rail_nics.get(rail, planned[rail]) != planned[rail]]
     unlike = len(nodes_of[cabling]) >= FEWEST or len(moved) == len(plan) > 2
     judgement = Judgement.UNKNOWN if unlike else Judgement.DEFECTIVE
     beside = nodes_of[plan]
-    if Counter(seats[rail] for rail in moved) == Counter(planned[rail] for rail in moved):
+    if Counter(rail_nics[rail] for rail in moved) == Counter(planned[rail] for rail in moved):
         exchanged = [moved] if moved else []
     else:
         exchanged = [[rail] for rail in moved]
     for group in exchanged:
         yield _wrong_leaf_verdict(fabric, node, group, planned, beside, judgement)
     for rail in rails:
-        if rail not in seats:
+        if rail not in rail_nics:
             yield _missing_nic_verdict(fabric, node, rail, planned[rail], beside, len(plan))
 
 

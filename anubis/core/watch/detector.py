@@ -17,7 +17,7 @@ from anubis.core.arrays import Ints
 from anubis.core.watch.comparisons import AnswersForMetrics, Comparison
 from anubis.core.watch.departures import Departure
 from anubis.core.watch.deviations import Deviations
-from anubis.core.watch.findings import Deviation, Look, Oddity, OddityKind, Suspicion
+from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Suspicion
 from anubis.core.watch.scaling import Span, span_of
 from anubis.core.watch.search import Run, runs
 from anubis.core.watch.silences import silences
@@ -61,10 +61,10 @@ def look(
         start=pulled.start,
         end=pulled.end,
         suspicions=tuple(looking.suspicions.values()),
-        oddities=tuple(
-            oddity
-            for oddity in (*silence.oddities, *looking.oddities.values())
-            if oddity.node not in looking.suspicions
+        anomalies=tuple(
+            anomaly
+            for anomaly in (*silence.anomalies, *looking.anomalies.values())
+            if anomaly.node not in looking.suspicions
         ),
         judged=tuple(comparison.name for comparison in looking.comparisons if looking.groups),
         unjudged=unjudged,
@@ -185,7 +185,7 @@ class _Looking:
     comparisons: tuple[Comparison, ...]
     evidence: Deviations
     suspicions: dict[str, Suspicion] = field(default_factory=dict)
-    oddities: dict[tuple[int, OddityKind, str], Oddity] = field(default_factory=dict)
+    anomalies: dict[tuple[int, AnomalyKind, str], Anomaly] = field(default_factory=dict)
     suspected: set[int] = field(default_factory=set)  # rows
     roles: dict[str, set[int]] = field(default_factory=dict)  # name of a comparison → rows
 
@@ -225,7 +225,7 @@ class _Looking:
             for group in range(len(self.groups)):
                 for left in self._leavers(comparison, group, comparison.windows):
                     if left.departure.returned:
-                        self._remark(OddityKind.UNSTEADY, left)
+                        self._remark(AnomalyKind.UNSTEADY, left)
 
     def _may_suspect(self) -> bool:
         return len(self.suspected) < self.settings.limit(len(self.telemetry.nodes))
@@ -256,7 +256,7 @@ class _Looking:
             for left in self._departures(comparison, group, peers, enough):
                 if self.settings.returns and left.departure.always:
                     roles.add(left.run.row)
-                    self._remark(OddityKind.ALWAYS_APART, left)
+                    self._remark(AnomalyKind.ALWAYS_APART, left)
                 elif len(roles) == so_far:
                     yield left
             if len(roles) == so_far:
@@ -282,17 +282,17 @@ class _Looking:
         remarkable = self.settings.windows_remarkable(self.telemetry.step_s)
         return min(self.needed, remarkable) if self.settings.returns else self.needed
 
-    def _remark(self, kind: OddityKind, left: _Left) -> None:
+    def _remark(self, kind: AnomalyKind, left: _Left) -> None:
         name = self.telemetry.metrics[left.metric].name
         since = float(self.telemetry.times[left.departure.since])
         until = float(self.telemetry.times[left.departure.until])
         sentence = {
-            OddityKind.UNSTEADY: f"left its peers in {name} for {until - since:.0f} s, came back",
-            OddityKind.ALWAYS_APART: f"differs in {name} since telemetry began: a role, or older",
+            AnomalyKind.UNSTEADY: f"left its peers in {name} for {until - since:.0f} s, came back",
+            AnomalyKind.ALWAYS_APART: f"differs in {name} since telemetry began: a role, or older",
         }[kind]
-        self.oddities.setdefault(
+        self.anomalies.setdefault(
             (left.run.row, kind, name),
-            Oddity(
+            Anomaly(
                 node=self.telemetry.nodes[left.run.row],
                 kind=kind,
                 metric=name,

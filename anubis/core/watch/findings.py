@@ -43,7 +43,7 @@ class Suspicion:
     confidence: float = 0.5  # share of this source's right suspicions at this site
 
 
-class OddityKind(StrEnum):
+class AnomalyKind(StrEnum):
     """What is worth a remark, and is no suspicion."""
 
     UNSTEADY = "unsteady"  # it left its peers and returned
@@ -53,9 +53,9 @@ class OddityKind(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Oddity:
+class Anomaly:
     node: str  # empty: the whole job
-    kind: OddityKind
+    kind: AnomalyKind
     metric: str
     since: float
     until: float
@@ -71,6 +71,6 @@ class Look:
     start: float
     end: float
     suspicions: tuple[Suspicion, ...]
-    oddities: tuple[Oddity, ...] = ()
+    anomalies: tuple[Anomaly, ...] = ()
     judged: tuple[str, ...] = ()  # metrics, in the order of comparison
     unjudged: Mapping[str, str] = field(default_factory=dict)  # metric → why not

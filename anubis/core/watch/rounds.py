@@ -17,7 +17,7 @@ class KeptLook:
     at: float  # the time of the attempt
     nodes: int
     suspects: int = 0
-    oddities: int = 0
+    anomalies: int = 0
     job_ended: bool = False  # so there is no further look
     trouble: str = ""  # why nothing could be seen; empty: it was seen
 

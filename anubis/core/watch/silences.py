@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anubis.core.watch.findings import Deviation, Oddity, OddityKind, Sign
+from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Sign
 from anubis.core.watch.presence import Presence, presence
 from anubis.core.watch.telemetry import Side, Telemetry
 from anubis.core.watch.watch_settings import WatchSettings, windows_in
@@ -18,7 +18,7 @@ from anubis.core.watch.watch_settings import WatchSettings, windows_in
 @dataclass(frozen=True, kw_only=True)
 class Silences:
     vanished: Mapping[int, tuple[Deviation, ...]]  # by row, the first to fall silent first
-    oddities: tuple[Oddity, ...]
+    anomalies: tuple[Anomaly, ...]
     unreported: Mapping[str, str]  # metric → why no node can be compared by it
 
 
@@ -26,18 +26,18 @@ def silences(telemetry: Telemetry, settings: WatchSettings, *, ended: bool) -> S
     long = windows_in(_vanishing_s(settings, ended), telemetry.step_s)
     presences = [presence(values, long=long, least=settings.window) for values in telemetry.values]
     vanished: defaultdict[int, list[Deviation]] = defaultdict(list)
-    oddities: list[Oddity] = []
+    anomalies: list[Anomaly] = []
     for metric, seen in enumerate(presences):
         if len(seen.vanished) > settings.limit(len(telemetry.nodes)):
-            oddities.append(_joint_oddity(telemetry, metric, seen))
+            anomalies.append(_joint_anomaly(telemetry, metric, seen))
         else:
             for row in seen.vanished.tolist():
                 vanished[row].append(_vanished_deviation(telemetry, metric, seen, row))
-        oddities += _node_oddities(telemetry, metric, seen)
+        anomalies += _node_anomalies(telemetry, metric, seen)
     first = sorted(vanished, key=lambda row: (min(d.since for d in vanished[row]), row))
     return Silences(
         vanished={row: tuple(sorted(vanished[row], key=lambda d: d.since)) for row in first},
-        oddities=(*_job_oddities(telemetry, presences, settings), *oddities),
+        anomalies=(*_job_anomalies(telemetry, presences, settings), *anomalies),
         unreported={
             telemetry.metrics[metric].name: "not reported by most nodes at any time"
             for metric, seen in enumerate(presences)
@@ -68,14 +68,14 @@ def _vanished_deviation(telemetry: Telemetry, metric: int, seen: Presence, row: 
     )
 
 
-def _joint_oddity(telemetry: Telemetry, metric: int, seen: Presence) -> Oddity:
+def _joint_anomaly(telemetry: Telemetry, metric: int, seen: Presence) -> Anomaly:
     name, since = (
         telemetry.metrics[metric].name,
         float(telemetry.times[seen.last[seen.vanished]].min()),
     )
-    return Oddity(
+    return Anomaly(
         node="",
-        kind=OddityKind.GAPS,
+        kind=AnomalyKind.GAPS,
         metric=name,
         since=since,
         until=float(telemetry.times[seen.newest]),
@@ -84,12 +84,12 @@ def _joint_oddity(telemetry: Telemetry, metric: int, seen: Presence) -> Oddity:
     )
 
 
-def _node_oddities(telemetry: Telemetry, metric: int, seen: Presence) -> list[Oddity]:
+def _node_anomalies(telemetry: Telemetry, metric: int, seen: Presence) -> list[Anomaly]:
     name = telemetry.metrics[metric].name
     silent = [
-        Oddity(
+        Anomaly(
             node=telemetry.nodes[row],
-            kind=OddityKind.SILENT,
+            kind=AnomalyKind.SILENT,
             metric=name,
             since=telemetry.start,
             until=telemetry.end,
@@ -98,9 +98,9 @@ def _node_oddities(telemetry: Telemetry, metric: int, seen: Presence) -> list[Od
         for row in seen.silent.tolist()
     ]
     gaps = [
-        Oddity(
+        Anomaly(
             node=telemetry.nodes[row],
-            kind=OddityKind.GAPS,
+            kind=AnomalyKind.GAPS,
             metric=name,
             since=float(telemetry.times[first]),
             until=float(telemetry.times[last]),
@@ -111,9 +111,9 @@ def _node_oddities(telemetry: Telemetry, metric: int, seen: Presence) -> list[Od
     return silent + gaps
 
 
-def _job_oddities(
+def _job_anomalies(
     telemetry: Telemetry, presences: Sequence[Presence], settings: WatchSettings
-) -> list[Oddity]:
+) -> list[Anomaly]:
     """Remarks on stretches without reports, one for each, with all metrics that it affects."""
     holes: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
     for metric, seen in zip(telemetry.metrics, presences, strict=True):
@@ -123,12 +123,12 @@ def _job_oddities(
     return [_hole(telemetry, first, last, names) for (first, last), names in sorted(holes.items())]
 
 
-def _hole(telemetry: Telemetry, first: int, last: int, names: Sequence[str]) -> Oddity:
+def _hole(telemetry: Telemetry, first: int, last: int, names: Sequence[str]) -> Anomaly:
     subject = "anything" if len(names) == len(telemetry.metrics) else ", ".join(names)
     seconds = _seconds(telemetry, first, last)
-    return Oddity(
+    return Anomaly(
         node="",
-        kind=OddityKind.GAPS,
+        kind=AnomalyKind.GAPS,
         metric=names[0] if len(names) == 1 else "",
         since=float(telemetry.times[first]),
         until=float(telemetry.times[last]),

@@ -153,7 +153,7 @@ def _flat(
         Link(a=a, b=b, cables=(Cable(gbit_s=gbit_s),))
         for a, b in sorted(sorted(pair) for pair in ends)
     )
-    seats = product(switches, range(nodes_per_switch))
+    rail_nics = product(switches, range(nodes_per_switch))
     taken = Counter({switch.id: nodes_per_switch for switch in switches})
     return Fabric(
         switches=switches,
@@ -168,6 +168,6 @@ def _flat(
                 port=str(port + 1),
                 gbit_s=gbit_s,
             )
-            for number, (switch, port) in enumerate(seats, start=1)
+            for number, (switch, port) in enumerate(rail_nics, start=1)
         ),
     )

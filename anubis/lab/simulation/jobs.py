@@ -64,7 +64,7 @@ HEALTHY = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetTraits:
+class FleetProfile:
     """Mix of faults and noise of a fleet: another fleet has another mix, and nodes that differ
     more."""
 
@@ -74,12 +74,12 @@ class FleetTraits:
     apart: float = 1.0
 
 
-PUBLISHED_FLEET = FleetTraits(name="published", mix=EVALUATION_MIX)
-OTHER_FLEET = FleetTraits(name="other", mix=OTHER_MIX, noise=1.7, apart=1.4)
+PUBLISHED_FLEET = FleetProfile(name="published", mix=EVALUATION_MIX)
+OTHER_FLEET = FleetProfile(name="other", mix=OTHER_MIX, noise=1.7, apart=1.4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobTraits:
+class JobProfile:
     """Properties of a job in all its lives."""
 
     nodes: int
@@ -96,7 +96,7 @@ class GeneratedJob:
 
     seed: int
     life: int
-    traits: JobTraits
+    attributes: JobProfile
     telemetry: Telemetry
     faults: tuple[PlantedFault, ...]
 
@@ -105,7 +105,7 @@ class GeneratedJob:
         return bool(self.faults)
 
 
-def traits_of(seed: int, *, nodes: int | None = None) -> JobTraits:
+def attributes_of(seed: int, *, nodes: int | None = None) -> JobProfile:
     rng = np.random.default_rng([seed, 0])
     size = _size(rng)
     faults = _faults_of_a_job(rng)
@@ -113,7 +113,7 @@ def traits_of(seed: int, *, nodes: int | None = None) -> JobTraits:
     size = size if nodes is None else nodes
     stages = stages if size >= 4 * stages else 1
     grouped, long, uneven = rng.random(3)
-    return JobTraits(
+    return JobProfile(
         nodes=size,
         faults=faults,
         stages=stages,
@@ -143,7 +143,7 @@ def generate(
     *,
     life: int = 0,
     metrics: Sequence[str] = PAPER,
-    fleet: FleetTraits = PUBLISHED_FLEET,
+    fleet: FleetProfile = PUBLISHED_FLEET,
     nodes: int | None = None,
     fault: str = DRAWN,
     minutes: float | None = None,
@@ -154,29 +154,29 @@ def generate(
     The same seed and life give the same course, whichever metrics are asked for.
     """
     _check(metrics, fault)
-    traits = traits_of(seed, nodes=nodes)
+    attributes = attributes_of(seed, nodes=nodes)
     rng = np.random.default_rng([seed, 1 + life, 0])
     begin = FIRST_INSTANT + 86400.0 * life
     lead = rng.uniform(600, 1500) if minutes is None else 60 * minutes
-    planted = _fault(rng, traits, fleet, fault, begin + lead)
+    planted = _fault(rng, attributes, fleet, fault, begin + lead)
     end = lead if planted is None else planted.halt - begin + rng.uniform(5, 60)
-    story = _Story.draw(rng, traits, fleet, int(end), begin, planted)
+    story = _Story.draw(rng, attributes, fleet, int(end), begin, planted)
     facts = _watched_metrics(tuple(metrics))
-    values = np.empty((len(facts), traits.nodes, story.seconds), dtype=np.float32)
+    values = np.empty((len(facts), attributes.nodes, story.seconds), dtype=np.float32)
     for row, metric in enumerate(facts):
         values[row] = _metric(story, metric, (seed, life))
     telemetry = Telemetry(
         metrics=facts,
-        nodes=tuple(f"node{row:04d}" for row in range(traits.nodes)),
+        nodes=tuple(f"node{row:04d}" for row in range(attributes.nodes)),
         start=begin,
         step_s=1.0,
         values=values,
-        groups=tuple(f"stage{stage}" for stage in story.stage) if traits.groups_known else (),
+        groups=tuple(f"stage{stage}" for stage in story.stage) if attributes.groups_known else (),
     )
     return GeneratedJob(
         seed=seed,
         life=life,
-        traits=traits,
+        attributes=attributes,
         telemetry=telemetry,
         faults=() if planted is None else (planted,),
     )
@@ -196,12 +196,12 @@ def _watched_metrics(names: tuple[str, ...]) -> tuple[WatchedMetric, ...]:
 
 
 def _fault(
-    rng: np.random.Generator, traits: JobTraits, fleet: FleetTraits, kind: str, onset: float
+    rng: np.random.Generator, attributes: JobProfile, fleet: FleetProfile, kind: str, onset: float
 ) -> PlantedFault | None:
     if kind == HEALTHY:
         return None
     kind = draw_kind(rng, fleet.mix) if kind == DRAWN else kind
-    rows, spread = draw_rows(rng, kind, traits.nodes)
+    rows, spread = draw_rows(rng, kind, attributes.nodes)
     return PlantedFault(
         kind=kind,
         rows=rows,
@@ -220,8 +220,8 @@ def _fault(
 class _Story:
     """Draws made once for a life, independent of the metrics."""
 
-    traits: JobTraits
-    fleet: FleetTraits
+    attributes: JobProfile
+    fleet: FleetProfile
     seconds: int
     begin: float
     fault: PlantedFault | None
@@ -238,33 +238,33 @@ class _Story:
     def draw(
         cls,
         rng: np.random.Generator,
-        traits: JobTraits,
-        fleet: FleetTraits,
+        attributes: JobProfile,
+        fleet: FleetProfile,
         seconds: int,
         begin: float,
         fault: PlantedFault | None,
     ) -> _Story:
         times = instants(seconds)
         return cls(
-            traits=traits,
+            attributes=attributes,
             fleet=fleet,
             seconds=seconds,
             begin=begin,
             fault=fault,
-            states=_states(rng, traits, times, begin, fault),
+            states=_states(rng, attributes, times, begin, fault),
             times=times,
-            stage=np.arange(traits.nodes) * traits.stages // traits.nodes,
-            skews=_skews(rng, traits.nodes),
+            stage=np.arange(attributes.nodes) * attributes.stages // attributes.nodes,
+            skews=_skews(rng, attributes.nodes),
             slowdown=_slowdown(rng, fault),
-            jitters=draw_jitters(rng, traits.nodes, seconds),
-            gaps=draw_gaps(rng, traits.nodes, seconds),
+            jitters=draw_jitters(rng, attributes.nodes, seconds),
+            gaps=draw_gaps(rng, attributes.nodes, seconds),
             spikes_per_hour=float(rng.uniform(0.002, 0.01)),
         )
 
 
 def _states(
     rng: np.random.Generator,
-    traits: JobTraits,
+    attributes: JobProfile,
     times: Floats,
     begin: float,
     fault: PlantedFault | None,
@@ -276,10 +276,10 @@ def _states(
     until_seen = rng.uniform(0.5, rhythm.period_s + 2)
     loading = rng.uniform(20, 90)
     stages = []
-    for stage in range(traits.stages):
+    for stage in range(attributes.stages):
         own = rhythm
-        if stage == traits.stages - 1:
-            own = rhythm.lengthen(traits.long_last_stage)
+        if stage == attributes.stages - 1:
+            own = rhythm.lengthen(attributes.long_last_stage)
         states = shares(own, worked, times, paused, lag=lag * stage)
         _load(states, times, loading)
         if fault is not None:
@@ -360,7 +360,7 @@ def _differ(
     values: Floats32,
 ) -> None:
     """Make nodes differ from their course: by offsets, by noise, and by their role."""
-    level, nodes = LEVELS[metric.name], story.traits.nodes
+    level, nodes = LEVELS[metric.name], story.attributes.nodes
     gains = 1 + offsets(of_job, level.apart * story.fleet.apart, nodes)
     added = offsets(of_job, level.offset * story.fleet.apart, nodes)
     lead_cpu, lead_bytes = of_job.uniform(3, 8), of_job.uniform(2e6, 2e7)
@@ -371,8 +371,8 @@ def _differ(
         share = np.exp(level.bursts * wander)
     else:
         share = gains[:, None].astype(np.float32) + story.fleet.noise * level.noise * wander
-    if story.traits.uneven and metric.family == "gpu":
-        share += story.traits.uneven * _load_of_nodes(rng, nodes, story.seconds)
+    if story.attributes.uneven and metric.family == "gpu":
+        share += story.attributes.uneven * _load_of_nodes(rng, nodes, story.seconds)
     values *= share
     values += added[:, None].astype(np.float32) * small
     values += _least_noise(level, story) * wander

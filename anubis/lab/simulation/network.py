@@ -16,10 +16,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from anubis.core.fabric import Fabric, Link, Nic, Part, Seat, Seats, Shares
+from anubis.core.fabric import Fabric, Link, Nic, Part, RailNic, RailNics, Shares
 from anubis.core.network.counters import MOST
 from anubis.core.network.crossing import Flow, Way, link_part, nic_part
-from anubis.core.network.pairing import Meeting, joined_nics
+from anubis.core.network.pairing import PairTest, joined_nics
 from anubis.core.network.posterior import Observation
 from anubis.core.records import (
     BenchmarkSpec,
@@ -52,7 +52,7 @@ class Fault:
 
 
 Passed = tuple[str, str, int]  # from, to, and index of the cable
-Drawn = tuple[Meeting, int]  # and the seed of its paths
+Drawn = tuple[PairTest, int]  # and the seed of its paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +75,12 @@ class SimulatedNetwork:
     seed: int = 0
     gbytes_s: float = 49.0  # on one leaf; each tier above costs one percent
 
-    def measure(self, pairs: Iterable[Seats], turn: int = 0) -> list[tuple[Flow, float]]:
+    def measure(self, pairs: Iterable[RailNics], turn: int = 0) -> list[tuple[Flow, float]]:
         """Flows and rates of both directions of each pair of NICs, one at a time; another turn
         hashes other paths."""
         return [self._flow_and_rate(trip) for trip in self._trips(pairs, turn)]
 
-    def measure_at_once(self, pairs: Iterable[Seats], turn: int = 0) -> list[tuple[Flow, float]]:
+    def measure_at_once(self, pairs: Iterable[RailNics], turn: int = 0) -> list[tuple[Flow, float]]:
         """Flows and rates while all pairs measure at once, rail by rail: forth, then back."""
         trips = list(self._trips(pairs, turn))
         together: dict[tuple[str, int], list[int]] = {}
@@ -117,7 +117,7 @@ class SimulatedNetwork:
         trips = chain.from_iterable(self._trips_of(pair).values())
         return min((trip.left for trip in trips), default=1.0)
 
-    def _usual_rate(self, source: Seat, target: Seat) -> float:
+    def _usual_rate(self, source: RailNic, target: RailNic) -> float:
         hops = self.fabric.hops(self._nic(source), self._nic(target))
         return self._rate_past((hops or 2) - 1)
 
@@ -127,10 +127,10 @@ class SimulatedNetwork:
     def _trips_of(self, drawn: Drawn) -> dict[str, tuple[_Trip, ...]]:
         """Trips forth and back, by the rail of the first node."""
         if drawn not in self._trip_cache:
-            meeting, turn = drawn
+            pair_test, turn = drawn
             self._trip_cache[drawn] = {
-                a.rail: tuple(self._trips([(a.seat, b.seat)], turn))
-                for a, b in joined_nics(self.fabric, meeting)
+                a.rail: tuple(self._trips([(a.rail_nic, b.rail_nic)], turn))
+                for a, b in joined_nics(self.fabric, pair_test)
             }
         return self._trip_cache[drawn]
 
@@ -138,7 +138,7 @@ class SimulatedNetwork:
         """Faults that show in a test."""
         return [fault for fault, draw in zip(self.faults, draws, strict=True) if draw < fault.shows]
 
-    def _trips(self, pairs: Iterable[Seats], turn: int) -> Iterator[_Trip]:
+    def _trips(self, pairs: Iterable[RailNics], turn: int) -> Iterator[_Trip]:
         flows = [way for a, b in pairs for way in ((a, b), (b, a))]
         rng = np.random.default_rng([self.seed, turn])
         noise = rng.normal(1, self.noise, len(flows)).tolist()
@@ -151,7 +151,7 @@ class SimulatedNetwork:
 
     def _trip(
         self,
-        ends: Seats,
+        ends: RailNics,
         scatter: float,
         draws: Sequence[float],
         faults: Sequence[Fault],
@@ -185,7 +185,7 @@ class SimulatedNetwork:
 
     def _things_passed(self, trip: _Trip) -> list[Passed]:
         """NICs and cables on the path, each cable with its direction."""
-        source, target = (" ".join(seat) for seat in (trip.flow.source, trip.flow.target))
+        source, target = (" ".join(rail_nic) for rail_nic in (trip.flow.source, trip.flow.target))
         steps = zip(pairwise(trip.flow.via), trip.cables, strict=True)
         ends = [("out", source, 0), ("in", target, 0)]
         return [*ends, *((here, there, cable) for (here, there), cable in steps)]
@@ -226,10 +226,10 @@ class SimulatedNetwork:
             ]
         return self._forks[here, goal]
 
-    def _nic(self, seat: Seat) -> Nic:
-        nic = self.fabric.nic(*seat)
+    def _nic(self, rail_nic: RailNic) -> Nic:
+        nic = self.fabric.nic(*rail_nic)
         if nic is None:
-            raise ValueError(f'node "{seat.node}" has no NIC on rail "{seat.rail}"')
+            raise ValueError(f'node "{rail_nic.node}" has no NIC on rail "{rail_nic.rail}"')
         return nic
 
     @cached_property
@@ -253,7 +253,7 @@ class SimulatedNetwork:
 
 def _loss(
     faults: Sequence[Fault],
-    flow: Seats,
+    flow: RailNics,
     via: Sequence[str],
     cables: Sequence[int],
 ) -> float:
@@ -371,7 +371,7 @@ def share_left(network: SimulatedNetwork, step: Step) -> float:
     drawn = _path_seed(step)
     return min(
         (
-            network.share_left((Meeting(a, b), drawn))
+            network.share_left((PairTest(a, b), drawn))
             for a, b in zip(names, names[1:] + names[:1], strict=True)
             if a != b
         ),
@@ -381,7 +381,7 @@ def share_left(network: SimulatedNetwork, step: Step) -> float:
 
 def _draw(step: Step) -> Drawn:
     first, second = step.participants
-    return Meeting(first, second, step.shift), _path_seed(step)
+    return PairTest(first, second, step.shift), _path_seed(step)
 
 
 def _path_seed(step: Step) -> int:

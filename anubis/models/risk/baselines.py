@@ -14,7 +14,7 @@ import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.errors import RiskError
-from anubis.core.history.status import Spells, Statuses, Times
+from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.forecast import keep_on
 from anubis.models.risk.model import learnable
 from anubis.models.risk.survival import kaplan_meier, life_table, steps
@@ -33,8 +33,8 @@ class Constant:
     covariates: tuple[str, ...]
 
     @classmethod
-    def fit(cls, spells: Spells, seed: int) -> Self:
-        return cls(covariates=spells.statuses.covariates)
+    def fit(cls, uptimes: Uptimes, seed: int) -> Self:
+        return cls(covariates=uptimes.statuses.covariates)
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         return np.zeros((len(statuses), hours.size))
@@ -50,9 +50,9 @@ class Exponential:
     rate: Times
 
     @classmethod
-    def fit(cls, spells: Spells, seed: int) -> Self:
-        spells = learnable(spells)
-        return cls(covariates=spells.statuses.covariates, rate=np.array([_rate(spells)]))
+    def fit(cls, uptimes: Uptimes, seed: int) -> Self:
+        uptimes = learnable(uptimes)
+        return cls(covariates=uptimes.statuses.covariates, rate=np.array([_rate(uptimes)]))
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         return np.outer(np.repeat(self.rate, len(statuses)), hours)
@@ -73,16 +73,16 @@ class ExponentialPerCount:
     rates: Times
 
     @classmethod
-    def fit(cls, spells: Spells, seed: int) -> Self:
-        spells = learnable(spells)
-        counts = _counts(spells.statuses)
-        incidents = np.bincount(counts, weights=spells.observed)
-        watched_h = np.bincount(counts, weights=spells.duration_h)
+    def fit(cls, uptimes: Uptimes, seed: int) -> Self:
+        uptimes = learnable(uptimes)
+        counts = _counts(uptimes.statuses)
+        incidents = np.bincount(counts, weights=uptimes.observed)
+        watched_h = np.bincount(counts, weights=uptimes.duration_h)
         pool = _pools(incidents.tolist())
         rates = (np.bincount(pool, incidents) + 1) / (
-            np.bincount(pool, watched_h) + 1 / _rate(spells)
+            np.bincount(pool, watched_h) + 1 / _rate(uptimes)
         )
-        return cls(covariates=spells.statuses.covariates, rates=rates[pool])
+        return cls(covariates=uptimes.statuses.covariates, rates=rates[pool])
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         counts = np.minimum(_counts(statuses), self.rates.size - 1)
@@ -99,13 +99,13 @@ class ExponentialPerHour:
     rates: Times
 
     @classmethod
-    def fit(cls, spells: Spells, seed: int) -> Self:
-        spells = learnable(spells)
-        last = np.ceil(spells.duration_h).astype(np.int64) - 1  # it ends in the hour (k, k + 1]
-        incidents = np.bincount(last, weights=spells.observed)
+    def fit(cls, uptimes: Uptimes, seed: int) -> Self:
+        uptimes = learnable(uptimes)
+        last = np.ceil(uptimes.duration_h).astype(np.int64) - 1  # it ends in the hour (k, k + 1]
+        incidents = np.bincount(last, weights=uptimes.observed)
         outlasted = last.size - np.cumsum(np.bincount(last))
-        rates = incidents / (outlasted + np.bincount(last, weights=spells.duration_h - last))
-        return cls(covariates=spells.statuses.covariates, rates=rates)
+        rates = incidents / (outlasted + np.bincount(last, weights=uptimes.duration_h - last))
+        return cls(covariates=uptimes.statuses.covariates, rates=rates)
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         cumulated = np.concatenate(([0.0], np.cumsum(self.rates)))
@@ -116,27 +116,27 @@ class ExponentialPerHour:
 
 @dataclass(frozen=True, kw_only=True)
 class KaplanMeier:
-    """H(t) = -log of the share of all spells that last longer than t."""
+    """H(t) = -log of the share of all uptimes that last longer than t."""
 
     name: ClassVar[str] = "kaplan-meier"
     looks: ClassVar[bool] = False
     covariates: tuple[str, ...]
     hours: Times
     hazard: Times
-    watched_h: Times  # the longest spell
+    watched_h: Times  # the longest uptime
 
     @classmethod
-    def fit(cls, spells: Spells, seed: int) -> Self:
-        spells = learnable(spells)
-        table = life_table(spells.duration_h, spells.observed)
+    def fit(cls, uptimes: Uptimes, seed: int) -> Self:
+        uptimes = learnable(uptimes)
+        table = life_table(uptimes.duration_h, uptimes.observed)
         alive = kaplan_meier(table)
-        if alive[-1] == 0:  # the longest spell ended in an incident: what follows is unknown
+        if alive[-1] == 0:  # the longest uptime ended in an incident: what follows is unknown
             alive[-1] = (alive[-2] if alive.size > 1 else 1.0) * np.exp(-1.0)
         return cls(
-            covariates=spells.statuses.covariates,
+            covariates=uptimes.statuses.covariates,
             hours=table.hours,
             hazard=-np.log(alive),
-            watched_h=np.array([spells.duration_h.max()]),
+            watched_h=np.array([uptimes.duration_h.max()]),
         )
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
@@ -154,10 +154,10 @@ class Weibull:
     scale_shape: Times
 
     @classmethod
-    def fit(cls, spells: Spells, seed: int) -> Self:
-        spells = learnable(spells)
-        shape, scale = _weibull(spells.duration_h, spells.observed)
-        return cls(covariates=spells.statuses.covariates, scale_shape=np.array([scale, shape]))
+    def fit(cls, uptimes: Uptimes, seed: int) -> Self:
+        uptimes = learnable(uptimes)
+        shape, scale = _weibull(uptimes.duration_h, uptimes.observed)
+        return cls(covariates=uptimes.statuses.covariates, scale_shape=np.array([scale, shape]))
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         scale, shape = self.scale_shape
@@ -166,8 +166,8 @@ class Weibull:
         return np.tile(hazard, (len(statuses), 1))
 
 
-def _rate(spells: Spells) -> float:
-    return float(np.count_nonzero(spells.observed) / spells.duration_h.sum())
+def _rate(uptimes: Uptimes) -> float:
+    return float(np.count_nonzero(uptimes.observed) / uptimes.duration_h.sum())
 
 
 def _counts(statuses: Statuses) -> Ints:

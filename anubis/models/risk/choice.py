@@ -44,13 +44,13 @@ class ModelChoice:
     beats_base_rate: bool
     reason: str
     refused: tuple[Refusal, ...] = ()
-    traits: tuple[str, ...] = ()  # a sentence on each reported trait of nodes
+    attributes: tuple[str, ...] = ()  # a sentence on each reported attribute of nodes
 
     def sentences(self) -> Iterator[str]:
         yield self.reason
         for refusal in self.refused:
             yield f"{refusal.model} refused because {refusal.because}"
-        yield from self.traits
+        yield from self.attributes
 
 
 def nothing_wrong(model: str) -> str:

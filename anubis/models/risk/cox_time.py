@@ -20,7 +20,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from anubis.core.arrays import Floats, Ints
-from anubis.core.history.status import Spells, Statuses, Times
+from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.forecast import keep_on
 from anubis.models.risk.model import learnable
 from anubis.models.risk.network import HazardNetwork
@@ -43,43 +43,47 @@ class CoxTime:
     knots: Times  # on the clock
     incident_h: Times  # ascending
     baseline: Times  # h0 at those times
-    watched_h: Times  # the longest spell
+    watched_h: Times  # the longest uptime
 
     @classmethod
-    def fit(cls, spells: Spells, seed: int) -> Self:
+    def fit(cls, uptimes: Uptimes, seed: int) -> Self:
         for package in ("torch", "torchtuples", "pycox"):
             require_package(package, "training a risk model")
         from anubis.models.risk.training import train  # torch and pycox: 4 s
 
-        spells = learnable(spells, INCIDENTS_NEEDED)
-        scale = Scale.from_table(spells.statuses.values)
-        clock = Scale.from_table(spells.duration_h[:, None])
-        x = scale.apply(spells.statuses.values)
+        uptimes = learnable(uptimes, INCIDENTS_NEEDED)
+        scale = Scale.from_table(uptimes.statuses.values)
+        clock = Scale.from_table(uptimes.duration_h[:, None])
+        x = scale.apply(uptimes.statuses.values)
         network = train(
-            x, _scale_hours(clock, spells.duration_h), spells.observed, spells.statuses.nodes, seed
+            x,
+            _scale_hours(clock, uptimes.duration_h),
+            uptimes.observed,
+            uptimes.statuses.nodes,
+            seed,
         )
-        return cls.around(network, spells, scale, clock)
+        return cls.around(network, uptimes, scale, clock)
 
     @classmethod
-    def around(cls, network: HazardNetwork, spells: Spells, scale: Scale, clock: Scale) -> Self:
-        """Model of a trained network, with the baseline hazard of these spells."""
-        table = life_table(spells.duration_h, spells.observed)
-        at = knots(_scale_hours(clock, spells.duration_h[spells.observed]))
-        risks = network.relative_risk(scale.apply(spells.statuses.values), at)
+    def around(cls, network: HazardNetwork, uptimes: Uptimes, scale: Scale, clock: Scale) -> Self:
+        """Model of a trained network, with the baseline hazard of these uptimes."""
+        table = life_table(uptimes.duration_h, uptimes.observed)
+        at = knots(_scale_hours(clock, uptimes.duration_h[uptimes.observed]))
+        risks = network.relative_risk(scale.apply(uptimes.statuses.values), at)
         left, right, share = hats(_scale_hours(clock, table.hours), at)
-        order = np.argsort(-spells.duration_h, kind="stable")
-        added = np.cumsum(risks[order], axis=0, dtype=np.float64)  # the longest spells first
+        order = np.argsort(-uptimes.duration_h, kind="stable")
+        added = np.cumsum(risks[order], axis=0, dtype=np.float64)  # the longest uptimes first
         last = table.at_risk - 1
         at_risk = added[last, left] * (1 - share) + added[last, right] * share
         return cls(
-            covariates=spells.statuses.covariates,
+            covariates=uptimes.statuses.covariates,
             scale=scale,
             clock=clock,
             network=network,
             knots=at,
             incident_h=table.hours,
             baseline=table.incidents / at_risk,
-            watched_h=np.array([spells.duration_h.max()]),
+            watched_h=np.array([uptimes.duration_h.max()]),
         )
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:

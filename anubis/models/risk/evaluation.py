@@ -1,4 +1,4 @@
-"""Compares risk models with each other and with a constant, on spells they were not trained on."""
+"""Compares risk models with each other and with a constant, on uptimes they were not trained on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anubis.core.errors import RiskError
-from anubis.core.history.status import Spells, Times
+from anubis.core.history.status import Times, Uptimes
 from anubis.models.risk import scores
 from anubis.models.risk.evidence import log_likelihood
 from anubis.models.risk.forecast import HOURS
@@ -41,24 +41,24 @@ class Evaluation:
 
 
 def evaluate(
-    spells: Spells,
+    uptimes: Uptimes,
     models: Sequence[type[RiskModel]] = MODELS,
     kinds: Sequence[DrawnSplit] = KINDS,
     seeds: Sequence[int] = SEEDS,
     tell: Tell = nobody,
 ) -> Evaluation:
-    learnable(spells)
+    learnable(uptimes)
     compared = (
         _compare(train, test, models, kind, seed, tell)
         for kind in kinds
-        for seed, (train, test) in zip(seeds, split(spells, kind, seeds), strict=True)
+        for seed, (train, test) in zip(seeds, split(uptimes, kind, seeds), strict=True)
     )
     return sum(compared, start=Evaluation())
 
 
 def evaluate_elsewhere(
-    train: Spells,
-    test: Spells,
+    train: Uptimes,
+    test: Uptimes,
     models: Sequence[type[RiskModel]] = MODELS,
     seeds: Sequence[int] = SEEDS,
     tell: Tell = nobody,
@@ -69,8 +69,8 @@ def evaluate_elsewhere(
 
 
 def _compare(
-    train: Spells,
-    test: Spells,
+    train: Uptimes,
+    test: Uptimes,
     models: Sequence[type[RiskModel]],
     kind: SplitKind,
     seed: int,
@@ -90,17 +90,17 @@ def _compare(
     return Evaluation(scores=tuple(scored), left_out=tuple(left_out))
 
 
-def unscorable_reason(test: Spells) -> str:
-    """Reason why no model can be scored on these spells; empty: each can."""
+def unscorable_reason(test: Uptimes) -> str:
+    """Reason why no model can be scored on these uptimes; empty: each can."""
     if not test.observed.any():
-        return f"none of the {len(test)} test spells ended in an incident"
+        return f"none of the {len(test)} test uptimes ended in an incident"
     if scores.watched_hours(HOURS, test.duration_h, test.observed).size < 2:
         minutes = HOURS[1] * 60
-        return f"too few of the {len(test)} test spells were watched for {minutes:.0f} minutes"
+        return f"too few of the {len(test)} test uptimes were watched for {minutes:.0f} minutes"
     return ""
 
 
-def score(model: RiskModel, kind: SplitKind, seed: int, test: Spells) -> Score:
+def score(model: RiskModel, kind: SplitKind, seed: int, test: Uptimes) -> Score:
     duration_h, observed = test.duration_h, test.observed
     hours = np.union1d(HOURS, _ends(duration_h[observed]))
     foretold = forecast(model, test.statuses, hours)
@@ -111,7 +111,7 @@ def score(model: RiskModel, kind: SplitKind, seed: int, test: Spells) -> Score:
         model=model.name,
         split=kind,
         seed=seed,
-        spells=len(test),
+        uptimes=len(test),
         incidents=int(observed.sum()),
         accuracy=scores.accuracy(foretold.expected_h(), duration_h, observed),
         concordance=scores.concordance(foretold.hazard, column, duration_h, observed),

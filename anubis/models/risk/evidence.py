@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from anubis.core.arrays import Flags, Ints
-from anubis.core.history.status import Spells, Statuses, Times
+from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.forecast import Forecast
 
 EDGES_H: Times = np.array([0.0, 6.0, 24.0, 72.0, 168.0, 336.0, 720.0, 1440.0, 2400.0])
@@ -18,7 +18,7 @@ SECOND_H = 1 / 3600
 DOUBT = 0.01  # share of every forecast that is spread evenly, so that no single surprise decides
 
 
-def log_likelihood(foretold: Forecast, test: Spells) -> float:
+def log_likelihood(foretold: Forecast, test: Uptimes) -> float:
     """Log-likelihood of the stretch in which each row's incident came, or of its time without
     one."""
     watched_h, happened = coverage(test)
@@ -39,7 +39,7 @@ def _chance_of(stretch: Ints, foretold: Forecast) -> Times:
     return chances
 
 
-def coverage(test: Spells) -> tuple[Times, Flags]:
+def coverage(test: Uptimes) -> tuple[Times, Flags]:
     """Time that each row covers, and whether its incident came in that time."""
     reach_h = hours_covered(test.statuses)
     # a node may be back in the very second of its incident

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from anubis import __version__
 from anubis.core.errors import RiskError
-from anubis.core.history.status import Spells, Statuses
+from anubis.core.history.status import Statuses, Uptimes
 from anubis.models.risk.model import RiskModel, forecast
 from anubis.models.risk.models import model_named
 from anubis.models.risk.summary import Score
@@ -38,8 +38,8 @@ Array = npt.NDArray[Any]
 class ModelProvenance:
     """The data and the program a model was trained with, and how good it was on other data."""
 
-    data: str  # digest of the spells
-    spells: int
+    data: str  # digest of the uptimes
+    uptimes: int
     incidents: int
     seed: int
     versions: Mapping[str, str]
@@ -57,14 +57,14 @@ class _Head:
 
 
 def provenance(
-    spells: Spells, seed: int, choice: str = "", scores: tuple[Score, ...] = ()
+    uptimes: Uptimes, seed: int, choice: str = "", scores: tuple[Score, ...] = ()
 ) -> ModelProvenance:
     from importlib.metadata import version  # loads an email parser, and is wanted in training only
 
     return ModelProvenance(
-        data=digest(spells),
-        spells=len(spells),
-        incidents=int(np.count_nonzero(spells.observed)),
+        data=digest(uptimes),
+        uptimes=len(uptimes),
+        incidents=int(np.count_nonzero(uptimes.observed)),
         seed=seed,
         versions={"anubis": __version__, **{name: version(name) for name in LIBRARIES}},
         choice=choice,
@@ -72,12 +72,12 @@ def provenance(
     )
 
 
-def digest(spells: Spells) -> str:
+def digest(uptimes: Uptimes) -> str:
     """Digest of everything that a model can learn from; the order of the rows is part of it."""
-    statuses = spells.statuses
+    statuses = uptimes.statuses
     names = json.dumps([statuses.covariates, statuses.nodes]).encode()
     checksum = hashlib.sha256(names)
-    for column in (statuses.at, statuses.values, spells.duration_h, spells.observed):
+    for column in (statuses.at, statuses.values, uptimes.duration_h, uptimes.observed):
         checksum.update(np.ascontiguousarray(column).tobytes())
     return checksum.hexdigest()
 

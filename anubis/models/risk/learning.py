@@ -10,7 +10,7 @@ import numpy as np
 
 from anubis.core.errors import RiskError
 from anubis.core.history.logbook import Logbook
-from anubis.core.history.status import Spells
+from anubis.core.history.status import Uptimes
 from anubis.models.risk import files
 from anubis.models.risk.choice import ModelChoice, best
 from anubis.models.risk.covariates import worth_learning
@@ -23,43 +23,45 @@ from anubis.models.risk.splits import DECIDING
 MONTH_H = 730.0
 
 
-def spells_of(logbook: Logbook, until: float, covariates: Sequence[str] | None = None) -> Spells:
-    """Spells from a status at each return into service, when most is at stake, and about as many
+def uptimes_of(logbook: Logbook, until: float, covariates: Sequence[str] | None = None) -> Uptimes:
+    """Uptimes from a status at each return into service, when most is at stake, and about as many
     regular ones, at least monthly, so that a model also learns from nodes that have been well for a
     while."""
-    at_returns = logbook.spells(logbook.returns(), until)
+    at_returns = logbook.uptimes(logbook.returns(), until)
     if not len(at_returns):
         raise RiskError(
             "the history has no nodes: import incidents first (anubis import incidents)"
         )
     every_h = min(float(at_returns.duration_h.mean()), MONTH_H)
     regular = logbook.snapshots(every_h, until, np.random.default_rng(0))
-    return logbook.spells(logbook.returns() + regular, until, covariates)
+    return logbook.uptimes(logbook.returns() + regular, until, covariates)
 
 
 def train(
-    spells: Spells, seed: int, name: str | None = None, tell: Tell = nobody
+    uptimes: Uptimes, seed: int, name: str | None = None, tell: Tell = nobody
 ) -> tuple[RiskModel, files.ModelProvenance]:
     """Model of that name, or the one that wins by node and by time. The latter learns only from
-    useful traits of nodes."""
+    useful attributes of nodes."""
     if name is not None:
-        return model_named(name).fit(spells, seed), files.provenance(spells, seed, "chosen by name")
-    spells, traits = worth_learning(spells, tell)
-    evaluation = evaluate(spells, kinds=DECIDING, tell=tell)
-    choice, model = choose(evaluation, spells, seed, tell)
-    why = "; ".join(replace(choice, traits=traits).sentences())
-    return model, files.provenance(spells, seed, why, evaluation.scores)
+        return model_named(name).fit(uptimes, seed), files.provenance(
+            uptimes, seed, "chosen by name"
+        )
+    uptimes, attributes = worth_learning(uptimes, tell)
+    evaluation = evaluate(uptimes, kinds=DECIDING, tell=tell)
+    choice, model = choose(evaluation, uptimes, seed, tell)
+    why = "; ".join(replace(choice, attributes=attributes).sentences())
+    return model, files.provenance(uptimes, seed, why, evaluation.scores)
 
 
 def choose(
-    evaluation: Evaluation, spells: Spells, seed: int, tell: Tell = nobody
+    evaluation: Evaluation, uptimes: Uptimes, seed: int, tell: Tell = nobody
 ) -> tuple[ModelChoice, RiskModel]:
     """Best model, trained on everything. Its order of the nodes must pass the check as well."""
 
     @cache
     def train_named(name: str) -> RiskModel:
-        tell(f"{name} on all spells")
-        return model_named(name).fit(spells, seed)
+        tell(f"{name} on all uptimes")
+        return model_named(name).fit(uptimes, seed)
 
-    choice = best(evaluation, lambda name: misplaced_node(train_named(name), spells))
+    choice = best(evaluation, lambda name: misplaced_node(train_named(name), uptimes))
     return choice, train_named(choice.model)

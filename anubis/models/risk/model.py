@@ -1,4 +1,4 @@
-"""Interface of every risk model: learn from spells, and give the hazard of nodes alive now."""
+"""Interface of every risk model: learn from uptimes, and give the hazard of nodes alive now."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import numpy as np
 
 from anubis.core.arrays import Floats
 from anubis.core.errors import RiskError
-from anubis.core.history.status import Spells, Statuses, Times
+from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.forecast import HOURS, Forecast
 
-SHORTEST_H = 1 / 60  # a spell that ended at once counts as a minute: H(0) = 0, and logarithms exist
+SHORTEST_H = (
+    1 / 60
+)  # an uptime that ended at once counts as a minute: H(0) = 0, and logarithms exist
 
 
 class RiskModel(Protocol):
@@ -23,7 +25,7 @@ class RiskModel(Protocol):
     def covariates(self) -> tuple[str, ...]: ...
 
     @classmethod
-    def fit(cls, spells: Spells, seed: int) -> Self: ...
+    def fit(cls, uptimes: Uptimes, seed: int) -> Self: ...
 
     def cumulative_hazard(self, statuses: Statuses, hours: Times) -> Floats:
         """Cumulative hazard: a row for each status, a column for each of the ascending hours. All
@@ -41,19 +43,19 @@ def forecast(model: RiskModel, statuses: Statuses, hours: Times = HOURS) -> Fore
     return Forecast(hours=hours, hazard=model.cumulative_hazard(statuses, hours))
 
 
-def learnable(spells: Spells, incidents: int = 1) -> Spells:
-    """Spells with no duration of zero. Refuses spells that no model can learn from."""
-    ended = int(np.count_nonzero(spells.observed))
+def learnable(uptimes: Uptimes, incidents: int = 1) -> Uptimes:
+    """Uptimes with no duration of zero. Refuses uptimes that no model can learn from."""
+    ended = int(np.count_nonzero(uptimes.observed))
     if ended < incidents:
         raise RiskError(
-            f"{ended} of {len(spells)} spells ended in an incident, expected at least {incidents}: "
-            "import more incidents"
+            f"{ended} of {len(uptimes)} uptimes ended in an incident, expected at least"
+            f" {incidents}: import more incidents"
         )
-    if not np.all(np.isfinite(spells.statuses.values)):
+    if not np.all(np.isfinite(uptimes.statuses.values)):
         raise RiskError("a covariate is not finite: every status must be complete")
-    if not np.all(np.isfinite(spells.duration_h) & (spells.duration_h >= 0)):
-        raise RiskError("the duration of a spell must be finite and not negative")
-    return replace(spells, duration_h=np.maximum(spells.duration_h, SHORTEST_H))
+    if not np.all(np.isfinite(uptimes.duration_h) & (uptimes.duration_h >= 0)):
+        raise RiskError("the duration of an uptime must be finite and not negative")
+    return replace(uptimes, duration_h=np.maximum(uptimes.duration_h, SHORTEST_H))
 
 
 def _difference(learned: tuple[str, ...], offered: tuple[str, ...]) -> str:

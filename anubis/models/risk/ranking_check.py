@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from anubis.core.arrays import Flags, Ints
-from anubis.core.history.status import Spells, Statuses, Times
+from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.model import RiskModel, forecast
 from anubis.models.risk.splits import take
 
@@ -20,14 +20,14 @@ BY_CHANCE = 1e-3  # chance that any node of a uniform fleet has so many
 SILENT = 3.0  # so many of its own mean times between incidents: by chance once in twenty
 
 
-def misplaced_node(model: RiskModel, spells: Spells) -> str:
+def misplaced_node(model: RiskModel, uptimes: Uptimes) -> str:
     """Sentence on the node with the most incidents that ranks too low; empty if there is none."""
-    if not {COUNT, SINCE} <= set(spells.statuses.covariates):
+    if not {COUNT, SINCE} <= set(uptimes.statuses.covariates):
         return ""
-    statuses = take(spells, latest(spells)).statuses
+    statuses = take(uptimes, latest(uptimes)).statuses
     counts, since_h = (_column(statuses, name) for name in (COUNT, SINCE))
     risk = forecast(model, statuses, np.array([0.0, ASKED_H])).hazard[:, 1]
-    age_h = (statuses.at - _first_at(spells, statuses)) / 3600
+    age_h = (statuses.at - _first_at(uptimes, statuses)) / 3600
     is_silent = since_h * counts > SILENT * age_h
     wrong = np.flatnonzero(_is_far_out(counts) & (risk < np.median(risk)) & ~is_silent)
     if not wrong.size:
@@ -41,9 +41,9 @@ def misplaced_node(model: RiskModel, spells: Spells) -> str:
     )
 
 
-def latest(spells: Spells) -> Flags:
+def latest(uptimes: Uptimes) -> Flags:
     """Flags of the last row of each node."""
-    names, at = np.asarray(spells.statuses.nodes), spells.statuses.at
+    names, at = np.asarray(uptimes.statuses.nodes), uptimes.statuses.at
     order = np.lexsort((at, names))
     is_last = np.ones(order.size, dtype=bool)
     is_last[:-1] = names[order[1:]] != names[order[:-1]]
@@ -52,10 +52,10 @@ def latest(spells: Spells) -> Flags:
     return rows
 
 
-def _first_at(spells: Spells, statuses: Statuses) -> Times:
+def _first_at(uptimes: Uptimes, statuses: Statuses) -> Times:
     """Time of the first status of each of these nodes."""
     first: dict[str, float] = {}
-    for node, at in zip(spells.statuses.nodes, spells.statuses.at.tolist(), strict=True):
+    for node, at in zip(uptimes.statuses.nodes, uptimes.statuses.at.tolist(), strict=True):
         first[node] = min(at, first.get(node, at))
     return np.array([first[node] for node in statuses.nodes])
 

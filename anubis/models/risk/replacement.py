@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anubis.core.history.status import Spells
+from anubis.core.history.status import Uptimes
 from anubis.models.risk.choice import ODDS
 from anubis.models.risk.evaluation import score, unscorable_reason
 from anubis.models.risk.model import RiskModel
 from anubis.models.risk.splits import split_at
 from anubis.models.risk.summary import Score
 
-View = Callable[[tuple[str, ...] | None], Spells]  # the spells by these covariates; None: all
-Learn = Callable[[Spells], RiskModel]
+View = Callable[[tuple[str, ...] | None], Uptimes]  # the uptimes by these covariates; None: all
+Learn = Callable[[Uptimes], RiskModel]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Succession:
     """Result of the comparison."""
 
     because: str  # why the model in use stays; empty: it is replaced
-    spells: int = 0  # that both were scored on
+    uptimes: int = 0  # that both were scored on
     incidents: int = 0
     fresh: Score | None = None
     used: Score | None = None
@@ -38,14 +38,14 @@ class Succession:
         if self.fresh is None or self.used is None:
             return self.because
         briers = f"Brier score {self.fresh.brier:.4f} against {self.used.brier:.4f}"
-        compared = f"{briers} on {self.spells:,} later spells with {self.incidents:,} incidents"
+        compared = f"{briers} on {self.uptimes:,} later uptimes with {self.incidents:,} incidents"
         return f"{self.because} ({compared})" if self.because else compared
 
 
 def judge_successor(
     view: View, used: RiskModel, trained_at: float, now: float, learn: Learn
 ) -> Succession:
-    """Comparison of a new model with the one in use. `view`: of the spells that are known now."""
+    """Comparison of a new model with the one in use. `view`: of the uptimes that are known now."""
     middle = (trained_at + now) / 2
     past, _ = split_at(view(None), middle)
     _, later = split_at(view(used.covariates), middle)
@@ -56,7 +56,7 @@ def judge_successor(
     scores = score(fresh, "time", 0, same), score(used, "time", 0, later)
     return Succession(
         because=_shortcoming(*scores),
-        spells=len(later),
+        uptimes=len(later),
         incidents=int(np.count_nonzero(later.observed)),
         fresh=scores[0],
         used=scores[1],

@@ -16,7 +16,7 @@ from anubis.models.risk.forecast import HORIZON_H, Forecast
 from anubis.models.risk.summary import Accuracy, RiskGroup
 from anubis.models.risk.survival import kaplan_meier, life_table, steps
 
-WATCHED = 0.05  # share of the spells: with fewer left, scores mean nothing
+WATCHED = 0.05  # share of the uptimes: with fewer left, scores mean nothing
 GROUPS = 10  # of a calibration plot
 LARGEST_LOG = 50.0  # while solving for a slope: its exponential is still finite
 
@@ -38,7 +38,7 @@ def concordance(hazard: Floats, column: Ints, duration_h: Times, observed: Flags
 
     `hazard` has a row for each node; `column` is the index of the node's own end in it. Ties count
     half. (Antolini, Boracchi and Biganzoli, 2005, with the ties of random survival forests.) None
-    if no two spells can be compared.
+    if no two uptimes can be compared.
     """
     order = np.argsort(duration_h, kind="stable")
     by_time = np.ascontiguousarray(hazard[order].T)
@@ -48,7 +48,7 @@ def concordance(hazard: Floats, column: Ints, duration_h: Times, observed: Flags
 
 @numba.njit(cache=True)
 def _concordant(hazard, column, duration_h, observed):  # type: ignore[no-untyped-def] # numba infers
-    """Weighted numbers of right and of compared pairs. Spells are sorted by duration: an incident
+    """Weighted numbers of right and of compared pairs. Uptimes are sorted by duration: an incident
     is compared with those after it."""
     right, compared, count = 0.0, 0.0, duration_h.size
     for i in np.flatnonzero(observed):
@@ -76,7 +76,7 @@ def _concordant(hazard, column, duration_h, observed):  # type: ignore[no-untype
 def brier(alive: Floats, hours: Times, duration_h: Times, observed: Flags) -> Times:
     """Mean squared error of the chance to be without incident, at each of the hours.
 
-    Weights of similar spells with longer watches make up for censored spells (Graf and others,
+    Weights of similar uptimes with longer watches make up for censored uptimes (Graf and others,
     1999); the weights are divided by their sum.
     """
     watched = life_table(duration_h, ~observed)
@@ -99,7 +99,7 @@ def integrated_brier(alive: Floats, hours: Times, duration_h: Times, observed: F
 
 
 def watched_hours(hours: Times, duration_h: Times, observed: Flags) -> Times:
-    """Hours until which enough spells were not censored."""
+    """Hours until which enough uptimes were not censored."""
     watched = life_table(duration_h, ~observed)
     share = steps(kaplan_meier(watched), watched.hours, hours, 1.0)
     kept: Times = hours[(share >= WATCHED) & (hours <= duration_h.max())]
@@ -111,7 +111,7 @@ def calibration_slope(
 ) -> float | None:
     """Calibration slope: 1 if risks spread as they should, below 1 if they are exaggerated.
 
-    With H_i at the spell's end and the risk r_i = log H_i(hours), the incidents are Poisson with
+    With H_i at the uptime's end and the risk r_i = log H_i(hours), the incidents are Poisson with
     the mean exp(a + b r_i + log H_i(end) - r_i); b is the slope (Crowson, Atkinson and Therneau,
     2016). None if all nodes have the same risk.
     """
@@ -150,7 +150,7 @@ def calibration_groups(
     parts = np.array_split(np.argsort(chance, kind="stable"), GROUPS)
     return tuple(
         RiskGroup(
-            spells=part.size,
+            uptimes=part.size,
             predicted=float(chance[part].mean()),
             found=_share_with_incident(duration_h[part], observed[part], hours),
         )

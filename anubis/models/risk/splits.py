@@ -1,4 +1,4 @@
-"""Splits spells for training and testing: at random, by node, or by time.
+"""Splits uptimes for training and testing: at random, by node, or by time.
 
 Rows drawn at random leave the same node on both sides, which flatters a model that remembers nodes;
 the other two are what a model must do in production: other nodes, and later times.
@@ -14,7 +14,7 @@ import numpy as np
 
 from anubis.core.arrays import Flags
 from anubis.core.errors import RiskError
-from anubis.core.history.status import Spells
+from anubis.core.history.status import Uptimes
 
 DrawnSplit = Literal["random", "node", "time"]
 SplitKind = DrawnSplit | Literal["fleet"]  # trained on named nodes, tested on other named nodes
@@ -25,50 +25,50 @@ EARLIEST = 0.5  # share of the statuses before the first one tested by time
 
 
 def split(
-    spells: Spells, kind: DrawnSplit, seeds: Sequence[int]
-) -> Iterator[tuple[Spells, Spells]]:
-    """Spells to train on and spells to test on, for each seed.
+    uptimes: Uptimes, kind: DrawnSplit, seeds: Sequence[int]
+) -> Iterator[tuple[Uptimes, Uptimes]]:
+    """Uptimes to train on and uptimes to test on, for each seed.
 
     By node, each node is tested once; by time, each status of the later half; so no lucky draw
     decides.
     """
-    nodes = np.asarray(spells.statuses.nodes)
+    nodes = np.asarray(uptimes.statuses.nodes)
     names = np.random.default_rng(seeds[0]).permutation(np.unique(nodes))
     folds = max(len(seeds), round(1 / TESTED))
-    edges = np.quantile(spells.statuses.at, np.linspace(EARLIEST, 1, len(seeds) + 1))
+    edges = np.quantile(uptimes.statuses.at, np.linspace(EARLIEST, 1, len(seeds) + 1))
     edges[-1] = np.inf
     for position, seed in enumerate(seeds):
         if kind == "time":
             begin, end = edges[position : position + 2].tolist()
-            past, following = split_at(spells, begin)
+            past, following = split_at(uptimes, begin)
             yield past, take(following, following.statuses.at < end)
         elif kind == "node":
-            yield separate(spells, np.isin(nodes, names[position::folds]))
+            yield separate(uptimes, np.isin(nodes, names[position::folds]))
         else:
-            drawn = np.random.default_rng(seed).permutation(len(spells))
-            yield separate(spells, drawn < TESTED * len(spells))
+            drawn = np.random.default_rng(seed).permutation(len(uptimes))
+            yield separate(uptimes, drawn < TESTED * len(uptimes))
 
 
-def separate(spells: Spells, tested: Flags) -> tuple[Spells, Spells]:
-    return take(spells, ~tested), take(spells, tested)
+def separate(uptimes: Uptimes, tested: Flags) -> tuple[Uptimes, Uptimes]:
+    return take(uptimes, ~tested), take(uptimes, tested)
 
 
-def split_by_name(spells: Spells, nodes: Sequence[str]) -> tuple[Spells, Spells]:
-    """Spells of all other nodes to train on, and of these nodes to test on."""
-    tested = np.isin(np.asarray(spells.statuses.nodes), nodes)
-    if missing := sorted(set(nodes) - set(spells.statuses.nodes)):
+def split_by_name(uptimes: Uptimes, nodes: Sequence[str]) -> tuple[Uptimes, Uptimes]:
+    """Uptimes of all other nodes to train on, and of these nodes to test on."""
+    tested = np.isin(np.asarray(uptimes.statuses.nodes), nodes)
+    if missing := sorted(set(nodes) - set(uptimes.statuses.nodes)):
         raise RiskError(
             f"no history of {len(missing)} of the nodes to test on: {', '.join(missing[:8])}"
         )
     if tested.all():
         raise RiskError("all nodes are to be tested: name fewer, none is left to train on")
-    return separate(spells, tested)
+    return separate(uptimes, tested)
 
 
-def split_at(spells: Spells, now: float) -> tuple[Spells, Spells]:
-    """Spells as known at an instant, without later incidents, and the spells since."""
-    before = spells.statuses.at < now
-    past = take(spells, before)
+def split_at(uptimes: Uptimes, now: float) -> tuple[Uptimes, Uptimes]:
+    """Uptimes as known at an instant, without later incidents, and the uptimes since."""
+    before = uptimes.statuses.at < now
+    past = take(uptimes, before)
     watched_h = (now - past.statuses.at) / 3600
     return (
         replace(
@@ -76,20 +76,20 @@ def split_at(spells: Spells, now: float) -> tuple[Spells, Spells]:
             duration_h=np.minimum(past.duration_h, watched_h),
             observed=past.observed & (past.duration_h <= watched_h),
         ),
-        take(spells, ~before),
+        take(uptimes, ~before),
     )
 
 
-def take(spells: Spells, rows: Flags) -> Spells:
+def take(uptimes: Uptimes, rows: Flags) -> Uptimes:
     chosen = np.flatnonzero(rows)
-    statuses = spells.statuses
-    return Spells(
+    statuses = uptimes.statuses
+    return Uptimes(
         statuses=replace(
             statuses,
             nodes=tuple(statuses.nodes[i] for i in chosen),
             at=statuses.at[chosen],
             values=statuses.values[chosen],
         ),
-        duration_h=spells.duration_h[chosen],
-        observed=spells.observed[chosen],
+        duration_h=uptimes.duration_h[chosen],
+        observed=uptimes.observed[chosen],
     )

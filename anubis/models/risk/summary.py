@@ -16,14 +16,14 @@ class Accuracy:
 
     relative: float
     over_horizon: float  # 1 - |p - t| / H
-    on_observed: float | None  # relative, on the spells that ended in an incident
+    on_observed: float | None  # relative, on the uptimes that ended in an incident
 
 
 @dataclass(frozen=True, kw_only=True)
 class RiskGroup:
-    """Spells of about the same risk: what was predicted, and the share that had an incident."""
+    """Uptimes of about the same risk: what was predicted, and the share that had an incident."""
 
-    spells: int
+    uptimes: int
     predicted: float
     found: float
 
@@ -35,7 +35,7 @@ class Score:
     model: str
     split: SplitKind
     seed: int
-    spells: int
+    uptimes: int
     incidents: int
     accuracy: Accuracy
     concordance: float | None

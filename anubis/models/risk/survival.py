@@ -1,4 +1,5 @@
-"""Estimates from spells on one clock: the number at risk at each time, and what follows from it."""
+"""Estimates from uptimes on one clock: the number at risk at each time, and what follows from
+it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from anubis.core.history.status import Times
 class LifeTable:
     """Times of observed incidents, ascending.
 
-    A spell that is censored at such a time is still at risk then.
+    An uptime that is censored at such a time is still at risk then.
     """
 
     hours: Times

@@ -75,8 +75,8 @@ def fit(
 
 
 def held_out(nodes: Sequence[str], seed: int, number: int = 0) -> Flags:
-    """Flags of all spells of some nodes: one spell of a node says much about its others. Each node
-    is held out of one of the networks."""
+    """Flags of all uptimes of some nodes: one uptime of a node says much about its others. Each
+    node is held out of one of the networks."""
     names = np.random.default_rng(seed).permutation(np.unique(nodes))
     return np.isin(np.asarray(nodes), names[number % names.size :: NETWORKS])
 

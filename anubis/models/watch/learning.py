@@ -34,7 +34,7 @@ class FaultyJob:
     until: float
 
 
-class Lessons(Protocol):
+class TrainingJobs(Protocol):
     """Training data: jobs, with only the metrics that are asked for."""
 
     @property
@@ -48,7 +48,7 @@ class Lessons(Protocol):
 
 
 def learn(
-    lessons: Lessons,
+    training_jobs: TrainingJobs,
     metrics: Sequence[str],
     order: Sequence[str],
     settings: WatchSettings,
@@ -58,31 +58,37 @@ def learn(
     basis: WatchModel | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> WatchModel:
-    """Watch model of these lessons. `together`: one denoiser for all metrics. `order`: the metrics
-    to compare, reordered by what jobs with faults show, if there are any. `basis`: a model whose
-    thresholds are used for numbers of nodes that the jobs do not have."""
-    denoisers, fits = _denoisers(lessons, metrics, seed, together, tell)
+    """Watch model of these training jobs. `together`: one denoiser for all metrics. `order`: the
+    metrics to compare, reordered by what jobs with faults show, if there are any. `basis`: a model
+    whose thresholds are used for numbers of nodes that the jobs do not have."""
+    denoisers, fits = _denoisers(training_jobs, metrics, seed, together, tell)
     thresholds: dict[str, Thresholds] = {}
     for metric in metrics:
-        limits = calibrate(lessons.healthy([metric]), [metric], [denoisers[metric]], settings, seed)
+        limits = calibrate(
+            training_jobs.healthy([metric]), [metric], [denoisers[metric]], settings, seed
+        )
         thresholds[metric] = complete(
             limits, metric, basis.thresholds.get(metric) if basis else None
         )
     judged = [metric for metric in order if metric in denoisers]
     all_as_one = calibrate(
-        lessons.healthy(judged), judged, [denoisers[metric] for metric in judged], settings, seed
+        training_jobs.healthy(judged),
+        judged,
+        [denoisers[metric] for metric in judged],
+        settings,
+        seed,
     )
     if all_as_one:
         thresholds[CONCATENATED] = all_as_one
-    ranked, why = _rank_metrics(lessons, judged, settings)
+    ranked, why = _rank_metrics(training_jobs, judged, settings)
     return WatchModel(
         denoisers=denoisers,
         thresholds=thresholds,
         order=ranked,
         origin=WatchOrigin(
-            source=lessons.source,
-            is_synthetic=lessons.is_synthetic,
-            jobs=lessons.jobs,
+            source=training_jobs.source,
+            is_synthetic=training_jobs.is_synthetic,
+            jobs=training_jobs.jobs,
             seed=seed,
             versions=_versions(),
             fits={metric: _round(fit) for metric, fit in fits.items()},
@@ -92,7 +98,11 @@ def learn(
 
 
 def _denoisers(
-    lessons: Lessons, metrics: Sequence[str], seed: int, together: bool, tell: Callable[[str], None]
+    training_jobs: TrainingJobs,
+    metrics: Sequence[str],
+    seed: int,
+    together: bool,
+    tell: Callable[[str], None],
 ) -> tuple[dict[str, Denoiser], dict[str, Fit]]:
     require_package("torch", "training a watch model")
     from anubis.models.watch.training import train
@@ -100,7 +110,7 @@ def _denoisers(
     if together:
         share = np.concatenate(
             [
-                windows_of(lessons.healthy([metric]), metric, seed)[:: len(metrics)]
+                windows_of(training_jobs.healthy([metric]), metric, seed)[:: len(metrics)]
                 for metric in metrics
             ]
         )
@@ -108,7 +118,7 @@ def _denoisers(
         return dict.fromkeys(metrics, denoiser), dict.fromkeys(metrics, fit)
     denoisers, fits = {}, {}
     for metric in metrics:
-        windows = windows_of(lessons.healthy([metric]), metric, seed)
+        windows = windows_of(training_jobs.healthy([metric]), metric, seed)
         denoisers[metric], fits[metric] = train(windows, seed, metric=metric)
         tell(f"{metric}: {describe(fits[metric])}")
     return denoisers, fits
@@ -159,10 +169,10 @@ def complete(learned: Thresholds | None, metric: str, basis: Thresholds | None) 
 
 
 def _rank_metrics(
-    lessons: Lessons, metrics: Sequence[str], settings: WatchSettings
+    training_jobs: TrainingJobs, metrics: Sequence[str], settings: WatchSettings
 ) -> tuple[tuple[str, ...], str]:
     features, faulty = [], []
-    for job in lessons.faulty(metrics):
+    for job in training_jobs.faulty(metrics):
         features.append(oddness(job.telemetry, settings.window))
         faulty.append(_faulty_windows(job, len(features[-1]), settings.window))
     if not features:

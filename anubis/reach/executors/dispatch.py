@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anubis.core.errors import UsageError
-from anubis.reach.executors.remote_commands import CommandErrand, Errand, argv_to, ssh_host
+from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand, argv_to, ssh_host
 from anubis.reach.executors.start_settings import RayStart
 from anubis.text.hostlist import shorten
 
@@ -23,12 +23,14 @@ class Sender:
 
             self._pods = Pods(start, start.pods, own_address)
 
-    def send(self, way: RayStart, node: str, order: Mapping[str, Any], files: Path) -> Errand:
+    def send(
+        self, way: RayStart, node: str, order: Mapping[str, Any], files: Path
+    ) -> RemoteCommand:
         """Send an order to a node. `way`: to this node, if it is reached otherwise than most.
         `files`: the begin of the names of files for its output."""
         if self._pods is not None:
             return self._pods.send(node, order, files)
-        return CommandErrand(argv_to(way, node), order, files)
+        return PipedCommand(argv_to(way, node), order, files)
 
     def close(self) -> None:
         """Close after the last remote command was closed."""

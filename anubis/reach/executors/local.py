@@ -116,7 +116,7 @@ class LocalExecutor:
         step, attempt = launch.step, launch.attempt
         program = self._programs[step.workload.benchmark, step.workload.version]
         meets = program.spec.launcher == "torchrun"
-        rendezvous = self._meeting() if meets else None
+        rendezvous = self._pair_test() if meets else None
         program_order = order(
             program,
             launch.parameters,
@@ -144,7 +144,7 @@ class LocalExecutor:
         self._selector.register(running.stdout, selectors.EVENT_READ, running)
         self._events.append(Started(step_id=step.id, attempt=attempt, at=self.now()))
 
-    def _meeting(self) -> Rendezvous:
+    def _pair_test(self) -> Rendezvous:
         return Rendezvous(
             address=LOOPBACK,
             port=free_port(LOOPBACK, self._settings.ports),

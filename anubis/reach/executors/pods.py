@@ -60,7 +60,7 @@ class Pods(Entrance):
         self._start, self._pods = start, pods
         self._api = KubernetesApi(pods.kubernetes)
         self._run = secrets.token_hex(4)
-        self._errands: list[PodErrand] = []
+        self._remote_commands: list[PodCommand] = []
         self._is_over = threading.Event()
         self._place = f"/api/v1/namespaces/{quote(pods.kubernetes.namespace, safe='')}"
         self._is_deaf = False  # the API server, when pods were to be removed
@@ -69,11 +69,13 @@ class Pods(Entrance):
         self.__enter__()
         threading.Thread(target=self._look, daemon=True).start()
 
-    def send(self, node: str, order: Mapping[str, Any], files: Path) -> PodErrand:
-        errand = PodErrand(self, f"{APP}-{self._run}-{len(self._errands)}", order, files)
-        self._errands.append(errand)
-        threading.Thread(target=self._make, args=(node, errand), daemon=True).start()
-        return errand
+    def send(self, node: str, order: Mapping[str, Any], files: Path) -> PodCommand:
+        remote_command = PodCommand(
+            self, f"{APP}-{self._run}-{len(self._remote_commands)}", order, files
+        )
+        self._remote_commands.append(remote_command)
+        threading.Thread(target=self._make, args=(node, remote_command), daemon=True).start()
+        return remote_command
 
     def close(self) -> None:
         self._is_over.set()
@@ -81,9 +83,9 @@ class Pods(Entrance):
 
     def greet(self, line: socket.socket, host: str, words: str) -> None:
         """Hand the connection to the pod with this password, which is good once."""
-        for errand in self._errands:
-            if hmac.compare_digest(words.encode(), errand.password.encode()):
-                errand.take(line)
+        for remote_command in self._remote_commands:
+            if hmac.compare_digest(words.encode(), remote_command.password.encode()):
+                remote_command.take(line)
 
     def remove(self, name: str) -> None:
         """Remove a pod; its Secret goes with it: Kubernetes collects what a pod owned. What is not
@@ -96,23 +98,25 @@ class Pods(Entrance):
         except OrchestratorError:
             self._is_deaf = True
 
-    def _make(self, node: str, errand: PodErrand) -> None:
+    def _make(self, node: str, remote_command: PodCommand) -> None:
         """Make the pod first, so that the Secret has an owner from its begin."""
         try:
             reply = self._api.ask("GET", f"/api/v1/nodes/{quote(node, safe='')}")
             gpus = gpus_of(accept(reply, f'node "{node}"', "status"), self._pods.kubernetes.gpus)
             driver = (self.address, self.port)
-            spec = pod_spec(self._start, self._pods, node, gpus, driver, errand.name)
-            about = {"name": errand.name, "labels": {"app": APP, RUN: self._run}}
+            spec = pod_spec(self._start, self._pods, node, gpus, driver, remote_command.name)
+            about = {"name": remote_command.name, "labels": {"app": APP, RUN: self._run}}
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
             made = self._post("pods", pod, f'pod on "{node}"')
             self._post(
-                "secrets", secret_of(made, errand.password), f'secret of the pod on "{node}"'
+                "secrets",
+                secret_of(made, remote_command.password),
+                f'secret of the pod on "{node}"',
             )
         except OrchestratorError as error:
-            errand.fail(str(error))
-        if errand.has_ended:  # let go meanwhile
-            self.remove(errand.name)
+            remote_command.fail(str(error))
+        if remote_command.has_ended:  # let go meanwhile
+            self.remove(remote_command.name)
 
     def _post(self, plural: str, document: Document, request: str) -> Document:
         reply = self._api.ask("POST", f"{self._place}/{plural}", body=document)
@@ -121,7 +125,11 @@ class Pods(Entrance):
     def _look(self) -> None:
         """Look at the pods that have not called yet, as long as there are any."""
         while not self._is_over.wait(LOOK_EVERY_S):
-            silent = {errand.name: errand for errand in self._errands if errand.is_awaited}
+            silent = {
+                remote_command.name: remote_command
+                for remote_command in self._remote_commands
+                if remote_command.is_awaited
+            }
             if not silent:
                 continue
             with suppress(OrchestratorError):  # the deadline of the start counts
@@ -132,7 +140,7 @@ class Pods(Entrance):
                         silent[name_of(pod)].look_at(pod)
 
 
-class PodErrand:
+class PodCommand:
     """A remote command by a pod. Its output comes as it would from a command."""
 
     def __init__(self, pods: Pods, name: str, order: Mapping[str, Any], files: Path) -> None:

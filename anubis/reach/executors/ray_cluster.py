@@ -278,14 +278,14 @@ class RayExecutor:
         """Send the participants their orders; a group meets at the first one's port."""
         running.ordered = True
         step = running.launch.step
-        meeting = self._agents[step.participants[0]].address
+        pair_test = self._agents[step.participants[0]].address
         agents = [self._agents[name] for name in step.participants]
         processes = processes_on_each([agent.machine for agent in agents if agent.machine])
         for rank, name in enumerate(step.participants):
             agent = self._agents[name]
             assert agent.machine is not None
             rendezvous = port and Rendezvous(
-                address=meeting,
+                address=pair_test,
                 port=port,
                 processes=processes,
                 nodes=len(step.participants),

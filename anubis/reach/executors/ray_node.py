@@ -36,7 +36,7 @@ WORKERS = 9  # an agent, the driver, and some that Ray starts in advance
 PORTS_NEEDED = len(SERVICES) + WORKERS
 OBJECTS_BYTES = 256 << 20  # programs travel through Ray's store, and little else
 FILES = 65536
-MEETING_PATIENCE_S = 5.0
+PAIR_TEST_PATIENCE_S = 5.0
 
 RayRequest = dict[str, Any]
 
@@ -111,8 +111,8 @@ def meet(request: RayRequest) -> dict[str, str]:
 
 def ring(host: str, port: int, door: int) -> str:
     """Ask the driver to knock at this door; its answer is why it could not."""
-    with socket.create_connection((host, port), timeout=MEETING_PATIENCE_S) as line:
-        line.settimeout(2 * MEETING_PATIENCE_S)
+    with socket.create_connection((host, port), timeout=PAIR_TEST_PATIENCE_S) as line:
+        line.settimeout(2 * PAIR_TEST_PATIENCE_S)
         line.sendall(f"{os.environ['ANUBIS_PASSWORD']} {door}\n".encode())
         answer = b"".join(iter(lambda: line.recv(1024), b""))
     return answer.decode(errors="replace")

@@ -26,7 +26,7 @@ from anubis.reach.executors import guardian, ray_node
 from anubis.reach.executors.dispatch import Sender, address_for
 from anubis.reach.executors.machine import free_port, port_range
 from anubis.reach.executors.ray_link import HEALTH_CHECKS, LONGEST_PARENT, OWN_CLUSTER, safe_place
-from anubis.reach.executors.remote_commands import CommandErrand, Errand, argv_here
+from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand, argv_here
 from anubis.reach.executors.start_settings import RayStart
 
 HEAD_TRIES = 3  # another may take the port that was free a moment ago
@@ -51,8 +51,8 @@ class StartedRay:
         self._start = start
         self._ways = ways
         self._queue = [*ways][::-1]
-        self._coming: dict[str, Errand] = {}
-        self._errands: list[Errand] = []
+        self._coming: dict[str, RemoteCommand] = {}
+        self._remote_commands: list[RemoteCommand] = []
         self._secret = secrets.token_hex(32)
         self._folder = Path(tempfile.mkdtemp(prefix="anubis-start-", dir=safe_place()))
         allow_files(FILES_BESIDE + len(ways))
@@ -70,23 +70,23 @@ class StartedRay:
 
     def tend(self, joined: Collection[str]) -> None:
         """Start more of them, and note which have come or will not come any more."""
-        for name, errand in list(self._coming.items()):
-            waited_s = time.monotonic() - errand.sent_at
+        for name, remote_command in list(self._coming.items()):
+            waited_s = time.monotonic() - remote_command.sent_at
             if name in joined:
                 del self._coming[name]
-            elif errand.has_ended or waited_s > JOIN_DEADLINE_S:
+            elif remote_command.has_ended or waited_s > JOIN_DEADLINE_S:
                 self._give_up(name, self._coming.pop(name))
         while self._queue and len(self._coming) < STARTING_AT_ONCE:
             self._start_node(self._queue.pop())
 
     def close(self) -> None:
         """End all remote commands first, and then wait for them."""
-        for errand in self._errands:
-            errand.let_go()
+        for remote_command in self._remote_commands:
+            remote_command.let_go()
         until = time.monotonic() + CLOSE_PATIENCE_S
-        for errand in self._errands:
-            errand.close(until)
-        self._errands.clear()
+        for remote_command in self._remote_commands:
+            remote_command.close(until)
+        self._remote_commands.clear()
         if self._sender:
             self._sender.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -102,13 +102,13 @@ class StartedRay:
             request = {"is_head": True, "name": DRIVER, "address": self.own_address}
             request["health"] = HEALTH_CHECKS
             order = self._order(sys.executable, scratch, request)
-            head = CommandErrand(argv_here(sys.executable), order, self._files)
-            self._errands.append(head)
+            head = PipedCommand(argv_here(sys.executable), order, self._files)
+            self._remote_commands.append(head)
             if self._is_up(head, scratch):
                 return
         raise ExecutorError(f'no head of Ray started beside the driver: "{head.last_words()}"')
 
-    def _is_up(self, head: Errand, scratch: Path) -> bool:
+    def _is_up(self, head: RemoteCommand, scratch: Path) -> bool:
         """Return true once Ray has written that it has started: at its port another may answer by
         now."""
         started = scratch / ray_node.OWN_FOLDER / ADDRESS_FILE
@@ -127,24 +127,24 @@ class StartedRay:
         order = self._order(self._start.python, scratch, request)
         assert self._sender is not None
         try:
-            errand = self._sender.send(self._ways[name], name, order, self._files)
+            remote_command = self._sender.send(self._ways[name], name, order, self._files)
         except OSError as error:
             self.absent[name] = f"Ray did not start on it: {error}"
             return
-        self._coming[name] = errand
-        self._errands.append(errand)
+        self._coming[name] = remote_command
+        self._remote_commands.append(remote_command)
 
-    def _give_up(self, name: str, errand: Errand) -> None:
+    def _give_up(self, name: str, remote_command: RemoteCommand) -> None:
         why = "Ray did not start on it"
-        if not errand.has_ended:
-            errand.let_go()
+        if not remote_command.has_ended:
+            remote_command.let_go()
             why = f"its Ray did not come within {JOIN_DEADLINE_S:g} s"
-        self.absent[name] = f'{why}: "{errand.last_words()}"'
+        self.absent[name] = f'{why}: "{remote_command.last_words()}"'
 
     @property
     def _files(self) -> Path:
         """Return the begin of the names of the next remote command's files."""
-        return self._folder / str(len(self._errands))
+        return self._folder / str(len(self._remote_commands))
 
     def _order(self, python: str, scratch: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         settings = {

@@ -69,7 +69,7 @@ def ssh_host(start: RayStart, node: str) -> str:
     return hostnames[0] if hostnames else node
 
 
-class Errand(Protocol):
+class RemoteCommand(Protocol):
     """A command on a node, or on its way there. Nothing here waits except `close`."""
 
     sent_at: float
@@ -92,7 +92,7 @@ class Errand(Protocol):
     def close(self, until: float) -> None: ...
 
 
-class CommandErrand:
+class PipedCommand:
     """A remote command by a local command whose stdin is the way."""
 
     def __init__(self, argv: Sequence[str], order: Mapping[str, Any], files: Path) -> None:

@@ -20,7 +20,7 @@ from anubis.core.campaign.machine import (
     TimedOut,
 )
 from anubis.core.fabric import Fabric
-from anubis.core.network.pairing import joined_nics, meeting_of
+from anubis.core.network.pairing import joined_nics, pair_test_of
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
 from anubis.lab.simulation.fleet import SimulatedFleet, Trouble, measure, members, settings, share
 from anubis.lab.simulation.network import readings, share_left
@@ -133,8 +133,8 @@ class SimulatedExecutor:
     def _note_crossing(self, step: Step, duration_s: float) -> None:
         """Note a pair whose nodes are under different leaves: only such pairs share cables with
         others."""
-        if self.network and step.id in self._on_fabric and (meeting := meeting_of(step)):
-            met = joined_nics(self.network.fabric, meeting)
+        if self.network and step.id in self._on_fabric and (pair_test := pair_test_of(step)):
+            met = joined_nics(self.network.fabric, pair_test)
             if any(a.switch != b.switch for a, b in met):
                 self._longest_s = max(self._longest_s, duration_s)
                 run = _Run(step, self._clock, self._clock + duration_s)

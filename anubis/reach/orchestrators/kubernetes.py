@@ -40,7 +40,7 @@ from anubis.reach.orchestrators.kubernetes_objects import (
 from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
 from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
 
-MOST_TRIES = 8  # when others change a node again and again
+MOST_TRIES = 20  # when others change a node again and again
 MOST_OWNERS = 5  # above a pod
 OURS = {"fieldManager": WRITER}
 MERGE = "application/merge-patch+json"

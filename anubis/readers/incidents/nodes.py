@@ -1,4 +1,4 @@
-"""Traits of nodes from a table, with what was left out and why."""
+"""Attributes of nodes from a table, with what was left out and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from anubis.core.errors import UsageError
-from anubis.core.history.traits import NodeTraits
+from anubis.core.history.attributes import NodeAttributes
 from anubis.readers.incidents.clock import Clock
 from anubis.readers.incidents.intake import Note
 from anubis.readers.incidents.records import SourceRecords
@@ -39,7 +39,7 @@ class NodeMapping:
 @dataclass(frozen=True, kw_only=True)
 class NodeIntake:
     records: int
-    traits: tuple[NodeTraits, ...]  # by name
+    attributes: tuple[NodeAttributes, ...]  # by name
     left_out: tuple[Note, ...]
     remarks: tuple[Note, ...]  # on what was taken nevertheless
 
@@ -47,10 +47,10 @@ class NodeIntake:
 def take_in_nodes(
     records: SourceRecords, mapping: NodeMapping, where: str, now: float
 ) -> NodeIntake:
-    """Read traits of nodes; if a node is listed twice, the last line counts."""
+    """Read attributes of nodes; if a node is listed twice, the last line counts."""
     columns = _bind(mapping, records.columns, where)
     left_out, remarks = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
-    of_node: dict[str, NodeTraits] = {}
+    of_node: dict[str, NodeAttributes] = {}
     for record in records.rows:
         node = fill(columns["node"], record.cells)
         if not hostlist.is_name(node):
@@ -60,17 +60,17 @@ def take_in_nodes(
         if because:
             remarks[because].append(record.where)
         texts = {key: fill(columns[key], record.cells) for key in TEXTS if key in columns}
-        traits = NodeTraits(node=node, installed=installed, **texts)
-        if of_node.setdefault(node, traits) != traits:
+        attributes = NodeAttributes(node=node, installed=installed, **texts)
+        if of_node.setdefault(node, attributes) != attributes:
             remarks["the node is listed twice and otherwise: the last line counts"].append(
                 record.where
             )
-        of_node[node] = traits
+        of_node[node] = attributes
     for place in records.unreadable:
         left_out["no JSON"].append(place)
     return NodeIntake(
         records=len(records.rows) + len(records.unreadable),
-        traits=tuple(of_node[node] for node in sorted(of_node)),
+        attributes=tuple(of_node[node] for node in sorted(of_node)),
         left_out=tuple(_notes(left_out)),
         remarks=tuple(_notes(remarks)),
     )

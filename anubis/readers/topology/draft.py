@@ -22,7 +22,7 @@ class Draft:
         self._switches: dict[str, str] = {}
         self._guids: dict[str, str] = {}
         self._nics: list[Nic] = []
-        self._seats: set[tuple[str, str]] = set()
+        self._rail_nics: set[tuple[str, str]] = set()
         self._again: dict[tuple[str, str], int] = {}  # the last number of a further NIC
         self._cables: dict[tuple[str, str], list[Cable]] = {}
         self._above: dict[str, set[str]] = {}
@@ -41,7 +41,7 @@ class Draft:
     def _free_again(self, node: str, rail: str) -> int:
         """Return the number of a further NIC of that name, the second or later."""
         again = self._again.get((node, rail), 1) + 1
-        while (node, f"{rail}/{again}") in self._seats:
+        while (node, f"{rail}/{again}") in self._rail_nics:
             again += 1
         self._again[node, rail] = again
         return again
@@ -63,7 +63,7 @@ class Draft:
         measured."""
         self.switch(switch)
         rail = rail_of(device)
-        if node and (node, rail) in self._seats:
+        if node and (node, rail) in self._rail_nics:
             again = self._free_again(node, rail)
             several_nics = f'NICs called "{device}"' if device else "NICs without a name"
             self.find(
@@ -73,7 +73,7 @@ class Draft:
             )
             rail = f"{rail}/{again}"
         if node:
-            self._seats.add((node, rail))
+            self._rail_nics.add((node, rail))
         self._nics.append(
             Nic(
                 id=id or f"{node}/{rail}",

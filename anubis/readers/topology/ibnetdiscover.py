@@ -192,7 +192,7 @@ def _slower(end: _End, back: _End | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class _Seat:
+class _Cabling:
     """An HCA's port and the switch's port it is cabled to."""
 
     id: str
@@ -208,42 +208,44 @@ class _Seat:
 def _add_hcas(
     blocks: Mapping[str, _Block], ports: Ports, owners: Mapping[str, Owner], draft: Draft
 ) -> None:
-    seats = _seats(blocks, ports, draft)
+    rail_nics = _rail_nics(blocks, ports, draft)
     guids: dict[str, list[str]] = {}
-    for seat in seats:
-        guids.setdefault(seat.id, [guid_of(seat.id)]).append(seat.guid)
+    for rail_nic in rail_nics:
+        guids.setdefault(rail_nic.id, [guid_of(rail_nic.id)]).append(rail_nic.guid)
     named = {id: _owner(guids[id], blocks[id], owners) for id in guids}
-    _drop_shared_names(named, seats, draft)
-    _report_unowned(named, seats, blocks, draft)
-    cabled = Counter(seat.id for seat in seats)
+    _drop_shared_names(named, rail_nics, draft)
+    _report_unowned(named, rail_nics, blocks, draft)
+    cabled = Counter(rail_nic.id for rail_nic in rail_nics)
     first: dict[str, str] = {}
-    for seat in sorted(seats, key=lambda seat: int(seat.port)):
-        first.setdefault(seat.id, seat.port)
-    for seat in seats:
-        owner = named[seat.id]
-        further = seat.port != first[seat.id]
+    for rail_nic in sorted(rail_nics, key=lambda rail_nic: int(rail_nic.port)):
+        first.setdefault(rail_nic.id, rail_nic.port)
+    for rail_nic in rail_nics:
+        owner = named[rail_nic.id]
+        further = rail_nic.port != first[rail_nic.id]
         device = owner.device if owner else ""
         draft.nic(
             node=owner.host if owner else "",
-            device=f"{device}/{seat.port}" if further else device,
-            switch=seat.switch,
-            id=seat.id if cabled[seat.id] == 1 else f"{seat.id}[{seat.port}]",
-            port=seat.switch_port,
-            gbit_s=seat.gbit_s,
-            guid=seat.guid or guid_of(seat.id),
-            lid=seat.lid,
-            line=seat.line,
+            device=f"{device}/{rail_nic.port}" if further else device,
+            switch=rail_nic.switch,
+            id=rail_nic.id if cabled[rail_nic.id] == 1 else f"{rail_nic.id}[{rail_nic.port}]",
+            port=rail_nic.switch_port,
+            gbit_s=rail_nic.gbit_s,
+            guid=rail_nic.guid or guid_of(rail_nic.id),
+            lid=rail_nic.lid,
+            line=rail_nic.line,
         )
-    present = {guid_of(seat.id) for seat in seats} | {seat.guid for seat in seats}
+    present = {guid_of(rail_nic.id) for rail_nic in rail_nics} | {
+        rail_nic.guid for rail_nic in rail_nics
+    }
     for guid in owners.keys() - present:
         sentence = f"the HCA {guid} of {owners[guid].host} is in the mapping and not in the fabric"
         draft.find("not-cabled", sentence)
 
 
-def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Seat]:
+def _rail_nics(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Cabling]:
     """Return every HCA port once, whichever end names it; those that belong to no host are left
     out."""
-    seat_of: dict[tuple[str, str], _Seat] = {}
+    rail_nic_of: dict[tuple[str, str], _Cabling] = {}
     aggregation = 0
     for (id, port), end in ports.items():
         hca = end.id if blocks[id].kind == "Switch" else id
@@ -252,23 +254,23 @@ def _seats(blocks: Mapping[str, _Block], ports: Ports, draft: Draft) -> list[_Se
         if hca == id and blocks[end.id].kind != "Switch":
             draft.find("no-switch", f"{id} is cabled to {end.id} without a switch", end.line)
             continue
-        near = _Seat(id, port, end.id, end.port, end.guid, end.gbit_s, end.line, end.lid)
+        near = _Cabling(id, port, end.id, end.port, end.guid, end.gbit_s, end.line, end.lid)
         if hca != id:
-            near = _Seat(end.id, end.port, id, port, end.guid, end.gbit_s, end.line, end.lid)
+            near = _Cabling(end.id, end.port, id, port, end.guid, end.gbit_s, end.line, end.lid)
         key = (near.id, near.port)
-        if key in seat_of:
+        if key in rail_nic_of:
             continue
         if blocks[hca].kind == "Rt":
             draft.find("router", f"the router {hca} is no host: left out", end.line)
         elif AGGREGATION in blocks[hca].description:
             aggregation += 1
         else:
-            seat_of[key] = near
+            rail_nic_of[key] = near
             continue
-        seat_of[key] = _Seat("", "", "", "", "", None, 0, 0)
+        rail_nic_of[key] = _Cabling("", "", "", "", "", None, 0, 0)
     if aggregation:
         draft.find("aggregation", f"SHARP aggregation nodes, no hosts: {aggregation} left out")
-    return [seat for seat in seat_of.values() if seat.id]
+    return [rail_nic for rail_nic in rail_nic_of.values() if rail_nic.id]
 
 
 def _owner(guids: list[str], block: _Block, owners: Mapping[str, Owner]) -> Owner | None:
@@ -287,13 +289,15 @@ def _owner(guids: list[str], block: _Block, owners: Mapping[str, Owner]) -> Owne
     return Owner(mapped.host, device)
 
 
-def _drop_shared_names(named: dict[str, Owner | None], seats: list[_Seat], draft: Draft) -> None:
+def _drop_shared_names(
+    named: dict[str, Owner | None], rail_nics: list[_Cabling], draft: Draft
+) -> None:
     """Drop names that two HCAs have: they belong to two hosts that cannot be told apart."""
     holders: dict[Owner, list[str]] = {}
     for id, owner in named.items():
         if owner:
             holders.setdefault(owner, []).append(id)
-    lines = {seat.id: seat.line for seat in seats}
+    lines = {rail_nic.id: rail_nic.line for rail_nic in rail_nics}
     for owner, ids in holders.items():
         if len(ids) > 1 and owner.device:
             sentence = f'{len(ids)} HCAs are called "{owner.host} {owner.device}" '
@@ -304,16 +308,16 @@ def _drop_shared_names(named: dict[str, Owner | None], seats: list[_Seat], draft
 
 def _report_unowned(
     named: Mapping[str, Owner | None],
-    seats: list[_Seat],
+    rail_nics: list[_Cabling],
     blocks: Mapping[str, _Block],
     draft: Draft,
 ) -> None:
-    for seat in seats:
-        if named[seat.id] is None:
-            described = blocks[seat.id].description
+    for rail_nic in rail_nics:
+        if named[rail_nic.id] is None:
+            described = blocks[rail_nic.id].description
             if UNSET.fullmatch(described) or not OF_A_HOST.fullmatch(described.strip()):
-                sentence = f'the description of {seat.id}, "{described}", names no host'
-                draft.find("no-host", f"{sentence}: give a mapping", seat.line)
+                sentence = f'the description of {rail_nic.id}, "{described}", names no host'
+                draft.find("no-host", f"{sentence}: give a mapping", rail_nic.line)
 
 
 # --- host to HCA -----------------------------------------------------------------------------

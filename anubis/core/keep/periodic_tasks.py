@@ -18,13 +18,13 @@ SHORTEST_S = 600.0
 MOST_TRIES = 3  # for work whose process died
 
 
-class Chore(StrEnum):
+class PeriodicTask(StrEnum):
     SWEEP = "sweep"  # the idle nodes most at risk, tested within a budget
     CRITERIA = "criteria"  # learned again from what was measured lately
     RISK = "risk"  # the risk model, trained again and judged
 
 
-class ChoreEnd(StrEnum):
+class PeriodicTaskEnd(StrEnum):
     DONE = "done"
     UNCHANGED = "unchanged"  # nothing was worth doing
     PROPOSED = "proposed"  # a person decides
@@ -32,12 +32,12 @@ class ChoreEnd(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChoreRecord:
-    chore: Chore
+class PeriodicTaskRecord:
+    task: PeriodicTask
     due: float
     began: float
     ended: float | None = None  # None: it runs, or its process died
-    end: ChoreEnd | None = None
+    end: PeriodicTaskEnd | None = None
     tries: int = 1  # starts, more than one if its process died
     sentence: str = ""
     campaign: str = ""  # of a sweep
@@ -82,18 +82,18 @@ def next_due(rhythm: Rhythm, now: float) -> float:
     return latest_due(rhythm, now) + rhythm.every_s
 
 
-def due_now(rhythm: Rhythm, last: ChoreRecord | None, now: float) -> float | None:
+def due_now(rhythm: Rhythm, last: PeriodicTaskRecord | None, now: float) -> float | None:
     """Due time of the work that must be done now; None: it was done already, with any result."""
     due = latest_due(rhythm, now)
     return due if last is None or last.due < due else None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChoreStanding:
+class PeriodicTaskState:
     """State of a kind of periodic work."""
 
     cluster: str
-    chore: Chore
-    last: ChoreRecord | None
+    task: PeriodicTask
+    last: PeriodicTaskRecord | None
     succeeded_at: float | None  # when it last ended without failing
     next_at: float | None  # None: the policy states no times

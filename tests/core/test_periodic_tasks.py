@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anubis.core.keep.chores import Chore, ChoreRecord, Rhythm, due_now, latest_due, next_due
-from anubis.core.keep.policy import KeepingPolicy, SweepChore
+from anubis.core.keep.periodic_tasks import (
+    PeriodicTask,
+    PeriodicTaskRecord,
+    Rhythm,
+    due_now,
+    latest_due,
+    next_due,
+)
+from anubis.core.keep.policy import KeepingPolicy, SweepTask
 
 DAILY = Rhythm(every="1d", at="02:30")
 RHYTHMS = st.builds(
@@ -25,7 +32,7 @@ def at(text):
 
 
 def record(due):
-    return ChoreRecord(chore=Chore.SWEEP, due=due, began=due)
+    return PeriodicTaskRecord(task=PeriodicTask.SWEEP, due=due, began=due)
 
 
 def test_daily_work_is_due_at_the_stated_time_of_each_day():
@@ -83,7 +90,7 @@ def test_whoever_looks_how_often_it_is_done_at_most_once_for_each_time_that_pass
 )
 def test_a_schedule_that_says_nothing_is_refused(words, reason):
     with pytest.raises(ValueError, match=reason):
-        SweepChore(**{"budget": "8nh", **words})
+        SweepTask(**{"budget": "8nh", **words})
 
 
 def test_as_shipped_no_periodic_work_is_switched_on():

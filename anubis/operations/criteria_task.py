@@ -11,21 +11,21 @@ from anubis.core.amounts import seconds_of
 from anubis.core.errors import ConfigError, CriteriaError
 from anubis.core.judge.comparison import criterion_changes
 from anubis.core.judge.renewal import Renewal, renewal
-from anubis.core.keep.chores import ChoreRecord
+from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.records import CriteriaSet
 from anubis.operations.campaign_files import criteria_in_use
-from anubis.operations.chore_task import ChoreTask
 from anubis.operations.decide import Terms, read_repertoire
 from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.learn import learn
 from anubis.operations.names import new_name
+from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.text import places
 from anubis.text.wording import moment, quantity
 
 BEFORE, AFTER = "before", "after"  # folders of a proposal
 
 
-def renew_criteria(task: ChoreTask) -> ChoreRecord:
+def renew_criteria(task: PeriodicTaskRun) -> PeriodicTaskRecord:
     if task.agreed is not None:
         return _take(task, Path(task.agreed.proposal))
     schedule = task.policy.criteria
@@ -57,7 +57,7 @@ def renew_criteria(task: ChoreTask) -> ChoreRecord:
     )
 
 
-def _latest_campaign(task: ChoreTask, suite: str, since: float) -> str | None:
+def _latest_campaign(task: PeriodicTaskRun, suite: str, since: float) -> str | None:
     rows = task.history.campaigns.newest(limit=MOST_CAMPAIGNS)
     ended = (
         row.id
@@ -71,7 +71,7 @@ def _latest_campaign(task: ChoreTask, suite: str, since: float) -> str | None:
 
 
 def _learn_again(
-    task: ChoreTask, latest: str, in_use: tuple[CriteriaSet, ...], since: float
+    task: PeriodicTaskRun, latest: str, in_use: tuple[CriteriaSet, ...], since: float
 ) -> tuple[CriteriaSet, ...]:
     policy = task.policy
     terms = Terms(suite=policy.suite, benchmarks=task.keeping.benchmarks)
@@ -100,7 +100,7 @@ def _write(sets: tuple[CriteriaSet, ...], folder: Path) -> None:
         criteria_files.write(of_sku, folder / criteria_files.place(of_sku))
 
 
-def _take(task: ChoreTask, folder: Path) -> ChoreRecord:
+def _take(task: PeriodicTaskRun, folder: Path) -> PeriodicTaskRecord:
     if not folder.is_dir():
         raise CriteriaError(
             f'there is no proposal "{folder}" on this machine: agree to it where it was made'

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anubis.core.errors import CampaignTakenError, ConfigError
-from anubis.core.keep.chores import ChoreRecord
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.life import Life, State
-from anubis.core.keep.policy import SweepChore, allowed_count
+from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
+from anubis.core.keep.policy import SweepTask, allowed_count
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
-from anubis.operations.chore_task import ChoreTask
 from anubis.operations.clusters import time_in
 from anubis.operations.decide import Terms
 from anubis.operations.names import new_name
+from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.operations.sweep import sweep
 from anubis.store.holds import holder_of
 from anubis.text.hostlist import shorten
@@ -24,7 +24,7 @@ from anubis.text.wording import quantity
 MAY_BE_TESTED = (State.IN_SERVICE, State.SPARE)  # the keeper tests the others
 
 
-def sweep_idle_nodes(task: ChoreTask) -> ChoreRecord | None:
+def sweep_idle_nodes(task: PeriodicTaskRun) -> PeriodicTaskRecord | None:
     """Sweep, or go on with an interrupted sweep. None: the driver of its campaign died, and its
     programs may still run."""
     schedule = task.policy.sweep
@@ -47,7 +47,7 @@ def sweep_idle_nodes(task: ChoreTask) -> ChoreRecord | None:
     return _swept(task, campaign.id)
 
 
-def _begin(task: ChoreTask, schedule: SweepChore) -> ChoreRecord:
+def _begin(task: PeriodicTaskRun, schedule: SweepTask) -> PeriodicTaskRecord:
     lives = [life for life in task.part.keeping.lives() if life.is_there]
     free = [life.node for life in lives if _is_free(life)]
     under_test = sum(life.trial is not None for life in lives)
@@ -72,7 +72,7 @@ def _is_free(life: Life) -> bool:
     return life.state in MAY_BE_TESTED and life.is_idle and not life.cordon
 
 
-def _terms(task: ChoreTask, schedule: SweepChore, limit: int) -> Terms:
+def _terms(task: PeriodicTaskRun, schedule: SweepTask, limit: int) -> Terms:
     return Terms(
         suite=task.policy.suite,
         policy=task.policy.selection,
@@ -82,17 +82,17 @@ def _terms(task: ChoreTask, schedule: SweepChore, limit: int) -> Terms:
     )
 
 
-def _cost(schedule: SweepChore) -> str:
+def _cost(schedule: SweepTask) -> str:
     budget = schedule.budget
     return f"for {budget} at most" if budget.endswith("nh") else f"for {budget} on each at most"
 
 
-def _is_held(task: ChoreTask, campaign: str) -> bool:
+def _is_held(task: PeriodicTaskRun, campaign: str) -> bool:
     holds = task.part.holds.current(time_in(task.part, task.caller).now)
     return any(hold.holder == holder_of(campaign) for hold in holds)
 
 
-def _swept(task: ChoreTask, campaign: str) -> ChoreRecord:
+def _swept(task: PeriodicTaskRun, campaign: str) -> PeriodicTaskRecord:
     verdicts = task.history.assessments.node_verdicts(campaign)
     nodes = sum(life.is_there for life in task.part.keeping.lives())
     sentence = f"{len(verdicts)} of {quantity(nodes, 'node')} tested: {_findings(verdicts)}"

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0033"  # where the histories of before 1.0 end: they open as they are
+revision = "0034"  # where the histories of before 1.0 end
 down_revision = None
 
 
@@ -55,8 +55,8 @@ def upgrade() -> None:
     )
     op.create_index("campaigns_by_cluster", "campaigns", ["cluster", "finished_at"])
     op.create_table(
-        "chores",
-        sa.Column("chore", sa.Text, primary_key=True),
+        "periodic_tasks",
+        sa.Column("task", sa.Text, primary_key=True),
         sa.Column("due", sa.Double, primary_key=True),
         sa.Column("began", sa.Double, nullable=False),
         sa.Column("ended", sa.Double),
@@ -199,13 +199,13 @@ def upgrade() -> None:
         sa.Column("at", sa.Double, nullable=False),
         sa.Column("nodes", sa.Integer, nullable=False),
         sa.Column("suspects", sa.Integer, nullable=False),
-        sa.Column("oddities", sa.Integer, nullable=False),
+        sa.Column("anomalies", sa.Integer, nullable=False),
         sa.Column("job_ended", sa.Boolean, nullable=False),
         sa.Column("trouble", sa.Text, nullable=False),
         sa.Column("cluster", sa.Text, primary_key=True),
     )
     op.create_table(
-        "notices",
+        "event_records",
         sa.Column("id", sa.Text, primary_key=True),
         sa.Column("at", sa.Double, nullable=False),
         sa.Column("event", sa.Text, nullable=False),
@@ -234,7 +234,7 @@ def upgrade() -> None:
         sa.Column("document", sa.LargeBinary, nullable=False),
     )
     op.create_table(
-        "tallies",
+        "row_counts",
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("cluster", sa.Text, primary_key=True),
         sa.Column("rows", sa.Integer, nullable=False),
@@ -251,7 +251,7 @@ def upgrade() -> None:
         sa.Column("expires_at", sa.Double),
     )
     op.create_table(
-        "traits",
+        "attributes",
         sa.Column("node", sa.Text, primary_key=True),
         sa.Column("installed_at", sa.Double),
         sa.Column("rack", sa.Text, nullable=False),
@@ -261,7 +261,7 @@ def upgrade() -> None:
         sa.Column("cluster", sa.Text, primary_key=True),
         sa.Column("checksum", sa.BigInteger, nullable=False),
     )
-    op.create_index("traits_by_cluster", "traits", ["cluster"])
+    op.create_index("attributes_by_cluster", "attributes", ["cluster"])
     op.create_table(
         "watches",
         sa.Column("node", sa.Text, primary_key=True),
@@ -364,7 +364,7 @@ def upgrade() -> None:
         sa.Column("checksum", sa.BigInteger, nullable=False),
     )
     op.create_table(
-        "rulings",
+        "batch_verdicts",
         sa.Column("roster", sa.String(32), sa.ForeignKey("rosters.digest"), nullable=False),
         sa.Column("benchmark", sa.Text, nullable=False),
         sa.Column("parameters", sa.Text, nullable=False),

@@ -15,15 +15,20 @@ from anubis.core.errors import UsageError
 from anubis.core.history.events import JobAllocated
 from anubis.core.history.status import Incident, Watch
 from anubis.core.keep.actions import Stage
-from anubis.core.keep.chores import MOST_TRIES, Chore, ChoreEnd, ChoreRecord
 from anubis.core.keep.commands import Mode
-from anubis.core.keep.policy import CriteriaChore, RiskChore, SweepChore
+from anubis.core.keep.periodic_tasks import (
+    MOST_TRIES,
+    PeriodicTask,
+    PeriodicTaskEnd,
+    PeriodicTaskRecord,
+)
+from anubis.core.keep.policy import CriteriaTask, RiskTask, SweepTask
 from anubis.models.risk import files, learning
-from anubis.operations import chore_sweep, processes
-from anubis.operations.chores import do_chores
+from anubis.operations import processes, sweep_task
 from anubis.operations.judge import compare_criteria
 from anubis.operations.keep import actions, approve
-from anubis.report.chores import sentences
+from anubis.operations.periodic_tasks import do_periodic_tasks
+from anubis.report.periodic_tasks import sentences
 from anubis.store.history import History
 from anubis.text import places
 from tests.edges.test_keeping import Site
@@ -31,12 +36,12 @@ from tests.edges.test_keeping import Site
 TRAIN = learning.train
 DAY_S = 86_400.0
 QUARTER_S = 90 * DAY_S  # after which a pass says little
-SWEEP = SweepChore(every="1d", budget="8nh", mode=Mode.ACT)
+SWEEP = SweepTask(every="1d", budget="8nh", mode=Mode.ACT)
 
 
 @pytest.fixture(scope="module")
 def accepted(tmp_path_factory, told):
-    with Site.accepted(tmp_path_factory.mktemp("chores"), told, is_sound=True) as site:
+    with Site.accepted(tmp_path_factory.mktemp("periodic_tasks"), told, is_sound=True) as site:
         site.keep(owner=False)
         return site
 
@@ -51,7 +56,7 @@ def work(site, **policy):
     """What became of it, by what is done."""
     site.later(10)
     keeping = keeping_of(site, **policy)
-    return {s.chore: s for s in do_chores(keeping, site.caller)}
+    return {s.task: s for s in do_periodic_tasks(keeping, site.caller)}
 
 
 def keeping_of(site, **policy):
@@ -76,13 +81,13 @@ def cluster(site):
 def test_a_sweep_is_run_once_for_each_time_and_kept_with_its_campaign(site):
     site.later(QUARTER_S)
     before = campaigns(site)
-    swept = work(site, sweep=SWEEP)[Chore.SWEEP].last
-    assert swept.end is ChoreEnd.DONE
+    swept = work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last
+    assert swept.end is PeriodicTaskEnd.DONE
     assert swept.sentence == "8 of 8 nodes tested: all healthy"
     assert [swept.campaign, *before] == campaigns(site)
-    assert work(site, sweep=SWEEP)[Chore.SWEEP].last == swept
+    assert work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last == swept
     site.later(QUARTER_S)
-    again = work(site, sweep=SWEEP)[Chore.SWEEP].last
+    again = work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last
     assert again.due - swept.due == QUARTER_S
     assert len(campaigns(site)) == len(before) + 2
 
@@ -91,9 +96,13 @@ def test_a_sweep_that_was_done_by_a_clock_far_ahead_is_no_reason_to_leave_out_th
     site.later(QUARTER_S)
     with History.open(site.history) as history:
         part, ahead = history.only(), site.now + 30 * DAY_S
-        part.chores.write(
-            ChoreRecord(
-                chore=Chore.SWEEP, due=ahead, began=ahead, ended=ahead, end=ChoreEnd.UNCHANGED
+        part.periodic_tasks.write(
+            PeriodicTaskRecord(
+                task=PeriodicTask.SWEEP,
+                due=ahead,
+                began=ahead,
+                ended=ahead,
+                end=PeriodicTaskEnd.UNCHANGED,
             )
         )
     before = campaigns(site)
@@ -104,7 +113,7 @@ def test_a_sweep_that_was_done_by_a_clock_far_ahead_is_no_reason_to_leave_out_th
 def test_what_a_sweep_finds_the_next_turn_acts_on(site):
     site.later(QUARTER_S)
     site.describe(slow_share=0.125)
-    swept = work(site, sweep=SWEEP)[Chore.SWEEP].last
+    swept = work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last
     assert swept.sentence == f"8 of 8 nodes tested: 1 defective ({site.bad})"
     fleet = site.keep(owner=False)
     assert "cordon" in [action.command.kind for action in fleet.actions]
@@ -114,13 +123,13 @@ def test_a_sweep_tests_no_more_of_the_fleet_at_once_than_the_policy_says_and_nob
     site.later(QUARTER_S)
     site.tell(JobAllocated(nodes=("n1", "n2"), duration_s=3600, job="7"))
     site.keep(owner=False)
-    swept = work(site, sweep=SWEEP, tested_at_once=0.5)[Chore.SWEEP].last
+    swept = work(site, sweep=SWEEP, tested_at_once=0.5)[PeriodicTask.SWEEP].last
     assert swept.sentence.startswith("4 of 8 nodes tested")
     with History.open(site.history) as history:
         tested = {verdict.node for verdict in history.assessments.node_verdicts(swept.campaign)}
     assert not tested & {"n1", "n2"}
     site.later(DAY_S)
-    others = work(site, sweep=SWEEP, tested_at_once=0.25)[Chore.SWEEP].last
+    others = work(site, sweep=SWEEP, tested_at_once=0.25)[PeriodicTask.SWEEP].last
     with History.open(site.history) as history:
         later = {verdict.node for verdict in history.assessments.node_verdicts(others.campaign)}
     assert later == {f"n{i}" for i in range(3, 9)} - tested
@@ -128,17 +137,17 @@ def test_a_sweep_tests_no_more_of_the_fleet_at_once_than_the_policy_says_and_nob
 
 def test_a_sweep_is_proposed_and_run_once_when_a_person_agrees(site):
     site.later(QUARTER_S)
-    asking = {"sweep": SweepChore(every="1d", budget="8nh")}
+    asking = {"sweep": SweepTask(every="1d", budget="8nh")}
     before = campaigns(site)
-    assert work(site, **asking)[Chore.SWEEP].last.end is ChoreEnd.PROPOSED
-    assert work(site, **asking)[Chore.SWEEP].last.end is ChoreEnd.PROPOSED
+    assert work(site, **asking)[PeriodicTask.SWEEP].last.end is PeriodicTaskEnd.PROPOSED
+    assert work(site, **asking)[PeriodicTask.SWEEP].last.end is PeriodicTaskEnd.PROPOSED
     (proposal,) = actions(cluster=site.cluster, caller=site.caller)
-    assert (proposal.command.kind, proposal.stage) == ("chore", Stage.PROPOSED)
+    assert (proposal.command.kind, proposal.stage) == ("periodic-task", Stage.PROPOSED)
     assert campaigns(site) == before
     keeping = keeping_of(site, **asking)
     approve(keeping, [proposal.id], site.caller)
-    swept = work(site, **asking)[Chore.SWEEP].last
-    assert swept.end is ChoreEnd.DONE
+    swept = work(site, **asking)[PeriodicTask.SWEEP].last
+    assert swept.end is PeriodicTaskEnd.DONE
     assert len(campaigns(site)) == len(before) + 1
     with pytest.raises(UsageError, match=f"action {proposal.id} is done"):
         approve(keeping, [proposal.id], site.caller)
@@ -147,7 +156,7 @@ def test_a_sweep_is_proposed_and_run_once_when_a_person_agrees(site):
 
 
 def test_a_newer_proposal_takes_the_place_of_the_older(site):
-    asking = {"sweep": SweepChore(every="1d", budget="8nh")}
+    asking = {"sweep": SweepTask(every="1d", budget="8nh")}
     for _ in range(3):
         site.later(DAY_S)
         work(site, **asking)
@@ -163,15 +172,15 @@ def test_a_sweep_whose_process_died_is_taken_up_under_its_name(site, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(chore_sweep, "sweep", dies)
+        broken.setattr(sweep_task, "sweep", dies)
         with pytest.raises(KeyboardInterrupt):
             work(site, sweep=SWEEP)
     with History.open(site.history) as history:
-        begun = history.only().chores.last(Chore.SWEEP)
+        begun = history.only().periodic_tasks.last(PeriodicTask.SWEEP)
     assert begun.ended is None
-    swept = work(site, sweep=SWEEP)[Chore.SWEEP].last
+    swept = work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last
     assert (swept.campaign, swept.due, swept.tries) == (begun.campaign, begun.due, 2)
-    assert swept.end is ChoreEnd.DONE
+    assert swept.end is PeriodicTaskEnd.DONE
     assert len(campaigns(site)) == len(before) + 1
 
 
@@ -180,44 +189,44 @@ def test_work_at_which_every_process_dies_is_given_up(site, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
-        broken.setattr(chore_sweep, "sweep", dies)
+        broken.setattr(sweep_task, "sweep", dies)
         for _ in range(MOST_TRIES):
             with pytest.raises(KeyboardInterrupt):
                 work(site, sweep=SWEEP)
-        last = work(site, sweep=SWEEP)[Chore.SWEEP].last
-    assert last.end is ChoreEnd.FAILED
+        last = work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last
+    assert last.end is PeriodicTaskEnd.FAILED
     assert last.sentence == "given up: its process ended 3 times before it was done"
 
 
 def test_what_cannot_be_done_fails_with_the_reason_and_waits_for_the_next_time(site):
     site.later(QUARTER_S)
     broken = {"sweep": SWEEP, "selection": "none"}
-    last = work(site, **broken)[Chore.SWEEP].last
-    assert last.end is ChoreEnd.FAILED
+    last = work(site, **broken)[PeriodicTask.SWEEP].last
+    assert last.end is PeriodicTaskEnd.FAILED
     assert "none.yaml" in last.sentence
-    assert work(site, **broken)[Chore.SWEEP].last == last
-    assert work(site, sweep=SWEEP)[Chore.SWEEP].succeeded_at is None
+    assert work(site, **broken)[PeriodicTask.SWEEP].last == last
+    assert work(site, sweep=SWEEP)[PeriodicTask.SWEEP].succeeded_at is None
     site.later(DAY_S)
-    assert work(site, sweep=SWEEP)[Chore.SWEEP].last.end is ChoreEnd.DONE
+    assert work(site, sweep=SWEEP)[PeriodicTask.SWEEP].last.end is PeriodicTaskEnd.DONE
 
 
 def test_of_two_who_look_one_does_it_and_has_it_done_elsewhere_only_while_nobody_is_at_it(site):
     site.later(QUARTER_S)
     begun = []
     keeping = keeping_of(site, sweep=SWEEP)
-    with History.open(site.history) as history, history.only().chores.alone():
-        assert not do_chores(keeping, site.caller, lambda: begun.append(1))[0].last
+    with History.open(site.history) as history, history.only().periodic_tasks.alone():
+        assert not do_periodic_tasks(keeping, site.caller, lambda: begun.append(1))[0].last
     assert not begun
-    do_chores(keeping, site.caller, lambda: begun.append(1))
+    do_periodic_tasks(keeping, site.caller, lambda: begun.append(1))
     assert begun == [1]
     work(site, sweep=SWEEP)
-    do_chores(keeping, site.caller, lambda: begun.append(1))
+    do_periodic_tasks(keeping, site.caller, lambda: begun.append(1))
     assert begun == [1]
 
 
 def test_a_person_reads_what_became_of_it_and_when_it_is_next(site):
     site.now = 1.7e9 // DAY_S * DAY_S + QUARTER_S + 1
-    standing = work(site, sweep=SWEEP)[Chore.SWEEP]
+    standing = work(site, sweep=SWEEP)[PeriodicTask.SWEEP]
     (line,) = sentences([standing], standing.last.ended + 3 * 3600)
     assert line == "sweep: last 3 h ago: 8 of 8 nodes tested: all healthy; next in 21 h"
 
@@ -232,11 +241,11 @@ def test_the_verb_keeps_tells_and_has_it_done_apart_under_the_service(site, entr
     begun = []
     monkeypatch.setattr(processes, "begin", lambda words, url, name: begun.append((words, name)))
     apart = entry(*words, "--apart", "--json").lines
-    assert [line["ended"] for line in apart if line["type"] == "chore"] == [None]
+    assert [line["ended"] for line in apart if line["type"] == "periodic-task"] == [None]
     ((further, name),) = begun
-    assert (further[-1], name) == ("--chores", "chores-fleet")
+    assert (further[-1], name) == ("--periodic-tasks", "periodic-tasks-fleet")
     (line,) = entry(*further, "--benchmarks", str(site.desk.programs)).lines
-    assert (line["type"], line["chore"], line["end"]) == ("chore", "sweep", "proposed")
+    assert (line["type"], line["task"], line["end"]) == ("periodic-task", "sweep", "proposed")
     told = entry(*words).out
     proposed = "test the idle nodes most at risk, for 8nh at most; "
     assert re.search(rf"sweep: proposed \d+ \w+ ago: {proposed}", told)  # by the bed's own clock
@@ -244,7 +253,7 @@ def test_the_verb_keeps_tells_and_has_it_done_apart_under_the_service(site, entr
 
 # --- criteria ------------------------------------------------------------------------------
 
-LEARN = {"criteria": CriteriaChore(every="7d", look_back="30d")}
+LEARN = {"criteria": CriteriaTask(every="7d", look_back="30d")}
 
 
 def in_use():
@@ -270,9 +279,9 @@ def the_proposal(site):
 
 def test_criteria_that_still_hold_are_left_alone(site):
     before = text_in_use()
-    last = work(site, **LEARN)[Chore.CRITERIA].last
+    last = work(site, **LEARN)[PeriodicTask.CRITERIA].last
     assert (last.end, last.sentence) == (
-        ChoreEnd.UNCHANGED,
+        PeriodicTaskEnd.UNCHANGED,
         "none of 1 criterion of suite tiny moved",
     )
     assert text_in_use() == before
@@ -285,8 +294,8 @@ def test_criteria_that_moved_are_proposed_with_their_difference_and_change_when_
     learned = in_use()
     age(0.96)
     before = text_in_use()
-    last = work(site, **LEARN)[Chore.CRITERIA].last
-    assert last.end is ChoreEnd.PROPOSED
+    last = work(site, **LEARN)[PeriodicTask.CRITERIA].last
+    assert last.end is PeriodicTaskEnd.PROPOSED
     assert text_in_use() == before
     action = the_proposal(site)
     _, shown = action.command.reason.split("anubis criteria diff ")
@@ -294,7 +303,7 @@ def test_criteria_that_moved_are_proposed_with_their_difference_and_change_when_
     (change,) = compare_criteria(Path(old), Path(new), caller=site.caller).criteria
     assert change.alike == pytest.approx(0.96, abs=0.005)
     approve(keeping_of(site, **LEARN), [action.id], site.caller)
-    assert work(site, **LEARN)[Chore.CRITERIA].last.end is ChoreEnd.DONE
+    assert work(site, **LEARN)[PeriodicTask.CRITERIA].last.end is PeriodicTaskEnd.DONE
     (taken,), (first,) = in_use(), learned
     np.testing.assert_allclose(taken.criteria[0].reference, first.criteria[0].reference, rtol=0.005)
     assert Path(old).is_dir()
@@ -307,8 +316,8 @@ def test_criteria_that_changed_since_are_not_overwritten_by_an_older_proposal(si
     before = text_in_use()
     action = the_proposal(site)
     approve(keeping_of(site, **LEARN), [action.id], site.caller)
-    last = work(site, **LEARN)[Chore.CRITERIA].last
-    assert last.end is ChoreEnd.FAILED
+    last = work(site, **LEARN)[PeriodicTask.CRITERIA].last
+    assert last.end is PeriodicTaskEnd.FAILED
     assert last.sentence.startswith("the criteria in use changed since")
     assert text_in_use() == before
     (failed,) = actions(only_open=False, cluster=site.cluster, caller=site.caller)
@@ -317,19 +326,19 @@ def test_criteria_that_changed_since_are_not_overwritten_by_an_older_proposal(si
 
 def test_where_nothing_was_measured_lately_nothing_is_learned(site):
     site.later(31 * DAY_S)
-    last = work(site, **LEARN)[Chore.CRITERIA].last
-    assert last.end is ChoreEnd.UNCHANGED
+    last = work(site, **LEARN)[PeriodicTask.CRITERIA].last
+    assert last.end is PeriodicTaskEnd.UNCHANGED
     assert last.sentence.startswith("suite tiny has measured nothing since 2023-11-")
 
 
 # --- the model of risk ---------------------------------------------------------------------
 
-RISK = {"risk": RiskChore(every="7d", mode=Mode.ACT)}
+RISK = {"risk": RiskTask(every="7d", mode=Mode.ACT)}
 
 
-def by_cox(spells, seed, tell):
+def by_cox(uptimes, seed, tell):
     """The comparison of all models takes minutes."""
-    return TRAIN(spells, seed, "cox")
+    return TRAIN(uptimes, seed, "cox")
 
 
 def suffer(site, days):
@@ -356,14 +365,14 @@ def test_a_first_model_is_put_in_use_and_stays_while_nothing_says_that_a_new_one
 ):
     monkeypatch.setattr(learning, "train", by_cox)
     suffer(site, 200)
-    last = work(site, **RISK)[Chore.RISK].last
-    assert (last.end, last.sentence) == (ChoreEnd.DONE, "cox is in use: no model was in use")
+    last = work(site, **RISK)[PeriodicTask.RISK].last
+    assert (last.end, last.sentence) == (PeriodicTaskEnd.DONE, "cox is in use: no model was in use")
     _, origin = files.load(places.risk_file(cluster(site)))
     assert origin.trained_at == last.began
     site.later(7 * DAY_S)
     kept = places.risk_file(cluster(site)).read_bytes()
-    last = work(site, **RISK)[Chore.RISK].last
-    assert last.end is ChoreEnd.UNCHANGED
+    last = work(site, **RISK)[PeriodicTask.RISK].last
+    assert last.end is PeriodicTaskEnd.UNCHANGED
     assert "stays: too little happened since the model in use was trained" in last.sentence
     assert places.risk_file(cluster(site)).read_bytes() == kept
 
@@ -374,23 +383,23 @@ def test_a_model_that_did_better_is_proposed_and_used_when_a_person_agrees(site,
     with History.open(site.history) as history:
         logbook = history.only().experience.logbook()
     used_at = site.now - 300 * DAY_S
-    spells = learning.spells_of(logbook, used_at)
-    model, origin = TRAIN(spells, 0, "exponential")
+    uptimes = learning.uptimes_of(logbook, used_at)
+    model, origin = TRAIN(uptimes, 0, "exponential")
     file = places.risk_file(cluster(site))
     files.save(model, replace(origin, trained_at=used_at), file)
-    asking = {"risk": RiskChore(every="7d")}
-    last = work(site, **asking)[Chore.RISK].last
-    assert last.end is ChoreEnd.PROPOSED
+    asking = {"risk": RiskTask(every="7d")}
+    last = work(site, **asking)[PeriodicTask.RISK].last
+    assert last.end is PeriodicTaskEnd.PROPOSED
     assert last.sentence.startswith("use cox: better than exponential of 20")
     assert files.load(file)[0].name == "exponential"
     action = the_proposal(site)
     approve(keeping_of(site, **asking), [action.id], site.caller)
-    assert work(site, **asking)[Chore.RISK].last.end is ChoreEnd.DONE
+    assert work(site, **asking)[PeriodicTask.RISK].last.end is PeriodicTaskEnd.DONE
     assert files.load(file)[0].name == "cox"
 
 
 def test_of_a_history_without_incidents_no_model_is_trained_and_that_is_said(site):
-    last = work(site, **RISK)[Chore.RISK].last
-    assert last.end is ChoreEnd.UNCHANGED
+    last = work(site, **RISK)[PeriodicTask.RISK].last
+    assert last.end is PeriodicTaskEnd.UNCHANGED
     assert last.sentence.startswith("too little is known to train a model: 0 of ")
     assert not places.risk_file(cluster(site)).exists()

@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from anubis.core.errors import ConfigError, RiskError
-from anubis.core.history.status import Spells
-from anubis.core.keep.chores import ChoreRecord
+from anubis.core.history.status import Uptimes
 from anubis.core.keep.commands import Mode
+from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.models.risk import files, learning
 from anubis.models.risk.files import ModelProvenance
 from anubis.models.risk.model import RiskModel
 from anubis.models.risk.replacement import judge_successor
-from anubis.operations.chore_task import ChoreTask
 from anubis.operations.names import new_name
+from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.text import places
 from anubis.text.wording import moment
 
 
-def renew_risk(task: ChoreTask) -> ChoreRecord:
+def renew_risk(task: PeriodicTaskRun) -> PeriodicTaskRecord:
     if task.agreed is not None:
         return _take(task, Path(task.agreed.proposal))
     schedule = task.policy.risk
@@ -29,11 +29,11 @@ def renew_risk(task: ChoreTask) -> ChoreRecord:
     logbook = task.part.experience.logbook()
     now = task.record.began
 
-    def view(covariates: tuple[str, ...] | None) -> Spells:
-        return learning.spells_of(logbook, now, covariates)
+    def view(covariates: tuple[str, ...] | None) -> Uptimes:
+        return learning.uptimes_of(logbook, now, covariates)
 
-    def learn(spells: Spells) -> tuple[RiskModel, ModelProvenance]:
-        return learning.train(spells, 0, tell=task.caller.doing)
+    def learn(uptimes: Uptimes) -> tuple[RiskModel, ModelProvenance]:
+        return learning.train(uptimes, 0, tell=task.caller.doing)
 
     in_use = _model_in_use(task)
     try:
@@ -59,7 +59,7 @@ def renew_risk(task: ChoreTask) -> ChoreRecord:
     return task.end_proposed(f"use {model.name}: {why}", proposal=str(proposal))
 
 
-def _model_in_use(task: ChoreTask) -> tuple[RiskModel, float] | None:
+def _model_in_use(task: PeriodicTaskRun) -> tuple[RiskModel, float] | None:
     """The model in use, and the time up to which it learned; None if there is no model."""
     file = places.risk_file(task.part.cluster)
     if not file.is_file():
@@ -68,11 +68,11 @@ def _model_in_use(task: ChoreTask) -> tuple[RiskModel, float] | None:
     return model, file.stat().st_mtime if origin.trained_at is None else origin.trained_at
 
 
-def _put_in_use(task: ChoreTask, model: RiskModel, origin: ModelProvenance) -> None:
+def _put_in_use(task: PeriodicTaskRun, model: RiskModel, origin: ModelProvenance) -> None:
     files.save(model, origin, places.risk_file(task.part.cluster))
 
 
-def _take(task: ChoreTask, proposal: Path) -> ChoreRecord:
+def _take(task: PeriodicTaskRun, proposal: Path) -> PeriodicTaskRecord:
     if not proposal.is_file():
         raise RiskError(
             f'there is no proposal "{proposal}" on this machine: agree to it where it was made'

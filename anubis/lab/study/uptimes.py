@@ -1,4 +1,4 @@
-"""Spells of a fleet whose hazard is known, to check risk models.
+"""Uptimes of a fleet whose hazard is known, to check risk models.
 
 After n_c incidents of each category c, the last one u hours ago, a node's cumulative hazard is
 
@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from anubis.core.arrays import Floats
-from anubis.core.history.status import Spells, Statuses, Times
+from anubis.core.history.status import Statuses, Times, Uptimes
 
 FULL = 6  # more incidents of a category do not add to the risk: histories must not explode
 BEGIN = 1_700_000_000.0  # seconds since the epoch
@@ -57,10 +57,11 @@ class KnownHazard:
 NO_SIGNAL = KnownHazard(powers={"gpu": 0.0, "memory": 0.0}, base=0.001, shape=1.0)
 
 
-def spells(
+def uptimes(
     truth: KnownHazard, *, nodes: int, seed: int, watched_h: float = 8760.0, every_h: float = 730.0
-) -> Spells:
-    """Spells from a status right after each incident, and one at a random moment of every month."""
+) -> Uptimes:
+    """Uptimes from a status right after each incident, and one at a random moment of every
+    month."""
     rng = np.random.default_rng(seed)
     rows = [
         (f"node{number:04}", *row)
@@ -68,7 +69,7 @@ def spells(
         for row in _lifetime(truth, watched_h, every_h, rng)
     ]
     names, at_h, values, duration_h, observed = zip(*rows, strict=True)
-    return Spells(
+    return Uptimes(
         statuses=Statuses(
             covariates=truth.covariates,
             nodes=names,

@@ -6,28 +6,28 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from anubis.core.keep.chores import ChoreEnd, ChoreRecord, ChoreStanding
+from anubis.core.keep.periodic_tasks import PeriodicTaskEnd, PeriodicTaskRecord, PeriodicTaskState
 from anubis.report.json import json_line
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
 
-def sentences(standings: Iterable[ChoreStanding], now: float) -> Iterator[str]:
+def sentences(standings: Iterable[PeriodicTaskState], now: float) -> Iterator[str]:
     for standing in standings:
         happened = _describe_last(standing.last, now) if standing.last else "never done"
         ahead = f"; next in {_roughly(standing.next_at - now)}" if standing.next_at else ""
-        yield f"{standing.chore}: {happened}{ahead}"
+        yield f"{standing.task}: {happened}{ahead}"
 
 
-def _describe_last(last: ChoreRecord, now: float) -> str:
+def _describe_last(last: PeriodicTaskRecord, now: float) -> str:
     if last.ended is None:
         again = f", for the {last.tries}. time" if last.tries > 1 else ""
         return f"runs since {_roughly(now - last.began)}{again}"
     ago = f"{_roughly(now - last.ended)} ago"
     match last.end:
-        case ChoreEnd.FAILED:
+        case PeriodicTaskEnd.FAILED:
             return f"failed {ago}: {last.sentence}"
-        case ChoreEnd.PROPOSED:
+        case PeriodicTaskEnd.PROPOSED:
             return f"proposed {ago}: {last.sentence}"
     return f"last {ago}: {last.sentence}"
 
@@ -39,9 +39,9 @@ def _roughly(seconds: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChoreLine:
+class PeriodicTaskLine:
     cluster: str
-    chore: Literal["sweep", "criteria", "risk"]
+    task: Literal["sweep", "criteria", "risk"]
     due: float | None
     """When it was due last; null: it was never done."""
     began: float | None
@@ -60,11 +60,11 @@ class ChoreLine:
     """When it is due next; null: the policy states no times."""
 
 
-def chore_fields(standing: ChoreStanding) -> ChoreLine:
+def periodic_task_fields(standing: PeriodicTaskState) -> PeriodicTaskLine:
     last = standing.last
-    return ChoreLine(
+    return PeriodicTaskLine(
         cluster=standing.cluster,
-        chore=standing.chore.value,
+        task=standing.task.value,
         due=last.due if last else None,
         began=last.began if last else None,
         ended=last.ended if last else None,
@@ -77,5 +77,5 @@ def chore_fields(standing: ChoreStanding) -> ChoreLine:
     )
 
 
-def chore_line(standing: ChoreStanding) -> str:
-    return json_line("chore", chore_fields(standing))
+def periodic_task_line(standing: PeriodicTaskState) -> str:
+    return json_line("periodic-task", periodic_task_fields(standing))

@@ -20,7 +20,7 @@ FIRST_FAULTY = 1000  # seed of the generator: healthy and faulty jobs are differ
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeLessons:
+class SimulatedJobs:
     """Jobs from the generator's seeds for development: synthetic, and labelled so."""
 
     jobs: int = MADE_JOBS
@@ -48,7 +48,7 @@ class MadeLessons:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecordedLessons:
+class RecordedJobs:
     """Telemetry of jobs without faults, by the file of the recording."""
 
     recordings: Mapping[str, Telemetry]

@@ -27,8 +27,8 @@ PRIOR = 10.0  # incidents: a group with fewer expected ones counts mostly as ave
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeTraits:
-    """Traits of a node. An empty text or None: not reported."""
+class NodeAttributes:
+    """Attributes of a node. An empty text or None: not reported."""
 
     node: str
     installed: float | None = None
