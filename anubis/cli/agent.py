@@ -41,13 +41,15 @@ def agent(
     ] = None,
     proc: Annotated[
         Path | None,
-        typer.Option("--proc", metavar="FOLDER", help="What stands for /proc, as in a container."),
+        typer.Option(
+            "--proc", metavar="FOLDER", help="The folder to read instead of /proc, in a container."
+        ),
     ] = None,
 ) -> None:
-    """Sample this node once a second where no exporters run, for anubis watch and a Prometheus.
+    """Sample this node once a second, for anubis watch and Prometheus, if no exporters run on it.
 
     It keeps the last 20 minutes: /metrics has the names of node_exporter and dcgm-exporter,
-    /samples?since=TIME lines of JSON. What the node does not tell is absent, never 0.
+    /samples?since=TIME lines of JSON. What the node does not report is absent, never 0.
     """
     chosen = {
         "--listen": listen,

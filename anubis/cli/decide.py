@@ -32,14 +32,14 @@ def gate(
         typer.Option(
             "--on-unknown",
             metavar="pass|fail",
-            help="Whether a node passes that no test could judge.",
+            help="Whether a node that no test could judge passes.",
         ),
     ] = "fail",
     no_tests: Annotated[
         bool,
         typer.Option(
             "--no-tests",
-            help="Answer from the history alone: unknown where tests would have to run first.",
+            help="Answer from the history alone; unknown if tests would have to run first.",
         ),
     ] = False,
     job: Annotated[
@@ -47,8 +47,8 @@ def gate(
         typer.Option(
             "--job",
             metavar="NAME",
-            help="The job that the nodes are for: told to run there, it keeps them from no test."
-            " [default: $SLURM_JOB_ID]",
+            help="The job that the nodes are for: if it was reported to run there, they are "
+            "tested all the same. [default: $SLURM_JOB_ID]",
         ),
     ] = "",
     cluster: options.ClusterAsked = None,

@@ -30,7 +30,7 @@ def diagnose(
     job: Annotated[
         str,
         typer.Argument(
-            metavar="JOB", help="The job's id: for the answer, and where the policy says {job}."
+            metavar="JOB", help="The job's id: for the answer, and for {job} in the policy."
         ),
     ] = "",
     logs: Annotated[
@@ -64,8 +64,8 @@ def diagnose(
         Path | None,
         _place(
             "live",
-            "Where its processes say how to ask them while it hangs: a folder. Or what --live-to "
-            "wrote.",
+            "The folder in which its processes announce themselves, to be asked while it hangs; "
+            "or the one that --live-to wrote into.",
         ),
     ] = None,
     pid: Annotated[
@@ -74,8 +74,8 @@ def diagnose(
             "--pid",
             min=1,
             metavar="PID",
-            help="Instead of --live: a process on this machine that is, or has started, its ranks. "
-            "Without the hook they are looked at from outside only.",
+            help="Instead of --live: a process on this machine that is a rank, or started the "
+            "ranks. Without the hook, they are examined from outside only.",
         ),
     ] = None,
     live_to: Annotated[
@@ -83,8 +83,8 @@ def diagnose(
         typer.Option(
             "--live-to",
             metavar="FOLDER",
-            help="Only write there what the ranks of this machine tell, as MACHINE.look: for a job "
-            "of several, --live FOLDER then diagnoses from all of them.",
+            help="Only write the answers of this machine's ranks there, as MACHINE.look. For a "
+            "job on several machines, --live FOLDER then diagnoses from all of them.",
         ),
     ] = None,
     telemetry: Annotated[
@@ -110,14 +110,15 @@ def diagnose(
     ] = None,
     ranks_per_node: Annotated[
         int | None,
-        typer.Option("--ranks-per-node", metavar="N", help="Default: what the policy says, 8."),
+        typer.Option("--ranks-per-node", metavar="N", help="Default: as the policy says, 8."),
     ] = None,
     ranks: Annotated[
         Path | None,
         typer.Option(
             "--ranks",
             metavar="FILE",
-            help="Which rank ran where, instead: CSV with rank,node and, if known, stage,address.",
+            help="Instead: a table with the columns rank and node and, if known, stage and "
+            "address.",
         ),
     ] = None,
     topology: Annotated[
@@ -129,8 +130,8 @@ def diagnose(
         typer.Option(
             "--policy",
             metavar="NAME",
-            help="Where traces lie and what may be advised: a name under configs/diagnosis/, or a "
-            "file.",
+            help="Where traces are and what may be advised: a name under configs/diagnosis/, or "
+            "a file.",
         ),
     ] = "default",
     at: Annotated[
@@ -149,16 +150,17 @@ def diagnose(
     ] = None,
     tell: Annotated[
         bool,
-        typer.Option("--tell", help="Tell the keeper of suspects, which has the nodes tested."),
+        typer.Option("--tell", help="Report suspects to the keeper, which has the nodes tested."),
     ] = False,
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    """Say why a job hangs, failed or is slow: who, why, how sure, and the lightest cure.
+    """Say why a job hangs, failed or is slow: the culprit, the cause, how sure, and the lightest
+    cure.
 
-    Whatever of its traces is there is read; what is not is named in the answer. Exit code 0: the
-    job moves, and nothing wrong was seen. 1: somebody is named, or the job itself. 2: nobody can be
-    named, or nothing shows that it moves.
+    All traces that are there are read; the answer names those that are not. Exit code 0: the job
+    moves, and nothing wrong was seen. 1: a node, a rank or the job itself is named. 2: nothing can
+    be named, or nothing shows that the job moves.
     """
     turn_termination_into_interrupt()
     check_page(html)

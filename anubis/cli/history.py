@@ -81,7 +81,7 @@ def decisions(
 
 @app.command(
     name="standing",
-    help="Each node as a gate has it: its last verdict, and which of its passes count.",
+    help="Each node as a gate sees it: its last verdict, and which of its passes count.",
 )
 def list_standings(
     nodes: Annotated[
@@ -106,7 +106,7 @@ def list_standings(
         fleet.show_nodes(glances, answer.screen())
 
 
-@app.command(help="The last campaigns, newest first: what came of them, or how far they are.")
+@app.command(help="The last campaigns, newest first: their result, or how far they are.")
 def campaigns(
     last: Last = 20, cluster: options.ClusterShown = None, json: options.Json = False
 ) -> None:
@@ -139,7 +139,7 @@ def rename(
 
 @app.command(
     name="forget-cluster",
-    help="Remove a cluster that was made by mistake, with all that was told of its nodes.",
+    help="Remove a cluster that was made by mistake, with all that was reported of its nodes.",
 )
 def forget_cluster(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: anubis history clusters.")],
@@ -147,8 +147,8 @@ def forget_cluster(
         bool,
         typer.Option(
             "--with-campaigns",
-            help="Also if campaigns were carried out or imported there: they go, with their"
-            " verdicts. Default: then nothing is removed.",
+            help="Also remove campaigns that were run or imported there, with their verdicts. "
+            "Default: if there are campaigns, nothing is removed.",
         ),
     ] = False,
 ) -> None:
@@ -186,8 +186,8 @@ def benchmarks(
 
 
 @app.command(
-    help="Whether the history is still what was written into it. Looks at the database, at the "
-    "checksum of every row, and whether one is gone; changes nothing."
+    help="Whether the history is still what was written into it. Checks the database, the "
+    "checksum of every row, and whether rows are gone; changes nothing."
 )
 def check(json: options.Json = False) -> None:
     from anubis.report import history
@@ -235,9 +235,10 @@ def imports(json: options.Json = False) -> None:
 
 
 @app.command(
-    help="Undo an import. Of incidents, what it was the first to report is removed; what another "
-    "file reported as well comes back when that file is imported again. Of nodes, what it told; "
-    "what was told before counts again. Of measurements, the campaign that they became."
+    help="Undo an import. Incidents that it was the first to report are removed; those that "
+    "another file reported as well come back when that file is imported again. Attributes "
+    "of nodes that it reported are removed; earlier ones count again. Of measurements, the "
+    "campaign that they became is removed."
 )
 def forget(
     import_: Annotated[

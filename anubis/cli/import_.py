@@ -33,8 +33,8 @@ def _map_option(keys: str, example: str) -> typer.models.OptionInfo:
         "--map",
         "-m",
         metavar="KEY=COLUMN",
-        help=f"Which column says what, or several in one text: node=host, {example}. Keys: {keys}; "
-        "a column that is called like its key needs no --map. May be repeated.",
+        help=f"Which column has what, or several in one text: node=host, {example}. Keys: {keys}; "
+        "a column with the name of its key needs no --map. May be repeated.",
     )
     return option
 
@@ -67,8 +67,8 @@ def csv(
             "--suite",
             "-s",
             metavar="NAME",
-            help="What these measurements are called. Files of one name are learned from and "
-            "judged together.",
+            help="The name of these measurements. Files of one name are learned from and judged "
+            "together.",
         ),
     ],
     columns: SampleColumns = None,
@@ -84,15 +84,15 @@ def csv(
     ] = None,
     sku: Annotated[
         str,
-        typer.Option("--sku", help="The hardware kind of the nodes, where no column says it."),
+        typer.Option("--sku", help="The hardware kind of the nodes, if no column has it."),
     ] = "",
     policy: options.Policy = "default",
     skip_wrong: Annotated[
         bool,
         typer.Option(
             "--skip-wrong-lines",
-            help="Import the other lines. A node with a wrong line is unknown. Default: one wrong "
-            "line, and nothing is imported.",
+            help="Import the other lines. A node with a wrong line is unknown. Default: one "
+            "wrong line stops the import.",
         ),
     ] = False,
     cluster: options.ClusterTold = None,
@@ -262,8 +262,8 @@ def incidents(
 
 
 @app.command(
-    help="Import a table of nodes, CSV or JSON, gzipped or not: rack, cage, sku and when each was "
-    "installed. Risk models learn from them where that makes chances better."
+    help="Import a table of nodes, CSV or JSON, gzipped or not: rack, cage, sku and when each "
+    "was installed. Risk models use them if that makes their forecasts better."
 )
 def nodes(
     file: TableFile,

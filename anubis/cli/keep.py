@@ -29,8 +29,8 @@ KeepingName = Annotated[
     typer.Option(
         "--keeping",
         metavar="NAME",
-        help="A policy under configs/keeping/, or a file. Without it: what the cluster's file says"
-        " (keeping:), or else the one by which it was kept last; default at first.",
+        help="A policy under configs/keeping/, or a file. Default: the policy that the "
+        "cluster's file names (keeping:), else that of the last turn, else default.",
     ),
 ]
 
@@ -64,7 +64,8 @@ def tell(
         typer.Option(
             "--source",
             metavar="WORD",
-            help="Who suspects the nodes, saw the stall or planned the maintenance.",
+            help="The person or program that suspects the nodes, saw the stall or planned the "
+            "maintenance.",
         ),
     ] = "operator",
     reason: Annotated[
@@ -86,8 +87,8 @@ def tell(
             metavar="SHARE",
             min=0,
             max=1,
-            help="How likely the suspicion is right, by its source alone; what came of earlier ones"
-            " of this source outweighs it.",
+            help="How likely the suspicion is right, as its source says. The outcomes of "
+            "earlier suspicions of this source outweigh it.",
         ),
     ] = None,
     begins: Annotated[
@@ -101,7 +102,9 @@ def tell(
     ] = None,
     id: Annotated[
         str,
-        typer.Option("--id", help="Its name: an event told twice under one is done once."),
+        typer.Option(
+            "--id", help="Its name: an event that is reported twice by one name counts once."
+        ),
     ] = "",
     at: Annotated[
         str | None,
@@ -114,10 +117,10 @@ def tell(
     benchmarks: options.Benchmarks = None,
     json: options.Json = False,
 ) -> None:
-    """Tell what happened to nodes. If nobody takes the keeper's turns by itself (anubis serve,
-    anubis keep --every), take one.
+    """Report what happened to nodes. Then take a turn of the keeper, unless anubis serve or anubis
+    keep --every takes its turns.
 
-    What is told is kept, and changes what is known of the nodes for whoever asks next.
+    The event is kept in the history: the next gate, sweep and turn know it.
     """
     turn_termination_into_interrupt()
     named = amounts.nodes(nodes) or ()
@@ -161,20 +164,23 @@ def keep(
         typer.Option(
             "--close",
             metavar="SCOPE",
-            help="Close the breaker of this scope: fleet, or as keep names it. As many nodes as "
-            "are out now may be, and beyond them the share of the policy; may be repeated.",
+            help="Close the breaker of this scope: fleet, or as keep names it. The nodes that "
+            "are out now are accepted, and the policy's share of the others may go out; "
+            "may be repeated.",
         ),
     ] = None,
     every: Annotated[
         str | None,
-        typer.Option("--every", metavar="TIME", help="Go on, with a turn every so often: 60s, 5m."),
+        typer.Option(
+            "--every", metavar="TIME", help="Go on, with a turn at this interval: 60s, 5m."
+        ),
     ] = None,
     apart: Annotated[
         bool,
         typer.Option(
             "--apart",
-            help="Run tests in processes of their own, so that no turn waits for them; with --every"
-            " this is so.",
+            help="Run tests in processes of their own, so that no turn waits for them; --every "
+            "does so anyway.",
         ),
     ] = False,
     test: Annotated[
@@ -196,15 +202,15 @@ def keep(
         typer.Option(
             "--service",
             metavar="NAME",
-            help="Used by anubis serve: the service that has this turn taken. None is taken once "
-            "another service acts.",
+            help="Used by anubis serve: the service that takes this turn. No turn is taken if "
+            "another service acts by now.",
         ),
     ] = "",
     json: options.Json = False,
 ) -> None:
-    """Take the keeper's turn: hear what is new, and propose or do what the policy says. Then do the
-    periodic work that is due, look at running jobs where the policy has them watched, and diagnose
-    those that ended or stand still where it has them diagnosed.
+    """Take a turn of the keeper: read what is new, then propose or do what the policy says. Then do
+    the periodic work that is due and, if the policy says so, look at running jobs and diagnose
+    those that ended or stand still.
 
     Exit code 1: a node is out or to be taken out, or a breaker is open.
     """
@@ -283,7 +289,7 @@ def _do_nothing(*_: int) -> bool:
 
 def actions(
     all_: Annotated[
-        bool, typer.Option("--all", help="Those that are done, failed or withdrawn as well.")
+        bool, typer.Option("--all", help="Also list those that are done, failed or withdrawn.")
     ] = False,
     last: Annotated[int, typer.Option("--last", metavar="N", min=1, help="How many.")] = 100,
     cluster: options.ClusterShown = None,

@@ -20,8 +20,8 @@ def accept(
         typer.Option(
             "--topology",
             metavar="FILE",
-            help="The topology, as for scan: how the nodes are cabled is then judged as well, and "
-            "after the suite pairs of nodes cross every link that they can.",
+            help="The topology, as for scan. The cabling of the nodes is then judged as well, "
+            "and after the suite, pairs of nodes cross every link that they can.",
         ),
     ] = None,
     hcas: options.Hcas = None,
@@ -105,8 +105,8 @@ def scan(
         bool,
         typer.Option(
             "--cover",
-            help="Like --quick, then more rounds until every link that pairs can cross is crossed, "
-            "surely or with a chance of 95 %; across rails where it takes that.",
+            help="Like --quick, then more rounds until every link that pairs can cross is "
+            "crossed, surely or with a chance of 95 %; across rails if needed.",
         ),
     ] = False,
     suite: Annotated[
@@ -115,7 +115,7 @@ def scan(
             "--suite",
             "-s",
             help="A suite of programs for pairs: a name under configs/suites/, or a file. "
-            "Default: scan-rdma where the topology has InfiniBand adapters, else scan.",
+            "Default: scan-rdma if the topology has InfiniBand adapters, else scan.",
         ),
     ] = None,
     policy: options.Policy = "default",
@@ -168,7 +168,7 @@ def locate(
         typer.Option(
             "--topology",
             metavar="FILE",
-            help="The topology, as for scan: nodes are divided where it divides them. Without one "
+            help="The topology, as for scan: nodes are divided by pods and leaves. Without one, "
             "they are halved in their order.",
         ),
     ] = None,
@@ -193,7 +193,7 @@ def locate(
     resume: options.Resume = False,
     campaign: options.Unfinished = None,
 ) -> None:
-    """Locate why a job fails or is slow: pods, leaves and halves, until a part is left."""
+    """Locate why a job fails or is slow: test pods, leaves and halves until one part is left."""
     from anubis.cli import campaigns, showing
 
     request = campaigns.request(

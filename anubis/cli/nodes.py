@@ -12,7 +12,8 @@ def nodes(
 ) -> None:
     """Show each node as its orchestrator and the history see it.
 
-    Its state and work, who keeps it from jobs and why, who measures there, and the last verdict."""
+    Its state and jobs, what keeps it from jobs and why, which campaign measures it, and the last
+    verdict."""
     import anubis
     from anubis.cli import amounts, answer
     from anubis.report import nodes as report

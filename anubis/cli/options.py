@@ -100,8 +100,8 @@ Together = Annotated[
     bool,
     typer.Option(
         "--together",
-        help="One subset of tests for all nodes, which meet each other. Default: each node gets "
-        "its own, and meets proven nodes.",
+        help="One subset of tests for all nodes, which are measured with each other. Default: "
+        "each node gets its own, and is measured with proven nodes.",
     ),
 ]
 Partners = Annotated[
@@ -109,7 +109,7 @@ Partners = Annotated[
     typer.Option(
         "--partners",
         metavar="NODES",
-        help="Idle nodes beside these, to be met in tests of several nodes if they are proven.",
+        help="More idle nodes: those that are proven may take part in tests of several nodes.",
     ),
 ]
 Benchmarks = Annotated[
@@ -177,9 +177,9 @@ Topology = Annotated[
         "--topology",
         metavar="FILE",
         help="ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
-        "Kubernetes' view; or a name under configs/topologies/. Forwarding tables behind it, from "
-        "dump_fts or the subnet manager, tell which uplink a flow takes. Default: read from the "
-        "fabric itself.",
+        "Kubernetes' view; or a name under configs/topologies/. Forwarding tables in the "
+        "same file, from dump_fts or the subnet manager, show which uplink a flow takes. "
+        "Default: read from the fabric itself.",
     ),
 ]
 Counters = Annotated[

@@ -30,7 +30,10 @@ ModelFile = Annotated[
 HOURS = (24.0, 168.0, 720.0)  # a day, a week, a month
 
 
-@app.command(help="Learn a risk model from the history: the one that wins by node and by time.")
+@app.command(
+    help="Train a risk model from the history: the kind that is best on other nodes "
+    "and at later times."
+)
 def train(
     model: Annotated[
         str | None,

@@ -38,6 +38,7 @@ def serve(
         typer.Option(
             "--cluster",
             "-c",
+            metavar="CLUSTER",
             help="A cluster to keep and to start tests on, as a name or a file; may be repeated.",
         ),
     ] = None,
@@ -50,7 +51,7 @@ def serve(
         typer.Option(
             "--every",
             metavar="TIME",
-            help="How often the keeper takes its turn on each --cluster: 60s, 5m; 0s: never.",
+            help="How often the keeper takes a turn on each --cluster: 60s, 5m; 0s: never.",
         ),
     ] = "60s",
     alerts: Annotated[
@@ -66,9 +67,8 @@ def serve(
         typer.Option(
             "--trusted",
             metavar="NETWORK",
-            help="Addresses for which room is kept when there are too many connections: "
-            "10.1.0.0/16, or a proxy's; may be repeated. Default: this machine's own, 127.0.0.0/8 "
-            "and ::1.",
+            help="Addresses whose connections are kept when there are too many: 10.1.0.0/16, or "
+            "a proxy's; may be repeated. Default: this machine's own, 127.0.0.0/8 and ::1.",
         ),
     ] = None,
     rate: Annotated[
@@ -78,7 +78,7 @@ def serve(
 ) -> None:
     """Serve the API, the pages and the metrics of what the history knows.
 
-    Without a token everybody on this machine may read, and nobody else: anubis token make.
+    Without a token, all users of this machine may read, and no others: anubis token make.
     """
     from anubis.operations.clusters import files_by_name
     from anubis.operations.keeping_policy import file_of, stated_policy

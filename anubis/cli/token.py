@@ -18,9 +18,11 @@ app = typer.Typer(
 )
 
 
-@app.command(help="Make a token and print it: nobody can ask for it again.")
+@app.command(help="Make a token and print it: it cannot be shown again.")
 def make(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is; used once for all.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Its owner; a name can be used only once.")
+    ],
     scope: Annotated[
         str,
         typer.Option(
@@ -36,7 +38,7 @@ def make(
         typer.Option(
             "--expires",
             metavar="TIME",
-            help="After how long it ends: 12h, 90d. Default: only when it is taken back.",
+            help="How long it is valid: 12h, 90d. Default: until it is revoked.",
         ),
     ] = None,
 ) -> None:
@@ -45,7 +47,7 @@ def make(
     print(anubis.make_token(name, words, lasts_s=lasts_s))
 
 
-@app.command(name="list", help="All tokens by name, also those that were taken back.")
+@app.command(name="list", help="All tokens by name, also those that were revoked.")
 def list_tokens(json: options.Json = False) -> None:
     from anubis.report import tokens
 
@@ -61,7 +63,7 @@ def list_tokens(json: options.Json = False) -> None:
         tokens.show(made, now, answer.screen())
 
 
-@app.command(help="Take a token back. A service that runs notices within seconds.")
+@app.command(help="Revoke a token. A running service refuses it within seconds.")
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As anubis token list shows it.")],
 ) -> None:
@@ -70,7 +72,7 @@ def revoke(
 
 
 @app.command(
-    help="What the service was asked to do, whom it turned away, and what orders people typed; the "
+    help="The requests to the service, those that it refused, and the orders that people typed; "
     "newest first."
 )
 def audit(

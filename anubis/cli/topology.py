@@ -28,7 +28,7 @@ def group() -> None:
     """Keeps `show` a word of its own."""
 
 
-@app.command(help="Draw the fabric; say what is odd in it and which nodes are missing.")
+@app.command(help="Draw the fabric; list its anomalies and the nodes that are missing.")
 def show(
     topology: options.Topology = None,
     hcas: options.Hcas = None,

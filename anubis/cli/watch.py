@@ -38,8 +38,8 @@ def watch(
         typer.Option(
             "--nodes",
             metavar="NODES",
-            help="The nodes of the job, where no orchestrator says so: node[01-16], a comma list, "
-            "or @file.",
+            help="The nodes of the job, if no orchestrator knows them: node[01-16], a comma "
+            "list, or @file.",
         ),
     ] = None,
     file: Annotated[
@@ -93,7 +93,8 @@ def watch(
     ended: Annotated[
         bool,
         typer.Option(
-            "--ended", help="The job has failed: a node counts that left its peers a minute ago."
+            "--ended",
+            help="The job has failed: a node that left its peers only a minute ago counts too.",
         ),
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on looking, until Ctrl-C.")] = False,
@@ -105,14 +106,14 @@ def watch(
     ] = None,
     tell: Annotated[
         bool,
-        typer.Option("--tell", help="Tell the keeper of suspicions, which has the nodes tested."),
+        typer.Option("--tell", help="Report suspicions to the keeper, which has the nodes tested."),
     ] = False,
     record: Annotated[
         Path | None,
         typer.Option(
             "--record",
             metavar="FILE",
-            help="Also write what was looked at, to be looked at again with --file.",
+            help="Also write the telemetry that was read, for a later --file.",
         ),
     ] = None,
     json: options.Json = False,
@@ -120,8 +121,8 @@ def watch(
 ) -> None:
     """Say which node of a running job is unlike its peers, from what its nodes report.
 
-    Such a node is suspected, and only a test says whether it is bad. Exit code 0: nobody is unlike
-    the others. 1: somebody is. 2: it cannot be said of all nodes.
+    Such a node is suspected; only a test says whether it is bad. Exit code 0: no node is unlike its
+    peers. 1: at least one is. 2: some nodes could not be judged.
     """
     turn_termination_into_interrupt()
     check_page(html)

@@ -32,7 +32,10 @@ def train(
         ),
     ] = None,
     synthetic: Annotated[
-        bool, typer.Option("--synthetic", help="Learn from made jobs instead, as shipped.")
+        bool,
+        typer.Option(
+            "--synthetic", help="Learn from simulated jobs instead, as for the shipped model."
+        ),
     ] = False,
     name: Annotated[
         str,
@@ -47,7 +50,7 @@ def train(
         typer.Option(
             "--telemetry",
             metavar="FILE",
-            help="What is watched, if not what configs/telemetry/default.yaml says.",
+            help="The metrics to watch. Default: configs/telemetry/default.yaml.",
         ),
     ] = None,
     metrics: Annotated[
@@ -55,7 +58,7 @@ def train(
         typer.Option(
             "--metrics",
             metavar="NAMES",
-            help="Only these, with commas between them, in the order in which they are asked.",
+            help="Only these metrics, with commas between them, in this order.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
