@@ -168,7 +168,7 @@ def diagnose(
         _print_hook(hook)
         return
     if pid and live:
-        raise UsageError("--pid and --live both say whom to ask: give one of them")
+        raise UsageError("--pid and --live exclude each other: give one of them")
     live = Path("/proc", str(pid)) if pid else live
     if live_to:
         _keep_look(live, live_to)
@@ -229,7 +229,7 @@ def _print_hook(folder: Path) -> None:
 
 def _keep_look(live: Path | None, folder: Path) -> None:
     if live is None:
-        raise UsageError("--live-to needs --live or --pid: whom to ask")
+        raise UsageError("--live-to needs --live or --pid, which say what to ask")
     print(anubis.keep_look(live, folder, Terminal()))
 
 
@@ -246,6 +246,6 @@ def _say_who_was_told(view: DiagnosisView, news: Sequence[str], caller: Terminal
     from anubis.text.wording import short_node_list
 
     if news:
-        caller.remark(f"the keeper is told of {short_node_list(news)}")
+        caller.remark(f"reported to the keeper: {short_node_list(news)}")
     if earlier := [node for node in view.diagnosis.nodes if node not in news]:
         caller.remark(f"the keeper knows of {short_node_list(earlier)} already")

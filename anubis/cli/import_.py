@@ -315,8 +315,8 @@ def nodes(
         )
     if imported.untold:
         say(
-            f"in the history and not in the file: {names(imported.untold)}; models learn from what"
-            " is told of nearly all nodes only"
+            f"in the history and not in the file: {names(imported.untold)}; models learn only"
+            f" from attributes that nearly all nodes have"
         )
     say(f"to take this back: anubis history forget --import {added.key}")
 

@@ -395,7 +395,7 @@ def _event(
     if kind == events.Order.CLOSE:
         raise UsageError("a breaker is closed by anubis keep --close SCOPE, such as fleet")
     if not nodes and kind not in ("job-stalled", "job-ended"):
-        raise UsageError(f"{kind}: of which nodes? name them after the event")
+        raise UsageError(f"{kind}: name the nodes after the event")
     if kind in orders:
         return events.OperatorSaid(order=orders[kind], nodes=nodes)
     match kind:
@@ -439,7 +439,7 @@ def _maintenance(
     from anubis.core.history.events import MaintenancePlanned
 
     if not nodes:
-        raise UsageError("maintenance: of which nodes? name them after the event")
+        raise UsageError("maintenance: name the nodes after the event")
     end = amounts.instant(_require(until, "--until", "maintenance"), "--until").timestamp()
     # wall clock: the person who types the time means their own
     begin = amounts.instant(begins, "--from").timestamp() if begins else time.time()

@@ -196,7 +196,7 @@ def _turns(fabric: Fabric, cost: Estimate) -> str:
     if bottleneck is None:
         return f"{cost.turns:,}, as pairs that may take the same cable wait for each other"
     cables = f"which of its {bottleneck.cables} cables each takes"
-    why = f", as nobody knows {cables}" if bottleneck.cables > 1 else " by its only cable"
+    why = f", as {cables} is unknown" if bottleneck.cables > 1 else " by its only cable"
     return (
         f"{cost.turns:,}, at least {bottleneck.fewest_turns:,}: {bottleneck.pairs:,} pairs cross "
         f"{fabric.name(bottleneck.leaf)}, {bottleneck.at_once} at a time{why}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 LINE_EVERY_S = 30.0
-STANDS = "the answer stands; what followed it failed"
+STANDS = "the answer above is valid; what followed it failed"
 
 
 class Terminal(Caller):

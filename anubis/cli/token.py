@@ -1,4 +1,4 @@
-"""`anubis token`: who may ask the service, and what it was asked."""
+"""`anubis token`: tokens of the service, and what it was asked."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _tell(view: LookView, cluster: str | None, caller: Terminal) -> None:
 
     news = anubis.tell_suspicions(view, cluster, caller)
     if news:
-        caller.remark(f"the keeper is told of {short_node_list(news)}")
+        caller.remark(f"reported to the keeper: {short_node_list(news)}")
     if earlier := [node for node in suspects if node not in news]:
         caller.remark(f"the keeper knows of {short_node_list(earlier)} already")
 

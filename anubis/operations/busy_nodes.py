@@ -47,7 +47,7 @@ class OthersWork:
             return f"it is {maintenance}" if maintenance else why
         shown = self.seen.nodes.get(node) or self.seen.nodes.get(node.partition(".")[0])
         if shown is None:
-            return "its orchestrator does not show it, so nobody knows whether somebody works there"
+            return "its orchestrator does not show it, so whether a job runs there is unknown"
         foreign = [job for job in shown.jobs if job != self.own_job]
         if foreign:
             return _job(foreign[0], self.seen.jobs)
@@ -67,7 +67,7 @@ class OthersWork:
                 f" ({shown.meaning})" if shown.meaning not in ("", shown.state) else ""
             )
         if shown.cordon and not shown.is_cordoned_by_anubis:
-            return f"somebody keeps it from jobs: {escape_line(shown.cordon)}"
+            return f"it is kept from jobs: {escape_line(shown.cordon)}"
         return "" if shown.is_free else f"it is {shown.meaning}"
 
     def reasons_to_spare(self, nodes: Iterable[str]) -> dict[str, str]:
@@ -92,7 +92,7 @@ def others_work(
         seen = orchestrator.observe()
     except OrchestratorError as error:
         raise OrchestratorError(
-            f"nothing was started, for nobody knows whose work is on the nodes: {error}"
+            f"nothing was started, because the jobs on the nodes are unknown: {error}"
         ) from None
     shown = open_windows(windows_seen(seen), at)
     return OthersWork(
@@ -200,7 +200,7 @@ def _group_by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _job_told(job: Job) -> str:
     return (
-        f"job {job.id} runs there since {moment(job.start)}, as it was told (if it is over:"
+        f"job {job.id} runs there since {moment(job.start)}, as was reported (if it is over:"
         f" anubis tell job-ended --job {shlex.quote(job.id)})"
     )
 
@@ -208,6 +208,6 @@ def _job_told(job: Job) -> str:
 def _job(id: str, jobs: Mapping[str, SeenJob]) -> str:
     job = jobs.get(id)
     if job is None or not job.owner:
-        return "its orchestrator does not show whose job is there"
+        return "its orchestrator does not show the owner of the job there"
     since = f" since {moment(job.started_at)}" if job.started_at else ""
     return f"job {id} of {job.owner} runs there{since}"

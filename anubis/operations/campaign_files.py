@@ -327,7 +327,7 @@ def _refuse_no_groups(plan: Plan, suite: Suite) -> None:
             "until one of these fails no more; configs/suites/locate.yaml shows how"
         )
     if not plan.reproducing:
-        raise UsageError("locate needs at least two nodes: it tells some of a job from the others")
+        raise UsageError("locate needs at least two nodes, to compare some with the others")
 
 
 # --- the suite -----------------------------------------------------------------------------
@@ -436,7 +436,7 @@ def _refuse_untrusted(criteria: tuple[CriteriaSet, ...], plan: Plan, skus: Seque
     ]
     if refused:
         raise NothingLearnedError(
-            f"what one node taught about itself cannot be trusted in {len(refused)} metrics "
+            f"criteria learned from this one node cannot be trusted for {len(refused)} metrics "
             f"({refused[0].key.workload.benchmark} {refused[0].key.metric}: {refused[0].refusal}): "
             f"learn again with anubis accept --suite {plan.suite}, from 3 or more nodes of its "
             "kind, or with a policy of wider limits, such as --policy shared-machine"
@@ -470,7 +470,7 @@ def _refuse_unknown_settings(policy: Policy, programs: catalog.Catalog) -> None:
         if not any(fnmatchcase(name, rule.setting) for name in names):
             raise ConfigError(
                 f'the policy expects something of the setting "{rule.setting}", which no program '
-                f"tells; {did_you_mean(rule.setting, names)}"
+                f"reports; {did_you_mean(rule.setting, names)}"
             )
 
 

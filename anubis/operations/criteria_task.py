@@ -103,7 +103,8 @@ def _write(sets: tuple[CriteriaSet, ...], folder: Path) -> None:
 def _take(task: PeriodicTaskRun, folder: Path) -> PeriodicTaskRecord:
     if not folder.is_dir():
         raise CriteriaError(
-            f'there is no proposal "{folder}" on this machine: agree to it where it was made'
+            f'there is no proposal "{folder}" on this machine: approve it on the machine that'
+            " made it"
         )
     before, after = (criteria_files.load(folder / name) for name in (BEFORE, AFTER))
     suites = {of_sku.provenance.suite for of_sku in before}

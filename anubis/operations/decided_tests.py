@@ -74,8 +74,8 @@ def _acceptance(
     """The request as an acceptance: at first there are no criteria, and the user need not know
     that."""
     caller.remark(
-        f"nothing was learned of such nodes yet: they run the whole suite {request.suite} now, and "
-        "teach what is normal for them"
+        f"no criteria exist for such nodes yet: they run the whole suite {request.suite} now,"
+        f" and criteria are learned from them"
     )
     tested = [name for name in request.nodes or () if name in nodes]
     return replace(request, kind=CampaignKind.ACCEPT, nodes=tested, tests=None, partners=())

@@ -51,7 +51,7 @@ KEPT_S = 10.0  # the same if other machines observe at the same time
 UNTOLD_S = LONGEST_STILL_S + 5.0  # the same if they seem to stand still
 SOURCE = "diagnosis"  # of its suspicions
 HOW_TO_NAME = (
-    "nothing says where the job left its traces: give --logs, --kernel, --dumps, --ras, "
+    "no traces of the job are known: give --logs, --kernel, --dumps, --ras, "
     "--xpu-timer, --traces, --inspector, --live or --telemetry"
 )
 

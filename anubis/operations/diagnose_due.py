@@ -115,7 +115,7 @@ def _stalled_jobs(
 
 def _sentence(stall: ToldStall) -> str:
     reason = f": {stall.reason}" if stall.reason else ""
-    return f"{stall.source} says that it stands still since {moment(stall.at)}{reason}"
+    return f"{stall.source} reports that it has made no progress since {moment(stall.at)}{reason}"
 
 
 def _diagnose(patient: _Patient, policy: str, part: ClusterHistory, caller: Caller) -> None:

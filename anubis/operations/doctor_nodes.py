@@ -239,7 +239,7 @@ def _ways(facts: NodeFacts, way: RayStart) -> Iterator[Lack]:
         yield Lack(
             what="ports",
             found=f"{facts.free_ports} of {way.ports} are free, Ray takes {ray_node.PORTS_NEEDED}",
-            advice="ss -ltnp says who has them; or name another range as `ports:`",
+            advice="ss -ltnp shows the programs that use them; or name another range as `ports:`",
         )
     firewall = "let the ports of `ports:` through its firewall"
     if facts.out_trouble:

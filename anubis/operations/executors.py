@@ -122,12 +122,12 @@ def _open_ray(
     is_open = executor.is_open
     if is_open:
         caller.remark(
-            "this ray cluster is open: whoever reaches its ports runs commands on its"
-            " nodes, as the user who started it; docs/security.md says how to close it"
+            "this ray cluster is open: anyone who reaches its ports can run commands on its"
+            " nodes as the user who started it; docs/security.md says how to close it"
         )
     elif is_open is None:
         caller.remark(
-            "cannot tell whether this ray cluster is open to strangers: its head did not answer a"
+            "whether this ray cluster is open to strangers is unknown: its head did not answer a"
             " request without a token; docs/security.md says how to close it"
         )
     return executor
@@ -141,7 +141,8 @@ def _bring_up(
 
     if not names:
         raise UsageError(
-            f"which nodes? `start: {way.by}` brings Ray up where it is told: name them, or write"
+            f"no nodes are named, and `start: {way.by}` starts Ray only on named nodes: name"
+            f" them, or write"
             " `nodes:` or `orchestrator:` into the cluster's file"
         )
     caller.doing(f"bringing up Ray on {quantity(len(names), 'node')}")

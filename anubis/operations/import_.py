@@ -307,7 +307,7 @@ def _tell_of_lines(table: ForeignTable, caller: Caller) -> None:
     for wrong in table.wrong:
         caller.remark(str(wrong))
     if table.passed_over:
-        caller.remark(f"passed over, because nobody asked for it: {names(table.passed_over)}")
+        caller.remark(f"not imported, because no --metric names it: {names(table.passed_over)}")
 
 
 def _tell(taken: Intake | NodeIntake, caller: Caller) -> None:

@@ -109,8 +109,8 @@ class Keeping:
     def __post_init__(self) -> None:
         if self.orchestrator is None and self.policy.acts_on_nodes and not self.acting:
             raise ConfigError(
-                "the policy of keeping acts on nodes, and nobody is known to own them: name an"
-                " orchestrator in the cluster's file, or have cordons and releases proposed"
+                "the keeping policy acts on nodes, but the cluster has no orchestrator: name one"
+                " in the cluster's file, or let the policy propose cordons and releases"
             )
 
 
@@ -177,8 +177,8 @@ def approve(
                 action = turn.action(id)
                 if nobody_owns and isinstance(action.command, Cordon | Release):
                     raise UsageError(
-                        f"action {id} cannot be done: nobody is known to own the nodes; name an"
-                        " orchestrator in the cluster's file"
+                        f"action {id} cannot be done: the cluster has no orchestrator; name one"
+                        f" in its file"
                     )
                 _approve(action, keeper, turn, time.now, caller.name())
                 order = f"keep --do {id}: {sentence(action.command)}"

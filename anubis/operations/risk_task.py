@@ -75,7 +75,8 @@ def _put_in_use(task: PeriodicTaskRun, model: RiskModel, origin: ModelProvenance
 def _take(task: PeriodicTaskRun, proposal: Path) -> PeriodicTaskRecord:
     if not proposal.is_file():
         raise RiskError(
-            f'there is no proposal "{proposal}" on this machine: agree to it where it was made'
+            f'there is no proposal "{proposal}" on this machine: approve it on the machine that'
+            " made it"
         )
     model, origin = files.load(proposal)
     in_use = _model_in_use(task)

@@ -32,7 +32,7 @@ def running_jobs(
 def nodes_of(job: str, orchestrator: Orchestrator | None) -> tuple[str, ...]:
     if orchestrator is None:
         raise UsageError(
-            f'nobody says which nodes job "{job}" has: name them with --nodes, or give the'
+            f'no source says which nodes job "{job}" has: name them with --nodes, or give the'
             " cluster's file an orchestrator"
         )
     by_id = {running.id: running.nodes for running in running_jobs(orchestrator)}

@@ -474,10 +474,10 @@ class Selector:
         if risk.assumed:
             yield risk.assumed
         if past.heard_at is None:
-            yield "no incident was ever told, and silence is not taken for health"
+            yield "no incident was ever reported, and silence is not taken for health"
         elif self._vouched_until(at) < at:
             yield (
-                f"no incident was told for {(at - past.heard_at) / DAY_S:.0f} days, and silence"
+                f"no incident was reported for {(at - past.heard_at) / DAY_S:.0f} days, and silence"
                 f" beyond {policy.silence_d:g} days is not taken for health"
             )
         for grouping, alone in past.logbook.strangers_in_group(nodes, risk.covariates).items():

@@ -36,4 +36,6 @@ def stall_event_record(
     job: str, nodes: tuple[str, ...], since: float, source: str, reason: str
 ) -> EventRecord:
     event = JobStalled(nodes=nodes, job=job, source=source, reason=reason)
-    return EventRecord(id=f"job {job} stands still since {since:.0f}", at=since, event=event)
+    return EventRecord(
+        id=f"job {job} has made no progress since {since:.0f}", at=since, event=event
+    )

@@ -153,4 +153,4 @@ def _keep(record: object, place: Path) -> None:
     with suppress(OSError, StoreError):
         place.parent.mkdir(parents=True, exist_ok=True)
         data = f"{sha256(text.encode()).hexdigest()}\n{text}".encode()
-        write_whole(place, data, StoreError, "where the nodes stand")
+        write_whole(place, data, StoreError, "the states of the nodes")

@@ -56,7 +56,7 @@ def no_such_node(strangers: Sequence[str], part: ClusterHistory, name: str | Non
     likely = f'; did you mean "{close[0]}"?' if close else ""
     return (
         f'node "{shorten(strangers)}" is not in cluster "{part.cluster}", which has'
-        f" {shorten(there)}{likely} (node-added tells of a new one)"
+        f" {shorten(there)}{likely} (report a new one with node-added)"
     )
 
 
@@ -69,7 +69,7 @@ def drop_strangers(
     )
     strangers = strangers_among(part, nodes, name)
     if strangers:
-        caller.remark(f"the keeper is not told: {no_such_node(strangers, part, name)}")
+        caller.remark(f"not reported to the keeper: {no_such_node(strangers, part, name)}")
     return [
         event_record
         for event_record in event_records

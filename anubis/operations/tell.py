@@ -180,8 +180,8 @@ def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
         raise UsageError("a maintenance that began more than a year ago: look at when it began")
     if not window.end - max(window.begin, now) <= LONGEST_MAINTENANCE_S:
         raise UsageError(
-            "a maintenance without an end, or of more than a year: tell until when; a node that"
-            " stays away for good is told by retire"
+            "a maintenance without an end, or of more than a year: give --until; for a node that"
+            " never comes back, use retire"
         )
 
 

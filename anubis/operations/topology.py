@@ -69,12 +69,12 @@ def routes_known(fabric: Fabric, now: float) -> str:
         return f"those of {tables}, from {routes.source}{age}"
     if any(switch.guid for switch in fabric.switches):
         return (
-            "unknown, so a bad uplink cannot be told from its sisters: "
+            "unknown, so a bad uplink cannot be singled out: "
             "ibnetdiscover > FILE; dump_fts >> FILE keeps them with the topology"
         )
     return (
-        "unknown: switches choose the way of each connection by a hash (ECMP) that they do not "
-        "tell, so only counters can tell a bad uplink from its sisters"
+        "unknown: switches choose the way of each connection by a hash (ECMP) that they do not"
+        " report, so only counters can single out a bad uplink"
     )
 
 

@@ -133,9 +133,7 @@ def _source(
         agents = settings.agents or AgentSettings()
         settings = replace(settings, prometheus=None, agents=agents)
     elif not settings.prometheus and not settings.agents:
-        raise UsageError(
-            f"nothing says where the telemetry of the nodes comes from: {HOW_TO_STATE}"
-        )
+        raise UsageError(f"no source of telemetry is configured: {HOW_TO_STATE}")
     return source_of(settings, metrics)
 
 
@@ -220,8 +218,8 @@ def _jobs(request: LookRequest, settings: WatchSettings, caller: Caller) -> list
     large = [job for job in running if len(job.nodes) >= settings.least_nodes]
     if small := len(running) - len(large):
         caller.remark(
-            f"{quantity(small, 'job')} of fewer than {settings.least_nodes} nodes: none of them can"
-            " be told to be unlike the others"
+            f"{quantity(small, 'job')} of fewer than {settings.least_nodes} nodes: too few to"
+            f" find one unlike the others"
         )
     if not large:
         raise UsageError(f'cluster "{request.cluster}" runs no job that can be watched')

@@ -213,7 +213,7 @@ def source_of(settings: TelemetrySettings, metrics: Sequence[str]) -> TelemetryS
 
         return Agents(settings, metrics)
     raise ConfigError(
-        'nothing says where telemetry comes from: write "prometheus: {url: ...}" or "agents: {}"'
+        'no source of telemetry is configured: write "prometheus: {url: ...}" or "agents: {}"'
         " into a file of configs/telemetry/ that is based on the default, and name it in a file"
         " of configs/watching/"
     )

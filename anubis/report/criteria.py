@@ -122,8 +122,8 @@ def _legend(criteria: Sequence[Criterion]) -> Iterator[str]:
     yield "set aside: units that learning left out because they differ, slower or faster"
     if any(c.units < FEWEST for c in criteria):
         yield (
-            f"fewer than {FEWEST} units do not tell how much healthy ones differ: there, alpha is "
-            "taken as it is"
+            f"fewer than {FEWEST} units do not show how much healthy ones differ: there, alpha"
+            f" is taken as it is"
         )
     loose = [c for c in criteria if c.proposed_alpha is not None and c.proposed_alpha < c.alpha]
     if loose:

@@ -130,7 +130,10 @@ def _risk(decision: Decision) -> str:
 def _drivers(drivers: tuple[Driver, ...], nodes: int) -> str:
     first = drivers[0]
     if first.share < STANDS_OUT / nodes:
-        return f"No node stands out: the riskiest, {first.node}, has p = {chance(first.p)}."
+        return (
+            f"No node is at much higher risk than the others: the riskiest, {first.node}, has"
+            f" p = {chance(first.p)}."
+        )
     riskiest = ", ".join(map(_driver, drivers[:NAMED]))
     return f"Most of the expected incidents come from {riskiest}."
 
@@ -155,8 +158,8 @@ def _tests(decision: Decision) -> Iterator[str]:
     yield f"{verb}: {listed}{unlisted}."
     if decision.partners:
         yield (
-            "Where a test needs several nodes, each meets two that are proven, of"
-            f" {names(decision.partners, NAMED)}, and these meet each other."
+            "If a test needs several nodes, each is measured with two that are proven, of"
+            f" {names(decision.partners, NAMED)}, and these are measured with each other."
         )
     yield (
         f"That takes at most {time_span(decision.longest_s)} on a node,"

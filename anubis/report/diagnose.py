@@ -56,9 +56,9 @@ def headline(view: DiagnosisView) -> str:
         return f"{view.job} moves, and nothing wrong was seen"
     verb = VERBS[diagnosis.trouble]
     if diagnosis.is_nobodys:
-        return f"{view.job} {verb} by its own doing, and no node is to blame"
+        return f"{view.job} {verb} by its own fault, and no node is at fault"
     if not diagnosis.culprits:
-        return f"{view.job} {verb}, and nobody can be named"
+        return f"{view.job} {verb}, and no culprit can be named"
     culprits = " and ".join(_culprit_names(diagnosis.culprits[:2]))
     more = f" and {len(diagnosis.culprits) - 2:,} more" if len(diagnosis.culprits) > 2 else ""
     return f"{view.job} {verb}: {culprits}{more}"
@@ -67,13 +67,13 @@ def headline(view: DiagnosisView) -> str:
 def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
     """Return the reason why nobody can say whether the job is well."""
     if diagnosis.progress:
-        return "it moves, and has moved on since trouble of which what was read tells"
+        return "it moves, and has moved on since the trouble that was found"
     if evidence.alive is False:
-        return "its processes have ended, and nothing that was read says how"
+        return "its processes have ended, and nothing that was read shows how"
     if evidence.is_past:
-        return "nothing that was read says why it ended, or whether it ended well"
+        return "nothing that was read shows why it ended, or whether it ended well"
     if evidence.processes and not evidence.advances and not evidence.progress:
-        return "nothing wrong was seen, and none of its ranks told how far it is"
+        return "nothing wrong was seen, but none of its ranks reported how far it is"
     return "nothing wrong was seen, and nothing shows that it moves now"
 
 
@@ -108,7 +108,7 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
     if diagnosis.cause and diagnosis.cause not in diagnosis.decisive[:1]:
         yield "why", diagnosis.cause.evidence
     elif diagnosis.cause and diagnosis.cause.kind in (FactKind.ABSENT, FactKind.UNFINISHED):
-        yield "why", "not known: nothing that was read says why"
+        yield "why", "not known: nothing that was read shows why"
     if diagnosis.trouble is JobTrouble.NOTHING:
         yield "seen", moving(diagnosis.progress)
     elif diagnosis.collectors and diagnosis.trouble is not JobTrouble.UNKNOWN:

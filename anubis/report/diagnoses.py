@@ -20,7 +20,7 @@ OPEN = "open"  # no test has told yet
 CLAIMS: Mapping[str, str] = {
     Outcome.CONFIRMED: "a test confirmed it of",
     Outcome.REFUTED: "a test cleared",
-    Outcome.GIVEN_UP: "no test could tell of",
+    Outcome.GIVEN_UP: "no test could judge",
     OPEN: "not tested yet:",
 }
 

@@ -36,7 +36,9 @@ def time_line(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
     end = max(mark.at for marks in rows.values() for mark in marks)
     begin = max(end - SPAN_S, min(mark.at for marks in rows.values() for mark in marks))
     width_s = max(1.0, end - begin)
-    canvas = picture(WIDE, TOP + ROW * len(rows) + 24, "time-line", "what ranks told, over time")
+    canvas = picture(
+        WIDE, TOP + ROW * len(rows) + 24, "time-line", "what ranks reported, over time"
+    )
     for place, (name, marks) in enumerate(rows.items()):
         y = TOP + ROW * place + ROW / 2
         add(canvas, "text", class_="row", x=LEFT - 10, y=y + 4, text_anchor="end").text = cut(
@@ -102,7 +104,7 @@ def _natural(name: str) -> tuple[str, int]:
     return name.rstrip("0123456789"), int(digits[:12] or 0)
 
 
-# --- who waits for whom --------------------------------------------------------------------
+# --- which ranks wait for which -------------------------------------------------------------------
 
 
 def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
@@ -113,7 +115,7 @@ def waiting_grid(evidence: JobEvidence, culprits: Sequence[Whom]) -> str:
     if not groups or not ranks:
         return ""
     width = LEFT + CELL * len(ranks) + RIGHT
-    canvas = picture(width, TOP + ROW * len(groups) + 24, "waiting", "who waits for whom")
+    canvas = picture(width, TOP + ROW * len(groups) + 24, "waiting", "which ranks wait for which")
     for row, advances in enumerate(groups):
         y = TOP + ROW * row
         label = cut(advances[0].communicator, LETTERS)

@@ -43,7 +43,7 @@ PROOFS = {
 TO_BE_TESTED = {  # why, about what
     Debt.NEW: "new here",
     Debt.UPGRADE: "upgraded",
-    Debt.DOUBT: "nothing that it passed counts",
+    Debt.DOUBT: "none of its passes counts",
     Debt.INCIDENT: "incident {}",
     Debt.ANSWER: "its last test gave no answer",
     Debt.SUSPICION: "suspicion {}",
@@ -66,7 +66,8 @@ def headline(
         how = " ".join(f"--close {shlex.quote(s)}" for s, b in breakers.items() if b.is_open)
         parts.insert(
             0,
-            f"the breaker is open ({scopes}): no more nodes are taken out until somebody closes it"
+            f"the breaker is open ({scopes}): no more nodes are taken out until an operator"
+            f" closes it"
             f" (anubis keep {how})",
         )
     if accepted := [f"{b.accepted} of {scope}" for scope, b in breakers.items() if b.accepted]:

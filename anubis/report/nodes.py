@@ -189,7 +189,7 @@ def _work(view: NodeView, now: float) -> str:
 
 def _job(id: str, job: SeenJob, now: float) -> str:
     if not job.owner:
-        return "somebody's, not shown to us"
+        return "owner unknown"
     since = f", {time_span(max(0.0, now - job.started_at))}" if job.started_at else ""
     return f"job {id} of {job.owner}{since}"
 

@@ -56,7 +56,7 @@ COLUMNS = (
         lambda score: score.accuracy.relative,
         ".1%",
         "1 - |p - t| / max(p, t) for the expected and the true hours to the next incident, both at "
-        f"most {HORIZON_H:g}, also where no further incident came; the paper's Table 3",
+        f"most {HORIZON_H:g}, also if no further incident came; the paper's Table 3",
     ),
     Column(
         "over H",
@@ -68,7 +68,7 @@ COLUMNS = (
         "on observed",
         lambda score: score.accuracy.on_observed,
         ".1%",
-        "accuracy where an incident followed",
+        "accuracy if an incident followed",
     ),
     Column(
         "concordance",
@@ -87,8 +87,8 @@ COLUMNS = (
         "slope",
         lambda score: score.slope,
         ".2f",
-        f"calibration at {CALIBRATED_H:g} h: 1 where risks differ as much as they really do, below "
-        "1 where the differences are exaggerated; a dash where all nodes have the same risk",
+        f"calibration at {CALIBRATED_H:g} h: 1 if risks differ as much as they really do, below"
+        f" 1 if the differences are exaggerated; a dash if all nodes have the same risk",
     ),
 )
 

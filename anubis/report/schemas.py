@@ -179,9 +179,11 @@ LINES = (
     DocumentType("incident", "history show", "on a node", (Incident, HappenedLine)),
     DocumentType("repair", "history show", "of a node", (Repair, HappenedLine)),
     DocumentType("validation", "history show", "of a node", (Validation, HappenedLine)),
-    DocumentType("event", "history show", "what an orchestrator told", (EventLine, HappenedLine)),
+    DocumentType(
+        "event", "history show", "what an orchestrator reported", (EventLine, HappenedLine)
+    ),
     DocumentType("receipt", "tell", "what became of the event", (ReceiptLine,)),
-    DocumentType("life", "tell, keep", "where a node stands", (LifeLine,)),
+    DocumentType("life", "tell, keep", "the state of a node", (LifeLine,)),
     DocumentType("action", "tell, keep, actions", "proposed or done", (ActionLine,)),
     DocumentType(
         "periodic-task",
@@ -190,22 +192,24 @@ LINES = (
         (PeriodicTaskLine,),
     ),
     DocumentType(
-        "diagnosed", "keep", "a job that ended or stands still, diagnosed", (DiagnosedLine,)
+        "diagnosed", "keep", "a job that ended or makes no progress, diagnosed", (DiagnosedLine,)
     ),
     DocumentType("watch", "keep, serve", "the last look at a job", (WatchLine,)),
-    DocumentType("keeping", "tell, keep", "how many stand where; the last line", (KeepingLine,)),
+    DocumentType(
+        "keeping", "tell, keep", "how many nodes are in each state; the last line", (KeepingLine,)
+    ),
     DocumentType("node-risk", "serve", "what carries a node's risk", (NodeRiskLine,)),
     DocumentType("fabric", "serve", "when it was measured last", (BetweenLine,)),
     DocumentType("ticket", "serve", "a node that is out, or was", (TicketLine,)),
     DocumentType("spares", "serve", "of a sku, proven and kept ready", (SparesLine,)),
-    DocumentType("hold", "history show", "who measures there now", (HoldLine, HappenedLine)),
     DocumentType(
-        "standing", "history standing", "what a node's history vouches for", (StandingLine,)
+        "hold", "history show", "the campaign that measures there now", (HoldLine, HappenedLine)
     ),
+    DocumentType("standing", "history standing", "what a node's history proves", (StandingLine,)),
     DocumentType(
         "campaign-status", "history campaigns", "how far it has come", (CampaignStatusLine,)
     ),
-    DocumentType("token", "token list", "who may ask the service", (TokenLine,)),
+    DocumentType("token", "token list", "tokens of the service", (TokenLine,)),
     DocumentType("audit", "token audit", "what the service was asked to do", (AuditEntry,)),
     DocumentType("damage", "history check", "what is not as it was written", (DamageLine,)),
     DocumentType("history", "history check", "how sound it is; the last line", (HistoryLine,)),

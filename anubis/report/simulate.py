@@ -77,7 +77,7 @@ def text(name: str, study: Study) -> Iterator[str]:
     sweeps = list(_catches(study))
     if sweeps:
         yield ""
-        yield "where benchmarks find only a part of what they could (the model's main assumption):"
+        yield "if benchmarks find only a part of what they could (the model's main assumption):"
         yield from _align([["catch", "", "work %", "validation h", "MTBI h"], *sweeps])
     p0s = list(_p0s(study))
     if p0s:
@@ -94,7 +94,7 @@ def knowledge(study: Study) -> str:
     scenario = study.scenario
     if "selector" not in scenario.policies:
         return ""
-    risk = "is told the true risk of every node"
+    risk = "knows the true risk of every node"
     if study.risk != "truth":
         risk = f"asks {study.risk}, a model that learned from the past, for the risk of every node"
     defects = quantity(scenario.known_defects, "past defect")
@@ -128,7 +128,7 @@ def findings(study: Study) -> Iterator[str]:
 def stops_paying(study: Study) -> str:
     """Say up to which p0 the Selector does better than no validation."""
     if study.scenario.seeds == 1:
-        return "One seed cannot tell whether the Selector pays: a gain may be chance."
+        return "One seed does not show whether the Selector pays: a gain may be chance."
     tried = _tried_values(study)
     gains = [estimate(study.gains("absence", p0)) for p0 in tried]
     paying = [p0 for p0, gain in zip(tried, gains, strict=True) if gain.low > 0]

@@ -247,7 +247,7 @@ def tickets_page(clusters: Sequence[OutOfWork], as_of: float) -> str:
 def to_do(tickets: Sequence[Ticket], buffers: Iterable[SpareBuffer]) -> Iterator[str]:
     """Yield what a person has to do, the most urgent first."""
     if broken := [ticket.node for ticket in tickets if ticket.awaits is Awaited.REPAIR]:
-        yield f"Repair {names(broken, NAMED)}, then tell so: anubis tell repair-done NODE."
+        yield f"Repair {names(broken, NAMED)}, then report it: anubis tell repair-done NODE."
     if repaired := [ticket.node for ticket in tickets if ticket.awaits is Awaited.PROOF]:
         yield f"{names(repaired, NAMED)}: repaired, and not proven yet."
     for buffer in buffers:

@@ -130,7 +130,7 @@ def mix_sentence(suspicion: Suspicion) -> str:
     parts = [f"{kind} {p:.0%}" for kind, p in listed]
     parts += [f"others {rest:.0%}"] if rest >= 0.005 else []
     return (
-        f"what shows like this: {', '.join(parts)} (kinds of faults by a published table of one "
+        f"usual causes: {', '.join(parts)} (kinds of faults by a published table of one "
         "company's jobs: a hint where to look, no finding)"
     )
 

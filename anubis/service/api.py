@@ -149,7 +149,7 @@ def router(house: House) -> APIRouter:
     get(
         "/diagnoses",
         list_diagnoses,
-        "What was wrong with jobs that ended or stand still, the newest first.",
+        "What was wrong with jobs that ended or make no progress, the newest first.",
         "diagnosed",
     )
     get(

@@ -175,7 +175,7 @@ def _verdicts(snapshot: Snapshot) -> GaugeMetricFamily:
 
 def _held_nodes(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
-        "anubis_nodes_held", "Nodes that somebody measures now", labels=["cluster"]
+        "anubis_nodes_held", "Nodes that a campaign measures now", labels=["cluster"]
     )
     for cluster, glance in snapshot.clusters.items():
         family.add_metric([cluster], sum(node.hold is not None for node in glance.nodes))
@@ -184,7 +184,9 @@ def _held_nodes(snapshot: Snapshot) -> GaugeMetricFamily:
 
 def _states(snapshot: Snapshot) -> GaugeMetricFamily:
     family = GaugeMetricFamily(
-        "anubis_node_states", "Nodes by where the keeper sees them", labels=["cluster", "state"]
+        "anubis_node_states",
+        "Nodes by the state that the keeper gives them",
+        labels=["cluster", "state"],
     )
     for cluster, glance in snapshot.clusters.items():
         states = Tally(life.state for life in glance.kept.lives.values())
@@ -329,7 +331,7 @@ def _spares(snapshot: Snapshot) -> GaugeMetricFamily:
 def _diagnoses(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     waiting = GaugeMetricFamily(
         "anubis_diagnoses_waiting",
-        "Jobs that ended lately or stand still, and are to be diagnosed",
+        "Jobs that ended lately or make no progress, and are to be diagnosed",
         labels=BY,
     )
     oldest = GaugeMetricFamily(
@@ -356,7 +358,7 @@ def _periodic_tasks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     yield family
     overdue = GaugeMetricFamily(
         "anubis_periodic_task_overdue_since_timestamp_seconds",
-        "Since when periodic work is due that has not succeeded since; nothing where none is",
+        "Since when periodic work is overdue; no figure if none is",
         labels=["cluster", "task"],
     )
     for cluster, upkeep in snapshot.upkeep.items():
@@ -376,7 +378,7 @@ def _looks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     )
     oldest = GaugeMetricFamily(
         "anubis_watch_oldest_look_timestamp_seconds",
-        "When the running job was looked at that nobody has looked at for longest",
+        "When the running job with the oldest look was looked at",
         labels=BY,
     )
     for cluster, glance in snapshot.clusters.items():

@@ -71,6 +71,6 @@ def lacks(token: str, scope: str) -> str:
             f" --scope {scope})"
         )
     return (
-        f'without a token everybody on this machine may read, and nobody "{scope}": make one '
+        f'without a token, all users of this machine may read, and none may "{scope}": make one '
         f"(anubis token make NAME --scope {scope})"
     )

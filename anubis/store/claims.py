@@ -147,7 +147,7 @@ class _Session:
         for owner, until in connection.execute(PERHAPS_DRIVING, hold):
             raise taken_error(
                 self._campaign_id,
-                f"{owner}, or was when the server was restarted: nobody knows before {utc(until)}",
+                f"{owner}, or was when the server was restarted: unknown before {utc(until)}",
             )
 
     def close(self) -> None:

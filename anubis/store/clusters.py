@@ -104,7 +104,7 @@ class Clusters:
             if new in names:
                 raise StoreError(
                     f'cluster "{new}" is in the history already: its nodes and those of "{old}"'
-                    " cannot be told apart afterwards; choose another name"
+                    " could not be distinguished afterwards; choose another name"
                 )
             _rename(connection, old, new)
 

@@ -124,7 +124,7 @@ class Examination:
                 except Damage as damage:
                     yield str(damage)
                 except KeyError:
-                    yield f'there is no table "{count.name}", of which the rows are counted'
+                    yield f'there is no table "{count.name}", whose rows are counted'
 
     def _each(
         self, connection: sa.Connection, kind: RecordTable[Any], name: Callable[[sa.Row[Any]], str]

@@ -353,7 +353,7 @@ def test_a_decision_to_skip_says_what_it_rests_on():
         " has"
         " an incident within 2 h 00 min; p0 is 0.1, by the policy."
         " Recent measurements cover 80% of that, which leaves 0.045."
-        " No node stands out: the riskiest, n1, has p = 0.004."
+        " No node is at much higher risk than the others: the riskiest, n1, has p = 0.004."
         " So no test needs to run."
         " 20% of the expected incidents stay uncovered: 12% that only gemm would find;"
         " 6% that only ring would find; 2% that only disk would find."

@@ -1,4 +1,4 @@
-"""Dumps of made jobs with known faults: the truth for who holds up a collective.
+"""Dumps of made jobs with known faults: the truth for ranks that hold up a collective.
 
 Each rank has a list of operations, as a training step with tensor, pipeline, data and expert
 parallelism calls them. Its processor launches ahead of its device, which works in order; a

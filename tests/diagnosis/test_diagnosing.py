@@ -265,7 +265,7 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
     for _ in range(2):
         (made,) = anubis.diagnose_due(keeping, caller)
         assert (made.past.job, made.past.at) == ("4711", NOW - 700)
-        assert made.past.headline == "job 4711 hangs, and nobody can be named"
+        assert made.past.headline == "job 4711 hangs, and no culprit can be named"
         (sentence,) = sentences([made])
         assert sentence == f"diagnosis: {made.past.headline} (try again)"
 

@@ -7,7 +7,7 @@ import pytest
 from anubis.core.errors import ExecutorError
 from anubis.reach.executors.simulated import SimulatedExecutor
 
-STANDS = "the answer stands; what followed it failed"
+STANDS = "the answer above is valid; what followed it failed"
 
 
 def fail_at_the_end(monkeypatch, error: BaseException) -> None:

@@ -158,7 +158,7 @@ def test_only_metrics_that_were_asked_for_are_taken(write, listener):
     imported = import_csv(write(LONG), asked, suite="tool", caller=listener)
     assert [spec.name for spec in imported.campaign.plan.specs[0].metrics] == ["copy"]
     assert imported.values == 2
-    assert listener.remarks == ["passed over, because nobody asked for it: step"]
+    assert listener.remarks == ["not imported, because no --metric names it: step"]
 
 
 def test_a_campaign_is_dated_by_what_the_table_says(write, listener):

@@ -439,9 +439,7 @@ def test_a_client_that_is_not_installed_is_told_with_how_to_get_it(ask, monkeypa
 
 def test_a_way_that_is_not_there_is_told_in_one_sentence(tmp_path):
     gone = KubernetesSettings(kind="kubernetes", kubeconfig=str(tmp_path / "none"))
-    with pytest.raises(
-        OrchestratorError, match=r'^kubernetes: ".*/none" shows no way to a cluster: '
-    ):
+    with pytest.raises(OrchestratorError, match=r'^kubernetes: ".*/none" has no usable cluster: '):
         KubernetesOrchestrator(gone, clock=time.time).observe()
     closed = KubernetesSettings(
         kind="kubernetes", kubeconfig=kubeconfig(tmp_path, "http://127.0.0.1:1")

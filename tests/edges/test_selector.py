@@ -269,13 +269,13 @@ def test_silence_is_told_and_is_no_health(history):
         return decider.weigh(job("n1"), MENU, at=day * DAY_S)
 
     carry_out(history, "c1", 301)
-    assert "no incident was ever told, and silence is not taken for health" in at(302).assumed
+    assert "no incident was ever reported, and silence is not taken for health" in at(302).assumed
     history.only().incidents.add([incident("n1", 300, "gpu")])
     assert at(330).p == pytest.approx(1 / (1 + 30 * 24))
     assert not any("silence" in each for each in at(330).assumed)
     assert at(400).p == pytest.approx(at(330).p)
     assert (
-        "no incident was told for 100 days, and silence beyond 30 days is not taken for health"
+        "no incident was reported for 100 days, and silence beyond 30 days is not taken for health"
         in at(400).assumed
     )
     assert at(400, silence_d=365).p == pytest.approx(1 / (1 + 100 * 24))

@@ -64,4 +64,4 @@ def test_a_site_s_own_expectations_go_before_what_most_nodes_have(near, where):
     near.write(folder / "ours.yaml", {"expectations": [{**rule, "setting": "drivr"}]})
     done = near.run("accept", *where, "--policy", policy)
     assert done.code == 2
-    assert 'setting "drivr", which no program tells; did you mean "driver"' in done.err
+    assert 'setting "drivr", which no program reports; did you mean "driver"' in done.err

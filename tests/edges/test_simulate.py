@@ -94,7 +94,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
 
 
 def test_table_records_and_page_say_that_the_selector_is_told_the_truth(here):
-    truth = "The Selector is told the true risk of every node."
+    truth = "The Selector knows the true risk of every node."
     done = here.run("simulate", "small.yaml", "--seeds", "1", "--html", "page.html")
     assert truth in " ".join(done.out.split())
     assert truth in (here.folder / "page.html").read_text()

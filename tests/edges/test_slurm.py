@@ -269,7 +269,7 @@ def test_slurm_is_not_trusted_to_have_obeyed(slurm, orchestrator, tmp_path, monk
     liar.write_text("#!/bin/sh\n")
     liar.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(OrchestratorError, match=r'slurm was told to drain "node2".* shows idle'):
+    with pytest.raises(OrchestratorError, match=r'slurm was asked to drain "node2".* shows idle'):
         orchestrator.cordon("node2", SLOW)
 
 

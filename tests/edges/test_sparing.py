@@ -59,7 +59,7 @@ def test_others_have_the_nodes_on_which_their_jobs_are_and_ours_are_not_theirs()
     assert WORK.reasons_to_spare(NODES) == {
         "n2": ALICE,
         "n3": ALICE,
-        "n5": "its orchestrator does not show whose job is there",
+        "n5": "its orchestrator does not show the owner of the job there",
     }
     assert "does not show it" in WORK.reason_to_spare("n6")
     assert WORK.reason_to_spare("n2.cluster.example") == ALICE
@@ -107,7 +107,7 @@ def test_where_nobody_names_nodes_to_bring_ray_up_on_their_orchestrator_does(tmp
     assert chosen.request.nodes == ["n1", "n5"]
     assert ear.remarks == [
         "n3 left out: slurm shows it as down (not answering slurmctld)",
-        "n4 left out: somebody keeps it from jobs: swap the fan",
+        "n4 left out: it is kept from jobs: swap the fan",
         "n6 left out: it is reserved for others",
         "n7 left out: it is under maintenance until its owner ends it",
         "3 nodes, as slurm shows them",

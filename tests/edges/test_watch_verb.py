@@ -123,7 +123,7 @@ def test_the_keeper_is_told_once(here):
     here.run("tell", "node-added", "n[0-7]", "--cluster", "lab", "--later")
     first, second = look(here, *words), look(here, *words)
     assert (first.code, second.code) == (1, 1)
-    assert "the keeper is told of n3" in first.err
+    assert "reported to the keeper: n3" in first.err
     assert "knows of n3 already" in second.err
     kept = here.run("history", "show", "n3", "--json").out
     raised = [line for line in kept.splitlines() if '"suspicion-raised"' in line]
@@ -133,7 +133,7 @@ def test_the_keeper_is_told_once(here):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "nothing says where the telemetry of the nodes comes from: give --prometheus URL"),
+        ((), "no source of telemetry is configured: give --prometheus URL"),
         (("--agents",), "nothing says which nodes to look at: give --cluster"),
         (("--agents", "--prometheus", "http://p"), "exclude each other"),
         (("17", "--agents", "--cluster", "simulated"), '"17"'),

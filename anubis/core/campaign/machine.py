@@ -176,9 +176,9 @@ def no_blame_reason(sign: str, reasons: Sequence[str], fit: int) -> str:
     """The reason why no node is blamed although most of them show this sign."""
     ((commonest, _),) = Counter(reasons).most_common(1)
     return (
-        f"{len(reasons)} of {len(reasons) + fit} nodes {sign}: until shown otherwise the fault is"
-        " this machine's, the network's or Ray's, and no node is blamed; said of most:"
-        f' "{commonest}"; look there, then go on: who is silent still counts as lost'
+        f"{len(reasons)} of {len(reasons) + fit} nodes {sign}: until shown otherwise, the fault"
+        f" is this machine's, the network's or Ray's, and no node is at fault; most reported:"
+        f' "{commonest}"; look there, then go on: nodes that are still silent count as lost'
     )
 
 

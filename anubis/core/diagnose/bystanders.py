@@ -19,7 +19,7 @@ def _unreachable_nodes(hearing: Hearing) -> Iterable[JobFact]:
         yield JobFact(
             kind=FactKind.UNREACHABLE,
             whom=Whom(node=node),
-            evidence=f"{node} answers nobody, since {apart}",
+            evidence=f"{node} answers no other node, since {apart}",
             at=since,
             code="unreachable",
         )
@@ -59,7 +59,7 @@ RULES = (
         infer=_unreachable_nodes,
     ),
     InferenceRule(
-        name="who is unlike its peers",
+        name="nodes unlike their peers",
         needs=frozenset({Collector.TELEMETRY}),
         gives=frozenset({FactKind.UNLIKE_PEERS, FactKind.OUTLIER}),
         infer=_deviating_nodes,

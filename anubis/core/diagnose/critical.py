@@ -69,7 +69,7 @@ def _critical(hearing: Hearing) -> Iterable[JobFact]:
         if not is_sign or not node or key in seen:
             continue
         seen.add(key)
-        undated = "" if event.at is not None else " (at a time that the log does not tell)"
+        undated = "" if event.at is not None else " (the log does not say when)"
         yield JobFact(
             kind=FactKind.CRITICAL_ERROR,
             whom=Whom(node=node, device=event.device),

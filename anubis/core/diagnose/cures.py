@@ -32,7 +32,7 @@ WORDS: Mapping[CureLevel, str] = {
     CureLevel.RETRY: "try again",
     CureLevel.RESTART: "restart the processes",
     CureLevel.REPLACE: "replace the node",
-    CureLevel.FAIL: "fail the job, and tell its owner",
+    CureLevel.FAIL: "fail the job, and inform its owner",
 }
 
 

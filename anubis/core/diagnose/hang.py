@@ -50,7 +50,7 @@ def _missing_record(root: Root, waiting: Waiting, evidence: JobEvidence) -> JobF
     return JobFact(
         kind=FactKind.MISSING,
         whom=rank_subject(evidence, root.rank),
-        evidence=f"{_sentence(root, waiting)} (a lost record accuses nobody)",
+        evidence=f"{_sentence(root, waiting)} (a lost record proves no fault)",
         confidence=LOST,
         code="no-record",
         at=_first_launch(root.wait, evidence),
@@ -102,7 +102,7 @@ def _first_launch(wait: Wait, evidence: JobEvidence) -> float | None:
 STATES = {
     Pulse.GONE: "is gone",
     Pulse.STOPPED: "is there, and does not answer",
-    Pulse.UNHEARD: "is not heard of by the others: it is stopped, gone or out of reach",
+    Pulse.UNHEARD: "does not answer the others: it is stopped, gone or out of reach",
 }
 
 
@@ -153,19 +153,19 @@ def _standstill(hearing: Hearing) -> Iterable[JobFact]:
 
 RULES = (
     InferenceRule(
-        name="who holds up a collective",
+        name="ranks that hold up a collective",
         needs=frozenset({Collector.PROGRESS}),
         gives=frozenset({FactKind.ABSENT, FactKind.UNFINISHED, FactKind.MISSING}),
         infer=_holdups,
     ),
     InferenceRule(
-        name="whose process is stopped or gone",
+        name="ranks whose process is stopped or gone",
         needs=frozenset({Collector.PROCESSES}),
         gives=frozenset({FactKind.STOPPED, FactKind.GONE}),
         infer=_processes,
     ),
     InferenceRule(
-        name="whose kernels do not end",
+        name="ranks whose kernels do not end",
         needs=frozenset({Collector.TIMERS}),
         gives=frozenset({FactKind.STANDSTILL}),
         infer=_standstill,

@@ -227,7 +227,7 @@ RULES = (
                 infer=_own_errors,
             ),
             InferenceRule(
-                name=f"who reports whom, by the {log.value.replace('-', ' ')}",
+                name=f"ranks that report others, by the {log.value.replace('-', ' ')}",
                 needs=frozenset({log}),
                 gives=frozenset({FactKind.DISTRIBUTED_ERROR}),
                 infer=_peer_reports,
@@ -248,13 +248,13 @@ RULES = (
         infer=_bad_loss,
     ),
     InferenceRule(
-        name="who was ended from outside",
+        name="ranks that were ended from outside",
         needs=frozenset({Collector.EXITS}),
         gives=frozenset({FactKind.DIED}),
         infer=_deaths,
     ),
     InferenceRule(
-        name="whom its launcher saw fail first",
+        name="the rank that failed first, as its launcher reports",
         needs=frozenset({Collector.EXITS}),
         gives=frozenset({FactKind.APPLICATION_ERROR}),
         infer=_first_failure,

@@ -140,19 +140,19 @@ def _fact(code: str, sentence: str, confidence: float = 0.95) -> JobFact:
 
 RULES = (
     InferenceRule(
-        name="whose collectives do not fit, by the training log",
+        name="ranks whose collectives do not match, by the training log",
         needs=frozenset({Collector.TRAINING_LOG}),
         gives=frozenset({FactKind.MISMATCH}),
         infer=_logged_mismatches,
     ),
     InferenceRule(
-        name="whose collectives do not fit together",
+        name="ranks whose collectives do not match",
         needs=frozenset({Collector.CALLS}),
         gives=frozenset({FactKind.MISMATCH}),
         infer=_mismatches,
     ),
     InferenceRule(
-        name="who waits in a circle",
+        name="ranks that wait for each other in a circle",
         needs=frozenset({Collector.CALLS, Collector.PROGRESS}),
         gives=frozenset({FactKind.MISMATCH}),
         infer=_circles,

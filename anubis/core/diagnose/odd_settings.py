@@ -46,7 +46,7 @@ def _node_fact(odd: OddSetting, now: float) -> JobFact:
     return JobFact(
         kind=FactKind.SETTINGS_DIFFER,
         whom=Whom(node=odd.node),
-        evidence=f"{odd.sentence} (told {hours:.0f} h ago)",
+        evidence=f"{odd.sentence} (reported {hours:.0f} h ago)",
         confidence=_confidence(odd.setting),
         code=_code(odd.setting, odd.device),
     )

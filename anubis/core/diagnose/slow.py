@@ -225,7 +225,7 @@ RULES = (
         infer=_slow_compute,
     ),
     InferenceRule(
-        name="whose program waits for a processor",
+        name="ranks whose program waits for a processor",
         needs=frozenset({Collector.PROCESSES}),
         gives=frozenset({FactKind.SLOW_COMPUTE}),
         infer=_kept_waiting,

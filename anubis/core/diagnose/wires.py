@@ -147,13 +147,13 @@ def _counted_hosts(count: int) -> str:
 
 RULES = (
     InferenceRule(
-        name="between whom nothing passes",
+        name="ranks between which no data passes",
         needs=frozenset({Collector.CONNECTIONS}),
         gives=frozenset({FactKind.UNREACHABLE, FactKind.DISTRIBUTED_ERROR}),
         infer=_cut_off,
     ),
     InferenceRule(
-        name="whose link is slow",
+        name="ranks whose link is slow",
         needs=frozenset({Collector.CONNECTIONS}),
         gives=frozenset({FactKind.SLOW_NETWORK}),
         infer=_slow_link,

@@ -29,7 +29,7 @@ from anubis.core.records import (
 FEWEST = 3  # nodes that report a setting; of two, it is unknown which is right
 LIKE_MOST = "as most nodes of its sku"
 EXPECTED = "as the policy expects"
-NO_PEERS = f"fewer than {FEWEST} nodes of its sku tell it"
+NO_PEERS = f"fewer than {FEWEST} nodes of its sku report it"
 MAY_DIFFER = "the policy lets it differ"
 NODE = "node"  # the device of a setting that belongs to the whole node
 SHOWN = 80  # characters of a text in a sentence

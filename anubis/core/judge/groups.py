@@ -111,4 +111,4 @@ def _count_good(groups: Mapping[tuple[str, ...], bool]) -> int:
 def _evidence(name: str, own: Sequence[Verdict]) -> str:
     partners = [p for v in own for p in v.participants if p != name]
     shown = ", ".join(sorted(dict.fromkeys(partners))[:4])
-    return f"slow with every partner ({shown}), each of which does well elsewhere: {own[0].reason}"
+    return f"slow with every partner ({shown}), and each partner is fast elsewhere: {own[0].reason}"

@@ -212,7 +212,7 @@ def _judge(
     similarity = similarities(alike.samples, criterion)
     doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
     passed = similarity > criterion.alpha
-    whom = "the one node that taught them" if criterion.from_repeats else "the fleet"
+    whom = "the one node that they were learned from" if criterion.from_repeats else "the fleet"
     whom = "its own repeats" if against_itself else whom
     reasons = {f"as {whom}": passed & ~excused, f"as {whom}{EXCUSED}": passed & excused}
     healthy = [

@@ -507,8 +507,8 @@ class Keeper:
                 is_blocked = True
                 self.breakers[scope] = replace(self._breaker(scope), is_open=True)
                 sentence = (
-                    f"{space.count.out} of {space.count.among} nodes are out, as many as may be: no"
-                    f" more are taken out until somebody closes the breaker; {life.node} would be"
+                    f"{space.count.out} of {space.count.among} nodes are out, the limit: no more"
+                    f" are taken out until an operator closes the breaker; {life.node} would be"
                     " next"
                 )
                 commands.append(Notify(subject=scope, sentence=sentence))

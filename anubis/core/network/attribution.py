@@ -305,7 +305,7 @@ def _no_good_pair_reason(fabric: Fabric, node: str, parts: Sequence[PartVerdict]
     ]
     if not above:
         return (
-            "every pair with this node is below normal, and nothing shows whether the node is to"
-            " blame"
+            "every pair with this node is below normal, and nothing shows whether the node is at"
+            " fault"
         )
     return f"every pair with this node is below normal; the cause is {describe(fabric, above[0])}"

@@ -130,7 +130,7 @@ class _Ports:
         elif link:
             place += f" to {self.fabric.name(link.b if link.a == switch else link.a)}"
         elif switch in self.numbered and count.port != "0":  # 0 is the switch itself
-            place += ", where no cable is"
+            place += ", which has no cable"
         return PortCount(count=count, switch=switch, link=link, cable=cable, nic=nic, place=place)
 
 

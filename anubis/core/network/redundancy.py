@@ -219,8 +219,8 @@ def _damage(shortage: Shortage) -> str:
         return "fewer than half are in order"
     lost = f"{capacity.lost:,g} of {capacity.usual:,g} Gbit/s are gone"
     if not capacity.redundant:
-        return f"{lost}, and as {capacity.below:,g} come from below nothing was redundant"
-    return f"{lost}, more than half of the {capacity.redundant:,g} beyond what comes from below"
+        return f"{lost}, and as {capacity.below:,g} come from below none were redundant"
+    return f"{lost}, more than half of the {capacity.redundant:,g} that were redundant"
 
 
 def gap_name(fabric: Fabric, gap: MissingCables) -> str:

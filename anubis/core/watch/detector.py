@@ -93,8 +93,8 @@ def _name_of_group(telemetry: Telemetry, rows: Ints) -> str:
 
 def _too_small(nodes: int, settings: WatchSettings, together: bool) -> str:
     reason = (
-        f"{nodes} node{'s' * (nodes != 1)}, of which none can be told to be unlike the others: "
-        f"at least {settings.least_nodes} are needed"
+        f"{nodes} node{'s' * (nodes != 1)}, too few to find one unlike the others: at least"
+        f" {settings.least_nodes} are needed"
     )
     return f"{reason}; compared with other groups that are too small" if together else reason
 

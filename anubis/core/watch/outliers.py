@@ -92,7 +92,7 @@ class OutlierStream:
                 f" {self.rule.deviations:g} deviations from their mean"
             )
         if not np.isfinite(self._levels).any():
-            return f"no node has been heard for {self.rule.minutes} minutes, so none has a level"
+            return f"no node has reported for {self.rule.minutes} minutes, so none has a level"
         return ""
 
     def is_about(self, telemetry: Telemetry) -> bool:
@@ -109,7 +109,9 @@ class OutlierStream:
 
     def hear(self, telemetry: Telemetry) -> None:
         if not self.is_about(telemetry):
-            raise ValueError("a stream of outliers hears the same metrics and nodes all the time")
+            raise ValueError(
+                "a stream of outliers must receive the same metrics and nodes every time"
+            )
         self._step_s = telemetry.step_s
         if telemetry.start > self._heard + self.rule.span_s:  # the known levels are too old
             self._began = telemetry.start

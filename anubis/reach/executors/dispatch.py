@@ -52,8 +52,8 @@ def address_for(start: RayStart, nodes: Sequence[str]) -> str:
             address: str = probe.getsockname()[0]
             return address
     raise UsageError(
-        f'at which address do the nodes reach this machine? The name "{shorten(nodes)}" does not'
-        " tell: write `driver_address:` into the cluster's file"
+        f'the address at which the nodes reach this machine is unknown: "{shorten(nodes)}" is not'
+        " known by name; write `driver_address:` into the cluster's file"
     )
 
 

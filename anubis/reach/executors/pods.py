@@ -152,7 +152,7 @@ class PodCommand:
         self._line: socket.socket | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._seen, self._seen_over_at = "nothing was heard of its pod", 0.0
+        self._seen, self._seen_over_at = "its pod did not report", 0.0
 
     @property
     def has_ended(self) -> bool:

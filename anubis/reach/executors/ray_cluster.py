@@ -314,7 +314,7 @@ class RayExecutor:
             return
         if trouble:
             name = running.launch.step.participants[0]
-            self._fail(running, f"on {name}: no port to meet at: {trouble}", again=True)
+            self._fail(running, f"on {name}: no free port for its ranks: {trouble}", again=True)
         else:
             self._order(running, port)
 

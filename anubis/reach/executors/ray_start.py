@@ -138,7 +138,7 @@ class StartedRay:
         why = "Ray did not start on it"
         if not remote_command.has_ended:
             remote_command.let_go()
-            why = f"its Ray did not come within {JOIN_DEADLINE_S:g} s"
+            why = f"its Ray did not start within {JOIN_DEADLINE_S:g} s"
         self.absent[name] = f'{why}: "{remote_command.last_words()}"'
 
     @property

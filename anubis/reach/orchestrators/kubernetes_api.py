@@ -176,7 +176,7 @@ def _find_the_way(settings: KubernetesSettings, config: Any, into: Any) -> None:
     except config.ConfigException as trouble:
         where = f'"{file}"' if file else "$KUBECONFIG or ~/.kube/config"
         raise OrchestratorError(
-            f"kubernetes: {where} shows no way to a cluster: {_last_line(str(trouble))}"
+            f"kubernetes: {where} has no usable cluster: {_last_line(str(trouble))}"
         ) from None
 
 

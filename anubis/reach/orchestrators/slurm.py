@@ -97,7 +97,7 @@ class SlurmOrchestrator:
         after = self._look_at(node)
         if not after.is_drained or after.reason != reason:
             raise OrchestratorError(
-                f'slurm was told to drain "{node}" with "{reason}", and shows {after.state}'
+                f'slurm was asked to drain "{node}" with "{reason}", and shows {after.state}'
                 f' with "{after.reason}"'
             )
 

@@ -31,7 +31,7 @@ WORDS = {
     "mixed": SlurmWord(is_at_work=True),
     "down": SlurmWord(means="down", is_up=False, keeps_jobs_off=True),
     "error": SlurmWord(means="in error", is_up=False, keeps_jobs_off=True),
-    "unknown": SlurmWord(means="not heard of since slurmctld was started", is_up=False),
+    "unknown": SlurmWord(means="has not reported since slurmctld was started", is_up=False),
     "future": SlurmWord(means="not there yet, a place for a later node", is_up=False),
     # flags: who keeps it from jobs
     "drain": SlurmWord(means="drained", keeps_jobs_off=True),

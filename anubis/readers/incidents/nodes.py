@@ -84,7 +84,7 @@ def _bind(mapping: NodeMapping, heading: tuple[str, ...], where: str) -> dict[st
         raise UsageError(f"{where} has no column node: say which one it is, --map node=COLUMN")
     if len(bound) == 1:
         raise UsageError(
-            f"{where} says nothing of its nodes: expected a column rack, cage, sku or installed;"
+            f"{where} has no attributes of nodes: expected a column rack, cage, sku or installed;"
             " say which one it is, such as --map rack=COLUMN"
         )
     return bound

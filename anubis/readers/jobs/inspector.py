@@ -165,8 +165,8 @@ def evidence_of(
     steps = tuple(step_times(ended))
     if not steps:
         raise EvidenceError(
-            f"{where}: {len(ended):,} collectives, and no {PARTS * FEWEST_IN_PART} that all ranks"
-            " of a communicator recorded: nobody can be compared"
+            f"{where}: {len(ended):,} collectives, and no {PARTS * FEWEST_IN_PART} that all"
+            f" ranks of a communicator recorded: no rank can be compared"
         )
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     return JobEvidence(

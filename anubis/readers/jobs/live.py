@@ -87,7 +87,7 @@ def find_ranks(folder: Path) -> list[LiveRank]:
         files = sorted(folder.glob("*.json"))[:MOST_RANKS]
         if files and folder.stat().st_mode & 0o022:
             raise EvidenceError(
-                f'others may write to "{folder}": what lies there need not be of the ranks'
+                f'others may write to "{folder}": files there may not be from the ranks'
             )
     except OSError as cause:
         raise EvidenceError(f'cannot read "{folder}": {cause.strerror}') from None

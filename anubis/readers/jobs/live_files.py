@@ -28,7 +28,7 @@ def write_look(look: LiveLook, folder: Path) -> Path:
         raise EvidenceError(f'cannot make "{folder}": {cause.strerror}') from None
     file = folder / f"{socket.gethostname()}{SUFFIX}"
     packed = gzip.compress(json.dumps(asdict(look)).encode(), mtime=0)
-    write_whole(file, packed, EvidenceError, "what the ranks of this machine told")
+    write_whole(file, packed, EvidenceError, "the answers of this machine's ranks")
     return file
 
 

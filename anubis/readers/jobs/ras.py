@@ -33,8 +33,8 @@ MOST_LINES = 2_000_000
 FRESH_S = 30.0  # a report is not older when it is asked what it shows
 MOST_TOLD = 2_000_000  # ranks of all communicators in a text
 ONE_REPORT = (
-    "one report of RAS does not tell who holds up a job: take another one some seconds later, and"
-    " give both"
+    "one report of RAS does not show which rank holds up a job: take another one some seconds"
+    " later, and give both"
 )
 LAUNCHED_ONCE = "collectives"  # 2.24 does not count by function
 
@@ -73,7 +73,7 @@ def read_ras(path: Path, job: str = "", at: float = 0.0) -> JobEvidence:
     if all(report.taken for report in reports):
         reports.sort(key=lambda report: report.taken)
     if not reports[-1].size:
-        raise EvidenceError(f'"{path}": RAS told of no communicators: the job had none left')
+        raise EvidenceError(f'"{path}": RAS reports no communicators: the job had none left')
     return evidence_of(reports, job=job, at=at)
 
 
@@ -331,8 +331,8 @@ def evidence_of(reports: Sequence[RasReport], *, job: str = "", at: float = 0.0)
         processes = [ProcessState(rank=rank, pulse=Pulse.UNHEARD) for rank in unheard]
     elif unheard:
         gaps[Collector.PROCESSES] = (
-            f"RAS: {len(unheard)} of {last.report.size} ranks do not answer the one that was asked,"
-            " so it may be that one that nobody hears"
+            f"RAS: {len(unheard)} of {last.report.size} ranks do not answer the one that was"
+            f" asked, so that one may be cut off itself"
         )
     why, advances = _standing(reports)
     collectors = {Collector.PROCESSES, *((Collector.PROGRESS,) if not why else ())}
@@ -419,7 +419,10 @@ def _standing(reports: Sequence[RasReport]) -> tuple[str, tuple[Advance, ...]]:
     if before is None or (last.taken and last.taken == before.taken):
         return ONE_REPORT, ()
     if _counts(last) != _counts(before):
-        return "RAS: ranks launched more between its last two reports: who is behind is late", ()
+        return (
+            "RAS: ranks launched more between its last two reports: those behind are only late",
+            (),
+        )
     advances = tuple(_advances(last))
     behind = {advance.rank for advance in advances if advance.enqueued == advance.completed}
     if len(behind) > 1:

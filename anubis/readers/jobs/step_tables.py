@@ -21,7 +21,9 @@ from anubis.core.text import escape_line
 from anubis.text.tables import Table, open_table, parse_table
 
 WHOLE = "step"  # a span that is the step itself
-NO_WORK = "the trace has no spans of computation: who works longer than its peers is not known"
+NO_WORK = (
+    "the trace has no spans of computation: ranks that work longer than their peers cannot be found"
+)
 COLUMNS = ("rank", "step", "optype", "start_ts", "duration")
 MOST_ROWS = 5_000_000
 _MESSAGE = re.compile(r"send|recv|receive", re.IGNORECASE)

@@ -106,8 +106,8 @@ def _refuse_insufficient(mapping: TableMapping, chosen: Mapping[str, str], where
         raise UsageError(f'--map: value is "{chosen["value"]}", expected one column')
     if not chosen["sku"] and not mapping.sku:
         raise UsageError(
-            f"{where} does not say of which kind its nodes are, and only those of one kind are "
-            "compared: name it, such as --sku a100-sxm-8x, or map a column, --map sku=COLUMN"
+            f"{where} does not say the kind of its nodes, and only nodes of one kind are"
+            f" compared: name it, such as --sku a100-sxm-8x, or map a column, --map sku=COLUMN"
         )
 
 

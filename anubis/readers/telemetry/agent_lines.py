@@ -50,7 +50,9 @@ def agent_rows(lines: Iterable[bytes], where: str) -> list[AgentRows]:
         else:
             raise TelemetryError(f"{where}, line {number}: expected a heading, then rows")
     if heading is None:
-        raise TelemetryError(f"{where} holds no heading of an agent: is it one that answers?")
+        raise TelemetryError(
+            f"{where} has no heading of an agent: does another program answer there?"
+        )
     return [*parts, _part(heading, rows, where)]
 
 

@@ -43,7 +43,7 @@ class Agents:
         if not rows:
             reason, times = Counter(reasons.values()).most_common(1)[0]
             raise TelemetryError(
-                f"none of the {len(nodes):,} agents told anything, {times:,} of them for this"
+                f"none of the {len(nodes):,} agents reported anything, {times:,} of them for this"
                 f" reason: {reason}; each node needs one at port {self._place.port}"
             )
         samples = _samples(rows, nodes, self._names)
@@ -121,7 +121,7 @@ def _describe_silent(reasons: Mapping[str, str], nodes: Sequence[str]) -> list[s
     for node, reason in reasons.items():
         by_reason.setdefault(reason, []).append(node)
     return [
-        f"the agents of {nodes_in_words(some, nodes)} told nothing: {reason}"
+        f"the agents of {nodes_in_words(some, nodes)} reported nothing: {reason}"
         for reason, some in by_reason.items()
     ]
 
@@ -135,7 +135,7 @@ def _clocks(rows: Mapping[str, AgentRows], nodes: Sequence[str], until: float) -
     if not apart:
         return []
     late = f"the last samples of {nodes_in_words(apart, nodes)} are more than {CLOCKS_APART_S:g} s"
-    return [f"{late} off: a clock is wrong, or an agent stands still"]
+    return [f"{late} off: a clock is wrong, or an agent has stopped"]
 
 
 def _absent(rows: Mapping[str, AgentRows], names: Sequence[str]) -> list[str]:

@@ -89,7 +89,7 @@ class Prometheus:
         place = where or settings.prometheus
         if place is None:
             raise UsageError(
-                "nothing says where the Prometheus is: give its address, or"
+                "no Prometheus is configured: give its address, or"
                 ' "prometheus: {url: ...}" in a file of configs/telemetry/'
             )
         self._settings, self._names, self._place = settings, tuple(names), place

@@ -112,7 +112,7 @@ def refuse(answer: HttpAnswer) -> None:
         words = _excerpt(answer.body) if answer.body else "without a word"
     reason = " ".join(words.split())[:_TEXT]
     if answer.status in (401, 403):
-        raise TelemetryError(f"it lets nobody in without the right token ({answer.status})")
+        raise TelemetryError(f"it needs the right token ({answer.status})")
     if 300 <= answer.status < 400:
         raise TelemetryError(f'it sends us on to "{answer.location[:_TEXT]}": name that address')
     if answer.status == 404:

@@ -583,7 +583,8 @@ def _grid(
     if (end - start) / step * len(table.nodes) * metrics > MOST_CELLS:
         raise TelemetryError(
             f'"{path}" spans {(end - start) / 3600:,.1f} h of {len(table.nodes):,} nodes every'
-            f" {step:g} s, which is too much at once: read its end, or a wrong time stands in it"
+            f" {step:g} s, which is too much at once: read only its end, or look for a wrong"
+            f" time in it"
         )
     return grid_over(start, end, step)
 
