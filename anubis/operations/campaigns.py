@@ -436,7 +436,7 @@ def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
     programs = ", ".join(sorted({run.step.workload.benchmark for run in again}))
     seconds = sum(run.duration_s for run in again)
     caller.remark(
-        f"what fell short or failed was run again, and where the nodes are well for comparison: "
+        f"ran again what fell short or failed, with healthy nodes for comparison: "
         f"{programs} on {quantity(len(nodes), 'node')}, {seconds / 3600:.2f} node-hours; "
         f"{len(defective)} of them are defective"
     )

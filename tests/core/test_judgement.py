@@ -34,7 +34,7 @@ POLICY = Policy()
 H, D, U, N = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN, Judgement.NOT_APPLICABLE
 
 
-def executions(plan, rate):
+def executions(plan, rate, devices=2):
     """Every step measured; `rate(step, device)` is what each device gives."""
     rng = np.random.default_rng(0)
     fit = {node.name for node in plan.nodes}
@@ -47,7 +47,7 @@ def executions(plan, rate):
                     device=f"cuda:{i}",
                     samples=rate(step, i) * rng.normal(1, 0.002, 8),
                 )
-                for i in range(1 if group else 2)
+                for i in range(1 if group else devices)
             )
             yield measured(step, Result(series=series))
 
@@ -85,6 +85,48 @@ def test_one_slow_gpu_makes_its_node_defective_and_is_named():
     assert (worst.participants, worst.device, worst.code) == (("n3",), "cuda:1", "COMPUTE.RATE")
     assert "7% below normal" in worst.reason
     assert "GB/s" in worst.reason
+
+
+@pytest.mark.parametrize(
+    ("slow", "says"),
+    [
+        ([2], "compute: rate on cuda:2 "),
+        ([0, 2, 3], "compute: 3 of 4 GPUs fall short, the worst: rate on cuda:2 "),
+        ([0, 1, 2, 3], "compute: all 4 GPUs fall short, the worst: rate on cuda:2 "),
+    ],
+)
+def test_a_node_says_how_many_of_its_gpus_fall_short_and_names_the_worst(slow, says):
+    plan = small_plan(8, [entry("compute")])
+
+    def rate(step, i):
+        if step.participants != ("n3",) or i not in slow:
+            return 100.0
+        return 80.0 if i == 2 else 90.0
+
+    node = judged(plan, list(executions(plan, rate, devices=4))).nodes[3]
+    assert node.reason.startswith(f"{says}20% below normal: median ")
+    assert "more" not in node.reason
+
+
+def test_a_number_of_things_that_are_lacking_is_said_as_so_many_of_so_many():
+    plan = small_plan(8, [entry("count")])
+    missing = lambda step, i: 7.0 if step.participants == ("n3",) else 8.0  # noqa: E731
+    exact = [
+        replace(
+            done,
+            result=Result(
+                series=Readings.pack(
+                    [
+                        Series(
+                            metric="gpus", device="node", samples=np.full(8, missing(done.step, 0))
+                        )
+                    ]
+                )
+            ),
+        )
+        for done in executions(plan, missing)
+    ]
+    assert "gpus on node: 7 of 8 (similarity 0.875" in judged(plan, exact).nodes[3].reason
 
 
 def test_a_node_that_is_slow_at_times_is_said_to_be_so_with_its_worst_samples():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from anubis.core.judge.unanswered import unanswered_benchmarks
 from anubis.core.judge.verdicts import EXCUSED, WITHIN
 from anubis.core.records import BatchVerdict, Execution, Judgement, NodeVerdict, Plan, Verdict
+
+Measured = defaultdict[tuple[str, str], set[str]]  # devices, by node and benchmark
 
 
 def roll_up(
@@ -21,6 +23,7 @@ def roll_up(
 ) -> tuple[NodeVerdict, ...]:
     """The worst verdict of each node, with the benchmarks that it left unanswered. A good group
     counts for all its nodes. Partners that no test needed are left out."""
+    batch_verdicts = tuple(batch_verdicts)
     own: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in (v for v in (*attributed, *alone) if len(v.participants) == 1):
         own[verdict.participants[0]].append(verdict)
@@ -33,11 +36,12 @@ def roll_up(
         elif len(batch_verdict.participants[0]) == 1:
             for verdict in batch_verdict:
                 own[verdict.participants[0]].append(verdict)
+    measured = _devices_measured(own, batch_verdicts)
     tested = {name for p in plan.phases for e in p.entries for name in e.nodes or ()}
     partners = set(plan.partners) - tested
     unmet = {name for name in partners if not own[name] and not passed[name]}
     verdicts = [
-        _node_verdict(node.name, own[node.name], passed[node.name], tuple(how))
+        _node_verdict(node.name, own[node.name], passed[node.name], tuple(how), measured)
         for node in plan.nodes
         if node.name not in unmet
     ]
@@ -49,7 +53,7 @@ def roll_up(
 
 
 def _node_verdict(
-    node: str, own: Sequence[Verdict], passed: int, how: Sequence[str]
+    node: str, own: Sequence[Verdict], passed: int, how: Sequence[str], measured: Measured
 ) -> NodeVerdict:
     counted = {judgement: [v for v in own if v.judgement is judgement] for judgement in Judgement}
     if counted[Judgement.DEFECTIVE]:
@@ -74,11 +78,47 @@ def _node_verdict(
             reason="nothing was measured on this node",
         )
     first = min(worst, key=lambda verdict: verdict.similarity or 0.0)
-    more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
-    prefix = f"{first.benchmark}: " if first.benchmark else ""
     return NodeVerdict(
         node=node,
         judgement=first.judgement,
         code=first.code,
-        reason=f"{prefix}{first.reason}{more}",
+        reason=_sentence(first, worst, measured[node, first.benchmark]),
     )
+
+
+def _sentence(first: Verdict, worst: Sequence[Verdict], measured: Collection[str]) -> str:
+    """State how many of a node's devices the verdict is about, then the worst of them."""
+    prefix = f"{first.benchmark}: " if first.benchmark else ""
+    kind = _kind(first.device)
+    short = {v.device for v in worst if v.metric and v.benchmark == first.benchmark}
+    short = {device for device in short if _kind(device) == kind}
+    if first.judgement is not Judgement.DEFECTIVE or not first.metric or len(short) < 2:
+        more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
+        return f"{prefix}{first.reason}{more}"
+    total = len(short.union(device for device in measured if _kind(device) == kind))
+    noun = {"cuda": "GPUs", "gpu": "GPUs"}.get(kind, "devices")
+    scope = f"all {total} {noun}" if len(short) == total else f"{len(short)} of {total} {noun}"
+    others = len({(v.benchmark, v.parameters, v.metric) for v in worst}) - 1
+    also = f"; {others} more metric{'s' * (others > 1)} as well" if others else ""
+    return f"{prefix}{scope} fall short, the worst: {first.reason}{also}"
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _devices_measured(
+    own: Mapping[str, Sequence[Verdict]], batch_verdicts: Iterable[BatchVerdict]
+) -> Measured:
+    """Devices that each benchmark measured, of nodes with a defect only: a fleet is large."""
+    measured: Measured = defaultdict(set)
+    for node, verdicts in own.items():
+        if any(verdict.judgement is Judgement.DEFECTIVE for verdict in verdicts):
+            for verdict in verdicts:
+                measured[node, verdict.benchmark].add(verdict.device)
+    bad = {node for node, _ in measured}
+    for batch_verdict in batch_verdicts if bad else ():
+        for names, device in zip(batch_verdict.participants, batch_verdict.devices, strict=True):
+            if len(names) == 1 and names[0] in bad:
+                measured[names[0], batch_verdict.benchmark].add(device)
+    return measured

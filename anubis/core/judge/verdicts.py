@@ -103,6 +103,13 @@ def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
     if is_slow_at_times(unit.samples, criterion):
         return f"{unit.key.metric} on {unit.device} {_worst_samples(unit, criterion)} {limit}"
     measured, normal = float(np.median(unit.samples)), float(np.median(criterion.reference))
+    if (
+        criterion.unit == "1"
+        and measured < normal
+        and measured.is_integer()
+        and normal.is_integer()
+    ):
+        return f"{unit.key.metric} on {unit.device}: {measured:g} of {normal:g} {limit}"
     change = abs(measured / normal - 1)
     word = "below" if measured < normal else "above"
     amount = f"{change:.0%} {word} normal" if change >= 0.005 else "slow in its tail"
