@@ -155,8 +155,7 @@ def diagnose(
     json: options.Json = False,
     html: options.HtmlToo = None,
 ) -> None:
-    """Say why a job hangs, failed or is slow: the culprit, the cause, how sure, and the lightest
-    cure.
+    """Say why a job hangs, failed or is slow: culprit, cause, how sure, the lightest cure.
 
     All traces that are there are read; the answer names those that are not. Exit code 0: the job
     moves, and nothing wrong was seen. 1: a node, a rank or the job itself is named. 2: nothing can

@@ -139,7 +139,7 @@ def rename(
 
 @app.command(
     name="forget-cluster",
-    help="Remove a cluster that was made by mistake, with all that was reported of its nodes.",
+    help="Remove a cluster that was made by mistake, with all reports about its nodes.",
 )
 def forget_cluster(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: anubis history clusters.")],

@@ -292,13 +292,13 @@ def test_a_node_that_answers_nobody_is_told_with_the_time_since_when():
             FactKind.UNREACHABLE,
             "n1",
             NOW - 61,
-            "n1 answers nobody, since 61 s before the job was in trouble",
+            "n1 answers no other node, since 61 s before the job was in trouble",
         ),
         (
             FactKind.UNREACHABLE,
             "n2",
             NOW + 30,
-            "n2 answers nobody, since 30 s after the job was in trouble",
+            "n2 answers no other node, since 30 s after the job was in trouble",
         ),
     ]
 

@@ -113,7 +113,7 @@ def test_the_sentence_says_what_was_expected_and_from_how_many():
     assert str(found) == (
         "leaf-0-5 has 1 of the 8 uplinks that 11 of 12 switches of tier 1 have, missing: "
         "2 to spine-0-0, 2 to spine-0-1, 2 to spine-0-2 and 1 more (degraded: 2,800 of 3,200 "
-        "Gbit/s are gone, more than half of the 1,600 beyond what comes from below)"
+        "Gbit/s are gone, more than half of the 1,600 that were redundant)"
     )
 
 

@@ -168,7 +168,7 @@ def test_a_simulated_pair_is_either_right_or_wrong():
 
 def test_most_nodes_away_from_the_start_blame_nobody_until_somebody_goes_on_all_the_same():
     away = BED.nodes[:4]
-    sentence = r'4 of 6 nodes cannot be reached: until shown otherwise .* "no agent started on it"'
+    sentence = r'4 of 6 nodes cannot be reached: until shown otherwise.* "no agent started on it"'
     with pytest.raises(ExecutorError, match=sentence):
         scanned(BED, away=away)
     view = scanned(BED, away=away, resumed=True)

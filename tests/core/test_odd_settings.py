@@ -31,7 +31,7 @@ def test_a_node_that_is_set_up_otherwise_is_named_with_what_others_have():
     assert fact.whom == Whom(node="n3")
     assert fact.code == "setting-driver"
     assert fact.evidence == (
-        'driver of n3 is "1", and "2" on 7 of 8 nodes of its sku (told 5 h ago)'
+        'driver of n3 is "1", and "2" on 7 of 8 nodes of its sku (reported 5 h ago)'
     )
 
 

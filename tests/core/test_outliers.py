@@ -234,7 +234,7 @@ def test_a_node_of_which_a_third_of_the_samples_is_missing_has_a_level_all_the_s
 
 def test_before_ten_minutes_nobody_has_a_level():
     stream = heard(telemetry(healthy(minutes=9)))
-    assert stream.unable() == "no node has been heard for 10 minutes, so none has a level"
+    assert stream.unable() == "no node has reported for 10 minutes, so none has a level"
 
 
 def test_a_node_that_comes_back_is_named_no_more():

@@ -61,7 +61,7 @@ def test_metrics_that_nobody_reported_are_not_counted_as_judged():
 @pytest.mark.parametrize(
     ("telemetry", "reason"),
     [
-        (healthy(nodes=3), "cannot say: 3 nodes, of which none can be told"),
+        (healthy(nodes=3), "cannot say: 3 nodes, too few to find one unlike the others"),
         (healthy(points=100), "cannot say: most nodes reported for 100 s at a stretch"),
     ],
 )

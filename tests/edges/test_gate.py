@@ -132,7 +132,7 @@ def test_the_first_gate_of_a_machine_has_it_teach_what_is_normal_and_answers(nea
     done, node = first_gate(near), this_machine().name
     answer = f"go: {node} (cluster {node}), compared with its own repeats only"
     assert (done.code, done.out.splitlines()[0]) == (0, answer)
-    assert "nothing was learned of such nodes yet" in done.err
+    assert "no criteria exist for such nodes yet" in done.err
     again = first_gate(near, "--json")
     assert (again.code, again.summary["answer"], again.verdicts) == (0, "go", [])
 
@@ -146,7 +146,7 @@ def test_a_machine_that_swings_is_told_the_way_on_and_goes_it(near):
     wide = near.write("wide.yaml", {"alpha": 0.2})
     done = first_gate(near, "--policy", str(wide))
     assert done.code == 0, done.out + done.err
-    assert "nothing was learned of such nodes yet" in done.err
+    assert "no criteria exist for such nodes yet" in done.err
 
 
 def test_a_machine_whose_answers_are_always_wrong_is_never_its_own_normal(near):

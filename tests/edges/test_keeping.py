@@ -420,7 +420,7 @@ def test_of_several_approvals_a_wrong_one_leaves_all_undone(site):
 def test_an_order_can_be_approved_only_where_somebody_could_follow_it(site):
     fleet = site.keep(owner=False)
     cordon = next(action for action in fleet.actions if action.command.kind == "cordon")
-    with pytest.raises(UsageError, match=r"nobody is known to own the nodes.*orchestrator"):
+    with pytest.raises(UsageError, match=r"the cluster has no orchestrator; name one"):
         approve(site.keeping(owner=False), [cordon.id], site.caller)
     assert actions(cluster=site.cluster, caller=site.caller)[0].stage is Stage.PROPOSED
 
@@ -746,7 +746,7 @@ def test_a_proposal_about_a_node_under_maintenance_cannot_be_approved(site):
     ("words", "wrong"),
     [
         (["n1"], "maintenance needs --until"),
-        (["--until", "2026-11-24T08:00"], "of which nodes"),
+        (["--until", "2026-11-24T08:00"], "name the nodes after the event"),
         (["n1", "--until", "soon"], "--until"),
         (["n1", "--until", "2026-11-24T08:00", "--from", "2026-11-25T08:00"], "ends before it"),
         (["n1", "--until", "9999-11-24T08:00"], "without an end, or of more than a year"),
@@ -772,7 +772,7 @@ def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so
     assert fleet.breakers["fleet"].is_open
     first = headline(fleet.cluster, fleet.lives, fleet.breakers, 0)
     assert first.startswith("the breaker is open (fleet")
-    assert "until somebody closes it (anubis keep --close fleet" in first
+    assert "until an operator closes it (anubis keep --close fleet" in first
     site.keep(**ACT, **limits)
     assert len(site.drained) == 2
     keeping = site.keeping(**ACT, **limits)
@@ -800,7 +800,7 @@ def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so
 
 
 def test_to_act_on_nodes_takes_somebody_who_owns_them(site):
-    with pytest.raises(ConfigError, match="nobody is known to own them"):
+    with pytest.raises(ConfigError, match="the cluster has no orchestrator"):
         site.keeping(owner=False, cordon=Mode.ACT)
 
 
@@ -1088,7 +1088,7 @@ def test_a_job_that_ended_is_looked_at_once_more_up_to_its_end(site):
 def test_where_no_policy_says_so_nobody_watches_and_where_it_does_it_says_what_is_missing(site):
     assert watch_jobs(site.keeping(), site.caller) is None
     begin(site, "a", *tuple(site.owner.nodes)[:4])
-    with pytest.raises(AnubisError, match=r"nothing says where telemetry comes from|watch model"):
+    with pytest.raises(AnubisError, match=r"no source of telemetry is configured|watch model"):
         watch_jobs(site.keeping(watch="default"), site.caller)
 
 

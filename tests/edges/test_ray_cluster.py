@@ -507,7 +507,7 @@ def test_of_two_drivers_one_measures_and_no_end_of_the_head_is_a_verdict(
     second = desk.ask(*words)
     assert (second.code, second.out) == (2, "")
     assert 'of cluster "way" is held by campaign "accept-' in second.err
-    assert "this ray cluster is open: whoever reaches its ports" in second.err
+    assert "this ray cluster is open: anyone who reaches its ports" in second.err
 
     third = RayExecutor(cluster.address, programs_in(tmp_path), parse, names=[cluster.name(0)])
     (head,) = cluster.nodes[0].all_processes["gcs_server"]

@@ -178,7 +178,7 @@ def test_a_gate_that_would_have_to_test_says_so_and_only_act_may_start_it(
     answer = visitor.ask("/v1/gate", "POST", json=asked).json()
     assert (answer["answer"], answer["needs"]) == ("unknown", ["flow"])
     asked["start_tests"] = True
-    assert 'nobody "act"' in problem(visitor.ask("/v1/gate", "POST", json=asked), 403)
+    assert 'none may "act"' in problem(visitor.ask("/v1/gate", "POST", json=asked), 403)
     secret = make_token("ops", ("read", "act"), of(fleet))
     clear_tokens(visitor)
     answer = visitor.ask("/v1/gate", "POST", json=asked, token=secret)
@@ -580,7 +580,7 @@ def test_every_document_of_the_api_is_described_by_openapi(visitor):
 
 def test_a_service_without_tokens_is_for_readers_on_its_machine_only(empty):
     assert empty.ask("/v1/nodes").status_code == 200
-    assert 'nobody "report"' in problem(empty.ask("/v1/alerts", "POST", json={}), 403)
+    assert 'none may "report"' in problem(empty.ask("/v1/alerts", "POST", json={}), 403)
     settings = ServiceSettings(host="0.0.0.0")
     with pytest.raises(UsageError, match="there is no token: make one first"):
         settings.refuse_open(has_tokens=False)
@@ -914,7 +914,7 @@ def test_an_open_breaker_and_what_is_proposed_are_said_on_the_first_page(fleet, 
         snapshot, clusters={history.cluster: part}, pages={}, upkeep={history.cluster: upkeep}
     )
     text = page(visitor, "/")
-    assert "the breaker is open (fleet): no more nodes are taken out until somebody" in text
+    assert "the breaker is open (fleet): no more nodes are taken out until an" in text
     assert "closes it (anubis keep --close fleet)" in text
     assert "accepted to be out when a breaker was closed: 3 of sku h100" in text
     assert re.search(r"last turn 1970-01-01 \S+( \S+)? by anubis process 7 on login1", text)

@@ -108,7 +108,7 @@ def test_a_risk_model_that_learned_from_the_past_tells_the_selector(here):
     assert done.code == 0, done.err
     assert "the Selector asks exponential, learned from" in done.err
     assert "The Selector asks exponential, a model that learned from the past" in done.out
-    assert "One seed cannot tell whether the Selector pays" in done.out
+    assert "One seed does not show whether the Selector pays" in done.out
 
 
 def test_recorded_incidents_happen_again(here):

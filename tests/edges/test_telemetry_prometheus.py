@@ -314,7 +314,7 @@ def always(status, body, kind="application/json"):
         ),
         (always(200, b"[" * 100_000), "no matrix"),
         (always(200, b"\xff\xfe"), "no matrix"),
-        (always(401, b"no"), "without the right token"),
+        (always(401, b"no"), "needs the right token"),
         (always(302, b""), 'sends us on to "https://elsewhere/"'),
         (always(404, b"not found"), "is a path missing"),
         (
@@ -483,7 +483,7 @@ def test_a_missing_or_empty_token_and_strange_nodes_are_refused_before_anything_
         reader(url, token_file=str(tmp_path / "none")).now()
     with pytest.raises(UsageError, match="is not a node name"):
         reader(url).pull(['n1"} or up{x="'], END, 900)
-    with pytest.raises(UsageError, match="nothing says where the Prometheus is"):
+    with pytest.raises(UsageError, match="no Prometheus is configured"):
         Prometheus(SETTINGS)
 
 

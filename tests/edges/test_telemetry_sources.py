@@ -153,7 +153,9 @@ def test_a_node_that_does_not_answer_is_silent_and_not_zero():
         pulled = agents(port).pull(["localhost", "no-such-host"], end, 5)
     assert np.isnan(pulled.telemetry.series("cpu_use")[1]).all()
     assert not np.isnan(pulled.telemetry.series("cpu_use")[0]).all()
-    assert pulled.remarks[0].startswith('the agents of 1 of 2 nodes ("no-such-host") told nothing:')
+    assert pulled.remarks[0].startswith(
+        'the agents of 1 of 2 nodes ("no-such-host") reported nothing:'
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_agents_that_answer_nonsense_are_told_in_a_sentence(status, body, senten
         pytest.raises(TelemetryError, match=sentence) as raised,
     ):
         agents(port).pull(["localhost", "127.0.0.1"], START, 60)
-    assert str(raised.value).startswith("none of the 2 agents told anything, 2 of them")
+    assert str(raised.value).startswith("none of the 2 agents reported anything, 2 of them")
 
 
 def test_an_agent_that_hangs_keeps_nobody_waiting_beyond_its_deadline():

@@ -95,7 +95,7 @@ def test_nobody_is_named_and_the_exit_code_is_0(here):
 def test_where_nothing_can_be_said_the_exit_code_is_2(here):
     done = look(here, "--file", record(here, faulty=False, nodes=2))
     assert done.code == 2
-    assert "cannot say: 2 nodes, of which none can be told" in done.out
+    assert "cannot say: 2 nodes, too few to find one unlike the others" in done.out
 
 
 def test_lines_for_programs_end_with_the_look(here):

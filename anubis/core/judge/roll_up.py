@@ -11,7 +11,7 @@ from anubis.core.judge.unanswered import unanswered_benchmarks
 from anubis.core.judge.verdicts import EXCUSED, WITHIN
 from anubis.core.records import BatchVerdict, Execution, Judgement, NodeVerdict, Plan, Verdict
 
-Measured = defaultdict[tuple[str, str], set[str]]  # devices, by node and benchmark
+DevicesMeasured = defaultdict[tuple[str, str], set[str]]  # devices, by node and benchmark
 
 
 def roll_up(
@@ -53,7 +53,7 @@ def roll_up(
 
 
 def _node_verdict(
-    node: str, own: Sequence[Verdict], passed: int, how: Sequence[str], measured: Measured
+    node: str, own: Sequence[Verdict], passed: int, how: Sequence[str], measured: DevicesMeasured
 ) -> NodeVerdict:
     counted = {judgement: [v for v in own if v.judgement is judgement] for judgement in Judgement}
     if counted[Judgement.DEFECTIVE]:
@@ -98,8 +98,8 @@ def _sentence(first: Verdict, worst: Sequence[Verdict], measured: Collection[str
     total = len(short.union(device for device in measured if _kind(device) == kind))
     noun = {"cuda": "GPUs", "gpu": "GPUs"}.get(kind, "devices")
     scope = f"all {total} {noun}" if len(short) == total else f"{len(short)} of {total} {noun}"
-    others = len({(v.benchmark, v.parameters, v.metric) for v in worst}) - 1
-    also = f"; {others} more metric{'s' * (others > 1)} as well" if others else ""
+    further = len({(v.benchmark, v.parameters, v.metric) for v in worst}) - 1
+    also = f"; {further} more metric{'s' * (further > 1)} as well" if further else ""
     return f"{prefix}{scope} fall short, the worst: {first.reason}{also}"
 
 
@@ -109,9 +109,9 @@ def _kind(device: str) -> str:
 
 def _devices_measured(
     own: Mapping[str, Sequence[Verdict]], batch_verdicts: Iterable[BatchVerdict]
-) -> Measured:
+) -> DevicesMeasured:
     """Devices that each benchmark measured, of nodes with a defect only: a fleet is large."""
-    measured: Measured = defaultdict(set)
+    measured: DevicesMeasured = defaultdict(set)
     for node, verdicts in own.items():
         if any(verdict.judgement is Judgement.DEFECTIVE for verdict in verdicts):
             for verdict in verdicts:
