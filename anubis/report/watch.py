@@ -86,7 +86,7 @@ def headline(view: LookView) -> str:
     if conclusion.answer is LookAnswer.UNKNOWN:
         return f"{view.job}: cannot say: {conclusion.why}"
     if len(look.suspicions) == 1:
-        return f"{view.job}: {_describe_suspicion(view, look.suspicions[0])}; nobody else"
+        return f"{view.job}: {_describe_suspicion(view, look.suspicions[0])}; no other node"
     suspects = [suspicion.node for suspicion in look.suspicions]
     first = min(suspicion.since for suspicion in look.suspicions)
     return (

@@ -43,7 +43,7 @@ def test_the_first_line_names_the_node_the_moment_and_both_values():
     first = watch.headline(viewed(faulty()))
     assert first == (
         "job 4711: node n3 is unlike its 7 peers since 22:21:40 UTC "
-        "(cpu_use 2 %, peers 40.0 %); nobody else"
+        "(cpu_use 2 %, peers 40.0 %); no other node"
     )
     assert START + 500 == 1_700_000_500  # 2023-11-14 22:21:40 UTC
 
