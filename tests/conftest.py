@@ -1,7 +1,7 @@
 """What all tests share: no test fails because the machine was slow; who runs beside whom.
 
 Workers (pytest -n) take groups of tests. A group is a file, so that what its fixtures built is
-built once; beds of hosts are one group, the first to begin.
+built once; beds of hosts are one group. The longest groups begin first.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ settings.load_profile("anubis")
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
 HOSTS = "hosts"
+LONGEST = (HOSTS, "tests/test_studies.py")  # groups that would be alone at the end
 STARTS_PROCESSES = {"desk", "run", "forked", "site", "home", "checkout"}  # fixtures
 
 
@@ -56,8 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if waits(item)]
         items[:] = [item for item in items if not waits(item)]
         config.hook.pytest_deselected(items=left_out)
-    if hasattr(config, "workerinput"):  # the long group first, or it would be alone at the end
-        items.sort(key=lambda item: group_of(item.nodeid) != HOSTS)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: place_of(group_of(item.nodeid)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -132,6 +133,11 @@ def waits(item: pytest.Item) -> bool:
 def has_hosts(file: str) -> bool:
     """A bed of hosts has the machine's processors to share out: one at a time."""
     return file.startswith("tests/edges/") and "mark.testbed" in (ROOT / file).read_text()
+
+
+def place_of(group: str) -> int:
+    """When a group begins: the longest first."""
+    return LONGEST.index(group) if group in LONGEST else len(LONGEST)
 
 
 def group_of(nodeid: str) -> str:
