@@ -196,7 +196,7 @@ def test_a_slice_of_a_gpu_is_found_as_well(nvml):
     nvml.plant(mig=1)
     with watch("2") as states:
         pass
-    assert states["2"]["readings"] == 1
+    assert states["2"]["readings"] >= 1  # a second one if the machine paused
 
 
 def test_a_measurement_shorter_than_the_period_gets_one_reading(nvml):
