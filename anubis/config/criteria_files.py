@@ -27,14 +27,20 @@ from anubis.core.records import (
     NodeKind,
     ParameterValue,
     Provenance,
+    SlowSteps,
     Workload,
 )
 from anubis.text.files import json_value, read_text, write_whole
 from anubis.text.reading import read
 
-SCHEMA = "anubis.criteria/2"
+SCHEMA = "anubis.criteria/3"
 WATCH_MODELS = "watching"  # a folder beside those of suites, with files of another kind
-READABLE = ("anubis.criteria/1", SCHEMA)  # 1: with one limit for each criterion
+READABLE = (  # 1: with one limit for each criterion, 2: without slow steps
+    "anubis.criteria/1",
+    "anubis.criteria/2",
+    SCHEMA,
+)
+OF_THE_SLOWEST = ("fine_alpha", "fine_tail")  # limits of the slowest steps, until 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +55,6 @@ class _Entry:
     alpha: float
     proposed_alpha: float | None = None
     typical_alpha: float | None = None
-    fine_alpha: float | None = None
-    fine_tail: float | None = None
     shows: float | None = None
     stalls: float | None = None
     repeats: int | None = None
@@ -61,6 +65,7 @@ class _Entry:
     repeatability: float | None
     refusal: str
     from_repeats: bool = False
+    slow_steps: SlowSteps | None = None
     reference: tuple[float, ...]
 
 
@@ -145,6 +150,7 @@ def _dump_entry(criterion: Criterion) -> str:
         "metric": criterion.key.metric,
         "device_kind": criterion.key.device_kind,
         **_select_fields(criterion, AS_THEY_ARE),
+        "slow_steps": criterion.slow_steps and asdict(criterion.slow_steps),
         "reference": [float(value) for value in criterion.reference],
     }
     lines = [f'   "{key}": {json.dumps(value, sort_keys=True)}' for key, value in values.items()]
@@ -200,6 +206,8 @@ def _load(path: Path) -> CriteriaSet:
             f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; '
             "learn them again, or use the Anubis that wrote them"
         )
+    if schema != SCHEMA:
+        _drop_limits_of_slowest(document, where)
     file = read(document, _File, where, CriteriaError)
     return CriteriaSet(
         sku=file.sku,
@@ -209,6 +217,33 @@ def _load(path: Path) -> CriteriaSet:
     )
 
 
+def _drop_limits_of_slowest(document: dict[str, Any], where: str) -> None:
+    """Remove fields that an earlier schema had. A criterion that needs them cannot be used."""
+    entries = document.get("criteria")
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and any(
+            entry.pop(name, None) is not None for name in OF_THE_SLOWEST
+        ):
+            raise CriteriaError(
+                f"{where}: {entry.get('benchmark')} {entry.get('metric')} has a limit of its "
+                "slowest steps, which are counted now: learn these criteria again"
+            )
+
+
+def _check_slow_steps(slow: SlowSteps, where: str) -> None:
+    of_chance = 0 < slow.both <= slow.once < 1
+    of_shares = slow.shares and all(
+        share.times > 1 and 0 <= share.share <= 1 and share.steps >= 0 and share.clump >= 1
+        for share in slow.shares
+    )
+    of_places = len(slow.usual) == len(slow.scatter) > 0 and min(slow.scatter) >= 0
+    if not (of_chance and of_shares and of_places):
+        raise CriteriaError(
+            f"{where}: slow_steps needs as many numbers in usual as in scatter, shares from 0 to 1 "
+            "of steps that take more than 1 times as long, and chances with 0 < both <= once < 1"
+        )
+
+
 def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
     reference = np.array(entry.reference)
     if reference.size == 0 or not np.all(np.isfinite(reference)) or reference.min() <= 0:
@@ -216,13 +251,15 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
             f"{where}: the reference of {entry.benchmark} {entry.metric} "
             "must be a list of positive numbers"
         )
-    for name in ("alpha", "typical_alpha", "fine_alpha", "tail", "fine_tail"):
+    for name in ("alpha", "typical_alpha", "tail"):
         share = getattr(entry, name)
         if share is not None and not (0 <= share < 1 or (share == 1 and "tail" in name)):
             raise CriteriaError(
                 f"{where}: {name} {share:g} of {entry.benchmark} {entry.metric}: "
                 "expected a share between 0 and 1"
             )
+    if entry.slow_steps:
+        _check_slow_steps(entry.slow_steps, where)
     reference.flags.writeable = False
     return Criterion(
         key=CriterionKey(

@@ -538,6 +538,27 @@ class CriterionKey:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SlowShare:
+    """The share of steps of healthy units that take at least `times` as long as usual."""
+
+    times: float
+    share: float
+    steps: int  # from which it was learned
+    clump: float  # how many slow steps count as one, because they come together; at least 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowSteps:
+    """Which steps of a run are slow, and how many of them a healthy unit may have."""
+
+    usual: tuple[float, ...]  # logarithm of the usual time at each place of a run, or everywhere
+    scatter: tuple[float, ...]  # how much larger it may be there by chance
+    shares: tuple[SlowShare, ...]
+    once: float  # if so many slow steps are less likely than this, the unit is a suspect;
+    both: float  # if those of two measurements are less likely than this, it is defective
+
+
+@dataclass(frozen=True, kw_only=True)
 class Criterion:
     """The learned reference sample of one key, with what is needed to trust it or not."""
 
@@ -554,9 +575,8 @@ class Criterion:
     refusal: str = ""  # why it cannot be used for judging; "" if it can
     proposed_alpha: float | None = None  # by the spread of the healthy; None: unknown
     shows: float | None = None  # the smallest loss in all samples that is found nine times in ten
-    typical_alpha: float | None = None  # a limit of the typical loss; None: there is none
-    fine_tail: float | None = None  # and one of a finer tail, which shows rare slow steps
-    fine_alpha: float | None = None
+    typical_alpha: float | None = None  # the limit of the typical loss; None: as alpha
+    slow_steps: SlowSteps | None = None  # None: they are not counted
     stalls: float | None = None  # the smallest share of samples that is found if half as good
     repeats: int | None = None  # times the measuring that alpha takes; 0: never; None: unknown
     from_repeats: bool = False  # the units were repeats of one machine: it describes only that one
@@ -742,6 +762,9 @@ class Assessment:
     batch_verdicts: tuple[BatchVerdict, ...] = ()
     nodes: tuple[NodeVerdict, ...]
     parts: tuple[PartVerdict, ...] = ()
+    to_confirm: frozenset[tuple[str, Workload]] = frozenset()
+    """Nodes that passed with more slow steps than most, and the program that shows it: a second
+    measurement decides. It is not kept with the verdicts."""
 
     @property
     def judgement(self) -> Judgement:
@@ -1022,20 +1045,20 @@ class Policy:
     alphas: tuple[MetricAlpha, ...] = ()
     """Metrics with an alpha of their own. Of several that fit a metric the last counts."""
     tail: float = 0.05
-    """A slow tail lighter than this share of the samples counts in proportion, a heavier one in
-    full. 0 is the formula of the ANUBIS paper."""
+    """In runs whose slow steps are not counted (single values, fewer than 8 steps, `calibrated:
+    false`), a slow tail lighter than this share of the samples counts in proportion, a heavier one
+    in full. 0 is the formula of the ANUBIS paper."""
     calibrated: bool = True
-    """Whether a metric that is too noisy for `alpha` in its slowest steps is judged by limits of
-    its mean, of its typical steps and of its slowest ones, each as strict as the metric can carry.
-    Without it, as the paper does: by alpha."""
+    """Whether a run is judged by its mean, its typical step and the number of its slow steps, each
+    with a limit as strict as the metric can carry. Without it, as the paper does: by alpha."""
     own_alpha: bool = False
     """Whether a criterion may be stricter than `alpha` where the spread of its metric allows it."""
     false_alarm_rate: float = 1e-3
     """How often one program may find a healthy node below the limits that are calibrated, by all
     its metrics and devices together."""
     confirm: bool = True
-    """Whether what falls short on a single node is measured there once more, beside a node that is
-    well, before it is called a defect."""
+    """Whether what falls short on a single node, or has more slow steps than most, is measured
+    there once more, beside a node that is well, before it is called a defect."""
     min_units: int = 3
     """With fewer comparable units (devices, groups, repeats of one machine) nothing is learned."""
     retries: int = 1

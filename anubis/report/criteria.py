@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from anubis.core.judge.calibration import FEWEST
 from anubis.core.judge.comparison import CriterionChange, Move, NodeChange, Value, VerdictChange
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 LISTED = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
 SHARES = (
-    *("alpha", "proposed_alpha", "typical_alpha", "fine_alpha", "fine_tail", "tail"),
+    *("alpha", "proposed_alpha", "typical_alpha", "tail"),
     *("shows", "stalls", "repeatability"),
 )
 HEALTHY = ("units", "healthy")  # one row of a table
@@ -143,6 +144,11 @@ class KeyFields:
     device_kind: str
 
 
+class SlowShareFields(TypedDict):
+    times: float
+    share: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class CriterionLine:
     suite: str
@@ -163,8 +169,8 @@ class CriterionLine:
     """How many times as much would have to be measured for `alpha` to carry; 0: in vain."""
     tail: float | None
     typical_alpha: float | None
-    fine_tail: float | None
-    fine_alpha: float | None
+    slow_steps: Sequence[SlowShareFields]
+    """The usual share of steps that take so many times as long as usual or longer."""
     units: int
     healthy: int
     set_aside: int
@@ -197,8 +203,10 @@ def _fields(criterion: Criterion, suite: str) -> CriterionLine:
         stalls=criterion.stalls,
         tail=criterion.tail,
         typical_alpha=criterion.typical_alpha,
-        fine_tail=criterion.fine_tail,
-        fine_alpha=criterion.fine_alpha,
+        slow_steps=[
+            {"times": share.times, "share": share.share}
+            for share in (criterion.slow_steps.shares if criterion.slow_steps else ())
+        ],
         units=criterion.units,
         healthy=criterion.healthy,
         set_aside=criterion.units - criterion.healthy,

@@ -15,6 +15,7 @@ from typing import Any
 VERSIONS: dict[str, int] = {
     "benchmark": 2,
     "choice": 2,
+    "criterion": 2,
     "diagnosed": 2,
     "diagnosis": 3,
     "fact": 3,

@@ -99,7 +99,8 @@ class MetricRow:
         criterion = self.criterion
         if criterion is None:
             return ""
-        return reservation(criterion) or undecided_remark(self.measured, criterion)
+        notes = reservation(criterion), undecided_remark(self.measured, criterion)
+        return "; ".join(note for note in notes if note)
 
 
 def reservation(criterion: Criterion) -> str:
@@ -117,7 +118,7 @@ def reservation(criterion: Criterion) -> str:
         return ""
     hidden = _hidden_stalls(criterion)
     if criterion.repeats == 1:
-        return hidden and f"noisy: {hidden}"
+        return hidden
     loss = f"too noisy for the policy's alpha: a loss shows from {criterion.shows:.1%} on"
     return f"{loss}, {hidden}{_remedy(criterion)}" if hidden else loss + _remedy(criterion)
 
@@ -125,11 +126,11 @@ def reservation(criterion: Criterion) -> str:
 def _hidden_stalls(criterion: Criterion) -> str:
     """Say which stalls a metric shows, if stalls in a tenth of the samples are too few."""
     stalls = criterion.stalls
-    if criterion.fine_alpha is None or stalls is None or stalls <= FEW_STALLS:
+    if stalls is None or stalls <= FEW_STALLS:
         return ""
     if stalls == 1:
         return "samples that are half as good do not show"
-    return f"samples that are half as good show if they are {stalls:.0%} of all"
+    return f"samples that are half as good show only if they are {stalls:.0%} of all"
 
 
 def _remedy(criterion: Criterion) -> str:

@@ -171,12 +171,10 @@ class Assessments:
             campaign = short_row(connection, campaign_id)
             if campaign.finished_at is None:
                 return None
-            return Assessment(
-                **{
-                    name: campaign_records(connection, kind, campaign)
-                    for name, kind in TABLES.items()
-                }
-            )
+            kept: dict[str, Any] = {
+                name: campaign_records(connection, kind, campaign) for name, kind in TABLES.items()
+            }
+            return Assessment(**kept)
 
 
 def _position_rows(key: int, records: Iterable[R]) -> Iterator[tuple[R, Row]]:

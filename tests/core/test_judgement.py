@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -129,21 +130,21 @@ def test_a_number_of_things_that_are_lacking_is_said_as_so_many_of_so_many():
     assert "gpus on node: 7 of 8 (similarity 0.875" in judged(plan, exact).nodes[3].reason
 
 
-def test_a_node_that_is_slow_at_times_is_said_to_be_so_with_its_worst_samples():
-    """Steps that scatter by 5 %: by their mean alone it may be as well as the others."""
+def test_a_node_that_is_slow_at_times_is_said_to_be_so_with_its_slow_samples():
+    """Steps that scatter by 3 %: by its mean it is as well as the others."""
     plan = small_plan(24, [entry("probe")])
     rng = np.random.default_rng(3)
 
     def rate(step, i):
-        steps = rng.normal(100.0, 5.0, 8)
-        steps[0] /= 2 if step.participants == ("n3",) and i == 1 else 1
+        steps = rng.normal(100.0, 3.0, 8)
+        steps[:3] /= 2 if step.participants == ("n3",) and i == 1 else 1
         return steps
 
     assessment = judged(plan, list(executions(plan, rate)))
     assert by_node(assessment) == {f"n{i}": D if i == 3 else H for i in range(24)}
-    assert (
-        "rate on cuda:1 slow at times: its worst 1 of 8 samples at " in assessment.nodes[3].reason
-    )
+    reason = assessment.nodes[3].reason
+    assert re.search(r"rate on cuda:1 slow at times: 3 of 8 samples at (4[89]|5[01])", reason)
+    assert re.search(r"; healthy: 0\.\d% \(similarity", reason)
 
 
 def test_a_metric_with_an_alpha_of_its_own_is_judged_by_it_and_no_other_is():

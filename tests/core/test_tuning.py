@@ -15,7 +15,7 @@ from statsmodels.tsa.seasonal import seasonal_decompose
 
 from anubis.core.errors import CriteriaError
 from anubis.core.judge import tuning
-from anubis.core.judge.criteria import learn, similarities
+from anubis.core.judge.criteria import learn, shortfalls, similarities
 from anubis.core.judge.ecdf import distance
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
@@ -326,17 +326,19 @@ def test_healthy_repeats_pass_and_planted_faults_are_found(systems, tuned, fault
 @pytest.mark.long
 @pytest.mark.parametrize("fault", ["all", "tenth"])
 def test_a_faulty_repeat_is_found_among_those_it_is_learned_with(systems, fault):
-    """Where the repeats differ by less than 2 %, else a slow one may be as the others."""
+    """Where the repeats differ by less than 2 %, else a slow one may be as the others. One with
+    some slow steps is a suspect, which a second measurement may clear."""
     tried = 0
     for system, runs in systems.items():
         means = [run.mean() for run in runs]
         if system[0] != "resnet" or max(means) > 1.02 * min(means):
             continue
-        mixed = [planted(runs[0], 0)[fault], *runs[1:]]
+        slow = {"all": 0.92 * runs[0], "tenth": planted(runs[0], 0)["tenth"]}
+        mixed = [slow[fault], *runs[1:]]
         found = tune(mixed)
         learned = learn(cut(mixed, found), key=KEY, metric=RATE, nodes=len(runs), policy=Policy())
         assert not learned.refusal
-        healthy = similarities(cut(mixed, found), learned) > learned.alpha
-        assert healthy.tolist() == [False] + [True] * 4, system
+        suspicion = shortfalls(cut(mixed, found), learned).suspicion(learned)
+        assert (suspicion >= 1).tolist() == [True] + [False] * 4, system
         tried += 1
     assert tried == (12 if len(systems) == 23 else 2)

@@ -331,8 +331,8 @@ def entry(**changes: object) -> Callable[[str], str]:
 
 CRITERIA: dict[str, tuple[Callable[[str], str], str]] = {
     "another schema": (
-        edited(lambda document: document.update(schema="anubis.criteria/3")),
-        'its schema is "anubis.criteria/3", this Anubis reads "anubis.criteria/2"',
+        edited(lambda document: document.update(schema="anubis.criteria/4")),
+        'its schema is "anubis.criteria/4", this Anubis reads "anubis.criteria/3"',
     ),
     "cut off": (lambda text: text[: len(text) // 2], "not a complete JSON document"),
     "empty": (lambda _: "", "not a complete JSON document"),
@@ -343,6 +343,14 @@ CRITERIA: dict[str, tuple[Callable[[str], str], str]] = {
         '"criteria", entry 1, "alpha": expected a number, found the text "high"',
     ),
     "alpha too high": (entry(alpha=1.5), "alpha 1.5"),
+    "slow steps without places": (
+        entry(slow_steps={"usual": [], "scatter": [], "shares": [], "once": 0.1, "both": 0.1}),
+        "slow_steps needs as many numbers in usual as in scatter",
+    ),
+    "a limit that is no more": (
+        lambda text: entry(fine_alpha=0.5)(text).replace("criteria/3", "criteria/2"),
+        "flow speed has a limit of its slowest steps, which are counted now",
+    ),
     "no reference": (entry(reference=[]), "must be a list of positive numbers"),
     "negative": (entry(reference=[1.0, -1.0]), "must be a list of positive numbers"),
     "one criterion twice": (

@@ -98,16 +98,16 @@ def _measurements_again(
         return
     for position, entry in enumerate(plan.phases[phase].entries):
         if entry.scope == "node":
-            suspects = _nodes_that_fell_short(assessment, entry.workload)
+            suspects = _nodes_to_confirm(assessment, entry.workload)
             skus = sorted({plan.sku(node) for node in suspects})
             controls = (_control(plan, sku, entry.workload, assessment) for sku in skus)
             nodes = [*suspects, *(control for control in controls if control)]
             yield from follow_ups(plan, phase, position, turn + 1, [(node,) for node in nodes])
 
 
-def _nodes_that_fell_short(assessment: Assessment, workload: Workload) -> list[str]:
-    """The nodes that did worse than others. A node outside a limit is not among them: it is
-    defective at once."""
+def _nodes_to_confirm(assessment: Assessment, workload: Workload) -> list[str]:
+    """The nodes that did worse than others, or are suspects. A node outside a limit is not among
+    them: it is defective at once."""
     measured_by = workload.benchmark, workload.parameters
     compared = {
         verdict.participants[0]
@@ -117,7 +117,8 @@ def _nodes_that_fell_short(assessment: Assessment, workload: Workload) -> list[s
         and len(verdict.participants) == 1
         and (verdict.benchmark, verdict.parameters) == measured_by
     }
-    return sorted(compared, key=natural_key)
+    suspects = {node for node, program in assessment.to_confirm if program == workload}
+    return sorted(compared | suspects, key=natural_key)
 
 
 def _control(plan: Plan, sku: str, workload: Workload, assessment: Assessment) -> str | None:

@@ -9,10 +9,6 @@ the scatter of all, and Student's t says how far off one more healthy unit may b
 With fewer than 20 units, each number of bad ones is tried by itself: the worst unit against all
 others, the worst two against the rest, and so on. Units that chance does not put so far off are
 left out, and Student's t is that of the rest.
-
-In the slowest steps units differ unevenly: many a little, few a lot. There a Pearson III
-distribution (a shifted gamma) with the mean, the variance and the skewness of the usual units says
-how far off one more may be.
 """
 
 from __future__ import annotations
@@ -34,10 +30,8 @@ FEWEST = 8  # units; fewer do not show how much the next one may differ
 SMALL = 20  # units; with fewer, each number of bad ones is tried by itself
 ONE_MORE = 0.15  # the share of the rate for one more bad unit, relative to the share for one less
 MANY = 64  # better units, which show the scatter well enough
-OF_TAIL = 0.1  # share of the rate of false alarms for the slowest steps, where defects are large
 TIGHTEST = 0.999  # an alpha: where all are equal, the next may still differ in a digit
 LEAST_SPREAD = 1e-6
-LEAST_SKEWNESS = 0.01  # below it a scatter is normal
 ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as odd
 TWO_GROUPS = 0.8  # 1 for units on two levels only, about a half for an even scatter
 FOUND = 0.9  # a loss shows if this share of healthy units would be called defective with it
@@ -63,7 +57,6 @@ class Calibration:
     tail: float
     limit: float  # of the distance with this tail resolution
     typical: float | None = None  # of the typical loss
-    fine: float | None = None  # of the distance with the finest tail resolution
     usual: Ints  # the units that it was learned from
     in_two_groups: bool  # units on two levels: the difference is no scatter
 
@@ -99,25 +92,20 @@ def calibrate_tail(
 
 
 def calibrate_together(
-    fleet: medoid.Bundle, votes: Ints, reference: Samples, finest: float, strictness: Strictness
+    fleet: medoid.Bundle, votes: Ints, reference: Samples, rate: float
 ) -> Calibration | None:
-    """The calibration for mean, typical loss and slowest steps, which share the rate."""
+    """The calibration for mean and typical loss, which share the rate."""
     from anubis.core.judge import medoid
 
     if len(fleet) < FEWEST:
         return None
     balance, _ = _balance_and_distance(fleet, reference, 1.0, False)
     typical = medoid.typical_losses(fleet, reference)
-    rate = strictness.rate
-    (of_mean, usual), (of_typical, _) = _common_limits(
-        (balance, typical), votes, rate * (1 - OF_TAIL)
-    )
-    fine_balance, distance = _balance_and_distance(fleet, reference, finest, False)
+    (of_mean, usual), (of_typical, _) = _common_limits((balance, typical), votes, rate)
     return Calibration(
         tail=1.0,
         limit=of_mean,
         typical=of_typical,
-        fine=_limit_of_tail(fine_balance, distance, votes, rate * OF_TAIL),
         usual=usual,
         in_two_groups=has_two_levels(balance[usual]),
     )
@@ -218,27 +206,6 @@ def _scatter(losses: Samples, usual: Ints) -> tuple[float, float, float]:
 def _ignored_count(units: int) -> int:
     """The number of worst units to ignore, because small defects may be among them."""
     return max(units // 8, min(units // 2, units - MANY))
-
-
-def _limit_of_tail(balance: Samples, distance: Samples, votes: Ints, rate: float) -> float:
-    usual = usual_units(balance, votes)
-    if balance.size < SMALL:
-        return _limit_and_usual(balance, usual, votes, rate)[0]
-    return _pearson_3(distance[usual], rate)
-
-
-def _pearson_3(scatter: Samples, rate: float) -> float:
-    """The distance that one more unit may be off if most are a little off and few a lot."""
-    from scipy.special import gammaincinv, ndtri
-
-    mean, deviation = float(scatter.mean()), max(LEAST_SPREAD, float(scatter.std(ddof=1)))
-    skewness = float(np.mean(((scatter - mean) / deviation) ** 3))
-    skewness += 2 * math.sqrt(6 / scatter.size)  # two standard errors: few units seldom show it
-    shape = 4 / max(LEAST_SKEWNESS, skewness) ** 2
-    quantile = (float(gammaincinv(shape, 1 - rate)) - shape) / math.sqrt(shape)
-    of_normal = float(ndtri(1 - rate))
-    few = _reach(scatter.size - 1, scatter.size, rate) / of_normal  # not to know the deviation
-    return mean + few * quantile * deviation
 
 
 def _limit_at(scatter: Samples, reach: float) -> float:
@@ -356,37 +323,3 @@ def smallest_loss(healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flag
         loss = (low + high) / 2
         low, high = (low, loss) if shows(loss) else (loss, high)
     return round(high, 3)
-
-
-def smallest_stalls(
-    healthy: medoid.Bundle, called: Callable[[medoid.Bundle], Flags]
-) -> float | None:
-    """The smallest share of samples at half speed with which nine units of ten are called
-    defective; 1 if half of the samples do not suffice, None for single values."""
-    fewest = int(healthy.lengths.min())
-    if fewest < 2:
-        return None
-
-    def shows(stalls: int) -> bool:
-        return float(np.mean(called(_stall(healthy, stalls / fewest)))) >= FOUND
-
-    low, high = 0, fewest // 2
-    if not shows(high):
-        return 1.0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if shows(middle) else (middle, high)
-    return round(high / fewest, 3)
-
-
-def _stall(units: medoid.Bundle, share: float) -> medoid.Bundle:
-    """The units with this share of the samples of each at half speed, of the slow as well as of the
-    fast samples."""
-    from anubis.core.judge import medoid
-
-    values = units.values.copy()
-    for start, length in zip(units.starts[:-1], units.lengths, strict=True):
-        stalled = np.linspace(0, length - 1, round(share * length)).astype(int)
-        values[start + stalled] /= 2
-        values[start : start + length].sort()
-    return medoid.Bundle(values, units.lengths)

@@ -4,10 +4,14 @@ Learning is Algorithm 2 of the ANUBIS paper with the medoid as centre: find the 
 all others, set aside the samples with similarity <= alpha to it, and repeat until nothing changes.
 Learning is two-sided (unusual samples), judging one-sided (worse samples): a faster node is no
 defect. A criterion that cannot be trusted has a `refusal`, and judging by it answers unknown.
+
+By a calibrated policy, slow steps are counted (slow_steps.py), and the level of a run is judged
+without them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,9 +19,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.arrays import Flags
+from anubis.core.arrays import Flags, Ints
 from anubis.core.errors import CriteriaError
 from anubis.core.judge.calibration import (
+    FOUND,
     Calibration,
     Strictness,
     alpha_of,
@@ -26,15 +31,24 @@ from anubis.core.judge.calibration import (
     repeats_needed,
     sample_healthy,
     smallest_loss,
-    smallest_stalls,
 )
 from anubis.core.judge.ecdf import goodness
-from anubis.core.records import Criterion, CriterionKey, Direction, MetricSpec, Policy, Samples
+from anubis.core.records import (
+    Criterion,
+    CriterionKey,
+    Direction,
+    MetricSpec,
+    Policy,
+    Samples,
+    SlowSteps,
+)
 
 if TYPE_CHECKING:
     from anubis.core.judge import medoid
+    from anubis.core.judge.slow_steps import SlowSamples
 
 MOST_ROUNDS = 100
+OF_SLOW_STEPS = 0.3  # share of the rate of false alarms; the rest is for mean and typical step
 MEAN = 1.0  # the tail resolution with which a loss counts by its mean
 USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
 
@@ -60,23 +74,32 @@ def learn(
     from_repeats: bool = False,
     start: Criterion | None = None,
     together: float = 1.0,
+    count_slow: bool = True,
 ) -> Criterion:
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
     `votes` are positions in `samples`. A sample may have several votes or none: a good pair of
     nodes votes for both of them. `start` is an earlier criterion, learned from fewer days.
     `together` metrics of one program judge a node, each with its share of the rate of false alarms.
+    Without `count_slow`, slow steps count by how slow they are, as warm-up does when it is tuned.
     """
+    from anubis.core.judge import slow_steps
+
     if len(samples) == 0:
         raise CriteriaError(f"nothing to learn {key.workload} {key.metric} from: no samples")
     voters = np.arange(len(samples)) if votes is None else np.asarray(votes)
-    fleet = make_comparable(samples, metric.direction, key)
-    begin = None if start is None else goodness(start.reference, start.direction)
+    measured = as_measured(samples, metric.direction, key)
     two_sided = metric.direction == "either"
     strictness = Strictness(
         alpha=policy.alpha, rate=policy.false_alarm_rate / together, two_sided=two_sided
     )
-    taught = _Class(fleet, voters, begin, policy, strictness)
+    slow = None
+    if count_slow and policy.calibrated and not two_sided:
+        slow = _learn_slow_steps(measured.subset(voters), policy, strictness.rate)
+    level = slow_steps.set_aside(measured, slow)[0] if slow else measured
+    fleet = level.sort_each()
+    begin = None if start is None else goodness(start.reference, start.direction)
+    taught = _Class(fleet, voters, begin, policy, strictness, slow is not None)
     learned = _choose(taught)
     criterion = Criterion(
         key=key,
@@ -91,12 +114,22 @@ def learn(
         from_repeats=from_repeats,
         alpha=learned.alpha,
         tail=learned.tail,
+        slow_steps=slow,
     )
     if learned.calibration:
         criterion = taught.add_limits(criterion, learned.calibration)
-        halves = halve(samples, metric.direction)
-        criterion = _add_sensitivity(criterion, taught, learned.calibration, halves)
+        criterion = _add_sensitivity(criterion, taught, learned.calibration, measured, level)
     return replace(criterion, refusal=_refusal(criterion, policy))
+
+
+def _learn_slow_steps(units: medoid.Bundle, policy: Policy, rate: float) -> SlowSteps | None:
+    """The slow steps of a fleet. If suspects are measured again, each of the two measurements may
+    be as likely as the root of what both together may be."""
+    from anubis.core.judge import slow_steps
+
+    both = rate * OF_SLOW_STEPS
+    once = math.sqrt(both) if policy.confirm else both
+    return slow_steps.learn_slow_steps(units, once, both)
 
 
 def _refusal(criterion: Criterion, policy: Policy) -> str:
@@ -121,19 +154,23 @@ def _add_sensitivity(
     criterion: Criterion,
     taught: _Class,
     calibration: Calibration,
-    halves: tuple[medoid.Bundle, medoid.Bundle] | None,
+    measured: medoid.Bundle,
+    level: medoid.Bundle,
 ) -> Criterion:
     """The criterion with the losses that it shows and, if its limit is looser than alpha, with the
     repeats that alpha would take."""
-    strictness = taught.strictness
+    from anubis.core.judge import slow_steps
+
+    strictness, slow = taught.strictness, criterion.slow_steps
     healthy = sample_healthy(taught.fleet, calibration.usual)
 
     def find_defective(units: medoid.Bundle) -> Flags:
-        return _similarities(units, criterion) <= criterion.alpha
+        return _level_shortfalls(units, criterion) >= 1
 
     repeats: int | None = 1
     if _is_loosened(criterion, strictness.alpha):
         reference = goodness(criterion.reference, criterion.direction)
+        halves = halve(level)
         repeats = (
             repeats_needed(taught.fleet, halves, reference, calibration, strictness)
             if halves
@@ -142,7 +179,9 @@ def _add_sensitivity(
     return replace(
         criterion,
         shows=smallest_loss(healthy, find_defective),
-        stalls=smallest_stalls(healthy, find_defective),
+        stalls=slow_steps.smallest_stalls(sample_healthy(measured, calibration.usual), slow, FOUND)
+        if slow
+        else None,
         repeats=repeats,
     )
 
@@ -166,6 +205,7 @@ class _Class:
     begin: Samples | None
     policy: Policy
     strictness: Strictness
+    counts_slow: bool  # steps, apart from the level of a run
 
     @property
     def stricter_is_welcome(self) -> bool:
@@ -188,43 +228,39 @@ class _Class:
 
     def calibrate_together(self, healthy: Healthy) -> Calibration | None:
         reference = self.reference(healthy)
-        return calibrate_together(
-            self.fleet, self.voters, reference, self.policy.tail, self.strictness
-        )
+        rate = self.strictness.rate * (1 - OF_SLOW_STEPS)
+        return calibrate_together(self.fleet, self.voters, reference, rate)
 
     def add_limits(self, criterion: Criterion, own: Calibration) -> Criterion:
         """The criterion with its own limits, none of which is stricter than the policy unless that
         is welcome."""
         strictest = 1.0 if self.stricter_is_welcome else self.policy.alpha
-        typical, fine = (
-            None if limit is None else min(strictest, alpha_of(limit))
-            for limit in (own.typical, own.fine)
-        )
-        return replace(
-            criterion,
-            proposed_alpha=own.alpha,
-            typical_alpha=typical,
-            fine_tail=None if fine is None else self.policy.tail,
-            fine_alpha=fine,
-        )
+        typical = None if own.typical is None else min(strictest, alpha_of(own.typical))
+        apart = None if typical == criterion.alpha else typical
+        return replace(criterion, proposed_alpha=own.alpha, typical_alpha=apart)
 
 
 def _choose(taught: _Class) -> _Learned:
-    """Learn with the finest tail resolution if it carries alpha, because it sees every loss. If it
-    does not, or if a stricter limit is welcome, learn several limits."""
-    policy = taught.policy
-    plain = _Learned(taught.settle(policy.alpha, policy.tail), policy.tail, policy.alpha)
+    """Learn by alpha, and by the limits of the fleet's own scatter if alpha is too strict for it or
+    if stricter limits are welcome.
+
+    If slow steps are counted, or if the finest tail resolution does not carry alpha, the mean and
+    the typical step of a run are judged. Otherwise the finest one is, because it sees every loss.
+    """
+    policy, tail = taught.policy, MEAN if taught.counts_slow else taught.policy.tail
+    plain = _Learned(taught.settle(policy.alpha, tail), tail, policy.alpha)
     if not (policy.calibrated or taught.stricter_is_welcome):
         return plain
-    calibration = taught.calibrate_tail(plain.healthy)
+    calibrate = taught.calibrate_together if taught.counts_slow else taught.calibrate_tail
+    calibration = calibrate(plain.healthy)
     if calibration is None:
         return plain
     learned = replace(plain, calibration=calibration)
     carries = calibration.alpha >= policy.alpha and not plain.healthy.refusal
     if carries and not taught.stricter_is_welcome:
         return learned
-    if not (policy.calibrated and taught.has_steps):
-        return _apply_own_limit(taught, learned, learned, taught.calibrate_tail)
+    if taught.counts_slow or not (policy.calibrated and taught.has_steps):
+        return _apply_own_limit(taught, learned, learned, calibrate)
     healthy = taught.settle(policy.alpha, MEAN)
     together = _Learned(healthy, MEAN, policy.alpha, taught.calibrate_together(healthy))
     return _apply_own_limit(taught, together, learned, taught.calibrate_together)
@@ -320,18 +356,75 @@ def _mean_similarity(sums: Samples, votes: npt.NDArray[np.int64]) -> float | Non
     return 1 - max(0.0, float(sums.sum())) / pairs if pairs else None
 
 
-def halve(
-    samples: Sequence[Samples] | Samples, direction: Direction
-) -> tuple[medoid.Bundle, medoid.Bundle] | None:
-    """The earlier and the later half of each sample, in goodness; None for single values."""
+def halve(measured: medoid.Bundle) -> tuple[medoid.Bundle, medoid.Bundle] | None:
+    """The earlier and the later half of each unit, sorted; None for single values."""
     from anubis.core.judge import medoid
 
-    if min(len(sample) for sample in samples) < 2:
+    if measured.lengths.min() < 2:
         return None
-    cuts = [len(sample) // 2 for sample in samples]
-    earlier = [goodness(sample[:cut], direction) for sample, cut in zip(samples, cuts, strict=True)]
-    later = [goodness(sample[cut:], direction) for sample, cut in zip(samples, cuts, strict=True)]
-    return medoid.Bundle.from_samples(earlier), medoid.Bundle.from_samples(later)
+    cuts = measured.lengths // 2
+    earlier = [steps[:cut] for steps, cut in zip(measured, cuts, strict=True)]
+    later = [steps[cut:] for steps, cut in zip(measured, cuts, strict=True)]
+    return (
+        medoid.Bundle.from_samples(earlier).sort_each(),
+        medoid.Bundle.from_samples(later).sort_each(),
+    )
+
+
+@dataclass(frozen=True)
+class Shortfalls:
+    """How far units fall short of a criterion, in units of its limits: 1 is at the limit."""
+
+    level: Samples
+    slow: Ints  # the slow steps of each unit, a row for each share
+    steps: Ints  # of each unit
+
+    def __getitem__(self, chosen: slice) -> Shortfalls:
+        return Shortfalls(self.level[chosen], self.slow[:, chosen], self.steps[chosen])
+
+    def suspicion(self, criterion: Criterion) -> Samples:
+        """The shortfall by the limit of one of two measurements."""
+        return self._combine(criterion, lambda slow: slow.once)
+
+    def shortfall(self, criterion: Criterion) -> Samples:
+        """The shortfall by the limit of all that was measured."""
+        return self._combine(criterion, lambda slow: slow.both)
+
+    def together(self, again: Shortfalls, criterion: Criterion) -> Samples:
+        """The shortfall of two measurements of the same units: the mean of their levels, and all
+        slow steps."""
+        both = Shortfalls(
+            (self.level + again.level) / 2, self.slow + again.slow, self.steps + again.steps
+        )
+        return both._combine(criterion, lambda slow: slow.both, first=self)
+
+    def _combine(
+        self,
+        criterion: Criterion,
+        limit: Callable[[SlowSteps], float],
+        first: Shortfalls | None = None,
+    ) -> Samples:
+        from anubis.core.judge import slow_steps
+
+        slow = criterion.slow_steps
+        if slow is None:
+            return self.level
+        own = (first.slow, first.steps) if first else None
+        chance = slow_steps.chances(self.slow, self.steps, slow, own)
+        larger: Samples = np.maximum(self.level, slow_steps.surprise(chance, limit(slow)))
+        return larger
+
+
+def shortfalls(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Shortfalls:
+    from anubis.core.judge import slow_steps
+
+    measured = as_measured(samples, criterion.direction, criterion.key)
+    slow = criterion.slow_steps
+    if slow is None:
+        level, counts = measured, np.zeros((0, len(measured)), dtype=np.int64)
+    else:
+        level, counts = slow_steps.set_aside(measured, slow)
+    return Shortfalls(_level_shortfalls(level.sort_each(), criterion), counts, measured.lengths)
 
 
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:
@@ -342,55 +435,58 @@ def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
     brought to its scale, so that a sample is beyond any of them if its similarity is not above
     alpha.
     """
-    return _similarities(make_comparable(samples, criterion.direction, criterion.key), criterion)
+    return to_similarity(shortfalls(samples, criterion).shortfall(criterion), criterion)
 
 
-def _similarities(units: medoid.Bundle, criterion: Criterion) -> Samples:
-    shortfall: Samples = np.max(list(_shortfalls(units, criterion).values()), axis=0)
+def to_similarity(shortfall: Samples, criterion: Criterion) -> Samples:
     similarity: Samples = np.maximum(0.0, 1 - shortfall * (1 - criterion.alpha))
     return similarity
 
 
-def is_slow_at_times(samples: Samples, criterion: Criterion) -> bool:
-    """True if a sample falls short most by its slowest steps."""
-    units = make_comparable([samples], criterion.direction, criterion.key)
-    shortfalls = _shortfalls(units, criterion)
-    return "fine" in shortfalls and max(shortfalls, key=lambda name: shortfalls[name][0]) == "fine"
+def worst_slow_samples(samples: Samples, criterion: Criterion) -> SlowSamples | None:
+    """The slow steps of a unit, in its measured unit; None if it falls short more by its level."""
+    from anubis.core.judge import slow_steps
+
+    short = shortfalls([samples], criterion)
+    if criterion.slow_steps is None or short.shortfall(criterion)[0] <= short.level[0]:
+        return None
+    measured = as_measured([samples], criterion.direction, criterion.key)
+    worst = slow_steps.worst_of(measured, criterion.slow_steps)
+    if criterion.direction == "lower":
+        return replace(worst, measured=1 / worst.measured, usual=1 / worst.usual)
+    return worst
 
 
-def _shortfalls(units: medoid.Bundle, criterion: Criterion) -> dict[str, Samples]:
-    """The amount by which samples are worse, by each limit of a criterion and in units of that
-    limit."""
+def _level_shortfalls(units: medoid.Bundle, criterion: Criterion) -> Samples:
+    """The amount by which sorted units are worse, by the limit that they exceed most."""
     from anubis.core.judge import medoid
 
     reference = goodness(criterion.reference, criterion.direction)
     worse = criterion.direction != "either"
     distance = medoid.distances_to(units, reference, criterion.tail, worse=worse)
-    shortfalls = {"all": distance / (1 - criterion.alpha)}
-    if criterion.typical_alpha is not None:
+    shortfall = distance / (1 - criterion.alpha)
+    if criterion.slow_steps or criterion.typical_alpha is not None:
+        alpha = criterion.alpha if criterion.typical_alpha is None else criterion.typical_alpha
         loss = medoid.typical_losses(units, reference)
-        shortfalls["typical"] = loss / (1 - criterion.typical_alpha)
-    if criterion.fine_tail is not None and criterion.fine_alpha is not None:
-        distance = medoid.distances_to(units, reference, criterion.fine_tail, worse=True)
-        shortfalls["fine"] = distance / (1 - criterion.fine_alpha)
-    return shortfalls
+        shortfall = np.maximum(shortfall, loss / (1 - alpha))
+    return shortfall
 
 
-def make_comparable(
+def as_measured(
     samples: Sequence[Samples] | Samples, direction: Direction, key: CriterionKey
 ) -> medoid.Bundle:
-    """Samples in the form in which learning and judging compare them: all of them, in goodness."""
+    """All samples in goodness, in the order of measuring."""
     from anubis.core.judge import medoid
 
-    try:
-        if isinstance(samples, np.ndarray) or len({len(sample) for sample in samples}) == 1:
-            return medoid.Bundle.from_samples(
-                goodness(np.asarray(samples), direction)
-            )  # one sort, one check
-        return medoid.Bundle.from_samples([goodness(sample, direction) for sample in samples])
-    except CriteriaError:
+    if isinstance(samples, np.ndarray) or len({len(sample) for sample in samples}) == 1:
+        bundle = medoid.Bundle.from_samples(np.asarray(samples, dtype=np.float64))
+    else:
+        bundle = medoid.Bundle.from_samples(samples)
+    values = bundle.values
+    # NaN is not above 0
+    if bundle.lengths.min() == 0 or not (values.min() > 0 and values.max() < np.inf):
         refuse_unusable(samples, key)
-        raise
+    return medoid.Bundle(1.0 / values, bundle.lengths) if direction == "lower" else bundle
 
 
 def refuse_unusable(samples: Iterable[Samples], key: CriterionKey) -> None:

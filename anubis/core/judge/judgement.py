@@ -7,13 +7,13 @@ not applicable; neither ever becomes healthy.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anubis.core.judge.bad_leaves import name_bad_leaves
-from anubis.core.judge.criteria import similarities
+from anubis.core.judge.criteria import shortfalls, similarities, to_similarity
 from anubis.core.judge.crossed import Crossed
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
@@ -21,7 +21,7 @@ from anubis.core.judge.groups import judge_members
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import limit_of, limits_by_metric, positions_outside, sentence
 from anubis.core.judge.roll_up import roll_up
-from anubis.core.judge.twice import SharedCables, judge_by_both_times
+from anubis.core.judge.twice import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.units import Units, partition
 from anubis.core.judge.unmeasured import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
 from anubis.core.judge.verdicts import (
@@ -52,6 +52,15 @@ from anubis.core.records import (
 )
 
 
+@dataclass(frozen=True)
+class _KeyVerdicts:
+    """The verdicts on comparable units."""
+
+    batch: Sequence[BatchVerdict] = ()
+    single: Iterable[Verdict] = ()
+    to_confirm: Set[tuple[str, Workload]] = frozenset()
+
+
 def assess(
     measured: Iterable[Units],
     executions: Collection[Execution],
@@ -75,14 +84,14 @@ def assess(
     shared = _shared_cables(plan, measured)
     alone: list[Verdict] = []
     batch_verdicts: list[BatchVerdict] = []
-    for ruled, verdicts in _judge_each_key(
-        measured, plan, tuple(criteria), limits, taught_here, shared
-    ):
-        batch_verdicts += ruled
-        alone += verdicts
-    ruled, verdicts = judge_settings(settings_of(executions, plan), expectations, before)
-    batch_verdicts += ruled
-    alone += verdicts
+    to_confirm: set[tuple[str, Workload]] = set()
+    for verdicts in _judge_each_key(measured, plan, tuple(criteria), limits, taught_here, shared):
+        batch_verdicts += verdicts.batch
+        alone += verdicts.single
+        to_confirm |= verdicts.to_confirm
+    batch, single = judge_settings(settings_of(executions, plan), expectations, before)
+    batch_verdicts += batch
+    alone += single
     alone += judge_unmeasured(executions, plan, lost)
     alone += judge_silent_rails(executions, plan)
     alone += judge_unusable(executions, plan)
@@ -121,6 +130,7 @@ def assess(
             *(crossed.settle(paths) if crossed else paths),
             *unmeasured_paths(in_suite, nodes),
         ),
+        to_confirm=frozenset(to_confirm),
     )
 
 
@@ -137,7 +147,7 @@ def _judge_each_key(
     limits: Iterable[Limit],
     taught_here: Collection[Workload],
     shared: SharedCables | None,
-) -> Iterator[tuple[list[BatchVerdict], Iterable[Verdict]]]:
+) -> Iterator[_KeyVerdicts]:
     """Yield, for comparable units at a time, batch verdicts and single verdicts."""
     criterion_of, bounds, kinds = (
         criteria_by_key(criteria),
@@ -148,19 +158,20 @@ def _judge_each_key(
         limit = limit_of(alike.key.workload.benchmark, alike.key.metric, bounds)
         if limit:
             alike, defective = _apply_limit(alike, limit)
-            yield [], defective
+            yield _KeyVerdicts(single=defective)
         if alike.metric.judged_by == "limit":
             if limit and len(alike):
-                yield [batch_verdict_on(alike, Judgement.HEALTHY, "OK", WITHIN)], []
+                yield _KeyVerdicts([batch_verdict_on(alike, Judgement.HEALTHY, "OK", WITHIN)])
             continue
         if not len(alike):
             continue
         criterion = criterion_of.get(alike.key)
         if criterion is None:
             reason = missing_criterion_reason(alike.key, criterion_of)
-            yield [batch_verdict_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)], []
+            unknown = batch_verdict_on(alike, Judgement.UNKNOWN, "NO-CRITERION", reason)
+            yield _KeyVerdicts([unknown])
         elif criterion.refusal and not _compares_itself(alike, plan):
-            yield [_refused_batch_verdict(alike, criterion)], []
+            yield _KeyVerdicts([_refused_batch_verdict(alike, criterion)])
         else:
             against_itself = criterion.from_repeats and alike.key.workload in taught_here
             runs = plan.runs(alike.key.workload)
@@ -207,13 +218,15 @@ def _judge(
     against_itself: bool,
     planned_runs: int,
     shared: SharedCables | None,
-) -> tuple[list[BatchVerdict], Iterable[Verdict]]:
+) -> _KeyVerdicts:
     """Batch verdicts on the healthy units, and a verdict on each of the others."""
-    similarity = similarities(alike.samples, criterion)
+    short = shortfalls(alike.samples, criterion)
+    similarity = to_similarity(short.shortfall(criterion), criterion)
     doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
     passed = similarity > criterion.alpha
     whom = "the one node that they were learned from" if criterion.from_repeats else "the fleet"
     whom = "its own repeats" if against_itself else whom
+    suspect = find_suspects(alike, criterion, planned_runs, short)
     reasons = {f"as {whom}": passed & ~excused, f"as {whom}{EXCUSED}": passed & excused}
     healthy = [
         batch_verdict_on(
@@ -234,7 +247,13 @@ def _judge(
         judge_shortfall(alike[i], criterion, float(similarity[i]), doubts.get(i, ""))
         for i in np.flatnonzero(~passed).tolist()
     )
-    return healthy, fallen_short
+    return _KeyVerdicts(
+        healthy,
+        fallen_short,
+        to_confirm={
+            (alike.participants[i][0], alike.key.workload) for i in np.flatnonzero(suspect)
+        },
+    )
 
 
 def _group_verdicts(batch_verdicts: Iterable[BatchVerdict]) -> Iterable[Verdict]:

@@ -67,6 +67,11 @@ class Bundle:
             return Bundle.from_samples(self.values.reshape(len(self), -1)[chosen])
         return Bundle.from_samples([self[int(i)] for i in chosen])
 
+    def sort_each(self) -> Bundle:
+        if np.all(self.lengths == self.lengths[0]):
+            return Bundle.from_samples(np.sort(self.values.reshape(len(self), -1), axis=1))
+        return Bundle.from_samples([np.sort(sample) for sample in self])
+
     @cached_property
     def maxima(self) -> Samples:
         maxima: Samples = self.values[self.starts[1:] - 1]

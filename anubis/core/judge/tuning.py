@@ -99,7 +99,14 @@ class Task:
 
     def cut(self, series: Sequence[Samples], warmup: int, steps: int) -> Cut:
         kept = [steps_of[warmup : warmup + steps] for steps_of in series]
-        learned = learn(kept, key=self.key, metric=self.metric, nodes=len(kept), policy=self.policy)
+        learned = learn(
+            kept,
+            key=self.key,
+            metric=self.metric,
+            nodes=len(kept),
+            policy=self.policy,
+            count_slow=False,
+        )
         return Cut(warmup, steps, learned)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.judge.criteria import is_slow_at_times
+from anubis.core.judge.criteria import worst_slow_samples
 from anubis.core.judge.units import Unit, Units
 from anubis.core.records import (
     BatchVerdict,
@@ -100,8 +100,14 @@ def spelled_code(benchmark: str, metric: str) -> str:
 def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
     """The sentence that an operator acts on: how far off, in the metric's own unit."""
     limit = f"(similarity {similarity:.3f}, limit {criterion.alpha:g})"
-    if is_slow_at_times(unit.samples, criterion):
-        return f"{unit.key.metric} on {unit.device} {_worst_samples(unit, criterion)} {limit}"
+    slow = worst_slow_samples(unit.samples, criterion)
+    if slow and slow.number:
+        measure = "" if criterion.unit == "1" else f" {criterion.unit}"
+        return (
+            f"{unit.key.metric} on {unit.device} slow at times: {slow.number} of {slow.samples} "
+            f"samples at {slow.measured:.4g}{measure} instead of {slow.usual:.4g}; "
+            f"healthy: {slow.share:.1%} {limit}"
+        )
     measured, normal = float(np.median(unit.samples)), float(np.median(criterion.reference))
     if (
         criterion.unit == "1"
@@ -117,22 +123,6 @@ def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
     return (
         f"{unit.key.metric} on {unit.device} {amount}: median {measured:.4g}{measure}, "
         f"normal {normal:.4g} {limit}"
-    )
-
-
-def _worst_samples(unit: Unit, criterion: Criterion) -> str:
-    samples = unit.samples.size
-    number = max(1, round((criterion.fine_tail or 0.0) * samples))
-    share = number / samples
-    lower = criterion.direction == "lower"
-    measured, normal = (
-        float(np.sort(values)[:: -1 if lower else 1][: max(1, round(share * values.size))].mean())
-        for values in (unit.samples, criterion.reference)
-    )
-    measure = "" if criterion.unit == "1" else f" {criterion.unit}"
-    return (
-        f"slow at times: its worst {number} of {samples} samples at {measured:.4g}{measure}, "
-        f"normal {normal:.4g}"
     )
 
 

@@ -1,0 +1,211 @@
+"""Slow steps: counted against truths that were planted, and chances against scipy's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from anubis.core.judge import criteria, medoid
+from anubis.core.judge.slow_steps import (
+    count_slow,
+    learn_share,
+    learn_slow_steps,
+    set_aside,
+    tail_chances,
+)
+from anubis.core.records import CriterionKey, MetricSpec, Policy, SlowShare, Workload
+
+STEPS = 32
+KEY = CriterionKey(
+    sku="h100", workload=Workload.make("train", "1", {}), metric="step_s", device_kind="cuda"
+)
+TIME = MetricSpec(name="step_s", unit="s", direction="lower")
+
+
+def steady(rng, n, steps=STEPS):
+    """Times of runs whose nodes, and steps, differ by 0.3 %."""
+    return rng.normal(1, 0.003, (n, 1)) * rng.normal(1, 0.003, (n, steps))
+
+
+def longer(times, rng, chance, factor=2.0):
+    """Each step takes longer with that chance."""
+    return np.where(rng.random(times.shape) < chance, factor * times, times)
+
+
+def stalled(times, rng, nodes, steps=3):
+    times = times.copy()
+    for node in nodes:
+        times[node, rng.choice(times.shape[1], steps, replace=False)] *= 2
+    return times
+
+
+def with_warm_up(times, rng):
+    times = times.copy()
+    times[:, :2] /= rng.uniform(0.3, 0.9, (len(times), 2))
+    return times
+
+
+def with_checkpoints(times, rng):
+    """Each eighth step takes 1.4 to 3.3 times as long, by node."""
+    times = times.copy()
+    times[:, 7::8] *= rng.uniform(1.4, 3.3, (len(times), 1))
+    return times
+
+
+def with_collections_of_garbage(times, rng):
+    """Each tenth step takes a third longer, from another one on for each run."""
+    times = times.copy()
+    for run, first in zip(times, rng.integers(0, 10, len(times)), strict=True):
+        run[first::10] *= 1.3
+    return times
+
+
+HEALTHY = {
+    "steady": lambda times, rng: times,
+    "one step in 100 twice as long": lambda times, rng: longer(times, rng, 0.01),
+    "one step in 100 ten times as long": lambda times, rng: longer(times, rng, 0.01, 10.0),
+    "three steps in 100 twice as long": lambda times, rng: longer(times, rng, 0.03),
+    "warm-up": with_warm_up,
+    "checkpoints": with_checkpoints,
+    "garbage": with_collections_of_garbage,
+}
+
+
+def learn(times, **policy):
+    return criteria.learn(
+        list(times), key=KEY, metric=TIME, nodes=len(times), policy=Policy(**policy)
+    )
+
+
+def goodness(times):
+    return medoid.Bundle.from_samples([1 / run for run in times])
+
+
+def called(first, second, learned):
+    """By two measurements of all, as a campaign judges its suspects."""
+    short, again = (criteria.shortfalls(times, learned) for times in (first, second))
+    return (short.suspicion(learned) >= 1) & (short.together(again, learned) >= 1)
+
+
+@pytest.mark.parametrize("kind", HEALTHY)
+@pytest.mark.parametrize(("n", "fleets"), [(8, 60), (64, 10)])
+def test_of_two_hundred_healthy_nodes_at_most_one_is_called_by_its_slow_steps(kind, n, fleets):
+    rng = np.random.default_rng(41)
+    at_once, by_both = [], []
+    for _ in range(fleets):
+        first, second = (HEALTHY[kind](steady(rng, n), rng) for _ in range(2))
+        learned = learn(first)
+        assert not learned.refusal
+        at_once.append((criteria.similarities(first, learned) <= learned.alpha).mean())
+        by_both.append(called(first, second, learned).mean())
+    assert np.mean(at_once) <= 0.005
+    assert np.mean(by_both) <= 0.005
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"),
+    [
+        ("steady", 1.0),
+        ("one step in 100 twice as long", 0.7),
+        ("one step in 100 ten times as long", 0.8),
+        ("warm-up", 0.95),
+        ("checkpoints", 0.95),
+        ("garbage", 0.95),
+    ],
+)
+def test_three_stalled_steps_of_thirty_two_are_found_among_what_is_usual(kind, least):
+    rng = np.random.default_rng(42)
+    slow, found = range(4), []
+    for _ in range(12):
+        first, second = (stalled(HEALTHY[kind](steady(rng, 64), rng), rng, slow) for _ in range(2))
+        found.append(called(first, second, learn(first))[:4])
+    assert np.mean(found) >= least
+
+
+def test_slow_steps_of_a_run_leave_its_level_as_it_was():
+    rng = np.random.default_rng(43)
+    times = steady(rng, 16)
+    spoiled = longer(times, rng, 0.05, 5.0)
+    units = goodness(spoiled)
+    level, counts = set_aside(units, learn_slow_steps(units, 0.01, 1e-4))
+    assert counts[0].tolist() == (spoiled != times).sum(axis=1).tolist()
+    assert np.allclose(level.values, goodness(times).values, rtol=0.02)
+
+
+@given(st.floats(0.1, 10), st.integers(0, 15), st.integers(0, 31))
+def test_a_slower_node_has_no_more_slow_steps_and_one_more_stall_is_one_more(pace, node, step):
+    times = steady(np.random.default_rng(44), 16)
+    slow = learn_slow_steps(goodness(times), 0.01, 1e-4)
+    before = count_slow(goodness(times), slow)
+    times[node] *= pace
+    assert np.array_equal(count_slow(goodness(times), slow), before)
+    times[node, step] *= 2
+    after = count_slow(goodness(times), slow) - before
+    assert after[:, node].tolist() == [1, 1, 0]
+    assert after.sum() == 2
+
+
+def test_runs_of_differing_length_are_compared_with_their_own_usual_step():
+    rng = np.random.default_rng(45)
+    runs = [steady(rng, 1, steps)[0] for steps in rng.integers(20, 60, 12)]
+    runs[5][[3, 9]] *= 2
+    counts = count_slow(goodness(runs), learn_slow_steps(goodness(runs), 0.01, 1e-4))
+    assert counts[1].tolist() == [2 * (i == 5) for i in range(12)]
+
+
+def test_a_unit_with_several_runs_has_the_slow_steps_of_all():
+    rng = np.random.default_rng(46)
+    times = with_warm_up(steady(rng, 12), rng)
+    slow = learn_slow_steps(goodness(times), 0.01, 1e-4)
+    twice = np.concatenate((times, stalled(times, rng, [2])), axis=1)
+    assert count_slow(goodness(twice), slow)[1].tolist() == [3 * (i == 2) for i in range(12)]
+
+
+def test_too_short_runs_have_no_slow_steps():
+    assert learn_slow_steps(goodness(np.ones((9, 7))), 0.01, 1e-4) is None
+    assert learn(np.ones((9, 7))).slow_steps is None
+    assert learn(np.ones((9, 8)), calibrated=False).slow_steps is None
+
+
+# --- how many of them chance explains ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "steps", "length"), [(0.0, 224, 32), (0.01, 2000, 64)])
+def test_the_chance_of_so_many_is_the_tail_of_the_beta_binomial_distribution(share, steps, length):
+    seen = SlowShare(times=1.1, share=share, steps=steps, clump=1.0)
+    hits = share * steps
+    truth = stats.betabinom(length, hits + 0.5, steps - hits + 0.5).sf(np.arange(-1, length))
+    assert np.allclose(tail_chances(length, seen), truth, rtol=1e-6)
+
+
+def test_slow_steps_that_come_in_fours_count_as_one():
+    """Chances of groups of four are those of a quarter of the steps."""
+    fours = SlowShare(times=1.1, share=0.02, steps=8000, clump=4.0)
+    alone = SlowShare(times=1.1, share=0.02, steps=2000, clump=1.0)
+    assert np.allclose(tail_chances(64, fours)[::4], tail_chances(16, alone))
+    rng = np.random.default_rng(47)
+    counts = 4 * rng.binomial(16, 0.05, 500)
+    learned = learn_share(1.1, counts, np.full(500, 64))
+    assert learned.clump == pytest.approx(4, rel=0.25)
+    assert learn_share(1.1, rng.binomial(64, 0.05, 500), np.full(500, 64)).clump == 1
+
+
+@pytest.mark.parametrize("share", [0.002, 0.01, 0.05])
+def test_a_share_is_learned_though_one_unit_in_eight_stalls(share):
+    rng = np.random.default_rng(48)
+    counts = rng.binomial(STEPS, share, 800)
+    counts[:100] += 4
+    learned = learn_share(1.1, counts, np.full(800, STEPS))
+    assert learned.share == pytest.approx(share, rel=0.25)
+
+
+def test_of_a_healthy_fleet_units_exceed_a_chance_no_more_often_than_it_says():
+    rng = np.random.default_rng(49)
+    times = [longer(steady(rng, 256), rng, 0.02) for _ in range(8)]
+    learned = learn(times[0])
+    chance = learned.slow_steps.once
+    beyond = [criteria.shortfalls(t, learned).suspicion(learned) >= 1 for t in times[1:]]
+    assert np.mean(beyond) <= 1.3 * chance
