@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
+import typer
+
+import anubis
+from anubis.cli import diagnose, main
+from anubis.operations.diagnose import DiagnosisRequest
+from anubis.readers import jobs
+from anubis.readers.jobs.trace_reader import trace_readers
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -27,6 +35,10 @@ def test_every_path_it_names_is_there():
         ("class Draft", "anubis/readers/topology/draft.py"),
         ("class Survey", "anubis/readers/topology/draft.py"),
         ("class Policy", "anubis/core/records.py"),
+        ("class Collector", "anubis/core/diagnose/evidence.py"),
+        ("class JobEvidence", "anubis/core/diagnose/evidence.py"),
+        ("TRACE", "anubis/readers/jobs/xpu_timer.py"),
+        ("RULES", "anubis/core/diagnose/hang.py"),
         ("def near", "tests/edges/conftest.py"),
         ("def desk", "tests/edges/conftest.py"),
     ],
@@ -50,3 +62,59 @@ def test_what_needs_real_data_names_a_test_that_always_runs_and_shows_the_same()
         before, _ = tests.split(f"\ndef {twin}(")
         decorators = takewhile(lambda line: line[:1] in ("@", " ", ")"), before.split("\n")[::-1])
         assert "twin" not in "".join(decorators), twin
+
+
+COLLECTOR = """
+from anubis.core.diagnose.evidence import Collector, JobEvidence, ProcessState, Pulse
+from anubis.readers.jobs.trace_reader import TraceReader
+
+
+def read_roll_call(path, context):
+    gone = [int(line) for line in path.read_text().split()]
+    states = tuple(ProcessState(rank=rank, pulse=Pulse.STOPPED) for rank in gone)
+    collectors = frozenset({Collector.PROCESSES})
+    return JobEvidence(job="", at=0.0, collectors=collectors, processes=states)
+
+
+TRACE = TraceReader(
+    place="roll-call",
+    words="a roll call",
+    help="Ranks that did not answer.",
+    brings=(Collector.PROCESSES,),
+    order=20,
+    read=read_roll_call,
+)
+"""
+
+
+@pytest.fixture
+def another_collector(tmp_path, monkeypatch):
+    """A file beside the shipped ones, as CONTRIBUTING has it, and nothing else."""
+    (tmp_path / "roll_call.py").write_text(COLLECTOR)
+    monkeypatch.setattr(jobs, "__path__", [*jobs.__path__, str(tmp_path)])
+    derived = (trace_readers, diagnose.trace_options)
+    for kept in derived:
+        kept.cache_clear()
+    yield
+    monkeypatch.undo()
+    for kept in derived:
+        kept.cache_clear()
+
+
+def test_a_collector_is_one_file(another_collector, tmp_path, monkeypatch):
+    verb = main.command().commands["diagnose"]
+    options = {option.opts[0]: option for option in verb.get_params(typer.Context(verb))}
+    assert options["--roll-call"].help == "Ranks that did not answer."
+
+    (tmp_path / "absent").write_text("2")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"places: {{roll-call: '{tmp_path}/{{job}}'}}")
+    request = DiagnosisRequest(job="absent", nodes=("n0", "n1"), ranks_per_node=2)
+    told = anubis.diagnose_job(replace(request, policy=str(policy)))
+    named = anubis.diagnose_job(replace(request, places={"roll-call": tmp_path / "absent"}))
+    for view in (told, named):
+        assert [(whom.rank, whom.node) for whom in view.diagnosis.culprits] == [(2, "n1")]
+
+    (tmp_path / "empty").write_text("")
+    silent = anubis.diagnose_job(replace(request, places={"dumps": tmp_path}))
+    assert "--roll-call" in silent.diagnosis.gaps["processes"]

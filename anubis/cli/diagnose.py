@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+from typer.main import get_command
 
 import anubis
 from anubis.cli import amounts, answer, options
@@ -20,54 +24,61 @@ if TYPE_CHECKING:
     from anubis.core.diagnose.diagnostician import Diagnosis
     from anubis.report.diagnose import DiagnosisView
 
+TRACES = "anubis.traces"  # key of the paths that the options name, by their names
 
-def _place(option: str, help: str) -> typer.models.OptionInfo:
-    info: typer.models.OptionInfo = typer.Option(f"--{option}", metavar="PATH", help=help)
-    return info
+
+class DiagnoseCommand(TyperCommand):
+    """The verb with an option for each kind of trace; only this verb loads their readers."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        job, *options = super().get_params(ctx)
+        return [job, *trace_options(), *options]
+
+
+@cache
+def trace_options() -> list[Any]:
+    from anubis.readers.jobs.trace_reader import trace_readers
+
+    def verb(**_: Path | None) -> None: ...
+
+    kinds = {
+        reader.place.replace("-", "_"): Annotated[
+            Path | None,
+            typer.Option(
+                f"--{reader.place}",
+                metavar="PATH",
+                help=reader.help,
+                callback=_keep_place,
+                expose_value=False,
+            ),
+        ]
+        for reader in trace_readers().values()
+    }
+    parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    verb.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # typer reads both
+    verb.__annotations__ = kinds
+    app = typer.Typer(add_completion=False)
+    app.command()(verb)
+    options: list[Any] = get_command(app).params
+    return options
+
+
+def _keep_place(context: typer.Context, option: typer.CallbackParam, path: Path | None) -> None:
+    if path:
+        context.meta.setdefault(TRACES, {})[option.opts[0].removeprefix("--")] = path
 
 
 def diagnose(
+    context: typer.Context,
     job: Annotated[
         str,
         typer.Argument(
             metavar="JOB", help="The job's id: for the answer, and for {job} in the policy."
         ),
     ] = "",
-    logs: Annotated[
-        Path | None, _place("logs", "The output of its ranks: a folder, or one file for all.")
-    ] = None,
-    kernel: Annotated[
-        Path | None,
-        _place("kernel", "Kernel logs of its nodes: a folder with a file for each, or one file."),
-    ] = None,
-    dumps: Annotated[
-        Path | None,
-        _place("dumps", "A folder of Flight Recorder dumps, one for each rank."),
-    ] = None,
-    ras: Annotated[
-        Path | None,
-        _place("ras", "Reports of NCCL's RAS, text or JSON: a file, or a folder of several."),
-    ] = None,
-    xpu_timer: Annotated[
-        Path | None,
-        _place("xpu-timer", "What DLRover's xpu_timer exposes: a scrape, or one of each node."),
-    ] = None,
-    traces: Annotated[
-        Path | None,
-        _place("traces", "How long its steps took: a folder of Kineto's traces, or a CSV file."),
-    ] = None,
-    inspector: Annotated[
-        Path | None,
-        _place("inspector", "The folder into which NCCL Inspector wrote, as JSON."),
-    ] = None,
-    live: Annotated[
-        Path | None,
-        _place(
-            "live",
-            "The folder in which its processes announce themselves, to be asked while it hangs; "
-            "or the one that --live-to wrote into.",
-        ),
-    ] = None,
     pid: Annotated[
         int | None,
         typer.Option(
@@ -86,10 +97,6 @@ def diagnose(
             help="Only write the answers of this machine's ranks there, as MACHINE.look. For a "
             "job on several machines, --live FOLDER then diagnoses from all of them.",
         ),
-    ] = None,
-    telemetry: Annotated[
-        Path | None,
-        _place("telemetry", "Recorded telemetry of its nodes: CSV, Parquet or text."),
     ] = None,
     cluster: Annotated[
         str | None,
@@ -166,23 +173,14 @@ def diagnose(
     if hook:
         _print_hook(hook)
         return
-    if pid and live:
+    places: dict[str, Path] = context.meta.get(TRACES, {})
+    if pid and "live" in places:
         raise UsageError("--pid and --live exclude each other: give one of them")
-    live = Path("/proc", str(pid)) if pid else live
+    if pid:
+        places["live"] = Path("/proc", str(pid))
     if live_to:
-        _keep_look(live, live_to)
+        _keep_look(places.get("live"), live_to)
         return
-    places = {
-        "logs": logs,
-        "kernel": kernel,
-        "dumps": dumps,
-        "ras": ras,
-        "xpu-timer": xpu_timer,
-        "traces": traces,
-        "inspector": inspector,
-        "live": live,
-        "telemetry": telemetry,
-    }
     request = anubis.DiagnosisRequest(
         job=job,
         nodes=amounts.nodes(nodes) or (),
@@ -190,7 +188,7 @@ def diagnose(
         ranks=ranks,
         cluster=cluster,
         topology=topology,
-        places={name: path for name, path in places.items() if path},
+        places=places,
         policy=policy,
         at=amounts.instant(at, "--at").timestamp() if at else None,
     )

@@ -26,7 +26,7 @@ from anubis.cli import (
 )
 from anubis.cli.agent import agent
 from anubis.cli.decide import gate, select, sweep
-from anubis.cli.diagnose import diagnose
+from anubis.cli.diagnose import DiagnoseCommand, diagnose
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
 from anubis.cli.keep import actions, keep, tell
@@ -78,7 +78,7 @@ VERBS = (
     schema,
 )
 for verb in VERBS:
-    app.command()(verb)
+    app.command(cls=DiagnoseCommand if verb is diagnose else None)(verb)
 examples.add_to_help(app.registered_commands)
 for family in (import_, history, topology, criteria, risk, watch_model, bench, token):
     examples.add_to_help(family.app.registered_commands, family.app.info.name or "")

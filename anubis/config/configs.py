@@ -492,7 +492,14 @@ def diagnosis(name: str) -> DiagnosisPolicy:
     from anubis.core.diagnose.policy import DiagnosisPolicy
 
     path = find("diagnosis", name)
-    return read(load_yaml(path, ConfigError), DiagnosisPolicy, f'"{path}"', ConfigError)
+    policy = read(load_yaml(path, ConfigError), DiagnosisPolicy, f'"{path}"', ConfigError)
+    if policy.places:
+        from anubis.readers.jobs.trace_reader import trace_readers
+
+        if unknown := sorted(policy.places.keys() - trace_readers().keys()):
+            names = ", ".join(trace_readers())
+            raise ConfigError(f'"{path}": places has "{unknown[0]}", expected one of {names}')
+    return policy
 
 
 def watching(name: str) -> WatchPolicy:

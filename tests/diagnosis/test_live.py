@@ -40,9 +40,9 @@ from anubis.core.diagnose.live_progress import (
     steps_of,
 )
 from anubis.core.errors import EvidenceError
-from anubis.operations import diagnose
 from anubis.operations.caller import Caller
 from anubis.operations.diagnose import DiagnosisRequest
+from anubis.readers.jobs import live_trace
 from anubis.readers.jobs.live import (
     LiveAnswer,
     LiveLook,
@@ -405,8 +405,8 @@ def test_a_job_without_the_hook_is_looked_at_from_outside(
 
 
 def test_a_job_that_nobody_answered_for_is_not_called_well(process, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(diagnose, "LIVE_S", 0.1)
-    monkeypatch.setattr(diagnose, "UNTOLD_S", 0.1)
+    monkeypatch.setattr(live_trace, "LIVE_S", 0.1)
+    monkeypatch.setattr(live_trace, "UNTOLD_S", 0.1)
     (tmp_path / "0.json").write_text(json.dumps({"rank": 0, "pid": process.pid, "socket": "/no"}))
     caller = Caller(history_url=f"sqlite:///{tmp_path}/history.db")
     view = anubis.diagnose_job(DiagnosisRequest(places={"live": tmp_path}), caller)

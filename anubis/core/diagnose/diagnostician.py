@@ -41,23 +41,6 @@ CAUSES = (
 )
 
 
-UNSEEN = {
-    Collector.KERNEL_LOG: "kernel logs",
-    Collector.TRAINING_LOG: "training logs",
-    Collector.EXITS: "exit codes",
-    Collector.REACH: "word of whether its nodes answer",
-    Collector.PROCESSES: "processes to ask",
-    Collector.PROGRESS: "counts of collectives",
-    Collector.CALLS: "records of collectives",
-    Collector.STACKS: "stacks",
-    Collector.STEPS: "traces of steps",
-    Collector.TIMERS: "timers of kernels",
-    Collector.TELEMETRY: "telemetry",
-    Collector.SETTINGS: "settings of its nodes",
-    Collector.CONNECTIONS: "connections between its ranks",
-}
-
-
 # the lightest and the heaviest cure for each trouble: a job that hangs is not left running,
 # and a job that runs is not failed
 FITTING: Mapping[JobTrouble, tuple[CureLevel, CureLevel]] = {
@@ -153,7 +136,7 @@ def diagnose(
 def unexplained_gaps(evidence: JobEvidence) -> dict[Collector, str]:
     """Sentences for the collectors that brought nothing and gave no reason."""
     missing = [name for name in Collector if name not in evidence.collectors]
-    return {name: f"no {UNSEEN[name]}" for name in missing if name not in evidence.gaps}
+    return {name: f"no {name.words}" for name in missing if name not in evidence.gaps}
 
 
 def _facts_about(analysis: Analysis, reasoning: Reasoning) -> list[JobFact]:

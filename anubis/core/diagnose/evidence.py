@@ -6,9 +6,10 @@ its reason in one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Any, Self, TypeVar
 
 from anubis.core.fabric import Fabric
 from anubis.core.watch.findings import Look
@@ -17,19 +18,26 @@ from anubis.core.watch.findings import Look
 class Collector(StrEnum):
     """A source of records. It counts as present even if it has nothing to report."""
 
-    KERNEL_LOG = "kernel-log"
-    TRAINING_LOG = "training-log"
-    EXITS = "exits"
-    REACH = "reach"
-    PROCESSES = "processes"
-    PROGRESS = "progress"
-    CALLS = "calls"
-    STACKS = "stacks"
-    STEPS = "steps"
-    TIMERS = "timers"
-    TELEMETRY = "telemetry"
-    SETTINGS = "settings"
-    CONNECTIONS = "connections"
+    words: str  # what is missing if it brought nothing: "no kernel logs"
+
+    def __new__(cls, value: str, words: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
+
+    KERNEL_LOG = "kernel-log", "kernel logs"
+    TRAINING_LOG = "training-log", "training logs"
+    EXITS = "exits", "exit codes"
+    REACH = "reach", "word of whether its nodes answer"
+    PROCESSES = "processes", "processes to ask"
+    PROGRESS = "progress", "counts of collectives"
+    CALLS = "calls", "records of collectives"
+    STACKS = "stacks", "stacks"
+    STEPS = "steps", "traces of steps"
+    TIMERS = "timers", "timers of kernels"
+    TELEMETRY = "telemetry", "telemetry"
+    SETTINGS = "settings", "settings of its nodes"
+    CONNECTIONS = "connections", "connections between its ranks"
 
 
 class Gravity(StrEnum):
@@ -280,6 +288,10 @@ class JobEvidence:
     is_past: bool = False  # the question came after its end: earlier movement proves nothing
 
 
+Merged = TypeVar("Merged", JobEvidence, RankMap)
+OF_QUESTION = ("job", "at", "is_past")  # fields that no collector fills
+
+
 def join_evidence(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEvidence:
     """Merge what collectors brought one by one into evidence on one job at one moment: that of
     `evidence`. A gap that another piece fills disappears; a collector's gap in its own part
@@ -287,40 +299,32 @@ def join_evidence(evidence: JobEvidence, pieces: Iterable[JobEvidence]) -> JobEv
     partly = {name for name in evidence.gaps if name in evidence.collectors}
     for piece in pieces:
         partly |= {name for name in piece.gaps if name in piece.collectors}
-        evidence = replace(
-            evidence,
-            collectors=evidence.collectors | piece.collectors,
-            ranks=RankMap(
-                nodes={**piece.ranks.nodes, **evidence.ranks.nodes},
-                stages={**piece.ranks.stages, **evidence.ranks.stages},
-                addresses={**piece.ranks.addresses, **evidence.ranks.addresses},
-            ),
-            gaps={**piece.gaps, **evidence.gaps},
-            unreachable={**piece.unreachable, **evidence.unreachable},
-            look=evidence.look or piece.look,
-            unread=evidence.unread | piece.unread,
-            working=evidence.working + piece.working,
-            fabric=evidence.fabric or piece.fabric,
-            groups={**piece.groups, **evidence.groups},
-            stall=evidence.stall or piece.stall,
-            alive=piece.alive if evidence.alive is None else evidence.alive,
-            progress=evidence.progress + piece.progress,
-            is_past=evidence.is_past or piece.is_past,
-            log=evidence.log + piece.log,
-            exits=evidence.exits + piece.exits,
-            advances=evidence.advances + piece.advances,
-            mute=evidence.mute | piece.mute,
-            calls=evidence.calls + piece.calls,
-            stacks=evidence.stacks + piece.stacks,
-            processes=evidence.processes + piece.processes,
-            steps=evidence.steps + piece.steps,
-            connections=evidence.connections + piece.connections,
-            timers=evidence.timers + piece.timers,
-            settings=evidence.settings + piece.settings,
-        )
+        evidence = _merge(evidence, piece, leaving=OF_QUESTION)
     gaps = {
         name: why
         for name, why in evidence.gaps.items()
         if name in partly or name not in evidence.collectors
     }
     return replace(evidence, gaps=gaps)
+
+
+def _merge(first: Merged, second: Merged, *, leaving: Collection[str] = ()) -> Merged:
+    """Merge two records field by field."""
+    names = [entry.name for entry in fields(first) if entry.name not in leaving]
+    return replace(
+        first, **{name: _joined(getattr(first, name), getattr(second, name)) for name in names}
+    )
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Join two values of a field: collections one after the other; of two statements about one
+    thing the first."""
+    if isinstance(first, tuple):
+        return first + second
+    if isinstance(first, frozenset):
+        return first | second
+    if isinstance(first, Mapping):
+        return {**second, **first}
+    if isinstance(first, RankMap):
+        return _merge(first, second)
+    return second if first is None else first

@@ -10,18 +10,14 @@ from dataclasses import dataclass, field
 from anubis.core.diagnose.cures import CurePolicy
 from anubis.core.watch.likelihood import FAULTS
 
-PLACES = (
-    *("logs", "kernel", "dumps", "ras", "xpu-timer", "traces", "inspector", "live", "telemetry"),
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class DiagnosisPolicy(CurePolicy):
     summary: str = ""
     """What it is for, in one line."""
     places: Mapping[str, str] = field(default_factory=dict)
-    """Where jobs leave logs, kernel, dumps, ras, xpu-timer, traces, inspector, live and telemetry:
-    a path in which {job} stands for the job's id. The command line goes before it."""
+    """Where jobs leave their traces: for the name of an option of `anubis diagnose`, such as logs
+    or dumps, a path in which {job} stands for the job's id. The command line goes before it."""
     classes: str = "default"
     """What lines of logs mean: a table under configs/classes/."""
     categories: Mapping[str, str] = field(default_factory=dict)
@@ -40,8 +36,6 @@ class DiagnosisPolicy(CurePolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if unknown := sorted(self.places.keys() - set(PLACES)):
-            raise ValueError(f'places has "{unknown[0]}", expected one of {", ".join(PLACES)}')
         if unknown := sorted(self.categories.keys() - FAULTS.keys()):
             kinds = ", ".join(FAULTS)
             raise ValueError(f'categories has "{unknown[0]}", expected kinds of faults: {kinds}')

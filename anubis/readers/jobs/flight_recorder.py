@@ -20,6 +20,7 @@ from anubis.core.diagnose.evidence import Advance, Call, CallState, Collector, J
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.plain_pickle import plain_values
+from anubis.readers.jobs.trace_reader import TraceReader
 from anubis.text.files import json_value, read_bytes
 
 MOST_BYTES = 64 << 20  # of one dump
@@ -435,3 +436,13 @@ def _peer(call: RecordedCall, members: Sequence[int]) -> int | None:
         return None
     number = int(ends[2])
     return members[number] if number < len(members) else None
+
+
+TRACE = TraceReader(
+    place="dumps",
+    words="dumps of collectives",
+    help="A folder of Flight Recorder dumps, one for each rank.",
+    brings=(Collector.PROGRESS, Collector.CALLS),
+    order=3,
+    read=lambda path, _: read_dumps(path),
+)

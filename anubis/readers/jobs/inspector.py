@@ -25,6 +25,7 @@ from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.job_ranks import Membership, job_ranks
 from anubis.readers.jobs.log_lines import read_lines
+from anubis.readers.jobs.trace_reader import TraceReader
 from anubis.text.files import json_value
 
 MOST_FILES = 20_000
@@ -286,3 +287,13 @@ def _shared_collectives(ended: Sequence[EndedCollective]) -> Iterator[_Shared]:
             {rank: collective.took_s for rank, collective in by_rank.items()},
             (max(of_these) - min(of_these) + 1) / len(of_these),
         )
+
+
+TRACE = TraceReader(
+    place="inspector",
+    words="lines of NCCL Inspector",
+    help="The folder into which NCCL Inspector wrote, as JSON.",
+    brings=(Collector.STEPS,),
+    order=7,
+    read=lambda path, _: read_inspector(path),
+)

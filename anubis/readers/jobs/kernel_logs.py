@@ -19,6 +19,7 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence, LogEvent, Rank
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
+from anubis.readers.jobs.trace_reader import TraceReader
 
 KMSG = re.compile(r"^\d+,\d+,\d+,[^;]*;(.*)$")
 SINCE_START = re.compile(r"^(?:\w+ *:\w+ *: )?\[ *\d+\.\d+\](?:\[[^\]]*\])? ?(.*)$")
@@ -184,3 +185,13 @@ class _Kept:
         kept = [entry for entries in self._first.values() for entry in entries]
         kept += [entry for entries in self._last.values() for entry in entries]
         return tuple(event for _, event in sorted(kept, key=lambda entry: entry[0]))
+
+
+TRACE = TraceReader(
+    place="kernel",
+    words="kernel logs",
+    help="Kernel logs of its nodes: a folder with a file for each, or one file.",
+    brings=(Collector.KERNEL_LOG,),
+    order=2,
+    read=lambda path, context: read_kernel(path, context.ranks, context.classes, context.zone),
+)

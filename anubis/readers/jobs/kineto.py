@@ -13,7 +13,8 @@ from pathlib import Path
 from anubis.core.diagnose.evidence import Collector, JobEvidence
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
-from anubis.readers.jobs.step_tables import WHOLE, TraceSpan, gaps_of, step_times
+from anubis.readers.jobs.step_tables import WHOLE, TraceSpan, gaps_of, read_step_table, step_times
+from anubis.readers.jobs.trace_reader import TraceReader
 from anubis.text.files import json_value, read_text
 
 MOST_RANKS = 4096  # traces are large
@@ -109,3 +110,13 @@ def _all(span: TraceSpan) -> TraceSpan:
     is_message = re.search(r"send|recv", span.operation, re.IGNORECASE)
     name = span.operation if is_message else "gather"
     return TraceSpan(name, span.start_s, span.duration_s)
+
+
+TRACE = TraceReader(
+    place="traces",
+    words="traces of steps",
+    help="How long its steps took: a folder of Kineto's traces, or a CSV file.",
+    brings=(Collector.STEPS,),
+    order=6,
+    read=lambda path, _: read_traces(path) if path.is_dir() else read_step_table(path),
+)

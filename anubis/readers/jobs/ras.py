@@ -24,6 +24,7 @@ from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.job_ranks import JobProcess, Membership, job_ranks
 from anubis.readers.jobs.log_lines import time_of
+from anubis.readers.jobs.trace_reader import TraceReader
 from anubis.text.files import json_value, read_text
 
 MOST_BYTES = 64 << 20  # of a file
@@ -466,3 +467,13 @@ def _advances(report: RasReport) -> Iterator[Advance]:
                     completed=least,
                     operation=function,
                 )
+
+
+TRACE = TraceReader(
+    place="ras",
+    words="reports of RAS",
+    help="Reports of NCCL's RAS, text or JSON: a file, or a folder of several.",
+    brings=(Collector.PROGRESS, Collector.PROCESSES),
+    order=4,
+    read=lambda path, _: read_ras(path),
+)

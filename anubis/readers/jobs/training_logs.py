@@ -30,6 +30,7 @@ from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, time_of, written_at
 from anubis.readers.jobs.task_labels import HEAD, task_labels
+from anubis.readers.jobs.trace_reader import TraceReader
 
 TRACEBACK = "Traceback (most recent call last)"
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -614,3 +615,13 @@ def _add_members(
     return tuple(
         replace(advance, members=members[group]) for (_, group), advance in sorted(advances.items())
     )
+
+
+TRACE = TraceReader(
+    place="logs",
+    words="training logs",
+    help="The output of its ranks: a folder, or one file for all.",
+    brings=(Collector.TRAINING_LOG, Collector.EXITS),
+    order=1,
+    read=lambda path, context: read_training(path, context.ranks, context.classes, context.zone),
+)

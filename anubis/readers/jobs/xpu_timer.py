@@ -19,6 +19,7 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence, KernelTimer
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, read_lines
+from anubis.readers.jobs.trace_reader import TraceReader
 
 MOST_RANKS = 1_000_000
 MOST_LINES = 5_000_000
@@ -65,3 +66,13 @@ def parse_xpu_timer(lines: Iterable[str], where: str) -> list[KernelTimer]:
     if not timers:
         raise EvidenceError(f"{where} has no {HANG}, expected what xpu_timer exposes")
     return timers
+
+
+TRACE = TraceReader(
+    place="xpu-timer",
+    words="timers of kernels",
+    help="What DLRover's xpu_timer exposes: a scrape, or one of each node.",
+    brings=(Collector.TIMERS,),
+    order=5,
+    read=lambda path, _: read_xpu_timer(path),
+)
