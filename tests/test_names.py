@@ -38,6 +38,66 @@ def test_no_public_name_of_a_type_has_two_meanings():
     assert not {name: files for name, files in homes.items() if len(files) > 1}
 
 
+UNITS = "anubis/core/amounts.py"
+TRAVELS = "anubis/reach/executors/guardian.py"  # as text, without the rest of Anubis
+
+
+def lone_units(file: Path) -> list[str]:
+    """Numbers of seconds in an hour or a day, however they are written."""
+    return [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, int | float)
+        and node.value in (3600, 24 * 3600)
+    ]
+
+
+def test_units_of_time_are_declared_once():
+    files = sorted((ROOT / "anubis").rglob("*.py"))
+    found = [place for file in files for place in lone_units(file)]
+    assert any(place.startswith(UNITS) for place in found)
+    assert not [place for place in found if not place.startswith((UNITS, TRAVELS))]
+
+
+def is_number(value: ast.expr | None) -> bool:
+    parts = list(ast.walk(value)) if value else []
+    numbers = [part for part in parts if isinstance(part, ast.Constant)]
+    kinds = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple, ast.Name, ast.operator, ast.unaryop)
+    return (
+        all(isinstance(part, (*kinds, ast.expr_context)) for part in parts)
+        and any(isinstance(number.value, int | float) for number in numbers)
+        and not any(isinstance(number.value, str | bool) for number in numbers)
+    )
+
+
+def bare_constants(source: str) -> list[str]:
+    """Numbers of a module that have no comment on their lines or on the line above."""
+    lines = source.splitlines()
+    named = [
+        (node, ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target))
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign | ast.AnnAssign) and is_number(node.value)
+    ]
+    return [
+        name
+        for node, name in named
+        if name.isupper()
+        and "#" not in "".join(lines[node.lineno - 1 : node.end_lineno])
+        and not lines[node.lineno - 2].lstrip().startswith("#")
+    ]
+
+
+def test_a_number_of_core_has_its_reason_beside_it():
+    assert bare_constants("A = 1\nB, C = -2, 1 / 3  # why\n# why\nD = (4, 5)\nE = '6'") == ["A"]
+    bare = {
+        str(file.relative_to(ROOT)): names
+        for file in (ROOT / "anubis/core").rglob("*.py")
+        if (names := bare_constants(file.read_text()))
+    }
+    assert not bare
+
+
 def names_of_kinds(file: Path) -> list[str]:
     """Comparisons with the name of a kind of campaign, and with the word that a history keeps."""
     return [

@@ -1,10 +1,13 @@
-"""Read times and budgets as people write them: 90m, 24h, 2d; 8nh."""
+"""Units of time, and times and budgets as people write them: 90m, 24h, 2d; 8nh."""
 
 from __future__ import annotations
 
 import re
 
-SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+HOUR_S = 3600.0  # every unit of time is declared here, once
+DAY_H = 24.0  # clocks are in UTC: no day is longer
+DAY_S = DAY_H * HOUR_S  # as above
+SECONDS = {"s": 1.0, "m": 60.0, "h": HOUR_S, "d": DAY_S}
 NODE_HOURS = "nh"
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(nh|[smhd])")
 

@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
+from anubis.core.amounts import DAY_S, HOUR_S
+
 TOLERANCE_S = 60.0  # clocks of one site may differ by this
 DRIFT = 1e-3  # share of the elapsed time; a time service moves a clock by at most half of it
 FAR_S = 7 * DAY_S  # after a longer gap, a restarted machine is not trusted at once

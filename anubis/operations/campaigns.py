@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from anubis.config import catalog, configs, criteria_files
+from anubis.core.amounts import HOUR_S
 from anubis.core.campaign import planning
 from anubis.core.campaign.following import nodes_handed_back
 from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
@@ -437,7 +438,7 @@ def _remark_second_looks(view: CampaignView, caller: Caller) -> None:
     seconds = sum(run.duration_s for run in again)
     caller.remark(
         f"ran again what fell short or failed, with healthy nodes for comparison: "
-        f"{programs} on {quantity(len(nodes), 'node')}, {seconds / 3600:.2f} node-hours; "
+        f"{programs} on {quantity(len(nodes), 'node')}, {seconds / HOUR_S:.2f} node-hours; "
         f"{len(defective)} of them are defective"
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anubis.config import configs
+from anubis.core.amounts import HOUR_S
 from anubis.core.diagnose.cures import CureLevel, PastDiagnosis
 from anubis.core.diagnose.evidence import Stall
 from anubis.core.diagnose.policy import DiagnosisPolicy
@@ -30,7 +31,7 @@ from anubis.store.diagnoses import DETAILS_KEPT_S, DiagnosisDetails
 from anubis.store.history import ClusterHistory
 from anubis.text.wording import moment, time_span
 
-LATELY_S = 3600.0  # a job that ended earlier is not diagnosed
+LATELY_S = HOUR_S  # a job that ended earlier is not diagnosed
 SETTLED_S = 30.0  # after the end, until the logs are written
 MOST_SHOWN = 200
 

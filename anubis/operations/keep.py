@@ -9,6 +9,7 @@ from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 
+from anubis.core.amounts import DAY_S
 from anubis.core.clock import Time
 from anubis.core.errors import (
     AnubisError,
@@ -363,7 +364,7 @@ class _Hand:
         for id in now.keys() - running.keys():
             job = now[id]
             began = at if job.started_at is None else min(job.started_at, at)
-            planned_s = max(1.0, min(job.ends_by, at + 30 * 86_400) - began)
+            planned_s = max(1.0, min(job.ends_by, at + 30 * DAY_S) - began)
             begun = JobAllocated(nodes=job.nodes, duration_s=planned_s, job=id)
             event_records.append(EventRecord(id=f"job {id} began", at=began, event=begun))
         event_records += [_end_of(running[id], at) for id in running.keys() - now.keys()]

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.keep.actions import LifeAction
 from anubis.core.keep.periodic_tasks import PeriodicTask, next_due
 from anubis.operations.diagnose_due import undiagnosed_since
 from anubis.store.history import ClusterHistory
 
-FAILED_LATELY_S = 3600.0  # the keeper retries what it still wants much sooner
+FAILED_LATELY_S = HOUR_S  # the keeper retries what it still wants much sooner
 
 
 @dataclass(frozen=True, kw_only=True)

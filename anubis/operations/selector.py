@@ -16,6 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
+from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.arrays import Flags
 from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
 from anubis.core.history.changes import index_after, index_from
@@ -36,8 +37,6 @@ from anubis.core.select.selection import NEVER, Budget, learn_detection
 from anubis.store.history import ClusterHistory
 from anubis.text import hostlist
 
-HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
 MOST_NAMED = 8  # nodes, in a sentence
 EXPECTED_H = 90 * 24.0  # between a node's incidents if nothing is known; counts as one incident
 FAR_MORE = 1.5  # times the fleet's rate of incidents: then a group is mentioned

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from anubis.config.descriptions import digest_of
+from anubis.core.amounts import HOUR_S
 from anubis.core.errors import StoreError
 from anubis.core.history import standing as rules
 from anubis.core.history.standing import Standing
@@ -31,7 +32,7 @@ from anubis.store.history import ClusterHistory
 from anubis.text import places
 from anubis.text.files import write_whole
 
-LONGEST_S = 3600.0  # then everything is read again, even if nothing changed
+LONGEST_S = HOUR_S  # then everything is read again, even if nothing changed
 
 T = TypeVar("T")
 

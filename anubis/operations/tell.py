@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from anubis.core.amounts import DAY_S
 from anubis.core.clock import Time
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
 from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_nodes
@@ -29,7 +30,7 @@ from anubis.store.history import ClusterHistory, History
 from anubis.store.tokens import AuditEntry
 from anubis.text.hostlist import compress
 
-LONGEST_MAINTENANCE_S = 366 * 86_400.0
+LONGEST_MAINTENANCE_S = 366 * DAY_S
 
 
 @dataclass(frozen=True, kw_only=True)

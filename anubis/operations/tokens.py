@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Collection, Iterable
 from typing import Literal, get_args
 
+from anubis.core.amounts import DAY_S
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.history.events import (
     IncidentReported,
@@ -25,7 +26,7 @@ from anubis.store.tokens import AuditEntry, Token
 
 TokenScope = Literal["read", "report", "operate", "act"]
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
-LONGEST_S = 3650 * 86_400.0
+LONGEST_S = 3650 * DAY_S
 # Events that a token of scope report may send. Orders of people need the scope act. All the rest,
 # with kinds of events that are added later, is what a site did to its nodes, and needs operate.
 REPORTED = (NodeAdded, JobAllocated, JobStalled, JobEnded, IncidentReported, SuspicionRaised)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.select.decision import Action, ChosenTest, Decision, Driver, Gap
 from anubis.report.json import json_line
 from anubis.text.wording import chance, names, quantity, short_node_list, time_span
@@ -42,7 +43,7 @@ def _answer(decision: Decision) -> str:
         return f"run nothing on {nodes}{why}"
     verb = "accept again" if decision.action is Action.ACCEPT else "run"
     tests = names([test.benchmark for test in decision.tests], NAMED)
-    longest, hours = time_span(decision.longest_s), decision.node_seconds / 3600
+    longest, hours = time_span(decision.longest_s), decision.node_seconds / HOUR_S
     return f"{verb} {tests} on {nodes}: {longest} a node, {hours:.2g} node-hours"
 
 
@@ -163,7 +164,7 @@ def _tests(decision: Decision) -> Iterator[str]:
         )
     yield (
         f"That takes at most {time_span(decision.longest_s)} on a node,"
-        f" {decision.node_seconds / 3600:.2g} node-hours in all, and leaves a risk of"
+        f" {decision.node_seconds / HOUR_S:.2g} node-hours in all, and leaves a risk of"
         f" {chance(decision.remaining)}{'' if decision.is_bearable else f': no other {NOT_WORTH}'}."
     )
 

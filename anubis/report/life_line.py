@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.report.chart import Axis, Chart
 from anubis.report.history import Happening
 from anubis.report.svg import Element, add, serialize, title
@@ -13,7 +14,6 @@ from anubis.text.wording import moment
 
 LANES = ("event", "repair", "action", "incident", "validation")  # from the bottom
 CALLED = ("told", "repairs", "keeper", "incidents", "tests")
-HOUR_S, DAY_S = 3600.0, 86_400.0
 STEPS_S = (HOUR_S, 6 * HOUR_S, DAY_S, 7 * DAY_S, 14 * DAY_S, 30 * DAY_S, 90 * DAY_S, 365 * DAY_S)
 MOST_TICKS = 8
 SHORTEST_S = HOUR_S  # that is drawn: a life of a minute is no line

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.keep.periodic_tasks import PeriodicTaskEnd, PeriodicTaskRecord, PeriodicTaskState
 from anubis.report.json import json_line
-
-HOUR_S, DAY_S = 3600.0, 86_400.0
 
 
 def sentences(standings: Iterable[PeriodicTaskState], now: float) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from anubis.core.amounts import DAY_H
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Statuses
 from anubis.lab.study.trials import SeedMean, estimate
@@ -36,7 +37,6 @@ from anubis.report.svg import add, apart, cut, serialize, title
 LOOKING = {model.name for model in MODELS if model.looks}
 UNDRAWN = ("random",)  # splits that decide nothing have their table only
 NAMED = 5  # curves with the node's name beside them
-DAY_H = 24.0
 LETTERS = 16
 SMALLEST = 1e-3  # a share that is drawn; below, groups lie on the edge
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from anubis.core.amounts import DAY_H
 from anubis.core.history.attributes import GROUPINGS, NodeAttributes
 from anubis.core.history.logbook import AGE, LONG_AGO_H, VALIDATED
 from anubis.core.records import Judgement
@@ -22,7 +23,6 @@ from anubis.text.wording import quantity
 CARRIERS_NAMED = 2
 SHOWN = 50  # nodes
 NOTABLE = 0.9  # of the chance: what lowers it less is not worth a word
-DAY_H = 24.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anubis.core.amounts import DAY_S
 from anubis.report.json import json_line
 from anubis.report.tables import add_row, table
 from anubis.store.tokens import AuditEntry, Token
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-ENDS_SOON_S = 7 * 86_400.0
+ENDS_SOON_S = 7 * DAY_S
 
 
 @dataclass(frozen=True, kw_only=True)

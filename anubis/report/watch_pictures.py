@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Flags, Floats, Floats32
 from anubis.core.watch.findings import Sign, Suspicion
 from anubis.core.watch.telemetry import WatchedMetric
@@ -18,7 +19,7 @@ from anubis.report.watch import LookView, amount, clock, peers_of
 
 DOTS = 300  # points of a line at most
 BAND = (5.0, 95.0)  # percentiles of the peers
-STEPS_S = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 4 * 3600.0)
+STEPS_S = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, HOUR_S, 4 * HOUR_S)
 TICKS = 6
 WIDE, CARD = (960.0, 320.0), (480.0, 240.0)
 

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-KNOWN_S = 3600.0  # after an address last presented a token
+from anubis.core.amounts import HOUR_S
+
+KNOWN_S = HOUR_S  # after an address last presented a token
 MOST_KNOWN = 10_000  # addresses
 LOCAL = ("127.0.0.0/8", "::1/128")
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
+from anubis.core.amounts import DAY_S
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.history.events import KEPT, KeptEvent
 from anubis.service.problems import Refused
@@ -17,7 +18,7 @@ from anubis.text.reading import read
 
 Wish = TypeVar("Wish")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}")  # never the path of a file
-LONGEST_JOB_S = 3650 * 86_400.0
+LONGEST_JOB_S = 3650 * DAY_S
 MOST_NODES = 100_000
 LONGEST_ID = 200
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from anubis.core.amounts import DAY_S
 from anubis.core.clock import (
     TOLERANCE_S,
     ClockReading,
@@ -37,7 +38,7 @@ from anubis.core.keep.commands import (
 from anubis.core.keep.dating import ANY_TIME, Dating
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.life import Debt, Life, State
-from anubis.core.keep.policy import DAY_S, KeepingPolicy
+from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.keep.suspicions import KeptSuspicion, kept_suspicions
 from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
 
+from anubis.core.amounts import DAY_S
 from anubis.core.judge.equality import NodeSettings
 from anubis.core.records import Ended
 from anubis.store.attributes import attributes_of
@@ -15,7 +16,6 @@ from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.mapping import UNPACKABLE
 
-DAY_S = 86_400.0
 VOTE_S = 30 * DAY_S  # after which a node may be set up otherwise by now, and nobody asked it
 
 

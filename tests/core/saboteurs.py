@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from anubis.core.amounts import DAY_S
 from anubis.core.clock import SETTLED_S, TOLERANCE_S, ClockReading, KeptClock, tell_time
 from anubis.core.history.events import (
     EventRecord,
@@ -57,7 +58,7 @@ from anubis.core.keep.events import (
 from anubis.core.keep.incidents import last_ends, open_incidents
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.life import Life, Proof, State
-from anubis.core.keep.policy import DAY_S, KeepingPolicy
+from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.keep.reasons import NO_DEFECT, SPARE, is_ours, reason
 from anubis.core.records import Judgement
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from clusters import category, endless, site
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.errors import TraceError
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Incident, Instants, Watch
 from anubis.lab.study.cluster import run
-from anubis.lab.study.incidents import HOUR_S, DefectCause, KnownRates
+from anubis.lab.study.incidents import DefectCause, KnownRates
 from anubis.lab.study.modelled import ModelRisk
 from anubis.lab.study.policies import Absence
 from anubis.lab.study.scenario import Benchmark, Jobs, Scenario, Variations

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from anubis.core.amounts import DAY_S
 from anubis.core.errors import StoreUnreachableError
 from anubis.core.history.events import EventRecord, FleetUpgraded
 from anubis.core.keep.actions import Stage
@@ -15,7 +16,7 @@ from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import Mode, Notify, Release
 from anubis.core.keep.events import Waited
 from anubis.core.keep.life import Debt
-from anubis.core.keep.policy import DAY_S, KeepingPolicy
+from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.records import ClusterIdentity
 from anubis.store import database
 from anubis.store.history import History

@@ -39,8 +39,8 @@ from anubis.core.records import (
     Workload,
 )
 
-SECOND_TRIES = 1
-CONFIRMING_TURNS = 3
+SECOND_TRIES = 1  # turns: what fails in two tries on one node fails there
+CONFIRMING_TURNS = 3  # rounds, each with other partners; after them only groups are halved
 ACROSS_IN = 4  # turns before those in which pairs across parts are confirmed
 SMALLEST_GROUP = 4  # nodes, so that its halves are groups
 

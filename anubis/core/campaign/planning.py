@@ -13,6 +13,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import chain, islice
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.errors import ConfigError, UsageError, did_you_mean
 from anubis.core.fabric import Fabric
 from anubis.core.network.coverage import covering_rounds
@@ -520,7 +521,7 @@ def estimate(
     duration_s = sum(cost.duration_s for cost in costs)
     node_hours = sum(cost.node_hours for cost in costs)
     if parallel_nodes:
-        duration_s = max(duration_s, 3600 * node_hours / parallel_nodes)
+        duration_s = max(duration_s, HOUR_S * node_hours / parallel_nodes)
     return Estimate(
         steps=sum(cost.steps for cost in costs),
         turns=sum(cost.turns for cost in costs),
@@ -557,7 +558,7 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
         steps=entry.repeats * steps,
         turns=entry.repeats * turns,
         duration_s=turns * duration_s,
-        node_hours=taking_part * duration_s / 3600,
+        node_hours=taking_part * duration_s / HOUR_S,
         bottleneck=bottleneck,
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from anubis.core.diagnose.evidence import Collector, JobEvidence
 from anubis.core.diagnose.facts import FactKind, JobFact
 
-DEPTH = 16
+DEPTH = 16  # rounds: a bound for rules that feed each other
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from anubis.core.amounts import DAY_S
 from anubis.core.diagnose.facts import FactKind
 
-DAY_S = 86_400.0
 FEWEST_REPLACED = 2  # at once, however small the job is: both of two broken hosts must go
 
 

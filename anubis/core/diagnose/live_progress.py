@@ -21,7 +21,7 @@ WARM_UP = 10  # collectives at the start, whose pauses are not typical
 FRESH_S = 3.0  # a job that moved within so long moves, or within its longest pause
 VOUCHES_S = 60.0  # for so long after the last look a move proves that the job moves
 PARTS = 6  # of the recent collectives, each counted as one step
-FEWEST_IN_PART = 2
+FEWEST_IN_PART = 2  # collectives: the waits of one are chance
 RECENT = 600  # collectives
 
 OUT = frozenset({Pulse.STOPPED, Pulse.GONE, Pulse.UNHEARD})

@@ -31,7 +31,7 @@ EVEN = frozenset(
         "barrier",
     ]
 )  # operations whose input has the same size on each rank
-RING_CONFIDENCE = 0.7
+RING_CONFIDENCE = 0.7  # the circle is seen; that no rank in it is only late is not
 
 
 def _mismatches(hearing: Hearing) -> Iterator[JobFact]:

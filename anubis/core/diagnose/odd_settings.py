@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, OddSetting
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 
-HOUR_S = 3600.0
 SEVERAL = 0.25  # of a job's nodes: if more share the other value, no node is odd
 NAMED = 3  # most nodes that a sentence lists
 LIKELY, UNLIKELY = 0.6, 0.3  # confidence that a setting causes a job's trouble

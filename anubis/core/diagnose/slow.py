@@ -22,20 +22,20 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence, StepTime
 from anubis.core.diagnose.facts import FactKind, JobFact
 from anubis.core.diagnose.hang import rank_subject
 
-ALPHA = 0.8
-BETA = 1.5
-OWN_RATIO = 1.2
+ALPHA = 0.8  # as in Aegis: of the group's mean time in collectives
+BETA = 1.5  # as in Aegis: times the peers' time on the wire
+OWN_RATIO = 1.2  # less costs the job too little to name a rank
 MOST = 0.8  # of its steps
-NOISE = 4.0
+NOISE = 4.0  # chance errors: one of 30,000 sound ranks is beyond them
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean
 DEVIATION = 1.4826  # standard over median absolute deviation, for normal values
-FEWEST_STEPS = 3
+FEWEST_STEPS = 3  # the fewest with a median that one odd step cannot move
 WAITS = 0.25  # share of the time that a program waits for a processor more than its peers
 WAITS_TIMES = 2.0  # and so many times as long as its peers
 LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over its peers'
-ALPHA_CONFIDENCE = 0.85
-WAITS_CONFIDENCE = 0.8
-BETA_CONFIDENCE = 0.75
+ALPHA_CONFIDENCE = 0.85  # two independent signs agree: it is waited for, and works longer
+WAITS_CONFIDENCE = 0.8  # the processor may be taken by another job, not by a fault here
+BETA_CONFIDENCE = 0.75  # the wire has two ends
 
 
 @dataclass(frozen=True)

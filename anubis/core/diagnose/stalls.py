@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from anubis.core.amounts import HOUR_S
+
 SAME_S = 60.0  # two watchers date the begin of the same stall no further apart
-AGAIN_S = 3600.0  # people report the same stall again within so long
+AGAIN_S = HOUR_S  # people report the same stall again within so long
 WATCH, LOGS = "watch", "logs"  # sources that know when a job worked last
 
 

@@ -13,11 +13,11 @@ from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 
 RESENT = 4  # tries without an answer: at the shortest intervals they take 3 s
-FEWEST_SAMPLES = 12
+FEWEST_SAMPLES = 12  # of fewer, a share may be off by a seventh by chance
 SENDING = 0.4  # share of the samples in which bytes wait on a slow wire
 TIMES = 2.0  # and so many times as often as between other hosts
-CUT_CONFIDENCE = 0.95
-SLOW_CONFIDENCE = 0.8
+CUT_CONFIDENCE = 0.95  # the kernel's own count, which only a cut or a dead peer raises
+SLOW_CONFIDENCE = 0.8  # bytes also wait for a peer that is starved of its processor
 
 HostPair = frozenset[Whom]
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from anubis.core.amounts import DAY_S
 from anubis.core.history.status import Incident, Validation
 from anubis.core.history.tracks import IncidentColumns
 from anubis.core.records import Judgement
 
 UNKNOWN = ""  # the category of a defect that belongs to no incident
-LINK_S = 24 * 3600.0  # a finding at most this long before or after an incident belongs to it
+LINK_S = DAY_S  # a finding at most this long before or after an incident belongs to it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Self
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Flags
 from anubis.core.history.attributes import GROUPINGS, Grouping, NodeAttributes, Peers
 from anubis.core.history.status import (
@@ -36,8 +37,6 @@ from anubis.core.history.tracks import (
     row_numbers,
     track_order,
 )
-
-HOUR_S = 3600.0
 
 TOTALS = ("up_h", "total_up_h", "since_incident_h", "incidents", "mtbi_h")
 VALIDATED = "validated_h"

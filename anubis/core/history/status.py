@@ -14,8 +14,8 @@ from operator import attrgetter, itemgetter
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.amounts import DAY_S
 from anubis.core.arrays import Flags, Floats
-from anubis.core.clock import DAY_S
 from anubis.core.records import Judgement
 
 Times = npt.NDArray[np.float64]

@@ -31,14 +31,14 @@ SMALL = 20  # units; with fewer, each number of bad ones is tried by itself
 ONE_MORE = 0.15  # the share of the rate for one more bad unit, relative to the share for one less
 MANY = 64  # better units, which show the scatter well enough
 TIGHTEST = 0.999  # an alpha: where all are equal, the next may still differ in a digit
-LEAST_SPREAD = 1e-6
+LEAST_SPREAD = 1e-6  # equal samples have none, and a deviation is a ratio to it
 ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as odd
 TWO_GROUPS = 0.8  # 1 for units on two levels only, about a half for an even scatter
 FOUND = 0.9  # a loss shows if this share of healthy units would be called defective with it
 TRIED = 128  # healthy units that are slowed down to see this
-LARGEST_LOSS = 0.95
-PRECISE = 1e-3
-MOST_REPEATS = 100
+LARGEST_LOSS = 0.95  # nothing is left to measure beyond it
+PRECISE = 1e-3  # of a loss, as reports show it
+MOST_REPEATS = 100  # more cost so much that the metric is better left out
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from anubis.core.judge import medoid
     from anubis.core.judge.slow_steps import SlowSamples
 
-MOST_ROUNDS = 100
+MOST_ROUNDS = 100  # a fleet whose kept units alternate for ever is refused
 OF_SLOW_STEPS = 0.3  # share of the rate of false alarms; the rest is for mean and typical step
 MEAN = 1.0  # the tail resolution with which a loss counts by its mean
 USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit

@@ -34,8 +34,8 @@ UPPER = 0.75  # quantile of the shares of slow steps; of those above only "at le
 ODD_FLEETS = 0.01  # share of healthy fleets in which units are left out because of their count
 BY_CHANCE = 0.05  # the chance above which counts vary no more than by chance
 INDEPENDENT = 2  # the counts of three kinds of slow steps go together, and amount to two
-MOST_ROUNDS = 100
-SETTLED = 1e-6
+MOST_ROUNDS = 100  # a bound for counts that converge slowly
+SETTLED = 1e-6  # of the share: counts are whole, so less changes no verdict
 DIGITS = 5  # of logarithms that are kept
 STALL = 2.0  # times as long, the stalls by which the power of a criterion is stated
 

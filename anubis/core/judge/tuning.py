@@ -43,21 +43,21 @@ from anubis.core.records import Criterion, CriterionKey, MetricSpec, Policy, Sam
 
 T = TypeVar("T")
 
-LEAST_CYCLE = 20
+LEAST_CYCLE = 20  # steps: one or seven are no distribution
 LEAST_STEPS = 80  # so many steps miss a slow tenth of all steps once in 4,600 times
 NEARLY_ALL = 0.9  # or all but one
 STRONG = 0.3  # share of the variance that a season must explain
-ABOUT_AS_STRONG = 0.05
+ABOUT_AS_STRONG = 0.05  # of the variance: multiples of a period differ by less
 ABOUT_AS_MANY = 0.01  # of the series
-ABOUT_AS_GOOD = 0.005
+ABOUT_AS_GOOD = 0.005  # of a repeatability: less does not repeat from series to series
 
 # Bounds of the cost for any input:
 MOST_SEARCHED = 64  # series in which runs are sought
 MOST_COMPARED = 256  # series with which candidates are compared
-MOST_WARMUPS = 8
-MOST_CYCLES = 64
-MOST_STARTS = 256
-MOST_PEAKS = 12
+MOST_WARMUPS = 8  # of one search
+MOST_CYCLES = 64  # into which a series is divided at most
+MOST_STARTS = 256  # of a run that are tried
+MOST_PEAKS = 12  # of an autocorrelation that are looked at
 LONGEST_SEARCHED = 4096  # steps in which a period is sought
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec
 
+from anubis.core.amounts import DAY_S
 from anubis.core.history.events import (
     EventRecord,
     FleetUpgraded,
@@ -60,7 +61,7 @@ from anubis.core.keep.events import (
 )
 from anubis.core.keep.life import AFTER_JOBS, Debt, DefectFound, Life, OpenTest, Owed, Proof
 from anubis.core.keep.lives import Lives
-from anubis.core.keep.policy import DAY_S, KeepingPolicy, allowed_count
+from anubis.core.keep.policy import KeepingPolicy, allowed_count
 from anubis.core.keep.reasons import SPARE, UNPROVEN
 from anubis.core.keep.reserve import next_in_line, reserve_of
 from anubis.core.keep.suspicions import owed_for

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import time
 from enum import StrEnum
 
-from anubis.core.amounts import seconds_of
+from anubis.core.amounts import DAY_S, HOUR_S, seconds_of
 
-MONDAY_S = 4 * 86_400.0  # the first one of the epoch
-SHORTEST_S = 600.0
+MONDAY_S = 4 * DAY_S  # the first one of the epoch
+SHORTEST_S = 600.0  # a sweep or learning takes minutes, and must end before it is due again
 MOST_TRIES = 3  # for work whose process died
 
 
@@ -61,7 +61,7 @@ class Rhythm:
     def begins_s(self) -> float:
         """A time at which it was due."""
         of_day = time.fromisoformat(self.at)
-        return MONDAY_S + of_day.hour * 3600 + of_day.minute * 60
+        return MONDAY_S + of_day.hour * HOUR_S + of_day.minute * 60
 
     def __post_init__(self) -> None:
         if self.every_s < SHORTEST_S:

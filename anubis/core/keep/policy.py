@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from anubis.core.amounts import read_amount, seconds_of
+from anubis.core.amounts import DAY_S, read_amount, seconds_of
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.periodic_tasks import PeriodicTask, Rhythm
 
-DAY_S = 86_400.0
-MOST_DOUBLINGS = 30
+MOST_DOUBLINGS = 30  # 2.0 ** 1024 overflows; long before, a pause is a day
 SHARES = ("out_of_fleet", "out_of_sku", "out_of_job", "tested_at_once")
 SPANS = ("check_limit_s", "away_s", "pause_s", "resent_s", "unsettled_s", "answered_s")
 

@@ -7,7 +7,7 @@ import re
 
 from anubis.core.text import escape_line
 
-LONGEST = 200
+LONGEST = 200  # letters: the shortest limit of an orchestrator
 SPARE = "SPARE"  # a healthy node, kept from jobs as a spare
 UNPROVEN = "UNPROVEN"  # a new node without known problems
 NO_DEFECT = (SPARE, UNPROVEN)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.fabric import Cable, Fabric, Link, Nic, rail_of
 from anubis.core.records import Count, Counters, Limit
 
@@ -28,7 +29,7 @@ MOST = {  # the largest value of each standard counter (InfiniBand Architecture,
     "excessive_buffer_overrun_errors": 15,
     "VL15_dropped": 65535,
 }
-PERIODS = {"s": 1.0, "h": 3600.0}  # for the metrics port_errors_per_s and port_errors_per_h
+PERIODS = {"s": 1.0, "h": HOUR_S}  # for the metrics port_errors_per_s and port_errors_per_h
 
 
 def exceeded_limit(counters: Counters, count: Count) -> Limit | None:

@@ -31,7 +31,7 @@ from anubis.core.network.pairing import (
 )
 from anubis.core.network.redundancy import MissingCables, shortages
 
-ASSURED = 0.95
+ASSURED = 0.95  # the chance from which a link counts as crossed
 MOST_ROUNDS = 32  # for each shift of rails, to cross the links that are left
 WORTH = 0.02  # share of the rest to cross: a round with less is the last of its kind
 MOST_ASKED = 64  # links for which it is checked whether any pair can cross them

@@ -20,7 +20,7 @@ from anubis.core.network.pairing import PairTest
 Answers = Mapping[Group, bool | None]  # did a group fail or fall short? None: unknown
 
 SMALLEST = 2  # the least number of nodes that can meet
-HALVES_AND_QUARTERS = 6
+HALVES_AND_QUARTERS = 6  # 2 halves and 4 quarters of a group
 MANY = 8  # nodes; with fewer, quarters do not have several
 TO_MAKE_SURE = 2  # two rounds: each suspect with other partners, and the rest together
 MOST_ACROSS = 48  # pairs

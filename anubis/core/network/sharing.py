@@ -24,7 +24,7 @@ from anubis.core.network.pairing import PairTest, joined_nics
 SHARED_AT_LEAF, SHARED = 0.03, 0.1
 NEVER = 1e-9  # a chance below this is none
 LEAST_LOST = 0.25  # least shortfall of a pair that shared a cable: fair halves would be 0.5
-SURELY = 1 - NEVER
+SURELY = 1 - NEVER  # rounding leaves certain paths a little below 1
 MOST_BORNE = 8  # pairs at full speed on one cable; a larger number makes no difference
 _FACTORIALS = np.array([factorial(count) for count in range(MOST_BORNE + 1)], dtype=np.float64)
 

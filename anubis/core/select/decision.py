@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Flags, Floats
 from anubis.core.history.defects import UNKNOWN
 from anubis.core.history.events import (
@@ -39,7 +40,6 @@ from anubis.core.select.selection import (
     freshness,
 )
 
-HOUR_S = 3600.0
 MOST_REASONS = 5  # nodes and gaps that a decision names
 LEAST_GAP = 0.001  # share of the expected incidents; smaller gaps come from smoothing
 OF_THE_FLEET = 1.0  # incidents of any category that are added to a node's own

@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from anubis.core.amounts import NODE_HOURS, read_amount, seconds_of
+from anubis.core.amounts import HOUR_S, NODE_HOURS, read_amount, seconds_of
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.history.defects import UNKNOWN, Defect
 
@@ -225,7 +225,7 @@ class Budget:
         """Read a budget: 30m on each node, or 8nh of all."""
         number, unit = read_amount(text)
         if number and unit == NODE_HOURS:
-            return cls(node_seconds=number * 3600)
+            return cls(node_seconds=number * HOUR_S)
         if seconds := seconds_of(text):
             return cls(seconds=seconds)
         raise ValueError(

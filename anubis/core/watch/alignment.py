@@ -20,7 +20,18 @@ from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 
 GAP_S = 15.0  # the time between samples further apart is missing
 PATIENT_STEPS = 1.5  # a scrape that is a little late is no gap, however long the step
-ROUND_STEPS_S = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+ROUND_STEPS_S = (
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    15.0,
+    20.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+)  # at which monitors scrape
 NEARLY = 0.1  # a step this close to a round one is that one
 LARGEST = float(np.finfo(np.float32).max)
 SERIES_LOOKED_AT = 50  # to find out the step

@@ -16,12 +16,27 @@ from anubis.core.watch.scaling import span_of
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
-SIZES = (4, 5, 6, 8, 11, 15, 16, 24, 32, 64, 128, 256, 512, 1024)
+SIZES = (
+    4,
+    5,
+    6,
+    8,
+    11,
+    15,
+    16,
+    24,
+    32,
+    64,
+    128,
+    256,
+    512,
+    1024,
+)  # of jobs; thresholds between them are interpolated
 LEAST = 2.0  # deviations: for a metric in which healthy nodes hardly differ
 QUANTILE = 0.999  # of the scores of healthy nodes
 FEWEST_SCORES = 2000  # so that two are beyond the quantile
 EVERY = 40  # windows: neighbouring ones are nearly equal
-EVERY_OF_FEW = 8
+EVERY_OF_FEW = 8  # closer, so that jobs of few nodes give enough scores
 FEW = 64  # nodes: fewer have too few scores otherwise
 DRAWS = 8  # samples of one size out of one window
 

@@ -10,7 +10,7 @@ from anubis.core.watch.watch_settings import WatchSettings
 
 MANY = 16  # nodes: with fewer each one has a large share of the deviation, so use the median
 LEAST_DEVIATION = 0.01  # of the range: used for peers that agree better than this
-TIE = 1e-9
+TIE = 1e-9  # relative: sums in another order differ by less
 NO_SPREAD = 1e-5  # relative: nodes are equally far from each other
 
 

@@ -15,7 +15,7 @@ from anubis.core.watch.scaling import Span
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
-UNDECIDED = 8
+UNDECIDED = 8  # failures in a row, after which bounds cost more than they save
 AT_ONCE = 1024  # windows denoised at a time: with more, the values do not fit the caches
 
 

@@ -25,7 +25,7 @@ from anubis.core.watch.stops import cut_at_stop
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 
-ROUNDING = 1e-9
+ROUNDING = 1e-9  # 0.29 * 100 is a little less than 29
 CONCATENATED = "concatenated"  # the model's name for the threshold of all metrics as one
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.watch.findings import Deviation, Sign
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
@@ -24,7 +25,7 @@ class OutlierRule:
     deviations: float = 2.0
     span_s: float = 600.0  # a node must be apart for all of it
     share: float = 0.95  # of its samples; missing ones count as not apart
-    level_s: float = 3600.0  # a node's own level is the median of its minutes in this time before
+    level_s: float = HOUR_S  # a node's own level is the median of its minutes in this time before
     effect: float = 0.05  # of the metric's range, or of its level if it has no limits
     minutes: int = 10  # that the span is counted in
 

@@ -15,7 +15,7 @@ import numpy as np
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.watch.telemetry import Telemetry
 
-DEEPEST = 8
+DEEPEST = 8  # levels: a bound for the size of the tree
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-KEPT_S = 86_400.0  # for which the look at a job that ended is kept
+from anubis.core.amounts import DAY_S
+
+KEPT_S = DAY_S  # for which the look at a job that ended is kept
 EARLY_S = 60.0  # rounds begin about each minute: look before the interval is over, not after it
 
 

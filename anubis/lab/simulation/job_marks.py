@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Floats, Floats32
 from anubis.lab.simulation.job_faults import KINDS, PlantedFault
 from anubis.lab.simulation.job_rhythm import LEVELS, POWER_CAP
@@ -147,7 +148,7 @@ def draw_jitters(
     rng: np.random.Generator, nodes: int, seconds: int
 ) -> list[tuple[str, int, int, int, float]]:
     """Jitters: kind, row, first and last second, and strength."""
-    hours = seconds / 3600
+    hours = seconds / HOUR_S
     jitters = []
     for _ in range(rng.poisson((0.15 + 0.003 * nodes) * hours)):
         first, length = int(rng.integers(seconds)), rng.uniform(20, 200)
@@ -169,7 +170,7 @@ def mark_jitter(values: Floats32, metric: str, jitter: tuple[str, int, int, int,
 def mark_spikes(rng: np.random.Generator, values: Floats32, per_hour: float) -> None:
     """Add isolated spikes of 1 to 20 seconds: a series has few of them in a day."""
     nodes, seconds = values.shape
-    for _ in range(rng.poisson(per_hour * nodes * seconds / 3600)):
+    for _ in range(rng.poisson(per_hour * nodes * seconds / HOUR_S)):
         row, first = int(rng.integers(nodes)), int(rng.integers(seconds))
         length = int(rng.integers(1, 21))
         values[row, first : first + length] *= np.float32(rng.choice([0.1, 0.5, 1.5, 3.0]))
@@ -181,7 +182,7 @@ def mark_spikes(rng: np.random.Generator, values: Floats32, per_hour: float) -> 
 def draw_gaps(rng: np.random.Generator, nodes: int, seconds: int) -> list[tuple[slice, int, int]]:
     """Gaps: rows, first second and the one after the last. Most are of one node, a few of the whole
     job."""
-    hours = seconds / 3600
+    hours = seconds / HOUR_S
     gaps = []
     for _ in range(rng.poisson(0.01 * nodes * hours)):
         row, first = int(rng.integers(nodes)), int(rng.integers(seconds))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.signal import lfilter
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Floats, Floats32, Ints
 
 FINE = 4  # instants of the job's course for each sample
@@ -106,7 +107,7 @@ def draw_rhythm(rng: np.random.Generator) -> StepRhythm:
 def pauses(rng: np.random.Generator, seconds: int) -> dict[str, Floats]:
     """Times at which all nodes wait for data, and at which a checkpoint is written: rows of start
     and end."""
-    apart = rng.uniform(600, 3600)
+    apart = rng.uniform(600, HOUR_S)
     starts = np.arange(rng.uniform(0, apart), seconds, apart)
     checkpoints = np.column_stack([starts, starts + rng.uniform(5, 60)])
     stalls = rng.uniform(0, seconds, rng.poisson(seconds / 1800))

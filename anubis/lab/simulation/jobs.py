@@ -17,6 +17,7 @@ from functools import cache
 
 import numpy as np
 
+from anubis.core.amounts import DAY_S
 from anubis.core.arrays import Floats, Floats32, Ints
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
@@ -156,7 +157,7 @@ def generate(
     _check(metrics, fault)
     attributes = attributes_of(seed, nodes=nodes)
     rng = np.random.default_rng([seed, 1 + life, 0])
-    begin = FIRST_INSTANT + 86400.0 * life
+    begin = FIRST_INSTANT + DAY_S * life
     lead = rng.uniform(600, 1500) if minutes is None else 60 * minutes
     planted = _fault(rng, attributes, fleet, fault, begin + lead)
     end = lead if planted is None else planted.halt - begin + rng.uniform(5, 60)

@@ -17,11 +17,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Ints
 from anubis.core.history.status import Incident
 
 Hours = npt.NDArray[np.float64]
-HOUR_S = 3600.0
 FIRST = 1 << 32  # a seed for the first draws, beyond the number of any defect
 
 

@@ -12,11 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Floats, Ints
 from anubis.core.history.logbook import AGE, LONG_AGO_H, RATES
 from anubis.core.history.status import Statuses, Times
 from anubis.core.select.decision import mix_of
-from anubis.lab.study.incidents import HOUR_S, Category, Clocks, Histories, Hours, Pace
+from anubis.lab.study.incidents import Category, Clocks, Histories, Hours, Pace
 
 GRID_H = np.concatenate(([0.0], np.geomspace(0.1, 2400.0, 128)))
 

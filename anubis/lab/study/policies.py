@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.history.events import JobAllocated
 from anubis.core.records import SelectionPolicy
 from anubis.core.select.decision import Outlook, choose_tests
 from anubis.core.select.selection import Detection
-from anubis.lab.study.incidents import HOUR_S, Foresight, Histories
+from anubis.lab.study.incidents import Foresight, Histories
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.errors import TraceError
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Incident, Watch
 from anubis.lab.study.incidents import (
-    HOUR_S,
     Category,
     DefectCause,
     Foresight,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.errors import TraceError
 from anubis.text.files import decode, read_bytes
 from anubis.text.tables import Table, parse_number, parse_table
@@ -20,8 +21,7 @@ from anubis.text.tables import Table, parse_number, parse_table
 COLUMNS = ("timestamp", "duration", "num_gpus")
 SWF_FIELDS = 18
 PIECES = {2, 3, 4}  # status of a line that is only a piece of a job with its own line
-HOUR_S = 3600.0
-LONGEST_S = 100 * 365 * 86_400.0
+LONGEST_S = 100 * 365 * DAY_S
 MOST_LINES = 2_000_000
 MOST_JOBS = 1_440  # for each node and day: jobs of less than a minute are no load worth a study
 ENOUGH = 2.0  # times what nodes can do; a longer queue changes nothing in the span

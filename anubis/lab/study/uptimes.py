@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Floats
 from anubis.core.history.status import Statuses, Times, Uptimes
 
@@ -73,7 +74,7 @@ def uptimes(
         statuses=Statuses(
             covariates=truth.covariates,
             nodes=names,
-            at=BEGIN + 3600 * np.array(at_h),
+            at=BEGIN + HOUR_S * np.array(at_h),
             values=np.array(values),
         ),
         duration_h=np.array(duration_h),

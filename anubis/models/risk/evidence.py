@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Flags, Ints
 from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.forecast import Forecast
 
 EDGES_H: Times = np.array([0.0, 6.0, 24.0, 72.0, 168.0, 336.0, 720.0, 1440.0, 2400.0])
-SECOND_H = 1 / 3600
+SECOND_H = 1 / HOUR_S
 DOUBT = 0.01  # share of every forecast that is spread evenly, so that no single surprise decides
 
 
@@ -55,5 +56,5 @@ def hours_covered(statuses: Statuses) -> Times:
     end = np.full(order.size, statuses.at.max())
     followed = node[order[1:]] == node[order[:-1]]
     end[order[:-1][followed]] = statuses.at[order[1:][followed]]
-    hours: Times = (end - statuses.at) / 3600
+    hours: Times = (end - statuses.at) / HOUR_S
     return hours

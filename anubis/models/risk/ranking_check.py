@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Flags, Ints
 from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.model import RiskModel, forecast
@@ -27,7 +28,7 @@ def misplaced_node(model: RiskModel, uptimes: Uptimes) -> str:
     statuses = take(uptimes, latest(uptimes)).statuses
     counts, since_h = (_column(statuses, name) for name in (COUNT, SINCE))
     risk = forecast(model, statuses, np.array([0.0, ASKED_H])).hazard[:, 1]
-    age_h = (statuses.at - _first_at(uptimes, statuses)) / 3600
+    age_h = (statuses.at - _first_at(uptimes, statuses)) / HOUR_S
     is_silent = since_h * counts > SILENT * age_h
     wrong = np.flatnonzero(_is_far_out(counts) & (risk < np.median(risk)) & ~is_silent)
     if not wrong.size:

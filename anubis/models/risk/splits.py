@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Flags
 from anubis.core.errors import RiskError
 from anubis.core.history.status import Uptimes
@@ -69,7 +70,7 @@ def split_at(uptimes: Uptimes, now: float) -> tuple[Uptimes, Uptimes]:
     """Uptimes as known at an instant, without later incidents, and the uptimes since."""
     before = uptimes.statuses.at < now
     past = take(uptimes, before)
-    watched_h = (now - past.statuses.at) / 3600
+    watched_h = (now - past.statuses.at) / HOUR_S
     return (
         replace(
             past,

@@ -10,7 +10,9 @@ from functools import cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-UNITS_S = {"milliseconds": 1e-3, "seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
+from anubis.core.amounts import DAY_S, HOUR_S
+
+UNITS_S = {"milliseconds": 1e-3, "seconds": 1.0, "minutes": 60.0, "hours": HOUR_S, "days": DAY_S}
 
 
 class Moment(NamedTuple):

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
+from anubis.core.amounts import DAY_S
 from anubis.core.errors import EvidenceError
 from anubis.text.files import GZIPPED
 
@@ -23,7 +24,6 @@ LONGEST = 4096  # letters of a line that are kept
 MOST_BYTES = 1 << 30  # of a file, from its end; of a gzipped one, unpacked
 CHUNK = 1 << 20
 MOST_FILES = 50_000
-DAY_S = 86_400.0
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 NO_LOGS = {  # what lies beside logs
     *(".json", ".jsonl", ".pkl", ".pickle", ".pt", ".pth", ".bin", ".npz", ".npy", ".csv"),

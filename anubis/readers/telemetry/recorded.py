@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Floats, Ints
 from anubis.core.errors import TelemetryError, UsageError, did_you_mean
 from anubis.core.watch.alignment import (
@@ -582,7 +583,7 @@ def _grid(
         start = max(start, end - last_s)
     if (end - start) / step * len(table.nodes) * metrics > MOST_CELLS:
         raise TelemetryError(
-            f'"{path}" spans {(end - start) / 3600:,.1f} h of {len(table.nodes):,} nodes every'
+            f'"{path}" spans {(end - start) / HOUR_S:,.1f} h of {len(table.nodes):,} nodes every'
             f" {step:g} s, which is too much at once: read only its end, or look for a wrong"
             f" time in it"
         )
