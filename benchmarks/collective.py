@@ -1,15 +1,16 @@
 """Bandwidth and latency of a group's collectives over a range of message sizes.
 
 All-reduce, all-gather, reduce-scatter and all-to-all unless others are asked for; every operation
-is checked once, element by element, after it was timed. What the numbers mean: `_collectives.py`.
+is checked once, element by element, after it was timed. What the numbers mean:
+`kit/collectives.py`.
 """
 
 from __future__ import annotations
 
 import contract
-from _collectives import METRICS, PARAMETERS, busbw_gbps
-from _collectives import measure as measure_group
-from _group import alone, processes
+from kit.collectives import METRICS, PARAMETERS, busbw_gbps
+from kit.collectives import measure as measure_group
+from kit.group import alone, processes
 
 __all__ = ["BENCHMARK", "busbw_gbps", "measure", "processes"]
 

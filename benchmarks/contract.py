@@ -348,7 +348,7 @@ def run(
 
 def _ask_for_host_memory() -> None:
     try:
-        from _host_memory import shortage_of_ranks
+        from kit.host_memory import shortage_of_ranks
     except ImportError:  # a program that travels with this file alone
         return
     if reason := shortage_of_ranks():
@@ -360,11 +360,11 @@ def _gpus_watched(report: Report) -> AbstractContextManager[None]:
     if os.environ.get("LOCAL_RANK", "0") != "0" or ONE_GPU in os.environ:
         return nullcontext()
     try:
-        from _cards import cards
+        from kit.cards import cards
 
         if not cards():
             return nullcontext()
-        from _gpu_watch import node_watched
+        from kit.gpu_watch import node_watched
     except ImportError:  # a program that travels with this file alone
         return nullcontext()
     return node_watched(report.notes)

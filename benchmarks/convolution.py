@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import contract
-from _arithmetic import choose, dtypes_parameter, random, state_ceiling
-from _each_gpu import GPUS, each_gpu
+from kit.arithmetic import choose, dtypes_parameter, random, state_ceiling
+from kit.each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -109,8 +109,8 @@ def measure(
     report: contract.Report, dtypes: str, layers: str, batch: int, samples: int, sample_s: float
 ) -> None:
     import torch
-    from _gpu_watch import watch_gpu
-    from _timing import devices, seconds_per_call
+    from kit.gpu_watch import watch_gpu
+    from kit.timing import devices, seconds_per_call
 
     names = contract.choose("layers", layers, ["all", *LAYERS])
     names = list(LAYERS) if "all" in names else names

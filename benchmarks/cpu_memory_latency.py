@@ -81,24 +81,24 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, bytes: str, samples: int, sample_s: float) -> None:
-    import _numa
+    from kit import numa
 
     sizes = sorted(set(contract.sizes("bytes", bytes, at_least=SMALLEST_BYTES)))
     chase = load(CODE.get(platform.machine()))
-    nodes = _numa.nodes()
-    report.note(numa=_numa.summary(), page_bytes=mmap.PAGESIZE)
+    nodes = numa.nodes()
+    report.note(numa=numa.summary(), page_bytes=mmap.PAGESIZE)
     for memory in nodes:
         if 2 * sizes[-1] > memory.memory_bytes:
             raise contract.Unmeasured(
                 f"{memory.name} has {memory.memory_bytes >> 20} MiB, too little for an array of "
                 f"{sizes[-1] >> 20} MiB beside all else: choose smaller ones with --bytes=N,..."
             )
-        area = _numa.pages(sizes[-1], memory)
+        area = numa.pages(sizes[-1], memory)
         for size in sizes:
             start = lay_out(area, size)
             for cpus in nodes if size == sizes[-1] else [memory]:
                 device = memory.name if cpus == memory else f"{cpus.name}-{memory.name}"
-                with _numa.bound_to(cpus):
+                with numa.bound_to(cpus):
                     numbers = latencies_ns(chase, start, samples, sample_s)
                 report.add(f"latency_ns:{size}", device, numbers)
 
@@ -139,7 +139,7 @@ def lay_out(area: mmap.mmap, size: int) -> int:
     """Write the cycle into the first `size` bytes; return the address at which it can be
     entered."""
     import numpy as np
-    from _numa import address_of
+    from kit.numa import address_of
 
     lines, start = size // LINE_BYTES, address_of(area)
     words = np.frombuffer(area, dtype=np.uint64)

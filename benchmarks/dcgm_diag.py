@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import Counter
 
 import contract
-from _parsers import Diagnosed, Tested, dcgm
-from _tools import Output, find, run
+from kit.parsers import Diagnosed, Tested, dcgm
+from kit.tools import Output, find, run
 
 TOOL = "dcgmi"
 LIGHT = ("config", "monitor")  # severities of what breaks nothing

@@ -2,7 +2,7 @@
 
 Square products for the rate itself, and on request the products of well-known models, whose other
 proportions choose other kernels, and batches of small ones, as attention multiplies its heads. How
-answers are checked: _arithmetic.py.
+answers are checked: kit/arithmetic.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,16 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import contract
-from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, dtypes_parameter, flop, state_ceiling
-from _each_gpu import GPUS, each_gpu
+from kit.arithmetic import (
+    FORMATS,
+    IN_BLOCKS,
+    Product,
+    choose,
+    dtypes_parameter,
+    flop,
+    state_ceiling,
+)
+from kit.each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -69,8 +77,8 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, dtypes: str, shapes: str, size: int, samples: int) -> None:
-    from _gpu_watch import watch_gpu
-    from _timing import devices, seconds_per_call
+    from kit.gpu_watch import watch_gpu
+    from kit.timing import devices, seconds_per_call
 
     for device in devices():
         for name in choose(report, dtypes, AUTO[device.type], FORMATS, device):

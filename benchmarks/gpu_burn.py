@@ -14,8 +14,8 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 import contract
-from _arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, kernel, state_ceiling
-from _each_gpu import GPUS, each_gpu
+from kit.arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, kernel, state_ceiling
+from kit.each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +85,7 @@ def measure(
     seconds: int,
     cool_down: int,
 ) -> None:
-    from _timing import devices
+    from kit.timing import devices
 
     if memory_share > 0.95:
         raise contract.BadParameter(
@@ -121,7 +121,7 @@ def free_memory() -> None:
 def burn_all(
     report: contract.Report, burns: list[Burn], seconds: float, threads: ThreadPoolExecutor
 ) -> None:
-    from _gpu_watch import watch_gpu
+    from kit.gpu_watch import watch_gpu
 
     with ExitStack() as watches:
         for burn in burns:
@@ -165,7 +165,7 @@ class Burn:
     def run(self, seconds: float) -> list[float]:
         """Return TFLOP/s, second by second: a device that slows down gets fewer products into
         each."""
-        from _timing import calls_for
+        from kit.timing import calls_for
 
         calls = calls_for(self.step, self.device, sample_s=1.0)
         self.time(calls // 4)  # clocks rise

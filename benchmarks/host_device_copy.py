@@ -15,11 +15,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import contract
-from _each_gpu import GPUS, each_gpu
+from kit.each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
-    from _numa import Node
+    from kit.numa import Node
 
     Buffers = tuple[torch.Tensor, torch.Tensor]
 
@@ -73,8 +73,8 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, bytes: str, samples: int) -> None:
-    import _numa
-    from _timing import devices
+    from kit import numa
+    from kit.timing import devices
 
     near = {}
     for device in devices():
@@ -83,22 +83,22 @@ def measure(report: contract.Report, bytes: str, samples: int) -> None:
         sizes = auto if bytes == "auto" else sorted(set(contract.sizes("bytes", bytes, 4)))
         report.note(bytes=",".join(map(str, sizes)))
         if cuda:
-            near[device] = _numa.nearest_to_gpu(device.index)
-            state_ceilings(report, _numa.bus_id(device.index), sizes)
+            near[device] = numa.nearest_to_gpu(device.index)
+            state_ceilings(report, numa.bus_id(device.index), sizes)
         for size in sizes:
             if cuda:
-                across_the_link(report, device, size, samples, near[device], _numa.nodes())
+                across_the_link(report, device, size, samples, near[device], numa.nodes())
             else:
                 measure_host(report, device, size, samples)
     if near:
         places = {str(gpu): node.name if node else "unknown" for gpu, node in near.items()}
-        report.note(numa=_numa.summary(), nearest=", ".join(map(" ".join, places.items())))
+        report.note(numa=numa.summary(), nearest=", ".join(map(" ".join, places.items())))
 
 
 def state_ceilings(report: contract.Report, bus_id: str | None, sizes: list[int]) -> None:
     """State the ceilings of PCIe, if sysfs knows the slot; a Grace CPU has another link to its
     GPU."""
-    from _numa import pci_folder
+    from kit.numa import pci_folder
 
     if bus_id is None or platform.machine() != "x86_64":
         return
@@ -133,12 +133,12 @@ def across_the_link(
     near: Node | None,
     nodes: list[Node],
 ) -> None:
-    import _numa
-    from _copies import words
+    from kit import numa
+    from kit.copies import words
 
     there, outgoing = words(size, device), words(size, device)
     wrong = 0
-    with _numa.bound_to(near):
+    with numa.bound_to(near):
         for kind in ("pageable", "pinned"):
             host = host_words(size, near, kind == "pinned")
             names = f"{kind}/{size}", str(device)
@@ -146,7 +146,7 @@ def across_the_link(
         wrong += both_ways(report, *names, host, (there, outgoing), samples)
     for node in nodes if near else []:
         if node != near:
-            with _numa.bound_to(node):
+            with numa.bound_to(node):
                 host = host_words(size, node, True)
                 names = f"pinned/far{near.distances[node.index]}/{size}", f"{device}-{node.name}"
                 wrong += there_and_back(report, *names, host, there, samples)
@@ -156,10 +156,10 @@ def across_the_link(
 def host_bytes(bytes: str, **_: contract.Value) -> int:
     """Return the bytes of two buffers of each size, pageable and pinned near the GPU, and pinned on
     each other node."""
-    import _numa
+    from kit import numa
 
     sizes = [1 << 28] if bytes == "auto" else set(contract.sizes("bytes", bytes, 4))
-    return 2 * sum(sizes) * (1 + max(1, len(_numa.nodes())))
+    return 2 * sum(sizes) * (1 + max(1, len(numa.nodes())))
 
 
 @cache
@@ -169,7 +169,7 @@ def host_words(size: int, node: Node | None, pinned: bool) -> Buffers:
     They are kept to the end: torch hands pinned memory that was freed out again, wherever it is.
     """
     import torch
-    from _copies import words
+    from kit.copies import words
 
     cpu, pinnable = torch.device("cpu"), torch.cuda.is_available()
     return words(size, cpu, pinned and pinnable), words(size, cpu, pinned and pinnable)
@@ -179,8 +179,8 @@ def there_and_back(
     report: contract.Report, kind: str, where: str, host: Buffers, there: torch.Tensor, samples: int
 ) -> int:
     """Copy in each direction by itself; return the number of words that came back wrong."""
-    from _copies import write_pattern, wrong_words
-    from _timing import seconds_per_call
+    from kit.copies import write_pattern, wrong_words
+    from kit.timing import seconds_per_call
 
     sent, received = host
     device, size = there.device, sent.nbytes
@@ -195,8 +195,8 @@ def there_and_back(
 def both_ways(
     report: contract.Report, kind: str, where: str, host: Buffers, remote: Buffers, samples: int
 ) -> int:
-    from _copies import copy_together, write_pattern, wrong_words
-    from _timing import seconds_per_call
+    from kit.copies import copy_together, write_pattern, wrong_words
+    from kit.timing import seconds_per_call
 
     (sent, received), (there, outgoing) = host, remote
     write_pattern(sent, salt=2), write_pattern(outgoing, salt=3), received.zero_(), there.zero_()
@@ -213,8 +213,8 @@ def measure_host(report: contract.Report, device: torch.device, size: int, sampl
     import mmap
 
     import torch
-    from _copies import write_pattern, wrong_words
-    from _timing import seconds_per_call
+    from kit.copies import write_pattern, wrong_words
+    from kit.timing import seconds_per_call
 
     torch.set_num_threads(1)  # memory_bandwidth measures all the cores together
     source, target = (

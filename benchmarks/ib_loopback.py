@@ -7,9 +7,9 @@ node's own. Both processes keep to the cores that the kernel calls near the HCA.
 from __future__ import annotations
 
 import contract
-from _perftest import BANDWIDTH, LIMIT_S, answer, arguments, memory_arguments
-from _ports import NO_HCA, Hca, active, ceiling_of
-from _tools import find, require_success, run, serve
+from kit.perftest import BANDWIDTH, LIMIT_S, answer, arguments, memory_arguments
+from kit.ports import NO_HCA, Hca, active, ceiling_of
+from kit.tools import find, require_success, run, serve
 
 BENCHMARK = contract.Benchmark(
     name="ib_loopback",

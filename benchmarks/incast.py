@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import contract
-from _group import processes
+from kit.group import processes
 
 if TYPE_CHECKING:
     import torch
-    from _group import Group
+    from kit.group import Group
 
 BENCHMARK = contract.Benchmark(
     name="incast",
@@ -54,7 +54,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -> None:
-    from _group import alone, join_ranks, slowest_times
+    from kit.group import alone, join_ranks, slowest_times
 
     chosen = contract.sizes("sizes", sizes)
     if alone():
@@ -75,7 +75,7 @@ def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -
 def ranks_by_node(group: Group) -> dict[str, list[int]]:
     """Return the ranks of each node, named as devices of one kind, so that any receiver is compared
     with all others."""
-    from _group import everyones
+    from kit.group import everyones
 
     kind = group.device.type
     nodes: dict[str, list[int]] = {}

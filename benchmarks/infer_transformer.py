@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import _ceilings
 import contract
-from _each_gpu import GPUS, each_gpu
-from _models import SIZES, model
+from kit import ceilings
+from kit.each_gpu import GPUS, each_gpu
+from kit.models import SIZES, model
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -70,8 +70,8 @@ BENCHMARK = contract.Benchmark(
 
 def measure(report: contract.Report, size: str, batches: str, prompt: int, samples: int) -> None:
     import torch
-    from _steps import make_network
-    from _timing import devices
+    from kit.steps import make_network
+    from kit.timing import devices
 
     if size not in ("auto", *SIZES):
         raise contract.BadParameter(f'size cannot be "{size}": use auto, {", ".join(SIZES)}')
@@ -103,8 +103,8 @@ def halve(network: nn.Module) -> nn.Module:
 
 def serve(report: contract.Report, serving: Serving, samples: int) -> None:
     import torch
-    from _gpu_watch import watch_gpu
-    from _timing import seconds_per_call
+    from kit.gpu_watch import watch_gpu
+    from kit.timing import seconds_per_call
 
     device, name = serving.tokens.device, f"{serving.format}/{serving.batch}"
     for metric, call, tokens in (
@@ -116,7 +116,7 @@ def serve(report: contract.Report, serving: Serving, samples: int) -> None:
         report.add(metric, str(device), [tokens / s for s in seconds])
     report.add(f"agreement:{name}", str(device), contract.agreement(serving.wrong_scores()))
     if device.type == "cuda":
-        card = _ceilings.gpu_of(torch.cuda.get_device_properties(device))
+        card = ceilings.gpu_of(torch.cuda.get_device_properties(device))
         state_ceilings(report, serving, card)
 
 
@@ -125,7 +125,7 @@ class Serving:
 
     def __init__(self, network: nn.Module, vocabulary: int, batch: int, prompt: int) -> None:
         import torch
-        from _decoding import Decoder
+        from kit.decoding import Decoder
 
         self.network, self.batch, self.prompt = network, batch, prompt
         self.decoder = Decoder(network, batch, prompt + 1)
@@ -152,7 +152,7 @@ class Serving:
         return int((far | ~scores[0].isfinite()).sum() + (~scores[1:].isfinite()).sum())
 
 
-def state_ceilings(report: contract.Report, serving: Serving, card: _ceilings.Gpu | None) -> None:
+def state_ceilings(report: contract.Report, serving: Serving, card: ceilings.Gpu | None) -> None:
     name = f"{serving.format}/{serving.batch}"
     weights = sum(parameter.numel() for parameter in serving.network.parameters())
     if card and serving.format in card.tflops:

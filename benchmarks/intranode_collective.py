@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 
 import contract
-from _collectives import METRICS, PARAMETERS
-from _collectives import measure as measure_group
-from _group import alone, processes
-from _ports import NO_HCA, active, sent_bytes
+from kit.collectives import METRICS, PARAMETERS
+from kit.collectives import measure as measure_group
+from kit.group import alone, processes
+from kit.ports import NO_HCA, active, sent_bytes
 
 ONLY_BY_HCA = {
     "NCCL_P2P_DISABLE": "1",
@@ -55,7 +55,7 @@ def measure(
 
 
 def hca_environment() -> dict[str, str]:
-    from _timing import gpus
+    from kit.timing import gpus
 
     if not gpus():
         raise contract.NotApplicable("only NCCL between GPUs can be sent through the HCAs")

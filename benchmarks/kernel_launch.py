@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import contract
-from _each_gpu import GPUS, each_gpu
+from kit.each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, launches: int, samples: int) -> None:
-    from _timing import devices
+    from kit.timing import devices
 
     for device in devices():
         launch_on(report, device, launches, samples)
@@ -56,7 +56,7 @@ def measure(report: contract.Report, launches: int, samples: int) -> None:
 
 def launch_on(report: contract.Report, device: torch.device, launches: int, samples: int) -> None:
     import torch
-    from _timing import WARM_UP_SAMPLES, time_calls
+    from kit.timing import WARM_UP_SAMPLES, time_calls
 
     counter = torch.zeros((), dtype=torch.int64, device=device)
     host = torch.device("cpu")  # whose clock is the wall's

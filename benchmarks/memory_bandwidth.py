@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import _ceilings
 import contract
-from _each_gpu import GPUS, each_gpu
+from kit import ceilings
+from kit.each_gpu import GPUS, each_gpu
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +91,7 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, parts: str, kernels: str, size_bytes: int, pattern: bool, samples: int
 ) -> None:
-    from _timing import gpus
+    from kit.timing import gpus
 
     places, names = choose(parts, kernels)
     if "gpu" not in places:
@@ -129,13 +129,13 @@ def measure_gpu(
     size = size_bytes or min(GPU_BYTES, free_bytes // 6)
     report.note(gpu_size_bytes=size)
     stream(report, "hbm_gbps", str(device), device, kernels, size, samples)
-    state_ceilings(report, _ceilings.gpu_of(torch.cuda.get_device_properties(device)), kernels)
+    state_ceilings(report, ceilings.gpu_of(torch.cuda.get_device_properties(device)), kernels)
     torch.cuda.empty_cache()
 
 
 def check_all_memory(report: contract.Report, index: int) -> None:
     import torch
-    from _copies import words
+    from kit.copies import words
 
     device = torch.device("cuda", index)
     free_bytes, all_bytes = torch.cuda.mem_get_info(device)
@@ -160,7 +160,7 @@ def wrong_in_pattern(chunks: list[torch.Tensor]) -> int:
 def write_all(chunks: list[torch.Tensor], inverted: bool) -> None:
     """Write words of which no two are alike, so that one which lands in another's place is
     wrong."""
-    from _copies import write_pattern
+    from kit.copies import write_pattern
 
     for number, chunk in enumerate(chunks):
         write_pattern(chunk, number)
@@ -169,7 +169,7 @@ def write_all(chunks: list[torch.Tensor], inverted: bool) -> None:
 
 
 def wrong_in_all(chunks: list[torch.Tensor], inverted: bool) -> int:
-    from _copies import wrong_words
+    from kit.copies import wrong_words
 
     return sum(
         wrong_words(chunk.bitwise_not_() if inverted else chunk, number)
@@ -177,7 +177,7 @@ def wrong_in_all(chunks: list[torch.Tensor], inverted: bool) -> int:
     )
 
 
-def state_ceilings(report: contract.Report, card: _ceilings.Gpu | None, kernels: list[str]) -> None:
+def state_ceilings(report: contract.Report, card: ceilings.Gpu | None, kernels: list[str]) -> None:
     if card:
         for kernel in kernels:
             report.ceiling(f"hbm_gbps:{kernel}", card.hbm_gbps, source=card.source)
@@ -187,14 +187,14 @@ def measure_cpus(
     report: contract.Report, kernels: list[str], size_bytes: int, samples: int
 ) -> None:
     """Measure all cores together; then each NUMA node by itself, if there are several."""
-    import _numa
     import torch
+    from kit import numa
 
     size = size_bytes or cpu_size(last_caches_bytes(), memory_bytes())
-    report.note(size_bytes=size, numa=_numa.summary())
-    nodes = _numa.nodes()
+    report.note(size_bytes=size, numa=numa.summary())
+    nodes = numa.nodes()
     for node in [None, *(nodes if len(nodes) > 1 else [])]:
-        with _numa.bound_to(node):
+        with numa.bound_to(node):
             torch.set_num_threads(len(os.sched_getaffinity(0)))
             where, cpu = node.name if node else "cpu", torch.device("cpu")
             stream(report, "bandwidth_gbps", where, cpu, kernels, size, samples)
@@ -235,7 +235,7 @@ def stream(
     size: int,
     samples: int,
 ) -> None:
-    from _timing import seconds_per_call
+    from kit.timing import seconds_per_call
 
     elements = max(1, size // ITEM_BYTES)
     a, b, c = (whole_numbers(elements, device, step) for step in (1, 3, 7))

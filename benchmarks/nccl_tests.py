@@ -7,9 +7,9 @@ without them. Bandwidths are worked out from size and time, because the tool pri
 from __future__ import annotations
 
 import contract
-from _collectives import SMALL_BYTES, algbw_gbps, busbw_gbps
-from _parsers import nccl_out_of_bounds, nccl_tests
-from _tools import find, require_success, run
+from kit.collectives import SMALL_BYTES, algbw_gbps, busbw_gbps
+from kit.parsers import nccl_out_of_bounds, nccl_tests
+from kit.tools import find, require_success, run
 
 PROGRAMS = {
     "all_reduce": "all_reduce_perf",
@@ -80,7 +80,7 @@ def measure(
 
 
 def gpus() -> int:
-    from _timing import gpus
+    from kit.timing import gpus
 
     count = gpus()
     if count < 2:

@@ -9,11 +9,11 @@ under "unread". Machines without GPUs or NICs have fewer settings, which is no f
 from __future__ import annotations
 
 import contract
-from _background import begin
-from _cards import machine_root
-from _settings import Settings
-from _settings_host import tell_host
-from _settings_network import tell_network
+from kit.background import begin
+from kit.cards import machine_root
+from kit.settings import Settings
+from kit.settings_host import tell_host
+from kit.settings_network import tell_network
 
 S = contract.Setting
 OF_GPUS = (
@@ -112,7 +112,7 @@ BENCHMARK = contract.Benchmark(
 
 
 def measure(report: contract.Report, patience_s: float) -> None:
-    from _settings_gpus import read_gpus, tell_gpus  # it loads pynvml
+    from kit.settings_gpus import read_gpus, tell_gpus  # it loads pynvml
 
     root = machine_root()
     asking = begin(read_gpus)

@@ -12,13 +12,13 @@ import threading
 import time
 
 import contract
-from _background import begin
-from _cards import amd_cards, cards
-from _findings import ROOT, Findings
-from _host_facts import report_host, undriven_gpus
-from _log_report import report_log
-from _port_report import count_ports, report_rises, report_states
-from _ports import physical_ports
+from kit.background import begin
+from kit.cards import amd_cards, cards
+from kit.findings import ROOT, Findings
+from kit.host_facts import report_host, undriven_gpus
+from kit.log_report import report_log
+from kit.port_report import count_ports, report_rises, report_states
+from kit.ports import physical_ports
 
 
 def fault(name: str, summary: str, unit: str = "1") -> contract.Metric:
@@ -102,7 +102,7 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, mounts: str, ports: str, log_hours: float, seconds: float
 ) -> None:
-    from _gpu_report import addresses, amd_gpus, look, outcome  # it loads pynvml
+    from kit.gpu_report import addresses, amd_gpus, look, outcome  # it loads pynvml
 
     over = threading.Event()
     looking = begin(lambda: look(over))

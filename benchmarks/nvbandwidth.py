@@ -7,9 +7,9 @@ machine (peer tests on one GPU) is noted and has no samples.
 from __future__ import annotations
 
 import contract
-from _parsers import Nvbandwidth
-from _parsers import nvbandwidth as parse
-from _tools import Output, find, run
+from kit.parsers import Nvbandwidth
+from kit.parsers import nvbandwidth as parse
+from kit.tools import Output, find, run
 
 TOOL = "nvbandwidth"
 LIMIT_S = 600.0

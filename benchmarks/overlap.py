@@ -12,11 +12,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import contract
-from _group import alone, processes
+from kit.group import alone, processes
 
 if TYPE_CHECKING:
     import torch
-    from _group import Group
+    from kit.group import Group
 
 LONGER = 3  # how much longer the other one goes on: a slowdown beyond it is shown too small
 
@@ -65,9 +65,9 @@ BENCHMARK = contract.Benchmark(
 
 def measure(report: contract.Report, size: int, bytes: int, sample_s: float, samples: int) -> None:
     import torch
-    from _arithmetic import normal, state_ceiling, wrong_in_product
-    from _collectives import ELEMENT, all_reduce, busbw_gbps
-    from _group import join_ranks
+    from kit.arithmetic import normal, state_ceiling, wrong_in_product
+    from kit.collectives import ELEMENT, all_reduce, busbw_gbps
+    from kit.group import join_ranks
 
     if alone():
         raise contract.NotApplicable("one rank has no communication to overlap with")
@@ -107,7 +107,7 @@ def time_loads(
     """Return seconds per call alone, and the slowdown beside the other; both by the slowest
     rank."""
     import torch.distributed as dist
-    from _timing import WARM_UP_SAMPLES, calls_for
+    from kit.timing import WARM_UP_SAMPLES, calls_for
 
     counts = group.slowest([calls_for(call, group.device, sample_s) for call in loads.values()])
     calls = {name: int(count) for name, count in zip(loads, counts, strict=True)}

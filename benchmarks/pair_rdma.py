@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 import contract
-from _pair import (
+from kit.pair import (
     OF_PAIR_TEST,
     Pair,
     common_rails,
@@ -21,7 +21,7 @@ from _pair import (
     shifted_rails,
     transfer,
 )
-from _perftest import (
+from kit.perftest import (
     BANDWIDTH,
     LATENCY,
     LATENCY_OF_GPUS,
@@ -30,8 +30,8 @@ from _perftest import (
     arguments,
     memory_arguments,
 )
-from _ports import NO_HCA, Hca, active, ceiling_of
-from _tools import find
+from kit.ports import NO_HCA, Hca, active, ceiling_of
+from kit.tools import find
 
 BENCHMARK = contract.Benchmark(
     name="pair_rdma",
@@ -82,7 +82,7 @@ def measure(
     shift: int,
     rails: str,
 ) -> None:
-    from _group import meet
+    from kit.group import meet
 
     chosen = contract.sizes("sizes", sizes)
     with meet():

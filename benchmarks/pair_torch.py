@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import contract
-from _pair import DIRECTIONS, LATENCY_UP_TO, METRICS, OF_PAIR_TEST, ends
+from kit.pair import DIRECTIONS, LATENCY_UP_TO, METRICS, OF_PAIR_TEST, ends
 
 if TYPE_CHECKING:
     import torch
@@ -61,7 +61,7 @@ class Rail:
 
 def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails: str) -> None:
     import torch.distributed as dist
-    from _group import alone, everyones, join_ranks
+    from kit.group import alone, everyones, join_ranks
 
     chosen = contract.sizes("sizes", sizes)
     if alone():
@@ -102,7 +102,7 @@ def check_rails(gpus: int, rails: str) -> None:
 
 def measure_size(report: contract.Report, rail: Rail, name: str, size: int, samples: int) -> None:
     import torch
-    from _group import slowest_times, total
+    from kit.group import slowest_times, total
 
     sent = torch.arange(size, device=rail.device).to(torch.uint8)
     received = torch.zeros_like(sent)
@@ -147,7 +147,7 @@ def ways(
 
 
 def processes() -> int:
-    from _timing import gpus
+    from kit.timing import gpus
 
     count = gpus()
     if count == 1:

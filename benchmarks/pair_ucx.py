@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import contract
-from _pair import (
+from kit.pair import (
     METRICS,
     OF_PAIR_TEST,
     Pair,
@@ -23,8 +23,8 @@ from _pair import (
     shifted_rails,
     transfer,
 )
-from _parsers import ucx_perftest
-from _tools import find
+from kit.parsers import ucx_perftest
+from kit.tools import find
 
 FEW = 4  # messages of the first test, and of the shortest
 GROWTH = 30  # from test to test, since what fits into buffers seems faster than any link
@@ -71,7 +71,7 @@ def measure(
     shift: int,
     rails: str,
 ) -> None:
-    from _group import meet
+    from kit.group import meet
 
     if transport not in ("tcp", "rdma"):
         raise contract.BadParameter(f'transport cannot be "{transport}": use tcp or rdma')

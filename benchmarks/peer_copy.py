@@ -58,7 +58,7 @@ def measure(
     report: contract.Report, patterns: str, engine: str, size_bytes: int, samples: int
 ) -> None:
     import torch
-    from _timing import gpus
+    from kit.timing import gpus
 
     names = contract.choose("patterns", patterns, PATTERNS)
     (by,) = contract.choose("engine", engine, ["copy", "sm"])
@@ -124,7 +124,7 @@ class Copies:
     size_bytes: int
 
     def buffer(self, gpu: torch.device) -> torch.Tensor:
-        from _copies import rows, words
+        from kit.copies import rows, words
 
         return words(self.size_bytes, gpu) if self.engine == "copy" else rows(self.size_bytes, gpu)
 
@@ -132,8 +132,8 @@ class Copies:
 def copy_all(
     report: contract.Report, devices: list[torch.device], copies: Copies, samples: int
 ) -> None:
-    from _copies import copy_together, settle, write_pattern, wrong_words
-    from _timing import seconds_per_call
+    from kit.copies import copy_together, settle, write_pattern, wrong_words
+    from kit.timing import seconds_per_call
 
     sent = [write_pattern(copies.buffer(gpu), salt) for salt, gpu in enumerate(devices)]
     wrong: dict[str, int] = {}

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import contract
-from _group import alone, processes
+from kit.group import alone, processes
 
 if TYPE_CHECKING:
     import torch
-    from _group import Group
+    from kit.group import Group
 
 BENCHMARK = contract.Benchmark(
     name="sharded_matmul",
@@ -55,8 +55,8 @@ def flop_per_rank(size: int, ranks: int) -> float:
 
 
 def measure(report: contract.Report, size: int, samples: int) -> None:
-    from _arithmetic import normal, state_ceiling, wrong_in_product
-    from _group import join_ranks, slowest_times
+    from kit.arithmetic import normal, state_ceiling, wrong_in_product
+    from kit.group import join_ranks, slowest_times
 
     if alone():
         raise contract.NotApplicable("one rank has nobody to share a product with")
@@ -83,7 +83,7 @@ Way = tuple[Callable[[], None], Callable[[], "torch.Tensor"]]
 
 def split_columns(group: Group, left: torch.Tensor, right: torch.Tensor) -> Way:
     import torch
-    from _collectives import either
+    from kit.collectives import either
 
     gather = either("all_gather_single", "all_gather_into_tensor")
     n, ranks = len(left), group.ranks

@@ -1,16 +1,16 @@
 """Training of convolutional networks on random pictures: ResNet, DenseNet and VGG.
 
 ResNet needs a little of everything, DenseNet memory bandwidth and many small kernels, VGG
-arithmetic and, for its 138 million weights, the links. How they are measured: `_training.py`.
+arithmetic and, for its 138 million weights, the links. How they are measured: `kit/training.py`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-import _training
 import contract
-from _models import CNNS
+from kit import training
+from kit.models import CNNS
 
 BENCHMARK = contract.Benchmark(
     name="train_cnn",
@@ -21,13 +21,13 @@ BENCHMARK = contract.Benchmark(
     level="end-to-end",
     duration_s=20.0,
     launcher="torchrun",
-    metrics=_training.METRICS,
-    parameters=_training.parameters("resnet50", CNNS, smoke="resnet50"),
+    metrics=training.METRICS,
+    parameters=training.parameters("resnet50", CNNS, smoke="resnet50"),
 )
 
 
-measure = partial(_training.measure, catalog=CNNS)
+measure = partial(training.measure, catalog=CNNS)
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure, _training.processes)
+    contract.run(BENCHMARK, measure, training.processes)

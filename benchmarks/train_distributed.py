@@ -2,17 +2,17 @@
 
 By default BERT, whose 335 million gradients are averaged by all-reduce, and the mixture of experts,
 whose tokens cross the fabric by all-to-all in every layer. Rates are the group's, at the pace of
-its slowest rank; `compute_s`, `loss` and `agreement` name host and device. How: `_training.py`.
+its slowest rank; `compute_s`, `loss` and `agreement` name host and device. How: `kit/training.py`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-import _training
 import contract
-from _group import processes
-from _models import EVERY
+from kit import training
+from kit.group import processes
+from kit.models import EVERY
 
 BENCHMARK = contract.Benchmark(
     name="train_distributed",
@@ -25,12 +25,12 @@ BENCHMARK = contract.Benchmark(
     duration_s=40.0,
     launcher="torchrun",
     min_nodes=2,
-    metrics=_training.METRICS,
-    parameters=_training.parameters("bert_large,moe", EVERY, smoke="gpt2_small"),
+    metrics=training.METRICS,
+    parameters=training.parameters("bert_large,moe", EVERY, smoke="gpt2_small"),
 )
 
 
-measure = partial(_training.measure, catalog=EVERY, among_hosts=True)
+measure = partial(training.measure, catalog=EVERY, among_hosts=True)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
 """Training of a stack of eight LSTM layers on random sequences.
 
 Each of its 512 steps waits for the one before, so small products follow each other without a pause
-and the latency of a GPU shows, not its width. How it is measured: `_training.py`.
+and the latency of a GPU shows, not its width. How it is measured: `kit/training.py`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-import _training
 import contract
-from _models import LSTMS
+from kit import training
+from kit.models import LSTMS
 
 BENCHMARK = contract.Benchmark(
     name="train_lstm",
@@ -21,13 +21,13 @@ BENCHMARK = contract.Benchmark(
     level="end-to-end",
     duration_s=20.0,
     launcher="torchrun",
-    metrics=_training.METRICS,
-    parameters=_training.parameters("lstm", LSTMS, smoke="lstm"),
+    metrics=training.METRICS,
+    parameters=training.parameters("lstm", LSTMS, smoke="lstm"),
 )
 
 
-measure = partial(_training.measure, catalog=LSTMS)
+measure = partial(training.measure, catalog=LSTMS)
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure, _training.processes)
+    contract.run(BENCHMARK, measure, training.processes)

@@ -1,16 +1,16 @@
 """Training of BERT, GPT-2, a Llama-like decoder or a mixture of experts on random tokens.
 
 The mixture's experts are spread over the devices of the node, so each of its layers waits for two
-all-to-alls on the way forward and two on the way back. How they are measured: `_training.py`.
+all-to-alls on the way forward and two on the way back. How they are measured: `kit/training.py`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-import _training
 import contract
-from _models import TRANSFORMERS
+from kit import training
+from kit.models import TRANSFORMERS
 
 BENCHMARK = contract.Benchmark(
     name="train_transformer",
@@ -22,13 +22,13 @@ BENCHMARK = contract.Benchmark(
     level="end-to-end",
     duration_s=20.0,
     launcher="torchrun",
-    metrics=_training.METRICS,
-    parameters=_training.parameters("gpt2_small", TRANSFORMERS, smoke="gpt2_small,moe"),
+    metrics=training.METRICS,
+    parameters=training.parameters("gpt2_small", TRANSFORMERS, smoke="gpt2_small,moe"),
 )
 
 
-measure = partial(_training.measure, catalog=TRANSFORMERS)
+measure = partial(training.measure, catalog=TRANSFORMERS)
 
 
 if __name__ == "__main__":
-    contract.run(BENCHMARK, measure, _training.processes)
+    contract.run(BENCHMARK, measure, training.processes)

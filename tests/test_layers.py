@@ -303,35 +303,55 @@ def test_importing_anubis_loads_nothing_but_what_python_has_until_a_function_is_
 
 # --- benchmarks ----------------------------------------------------------------------------
 
-BENCHMARKS = {file.stem: file for file in (ROOT / "benchmarks").glob("*.py")}
-WITH_TORCH = {  # when they are imported; programs and what these need import it when they measure
-    "_copies",
-    "_decoding",
-    "_densenet",
-    "_lstm",
-    "_moe",
-    "_operations",
-    "_resnet",
-    "_steps",
-    "_timing",
-    "_transformers",
-    "_vgg",
+PROGRAMS = ROOT / "benchmarks"
+BENCHMARKS = {  # as they import each other
+    ".".join(file.relative_to(PROGRAMS).with_suffix("").parts): file
+    for file in PROGRAMS.rglob("*.py")
+    if not file.stem.startswith("__")
 }
+WITH_TORCH = {  # when they are imported; programs and what these need import it when they measure
+    "kit.copies",
+    "kit.decoding",
+    "kit.densenet",
+    "kit.lstm",
+    "kit.moe",
+    "kit.operations",
+    "kit.resnet",
+    "kit.steps",
+    "kit.timing",
+    "kit.transformers",
+    "kit.vgg",
+}
+
+
+def modules_of(node: ast.AST) -> set[str]:
+    """The modules that a statement names; `from kit import numa` names one of the kit's."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if not isinstance(node, ast.ImportFrom):
+        return set()
+    named = {f"{node.module}.{alias.name}" for alias in node.names}
+    return named & BENCHMARKS.keys() or {str(node.module)}
 
 
 @cache
 def needed_at_import(file: Path) -> frozenset[str]:
     """The modules without which a file cannot be imported: none of functions or of types."""
-    tree = ast.parse(file.read_text())
     return frozenset(
-        alias.name if isinstance(node, ast.Import) else str(node.module)
-        for statement in tree.body
+        module
+        for statement in ast.parse(file.read_text()).body
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef)
         and not (isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING")
         for node in ast.walk(statement)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
+        for module in modules_of(node)
     )
+
+
+@cache
+def neighbours(file: Path) -> set[str]:
+    """The modules of benchmarks that a file imports, late imports included."""
+    named = set().union(*map(modules_of, ast.walk(ast.parse(file.read_text()))))
+    return named & BENCHMARKS.keys()
 
 
 def needed_by(name: str) -> set[str]:
@@ -342,7 +362,7 @@ def needed_by(name: str) -> set[str]:
         needed |= new
         files = [BENCHMARKS[module] for module in new & BENCHMARKS.keys()]
         new = set().union(*map(needed_at_import, files)) - needed
-    return {module.split(".")[0] for module in needed}
+    return {module if module in BENCHMARKS else module.split(".")[0] for module in needed}
 
 
 @pytest.mark.parametrize("name", sorted(BENCHMARKS))
@@ -352,37 +372,44 @@ def test_a_program_loads_heavy_packages_only_to_measure(name):
     if name in WITH_TORCH:
         assert heavy == {"torch"}
     else:
-        assert heavy == ({"pynvml"} if "_gpus" in needed else set())
+        assert heavy == ({"pynvml"} if "kit.nvml" in needed else set())
 
 
 def test_programs_that_measure_load_the_bindings_of_the_driver_late():
-    programs = [name for name in BENCHMARKS if not name.startswith("_")]
-    assert [name for name in programs if "_gpus" in needed_by(name)] == []
+    programs = [name for name in BENCHMARKS if "." not in name and name != "_template"]
+    assert len(programs) > 20
+    assert [name for name in programs if "kit.nvml" in needed_by(name)] == []
 
 
 def test_the_bindings_of_the_driver_are_imported_by_one_file():
-    assert [name for name, file in BENCHMARKS.items() if "pynvml" in imports(file)] == ["_gpus"]
+    using = [name for name, file in BENCHMARKS.items() if "pynvml" in imports(file)]
+    assert using == ["kit.nvml"]
 
 
 def test_the_contract_needs_the_standard_library_only():
     assert needed_by("contract") <= sys.stdlib_module_names
-    late = {module.split(".")[0] for module in imports(BENCHMARKS["contract"])}
-    assert late & BENCHMARKS.keys() == {"_cards", "_gpu_watch", "_host_memory"}, (
-        "what a program that stands alone lacks"
-    )
+    assert neighbours(BENCHMARKS["contract"]) == {
+        "kit.cards",
+        "kit.gpu_watch",
+        "kit.host_memory",
+    }, "what a program that stands alone lacks"
+
+
+def test_a_program_is_one_file_which_no_other_imports():
+    """What programs share is in the kit; the agent's telemetry is the agent's."""
+    for name, file in BENCHMARKS.items():
+        allowed = {"contract", "kit"} | ({"telemetry"} & {name.partition(".")[0]})
+        assert {module.partition(".")[0] for module in neighbours(file)} <= allowed, name
 
 
 def test_no_two_modules_of_benchmarks_import_each_other():
     """Late imports included."""
-    graph = {
-        name: {module.split(".")[0] for module in imports(file)} & BENCHMARKS.keys()
-        for name, file in BENCHMARKS.items()
-    }
+    graph = {name: neighbours(file) for name, file in BENCHMARKS.items()}
     tuple(TopologicalSorter(graph).static_order())
 
 
 def test_benchmarks_and_anubis_are_bound_by_a_document_only():
-    for file in (ROOT / "benchmarks").glob("*.py"):
+    for file in PROGRAMS.rglob("*.py"):
         assert not {m for m in imports(file) if m.split(".")[0] == "anubis"}, file.name
 
 

@@ -59,7 +59,7 @@ def agent(
         "--proc": proc,
     }
     words = [f"{name}={value}" for name, value in chosen.items() if value is not None]
-    _become(places.shipped_folder("benchmarks") / "_telemetry_agent.py", words)
+    _become(places.shipped_folder("benchmarks") / "telemetry", words)
 
 
 def _become(program: Path, words: list[str]) -> NoReturn:

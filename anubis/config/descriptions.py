@@ -1,7 +1,7 @@
-"""Cache the descriptions of a folder's programs until any file of that folder changes.
+"""Cache the descriptions of a folder's programs until any file in or below that folder changes.
 
-A program of a folder may import its neighbours, so all of them count. Only programs that read
-nothing else when they describe themselves belong here: the shipped ones.
+A program may import its neighbours and modules of folders beside it, so all of them count. Only
+programs that read nothing else when they describe themselves belong here: the shipped ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def keep(digest: str, texts: Mapping[str, str]) -> None:
 
 def digest_of(folder: Path) -> str:
     checksum = sha256(sys.version.encode())
-    for file in sorted(folder.glob("*.py")):
-        content = file.read_bytes()
-        checksum.update(f"\n{file.name} {len(content)}\n".encode() + content)
+    for file in sorted(folder.rglob("*.py")):
+        content, place = file.read_bytes(), file.relative_to(folder)
+        checksum.update(f"\n{place} {len(content)}\n".encode() + content)
     return checksum.hexdigest()

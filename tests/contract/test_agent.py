@@ -23,18 +23,18 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-import _gpus
-import _telemetry_agent
+import kit.nvml
 import pytest
+import telemetry.agent
 import typer.main
-from _ethtool import Statistics
-from _telemetry import Place, Rates, Sampled
-from _telemetry_agent import AT, Agent, Questioner, Recording, moments_of, options
-from _telemetry_gpus import Gpus
-from _telemetry_host import Host
-from _telemetry_network import HARDWARE, Network, Pauses, nics_in_use, traffic_of
-from _telemetry_page import text_of
-from _telemetry_ring import Ring, node_values
+from kit.ethtool import Statistics
+from telemetry.agent import AT, Agent, Questioner, Recording, moments_of, options
+from telemetry.gpu_source import Gpus
+from telemetry.host_source import Host
+from telemetry.network_source import HARDWARE, Network, Pauses, nics_in_use, traffic_of
+from telemetry.page import text_of
+from telemetry.ring import Ring, node_values
+from telemetry.sources import Place, Rates, Sampled
 
 from anubis.cli.main import app
 from tests.contract.conftest import BENCHMARKS
@@ -44,7 +44,7 @@ from tests.patience import LIMIT_S, eventually
 HERE = Place(Path("/"), Path("/proc"))
 NIC = next(iter(nics_in_use(HERE.root, list(traffic_of(Path("/proc/net/dev").read_bytes())))), "")
 EXAMPLE = Path(__file__).parents[1] / "telemetry/agent.jsonl"
-AGENT = BENCHMARKS / "_telemetry_agent.py"
+AGENT = BENCHMARKS / "telemetry"
 
 
 # --- counters ------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def gpu_node(tmp_path, nvml_library, monkeypatch) -> Iterator[GpuNode]:
     node.plant_hcas()
     yield node
     monkeypatch.undo()
-    _gpus.begin()  # forgets what was counted
+    kit.nvml.begin()  # forgets what was counted
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_what_nvml_says_of_eight_gpus_arrives_unchanged_and_one_that_vanishes_is
 
 
 def test_a_driver_that_hangs_takes_no_other_series_with_it(gpu_node, plant, monkeypatch):
-    monkeypatch.setattr(_telemetry_agent, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(telemetry.agent, "PATIENCE_S", 0.3)
     plant(hang_after_7=1)
     sampler = Sampler(gpu_node)
     first, *_, last = sampler.rows(4)  # the driver takes an hour
@@ -306,9 +306,9 @@ def test_without_counters_of_its_own_a_gpu_says_what_dcgm_would_be_needed_for(gp
 
 def test_without_a_driver_and_with_amds_gpus_it_says_so(tmp_path, monkeypatch):
     def no_driver() -> None:
-        raise _gpus.NoDriver("libnvidia-ml.so.1 cannot be loaded")
+        raise kit.nvml.NoDriver("libnvidia-ml.so.1 cannot be loaded")
 
-    monkeypatch.setattr(_gpus, "begin", no_driver)
+    monkeypatch.setattr(kit.nvml, "begin", no_driver)
     plant_kfd(tmp_path, gpus=2)
     for root, reason in ((tmp_path, "of AMD's GPUs"), (tmp_path / "other", "libnvidia-ml.so.1")):
         sampled = Gpus(Place(root, root)).read(1.0)

@@ -8,9 +8,9 @@ from pathlib import Path
 import contract
 import pytest
 import torch
-from _arithmetic import Product, flop, wrong_elements
-from _timing import gpus
 from collective import busbw_gbps
+from kit.arithmetic import Product, flop, wrong_elements
+from kit.timing import gpus
 
 BENCHMARKS = Path(contract.__file__).parent
 
@@ -84,10 +84,10 @@ PLANTED = """
 import os, sys
 sys.path.insert(0, {benchmarks!r})
 import torch.distributed as dist
-import _timing, collective, contract
+import kit.timing, collective, contract
 
 rank = int(os.environ.get("RANK", -1))
-_timing.time_calls = lambda call, device, samples, calls: [0.001 * (1 + rank)] * samples
+kit.timing.time_calls = lambda call, device, samples, calls: [0.001 * (1 + rank)] * samples
 sound = dist.all_to_all_single
 def spoilt(received, sent, group=None):
     sound(received, sent, group=group)

@@ -7,31 +7,31 @@ import time
 import types
 from pathlib import Path
 
-import _ceilings
-import _timing
 import contract
 import convolution
 import gemm
 import gpu_burn
 import kernel_launch
+import kit.ceilings
+import kit.timing
 import numpy as np
 import pytest
 import torch
-from _arithmetic import FORMATS, Product, lacks, state_ceiling
+from kit.arithmetic import FORMATS, Product, lacks, state_ceiling
 
 
 def test_the_ceilings_are_those_of_the_data_sheets():
-    h200 = _ceilings.gpu("NVIDIA H200")
+    h200 = kit.ceilings.gpu("NVIDIA H200")
     assert h200.tflops["bf16"] == 989.4
     assert h200.tflops["fp8"] == 1978.9  # the data sheet prints 3,958 with sparsity
     assert h200.hbm_gbps == 4800
-    assert _ceilings.gpu("Tesla V100-SXM2-32GB").tflops["fp16"] == 125
-    assert _ceilings.gpu("A100-SXM4-80GB") == _ceilings.gpu("NVIDIA A100-SXM4-80GB")
+    assert kit.ceilings.gpu("Tesla V100-SXM2-32GB").tflops["fp16"] == 125
+    assert kit.ceilings.gpu("A100-SXM4-80GB") == kit.ceilings.gpu("NVIDIA A100-SXM4-80GB")
 
 
 @pytest.mark.parametrize("name", ["NVIDIA H300", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", ""])
 def test_nothing_is_said_of_a_gpu_that_is_not_in_the_table(name):
-    assert _ceilings.gpu(name) is None
+    assert kit.ceilings.gpu(name) is None
 
 
 # What a GPU can do follows from its cores: multiprocessors x FMAs per clock of one x 2 x clock. The
@@ -65,7 +65,7 @@ KNOWN = [[cell.strip() for cell in row.split("|")] for row in CORES.strip().spli
 @pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name, *numbers in KNOWN])
 def test_a_rate_is_what_the_cores_can_do_at_the_boost_clock(name, numbers):
     sms, matrix_mhz, mhz, fp32_fmas, fp16_fmas, pins, gbit_s = map(float, numbers)
-    gpu = _ceilings.gpu(name)
+    gpu = kit.ceilings.gpu(name)
     rates = gpu.tflops
     assert rates["fp16"] == pytest.approx(sms * fp16_fmas * 2 * matrix_mhz / 1e6, rel=0.015)
     assert rates["fp32"] == pytest.approx(sms * fp32_fmas * 2 * mhz / 1e6, rel=0.015)
@@ -100,7 +100,7 @@ AMDS = [[cell.strip() for cell in row.split("|")] for row in UNITS.strip().split
 @pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name, *numbers in AMDS])
 def test_a_rate_of_amds_is_what_the_compute_units_can_do_at_the_peak_clock(name, numbers):
     units, mhz, *per_clock, pins, gbit_s = map(float, numbers)
-    gpu = _ceilings.gpu(f"AMD Instinct {name}", int(units))
+    gpu = kit.ceilings.gpu(f"AMD Instinct {name}", int(units))
     for format_name, operations in zip(("fp64", "fp32", "fp16", "bf16"), per_clock, strict=False):
         rate = gpu.tflops[format_name]
         assert rate == pytest.approx(units * mhz * operations / 1e6, rel=0.005)
@@ -111,11 +111,11 @@ def test_a_rate_of_amds_is_what_the_compute_units_can_do_at_the_peak_clock(name,
 
 
 def test_of_amds_a_part_has_no_ceiling_and_the_number_of_units_tells_two_models_apart():
-    assert _ceilings.gpu("AMD Instinct MI300X OAM", 304).tflops["bf16"] == 1307.4
-    assert _ceilings.gpu("AMD Instinct MI300X OAM", 38) is None  # an eighth of one (CPX)
-    assert _ceilings.gpu("AMD Instinct MI250X/MI250", 104) == _ceilings.gpu("MI250", 104)
-    assert _ceilings.gpu("AMD Instinct MI250X/MI250", 110) == _ceilings.gpu("MI250X", 110)
-    assert _ceilings.gpu("AMD Radeon Graphics", 304) is None
+    assert kit.ceilings.gpu("AMD Instinct MI300X OAM", 304).tflops["bf16"] == 1307.4
+    assert kit.ceilings.gpu("AMD Instinct MI300X OAM", 38) is None  # an eighth of one (CPX)
+    assert kit.ceilings.gpu("AMD Instinct MI250X/MI250", 104) == kit.ceilings.gpu("MI250", 104)
+    assert kit.ceilings.gpu("AMD Instinct MI250X/MI250", 110) == kit.ceilings.gpu("MI250X", 110)
+    assert kit.ceilings.gpu("AMD Radeon Graphics", 304) is None
 
 
 # --- gemm ----------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def test_a_convolution_is_named_by_format_layer_and_pass(smoke, benchmark_file):
 
 
 def test_a_batch_of_products_counts_them_all_and_each_is_checked(near, benchmark_file, monkeypatch):
-    monkeypatch.setattr(_timing, "seconds_per_call", lambda call, *_: [(call(), 0.5)[1]])
+    monkeypatch.setattr(kit.timing, "seconds_per_call", lambda call, *_: [(call(), 0.5)[1]])
     words = ("--shapes=6x70x32x48", "--dtypes=fp32,fp64,int8", "--samples=1")
     ran = near(benchmark_file("gemm"), *words)
     assert ran.exit_code == 0, ran.stderr
@@ -414,7 +414,7 @@ def test_a_device_that_is_wrong_from_the_first_product_on_is_not_taken_for_right
 def test_throttling_shows_second_by_second_and_does_not_prolong_the_burn(monkeypatch):
     """By a clock of our own, which every product moves on: 10 ms each, 40 ms after 5 seconds."""
     now = [0.0]
-    for module in (gpu_burn, _timing):
+    for module in (gpu_burn, kit.timing):
         monkeypatch.setattr(module, "perf_counter", lambda: now[0])
 
     def multiply():
@@ -445,9 +445,9 @@ PLANTED = """
 import itertools, sys
 sys.path.insert(0, {benchmarks!r})
 import torch
-import _timing, contract, gpu_burn
+import kit.timing, contract, gpu_burn
 
-_timing.devices = lambda: [torch.device("cpu"), torch.device("cpu", 0)]
+kit.timing.devices = lambda: [torch.device("cpu"), torch.device("cpu", 0)]
 class Spoilt(gpu_burn.Burn):
     def __init__(self, name, n, device, memory_share):
         super().__init__(name, n, device, memory_share)

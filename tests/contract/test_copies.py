@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-import _copies
-import _numa
-import _timing
 import contract
 import host_device_copy
+import kit.copies
+import kit.numa
+import kit.timing
 import peer_copy
 import pytest
 import torch
-from _copies import gpus_of
+from kit.copies import gpus_of
 
 CPU = torch.device("cpu")
 MIB = 1 << 20
@@ -36,7 +36,7 @@ def takes_2_ms(monkeypatch):
         call()
         return [0.002] * samples
 
-    monkeypatch.setattr(_timing, "seconds_per_call", seconds_per_call)
+    monkeypatch.setattr(kit.timing, "seconds_per_call", seconds_per_call)
 
 
 def samples(report: contract.Report) -> dict[tuple[str, str], list[float]]:
@@ -47,26 +47,30 @@ def samples(report: contract.Report) -> dict[tuple[str, str], list[float]]:
 
 
 def test_no_word_of_a_pattern_comes_twice_and_each_salt_has_its_own():
-    one, two = (_copies.write_pattern(_copies.words(4 * 65536, CPU), salt) for salt in (1, 2))
+    one, two = (kit.copies.write_pattern(kit.copies.words(4 * 65536, CPU), salt) for salt in (1, 2))
     assert len(one.unique()) == one.numel() == 65536
     assert int((one == two).sum()) == 0
 
 
 def test_words_that_are_wrong_strayed_or_never_came_are_counted():
-    words = _copies.write_pattern(_copies.words(4 * 1000, CPU), salt=5)
-    assert _copies.wrong_words(words, salt=5) == 0
+    words = kit.copies.write_pattern(kit.copies.words(4 * 1000, CPU), salt=5)
+    assert kit.copies.wrong_words(words, salt=5) == 0
     words[7] ^= 1 << 30
     words[10:12] = words[11:13].clone()  # shifted by one
     words[900:] = 0
-    assert _copies.wrong_words(words, salt=5) == 1 + 2 + 100
-    assert _copies.wrong_words(words, salt=6) == 1000
+    assert kit.copies.wrong_words(words, salt=5) == 1 + 2 + 100
+    assert kit.copies.wrong_words(words, salt=6) == 1000
 
 
 def test_copies_at_once_are_all_made():
-    sources = [_copies.write_pattern(_copies.words(400, CPU), salt) for salt in (1, 2)]
-    targets = [_copies.words(400, CPU) for _ in sources]
-    _copies.copy_together(zip(targets, sources, strict=True), CPU)()
-    assert _copies.wrong_words(targets[0], salt=1) == _copies.wrong_words(targets[1], salt=2) == 0
+    sources = [kit.copies.write_pattern(kit.copies.words(400, CPU), salt) for salt in (1, 2)]
+    targets = [kit.copies.words(400, CPU) for _ in sources]
+    kit.copies.copy_together(zip(targets, sources, strict=True), CPU)()
+    assert (
+        kit.copies.wrong_words(targets[0], salt=1)
+        == kit.copies.wrong_words(targets[1], salt=2)
+        == 0
+    )
 
 
 class Stream:
@@ -101,9 +105,9 @@ def test_each_copy_has_its_own_streams_at_both_ends_between_start_and_end(monkey
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda gpu: Stream(gpu, f"main{gpu.index}"))
     monkeypatch.setattr(torch.cuda, "stream", on)
-    monkeypatch.setattr(_copies, "gpus_of", lambda *t: sorted(gpus_of(*t), key=str))
+    monkeypatch.setattr(kit.copies, "gpus_of", lambda *t: sorted(gpus_of(*t), key=str))
     a, b = Tensor("cuda:0"), Tensor("cuda:1")
-    call = _copies.copy_together([(b, a), (a, b)], a.device)
+    call = kit.copies.copy_together([(b, a), (a, b)], a.device)
     Stream.said.clear()
     call()
     said = Stream.said
@@ -170,28 +174,28 @@ def test_what_all_gpus_copy_at_once_counts_once_for_each_and_is_checked(
 
 @pytest.mark.parametrize("size_bytes", [64, 4000, MIB, 5 * MIB])
 def test_rows_with_gaps_hold_the_same_words_and_no_copy_engine_takes_them(size_bytes):
-    rows = _copies.rows(size_bytes, CPU)
+    rows = kit.copies.rows(size_bytes, CPU)
     assert not rows.is_contiguous()
     assert 0.9 * size_bytes <= rows.nbytes <= size_bytes
-    _copies.write_pattern(rows, 3)
-    line = _copies.write_pattern(torch.zeros(rows.numel(), dtype=torch.int32), 3)
+    kit.copies.write_pattern(rows, 3)
+    line = kit.copies.write_pattern(torch.zeros(rows.numel(), dtype=torch.int32), 3)
     assert torch.equal(rows.flatten(), line)
-    received = _copies.rows(size_bytes, CPU)
+    received = kit.copies.rows(size_bytes, CPU)
     received.copy_(rows)
-    assert _copies.wrong_words(received, 3) == 0
+    assert kit.copies.wrong_words(received, 3) == 0
     received[1, 1] ^= 1
-    assert _copies.wrong_words(received, 3) == 1
+    assert kit.copies.wrong_words(received, 3) == 1
 
 
 def test_kernels_that_cannot_reach_a_neighbour_are_not_applicable(report, monkeypatch):
-    monkeypatch.setattr(_timing, "gpus", lambda: 2)
+    monkeypatch.setattr(kit.timing, "gpus", lambda: 2)
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda a, b: False)
     with pytest.raises(contract.NotApplicable, match="none between cuda:0 and cuda:1"):
         peer_copy.measure(report(peer_copy.BENCHMARK), "one_way", "sm", MIB, 1)
 
 
 def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_ms, monkeypatch):
-    sound = _copies.copy_together
+    sound = kit.copies.copy_together
 
     def spoilt(copies, device):
         call = sound(copies, device)
@@ -203,7 +207,7 @@ def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_
 
         return broken
 
-    monkeypatch.setattr(_copies, "copy_together", spoilt)
+    monkeypatch.setattr(kit.copies, "copy_together", spoilt)
     filled = report(peer_copy.BENCHMARK)
     peer_copy.copy_all(filled, three, usual(MIB), samples=1)
     wrong = {
@@ -213,7 +217,7 @@ def test_a_copy_that_spoils_a_word_shows_on_its_own_pair(report, three, takes_2_
 
 
 def test_a_copy_that_never_arrives_is_wrong_in_every_word(report, three, takes_2_ms, monkeypatch):
-    monkeypatch.setattr(_copies, "copy_together", lambda copies, device: lambda: None)
+    monkeypatch.setattr(kit.copies, "copy_together", lambda copies, device: lambda: None)
     filled = report(peer_copy.BENCHMARK)
     peer_copy.copy_all(filled, three[:2], usual(4000), samples=1)
     # the pair (0, 1) also goes both ways, and 0 is the right word of salt 0 at place 0
@@ -223,7 +227,7 @@ def test_a_copy_that_never_arrives_is_wrong_in_every_word(report, three, takes_2
 
 def test_one_gpu_has_no_peer(report, monkeypatch):
     for count, words in ((0, "none"), (1, "only one")):
-        monkeypatch.setattr(_timing, "gpus", lambda count=count: count)
+        monkeypatch.setattr(kit.timing, "gpus", lambda count=count: count)
         with pytest.raises(contract.NotApplicable, match=f"need two of them, and here is {words}"):
             peer_copy.measure(report(peer_copy.BENCHMARK), "one_way", "copy", MIB, 1)
 
@@ -231,10 +235,10 @@ def test_one_gpu_has_no_peer(report, monkeypatch):
 # --- between host and GPU ------------------------------------------------------------------
 
 
-def node(index: int, *distances: int) -> _numa.Node:
-    return _numa.Node(
+def node(index: int, *distances: int) -> kit.numa.Node:
+    return kit.numa.Node(
         index=index,
-        cpus=frozenset(_numa.os.sched_getaffinity(0)),
+        cpus=frozenset(kit.numa.os.sched_getaffinity(0)),
         all_cpus=frozenset(),
         memory_bytes=1 << 30,
         distances=dict(enumerate(distances)),
@@ -286,10 +290,10 @@ def test_bytes_that_go_wrong_on_either_way_are_a_measured_metric(report, lost, m
             call()
         return [0.002] * samples
 
-    monkeypatch.setattr(_timing, "seconds_per_call", seconds_per_call)
-    sent, received, there = (_copies.words(4000, CPU) for _ in range(3))
+    monkeypatch.setattr(kit.timing, "seconds_per_call", seconds_per_call)
+    sent, received, there = (kit.copies.words(4000, CPU) for _ in range(3))
     for used in (received, there):  # by the GPU before, with the very same bytes
-        _copies.write_pattern(used, salt=1)
+        kit.copies.write_pattern(used, salt=1)
     wrong = host_device_copy.there_and_back(
         filled, "pinned/4000", "cpu", (sent, received), there, samples=1
     )
@@ -297,9 +301,11 @@ def test_bytes_that_go_wrong_on_either_way_are_a_measured_metric(report, lost, m
 
 
 def test_both_ways_checks_both_ends(report, takes_2_ms, monkeypatch):
-    sound = _copies.copy_together
-    monkeypatch.setattr(_copies, "copy_together", lambda copies, device: sound(copies[1:], device))
-    sent, received, there, other = (_copies.words(4000, CPU) for _ in range(4))
+    sound = kit.copies.copy_together
+    monkeypatch.setattr(
+        kit.copies, "copy_together", lambda copies, device: sound(copies[1:], device)
+    )
+    sent, received, there, other = (kit.copies.words(4000, CPU) for _ in range(4))
     wrong = host_device_copy.both_ways(
         report(host_device_copy.BENCHMARK), "k", "cpu", (sent, received), (there, other), samples=1
     )
@@ -315,7 +321,7 @@ def test_the_ceiling_of_pcie_is_the_published_one(gigatransfers, lanes, gbps):
 
 
 def test_the_ceiling_is_stated_only_where_the_slot_is_known(report, tmp_path, monkeypatch):
-    monkeypatch.setattr(_numa, "SYS", tmp_path)
+    monkeypatch.setattr(kit.numa, "SYS", tmp_path)
     monkeypatch.setattr(host_device_copy.platform, "machine", lambda: "x86_64")
     for address, speed in (("0000:1b:00.0", "32.0 GT/s PCIe"), ("0000:2c:00.0", "Unknown")):
         slot = tmp_path / "bus/pci/devices" / address

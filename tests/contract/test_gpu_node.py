@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import _each_gpu
-import _gpus
-import _host_memory
-import _numa
 import contract
 import host_device_copy
+import kit.each_gpu
+import kit.host_memory
+import kit.numa
+import kit.nvml
 import pytest
 from fleets import spec
 
@@ -94,7 +94,7 @@ import os, sys, time
 sys.path.insert(0, {benchmarks!r})
 import contract
 from pathlib import Path
-from _each_gpu import GPUS, each_gpu
+from kit.each_gpu import GPUS, each_gpu
 
 HERE = Path(__file__).parent
 BENCHMARK = contract.Benchmark(
@@ -171,11 +171,11 @@ def test_every_slice_of_a_gpu_is_measured(run, gpu_node, each):
 
 
 def test_a_driver_that_does_not_answer_leaves_the_numbers(monkeypatch, gpu_node):
-    monkeypatch.setattr(_gpus, "begin", lambda: time.sleep(1000))
-    monkeypatch.setattr(_each_gpu, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(kit.nvml, "begin", lambda: time.sleep(1000))
+    monkeypatch.setattr(kit.each_gpu, "PATIENCE_S", 0.01)
     on(gpu_node(3), monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    gpus, unnamed = _each_gpu.gpus()
+    gpus, unnamed = kit.each_gpu.gpus()
     assert [(gpu.name, gpu.visible) for gpu in gpus] == [(f"cuda:{i}", str(i)) for i in range(3)]
     assert unnamed == {}
 
@@ -230,17 +230,17 @@ def plant_memory(root, available_gib, **groups):
 )
 def test_free_memory_is_what_the_kernel_and_every_group_around_leave(tmp_path, groups, free_gib):
     plant_memory(tmp_path, 64, **groups)
-    assert _host_memory.free_bytes(tmp_path) == free_gib << 30
+    assert kit.host_memory.free_bytes(tmp_path) == free_gib << 30
 
 
 def test_groups_of_the_first_version_count_too_and_a_kernel_that_says_nothing_is_no_limit(tmp_path):
-    assert _host_memory.free_bytes(tmp_path) is None
+    assert kit.host_memory.free_bytes(tmp_path) is None
     plant_memory(tmp_path, 64)
     group = tmp_path / "sys/fs/cgroup/memory/job"
     group.mkdir(parents=True)
     for name, value in {"limit": 16, "usage": 6}.items():
         (group / f"memory.{name}_in_bytes").write_text(str(value << 30))
-    assert _host_memory.free_bytes(tmp_path) == 10 << 30
+    assert kit.host_memory.free_bytes(tmp_path) == 10 << 30
 
 
 def test_gpus_at_once_for_which_the_host_has_no_memory_are_refused_and_one_by_one_fit(
@@ -295,14 +295,14 @@ def test_a_rank_without_cuda_takes_a_quarter_of_the_memory(
     for name, value in node.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert not _host_memory.shortage_of_ranks()  # the first rank has asked for all
+    assert not kit.host_memory.shortage_of_ranks()  # the first rank has asked for all
     monkeypatch.setenv("LOCAL_RANK", "0")
-    assert bool(_host_memory.shortage_of_ranks()) is is_refused
+    assert bool(kit.host_memory.shortage_of_ranks()) is is_refused
 
 
 def test_what_copies_keep_on_the_host_counts_near_and_on_every_other_node(monkeypatch):
     near = SimpleNamespace(index=0)
-    monkeypatch.setattr(_numa, "nodes", lambda: [near, SimpleNamespace(index=1)])
+    monkeypatch.setattr(kit.numa, "nodes", lambda: [near, SimpleNamespace(index=1)])
     # two buffers each of pageable, of pinned, and of pinned memory on the other node
     assert host_device_copy.host_bytes(bytes="1000,50", samples=3) == 6 * 1050
     assert host_device_copy.host_bytes(bytes="auto", samples=3) == 6 << 28
@@ -369,8 +369,10 @@ def test_what_the_operator_set_on_a_node_is_left_alone(gpu_node, monkeypatch, tm
 def test_a_program_is_told_by_when_it_must_have_written(gpu_node, monkeypatch, tmp_path):
     machine = describe("127.0.0.1", on(gpu_node(2), monkeypatch))
     program = Program(file=tmp_path / "each.py", spec=SimpleNamespace(exclusive=True))
-    monkeypatch.setenv(_each_gpu.LIMIT, order(program, {}, 30, machine)["env"][_each_gpu.LIMIT])
-    assert 20 < _each_gpu.limit_s() < 30
+    monkeypatch.setenv(
+        kit.each_gpu.LIMIT, order(program, {}, 30, machine)["env"][kit.each_gpu.LIMIT]
+    )
+    assert 20 < kit.each_gpu.limit_s() < 30
 
 
 # --- a GPU node never measures its CPU -------------------------------------------------------
@@ -397,14 +399,14 @@ def test_gpus_that_the_operator_hides_leave_a_cpu(run, gpu_node, benchmark_file)
 
 
 def test_ranks_without_a_gpu_of_their_own_do_not_turn_to_their_cpus(monkeypatch):
-    import _group
-    import _timing
+    import kit.group
+    import kit.timing
 
-    monkeypatch.setattr(_timing, "gpus", lambda: 7)
+    monkeypatch.setattr(kit.timing, "gpus", lambda: 7)
     for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"):
         monkeypatch.setenv(name, "8")
     with pytest.raises(contract.Unmeasured, match="7 GPUs, expected one for each of 8 ranks"):
-        _group.join_ranks(contract.Report(frozenset())).__enter__()
+        kit.group.join_ranks(contract.Report(frozenset())).__enter__()
 
 
 # --- what a cluster's file says of starting programs ------------------------------------------

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import _gpu_watch
-import _gpus
 import contract
+import kit.gpu_watch
+import kit.nvml
 import pynvml
 import pytest
-from _gpus import Reading
+from kit.nvml import Reading
 
 from anubis.config.catalog import parse_description
 from anubis.reach.executors.ray_cluster import stage
@@ -47,13 +47,13 @@ def nvml(nvml_library, monkeypatch):
     fake = Fake(nvml_library, monkeypatch.setenv)
     yield fake
     monkeypatch.undo()
-    _gpus.begin()  # forgets what was counted
+    kit.nvml.begin()  # forgets what was counted
 
 
 @pytest.fixture
 def gpu(nvml):
-    _gpus.begin()
-    return _gpus.gpus_by_index()[0][0]
+    kit.nvml.begin()
+    return kit.nvml.gpus_by_index()[0][0]
 
 
 # --- readers -------------------------------------------------------------------------------
@@ -63,14 +63,14 @@ def test_what_is_0_what_is_not_supported_and_what_could_not_be_read_stay_three_t
     nvml.plant(ecc_uncorrected_now=0, power_cap=0)
     nvml.plant(no_vbios=1)
     readers = {
-        "zero": _gpus.CONDITION["power_cap_w"],
-        "unsupported": _gpus.IDENTITY["vbios"],
-        "unread": _gpus.ecc_errors("NO_SUCH_KIND", "VOLATILE"),
-        "bridge": _gpus.CONDITION["nvlinks"],
-        "temperature": _gpus.temperature_c,
+        "zero": kit.nvml.CONDITION["power_cap_w"],
+        "unsupported": kit.nvml.IDENTITY["vbios"],
+        "unread": kit.nvml.ecc_errors("NO_SUCH_KIND", "VOLATILE"),
+        "bridge": kit.nvml.CONDITION["nvlinks"],
+        "temperature": kit.nvml.temperature_c,
     }
     nvml.plant(links_down=18)
-    reading = _gpus.read(gpu, readers)
+    reading = kit.nvml.read(gpu, readers)
     assert reading.values == {"zero": 0, "temperature": 31}
     assert reading.unsupported == ["unsupported"]
     assert reading.unread.keys() == {"unread", "bridge"}
@@ -80,10 +80,10 @@ def test_what_is_0_what_is_not_supported_and_what_could_not_be_read_stay_three_t
 
 def test_a_gpu_that_fell_off_the_bus_is_gone(nvml, gpu):
     nvml.plant(lost_0=1)
-    reading = _gpus.read(gpu, _gpus.STATE)
+    reading = kit.nvml.read(gpu, kit.nvml.STATE)
     assert reading.gone is True
     assert reading.values == {}
-    assert reading.unread == dict.fromkeys(_gpus.STATE, "GPU is lost")
+    assert reading.unread == dict.fromkeys(kit.nvml.STATE, "GPU is lost")
 
 
 @pytest.mark.parametrize(
@@ -92,23 +92,29 @@ def test_a_gpu_that_fell_off_the_bus_is_gone(nvml, gpu):
 )
 def test_the_state_of_the_fabric_and_of_slices_is_told(nvml, gpu, state, status, words):
     nvml.plant(fabric=state, fabric_status=status, mig=1)
-    values = _gpus.read(gpu, _gpus.IDENTITY).values
+    values = kit.nvml.read(gpu, kit.nvml.IDENTITY).values
     assert (values["fabric_state"], values["mig_mode"]) == (words, 1)
 
 
 def test_every_reader_has_an_answer_or_says_that_it_is_not_supported(gpu):
     """The bindings' own names and arguments; a misspelt one would be unread."""
-    tables = (_gpus.STATE, _gpus.CONDITION, _gpus.COUNTERS, _gpus.IDENTITY, _gpus.UUID)
+    tables = (
+        kit.nvml.STATE,
+        kit.nvml.CONDITION,
+        kit.nvml.COUNTERS,
+        kit.nvml.IDENTITY,
+        kit.nvml.UUID,
+    )
     for table in tables:
-        reading = _gpus.read(gpu, table)
+        reading = kit.nvml.read(gpu, table)
         assert reading.unread == {}
         assert {*reading.values, *reading.unsupported} == table.keys()
-    assert _gpus.read(None, _gpus.DRIVER).values.keys() == _gpus.DRIVER.keys()
+    assert kit.nvml.read(None, kit.nvml.DRIVER).values.keys() == kit.nvml.DRIVER.keys()
 
 
 def test_one_link_counter_that_is_not_supported_takes_no_other_with_it(nvml, gpu):
     nvml.plant(no_nvlink_counter=3)
-    reading = _gpus.read(gpu, _gpus.COUNTERS)
+    reading = kit.nvml.read(gpu, kit.nvml.COUNTERS)
     assert reading.values.pop("pcie_replays") == 40
     assert reading.values == {
         f"nvlink_errors:{of}": 18000 for of in ("replay", "recovery", "crc_flit")
@@ -117,27 +123,29 @@ def test_one_link_counter_that_is_not_supported_takes_no_other_with_it(nvml, gpu
 
 
 def test_text_of_older_bindings_is_text():
-    assert _gpus.read(None, {"model": lambda _: b"NVIDIA H200"}).values == {"model": "NVIDIA H200"}
+    assert kit.nvml.read(None, {"model": lambda _: b"NVIDIA H200"}).values == {
+        "model": "NVIDIA H200"
+    }
 
 
 def test_the_reasons_have_the_bits_that_nvidias_bindings_give_them():
-    for name in _gpus.REASONS:
+    for name in kit.nvml.REASONS:
         camel = "".join(word.capitalize() for word in name.split("_"))
-        assert _gpus.reason_names(getattr(pynvml, f"nvmlClocksEventReason{camel}")) == {name}
-    assert _gpus.reason_names(0x4 | 1 << 40) == {"sw_power_cap", "unknown_0x10000000000"}
+        assert kit.nvml.reason_names(getattr(pynvml, f"nvmlClocksEventReason{camel}")) == {name}
+    assert kit.nvml.reason_names(0x4 | 1 << 40) == {"sw_power_cap", "unknown_0x10000000000"}
 
 
 # --- where the bindings come from ----------------------------------------------------------
 
 
-WHERE = "import sys; sys.path.insert(0, {!r}); import _gpus; {}"
+WHERE = "import sys; sys.path.insert(0, {!r}); import kit.nvml; {}"
 
 
 def test_a_node_without_the_bindings_uses_those_that_travel_and_prefers_its_own(tmp_path, describe):
     gemm = BENCHMARKS / "gemm.py"
     spec = parse_description(describe(gemm).stdout, gemm)
     staged = tmp_path / stage([Program(file=gemm, spec=spec)], tmp_path)[BENCHMARKS]
-    script = WHERE.format(str(staged), "print(_gpus.pynvml.__file__)")
+    script = WHERE.format(str(staged), "print(kit.nvml.pynvml.__file__)")
     bare = subprocess.check_output([sys.executable, "-S", "-c", script], text=True)
     assert Path(bare.strip()) == staged / "packages" / "pynvml.py"
     installed = subprocess.check_output([sys.executable, "-c", script], text=True)
@@ -145,7 +153,7 @@ def test_a_node_without_the_bindings_uses_those_that_travel_and_prefers_its_own(
 
 
 def test_without_any_bindings_it_says_so_and_how_to_get_them():
-    script = WHERE.format(str(BENCHMARKS), "_gpus.begin()")
+    script = WHERE.format(str(BENCHMARKS), "kit.nvml.begin()")
     done = subprocess.run(
         [sys.executable, "-S", "-c", script], capture_output=True, text=True, check=False
     )
@@ -158,7 +166,7 @@ def test_without_any_bindings_it_says_so_and_how_to_get_them():
 
 
 def watch(uuid: str, period_s: float = 0.01):
-    return _gpu_watch.watch(lambda: _gpu_watch.gpu_of(uuid), period_s)
+    return kit.gpu_watch.watch(lambda: kit.gpu_watch.gpu_of(uuid), period_s)
 
 
 BUSY = {
@@ -209,7 +217,7 @@ def test_a_measurement_shorter_than_the_period_gets_one_reading(nvml):
 def test_a_reason_is_given_with_the_share_of_readings_that_showed_it():
     shown = [{"sw_power_cap"}, set(), {"sw_power_cap", "hw_slowdown"}, {"gpu_idle"}]
     readings = [Reading(values={"reasons": reasons}) for reasons in shown]
-    assert _gpu_watch.summary(readings)["reasons"] == {
+    assert kit.gpu_watch.summary(readings)["reasons"] == {
         "gpu_idle": 0.25,
         "hw_slowdown": 0.25,
         "sw_power_cap": 0.5,
@@ -245,7 +253,7 @@ def test_a_gpu_that_falls_off_the_bus_leaves_what_was_read_before_and_the_reason
 
 
 def test_a_driver_that_hangs_holds_up_nothing(nvml, monkeypatch):
-    monkeypatch.setattr(_gpu_watch, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(kit.gpu_watch, "PATIENCE_S", 0.1)
     nvml.plant(hang=30)
     with watch("0") as states:
         pass
@@ -262,11 +270,11 @@ IN_A_PROGRAM = """
 import sys
 sys.path.insert(0, {benchmarks!r})
 import torch, types
-import _gpu_watch
+import kit.gpu_watch
 torch.cuda.get_device_properties = lambda gpu: types.SimpleNamespace(uuid=["1", "0"][gpu.index])
 notes = {{}}
 for device in (torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")):
-    with _gpu_watch.watch_gpu(notes, device, "tflops:bf16"):
+    with kit.gpu_watch.watch_gpu(notes, device, "tflops:bf16"):
         pass
 print({{gpu: of["tflops:bf16"]["temperature_c_max"] for gpu, of in notes["gpu_state"].items()}})
 """
@@ -287,7 +295,7 @@ def test_the_loader_finds_the_library_and_the_uuid_the_gpu(nvml_library):
 def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml):
     nvml.plant(**BUSY, count=4, lost_2=1, handle_3=15)
     notes = {}
-    with _gpu_watch.node_watched(notes, 0.01):
+    with kit.gpu_watch.node_watched(notes, 0.01):
         nvml.wait_for_readings(4, gpu=1)
     states = notes["gpu_state"]["node"]
     assert states.keys() == {"GPU-0", "GPU-1", "gpu 2", "gpu 3"}
@@ -308,9 +316,9 @@ def test_a_program_on_a_node_with_gpus_tells_their_state_or_why_not(run, benchma
 
 
 def test_a_driver_that_hangs_does_not_hold_up_what_is_measured(nvml, monkeypatch):
-    monkeypatch.setattr(_gpu_watch, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(kit.gpu_watch, "PATIENCE_S", 0.1)
     nvml.plant(hang=60)
     notes = {}
-    with _gpu_watch.node_watched(notes, 0.01):
+    with kit.gpu_watch.node_watched(notes, 0.01):
         pass
     assert notes["gpu_state"]["node"] == {"unread": "NVML does not answer"}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import _ceilings
-import _timing
 import contract
+import kit.ceilings
+import kit.timing
 import pytest
 import torch
-from _decoding import Decoder
-from _models import model
-from _steps import make_network
 from infer_transformer import Serving, state_ceilings
+from kit.decoding import Decoder
+from kit.models import model
+from kit.steps import make_network
 
 CPU = torch.device("cpu")
 
@@ -61,7 +61,7 @@ def test_a_memory_of_what_was_read_that_is_wrong_shows(network, fault):
 
 
 def test_tokens_of_all_sequences_count(near, benchmark_file, monkeypatch):
-    monkeypatch.setattr(_timing, "seconds_per_call", lambda call, *_: [(call(), 0.5)[1]])
+    monkeypatch.setattr(kit.timing, "seconds_per_call", lambda call, *_: [(call(), 0.5)[1]])
     words = ("--smoke", "--batches=3", "--prompt=6", "--samples=1")
     ran = near(benchmark_file("infer_transformer"), *words)
     assert ran.exit_code == 0, ran.stderr
@@ -80,7 +80,7 @@ def test_the_ceilings_are_arithmetic_for_prompts_and_memory_for_tokens(network):
     serving = Serving(network, vocabulary=256, batch=4, prompt=2)
     serving.format, weights = "bf16", sum(p.numel() for p in network.parameters())
     report = contract.Report(frozenset())
-    state_ceilings(report, serving, _ceilings.gpu("NVIDIA H200"))
+    state_ceilings(report, serving, kit.ceilings.gpu("NVIDIA H200"))
     stated = report.notes["ceilings"]
     prompts, tokens = (stated[f"{what}_tokens_per_s:bf16/4"] for what in ("prefill", "decode"))
     assert prompts["value"] == pytest.approx(989.4e12 / (2 * weights))

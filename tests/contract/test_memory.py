@@ -13,16 +13,16 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import _group
-import _numa
 import contract
 import cpu_memory_latency as latency
+import kit.group
+import kit.numa
 import memory_bandwidth as bandwidth
 import numpy as np
 import pytest
 import torch
 
-BENCHMARKS = Path(_numa.__file__).parent
+BENCHMARKS = Path(kit.numa.__file__).parents[1]
 CPUS = sorted(os.sched_getaffinity(0))
 needs_two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="two nodes need two CPUs")
 needs_loop = pytest.mark.skipif(platform.machine() not in latency.CODE, reason="no loop for it")
@@ -40,8 +40,8 @@ def plant(tmp_path, monkeypatch):
             (folder / "meminfo").write_text(f"Node {index} MemTotal:   {gib << 20} kB\n")
             (folder / "distance").write_text(f"{distances}\n")
         (tmp_path / "status").write_text(f"Name:\tx\nMems_allowed_list:\t{memory_allowed}\n")
-        monkeypatch.setattr(_numa, "SYS", tmp_path)
-        monkeypatch.setattr(_numa, "STATUS", tmp_path / "status")
+        monkeypatch.setattr(kit.numa, "SYS", tmp_path)
+        monkeypatch.setattr(kit.numa, "STATUS", tmp_path / "status")
 
     return plant
 
@@ -59,8 +59,8 @@ def two_nodes(plant):
     [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("", set()), ("0,2-3,7-7", {0, 2, 3, 7})],
 )
 def test_lists_of_the_kernel_are_read(text, numbers):
-    assert _numa.parse_list(f"{text}\n") == numbers
-    assert _numa.parse_list(_numa.show_list(numbers).replace("none", "")) == numbers
+    assert kit.numa.parse_list(f"{text}\n") == numbers
+    assert kit.numa.parse_list(kit.numa.show_list(numbers).replace("none", "")) == numbers
 
 
 def test_a_node_has_only_the_cpus_and_the_memory_that_this_process_may_use(plant):
@@ -72,19 +72,19 @@ def test_a_node_has_only_the_cpus_and_the_memory_that_this_process_may_use(plant
         },
         memory_allowed="0,8",
     )
-    (node,) = _numa.nodes()
+    (node,) = kit.numa.nodes()
     assert (node.name, node.cpus, node.memory_bytes) == ("numa0", {CPUS[0]}, 64 << 30)
     assert node.distances == {0: 10, 1: 21, 8: 40}
-    assert [n.memory_bytes >> 30 for n in _numa.all_nodes()] == [64, 0, 96]
-    assert _numa.summary() == (
+    assert [n.memory_bytes >> 30 for n in kit.numa.all_nodes()] == [64, 0, 96]
+    assert kit.numa.summary() == (
         f"numa0: CPUs {CPUS[0]} of {CPUS[0]},4000-4003, 64 GiB; "
         "numa1: CPUs none of 4004-4007, 0 GiB; numa8: CPUs none of none, 96 GiB"
     )
 
 
 def test_a_kernel_without_numa_is_one_node_with_everything(tmp_path, monkeypatch):
-    monkeypatch.setattr(_numa, "SYS", tmp_path)
-    (node,) = _numa.nodes()
+    monkeypatch.setattr(kit.numa, "SYS", tmp_path)
+    (node,) = kit.numa.nodes()
     assert node.cpus == set(CPUS)
     kib = int(contract.value_after("/proc/meminfo", "MemTotal").split()[0])
     assert node.memory_bytes == pytest.approx(kib << 10, rel=0.01)
@@ -96,11 +96,11 @@ def test_the_node_nearest_to_a_gpu_is_that_of_its_pci_address(two_nodes, tmp_pat
         folder = tmp_path / "bus/pci/devices" / address
         folder.mkdir(parents=True)
         (folder / "numa_node").write_text(f"{node}\n")
-    assert _numa.nearest("00000000:1B:00.0").index == 1  # as NVML writes it
-    assert _numa.nearest("0000:1B:00.0").index == 1  # as CUDA does
-    assert _numa.nearest("00010000:01:00.0").index == 0
-    assert _numa.nearest("0000:2C:00.0") is None  # as in most virtual machines
-    assert _numa.nearest("0000:3D:00.0") is None
+    assert kit.numa.nearest("00000000:1B:00.0").index == 1  # as NVML writes it
+    assert kit.numa.nearest("0000:1B:00.0").index == 1  # as CUDA does
+    assert kit.numa.nearest("00010000:01:00.0").index == 0
+    assert kit.numa.nearest("0000:2C:00.0") is None  # as in most virtual machines
+    assert kit.numa.nearest("0000:3D:00.0") is None
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler for a driver of our own")
@@ -121,9 +121,9 @@ def test_the_pci_address_is_asked_of_the_driver_by_the_gpus_number(tmp_path):
     library = tmp_path / "libcuda.so.1"
     command = ["cc", "-shared", "-fPIC", "-o", str(library), str(tmp_path / "cuda.c")]
     subprocess.run(command, check=True)
-    assert _numa.bus_id(1, str(library)) == "0000:11:00.0"
-    assert _numa.bus_id(2, str(library)) is None  # the driver refuses
-    assert _numa.bus_id(0, str(tmp_path / "none.so")) is None
+    assert kit.numa.bus_id(1, str(library)) == "0000:11:00.0"
+    assert kit.numa.bus_id(2, str(library)) is None  # the driver refuses
+    assert kit.numa.bus_id(0, str(tmp_path / "none.so")) is None
 
 
 # --- being bound ---------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def cpus_of_threads() -> set[str]:
 def books_of(area: mmap.mmap) -> str:
     """The kernel's line about a mapping: its policy, and its pages by node."""
     lines = Path("/proc/thread-self/numa_maps").read_text().splitlines()
-    start = _numa.address_of(area)
+    start = kit.numa.address_of(area)
     return next(f"{line} " for line in reversed(lines) if int(line.split()[0], 16) <= start)
 
 
@@ -149,10 +149,10 @@ def test_all_threads_run_on_the_node_meanwhile_and_where_they_did_afterwards(two
     other.start()
     try:
         before = cpus_of_threads()
-        with _numa.bound_to(_numa.nodes()[1]):
+        with kit.numa.bound_to(kit.numa.nodes()[1]):
             assert cpus_of_threads() == {str(CPUS[1])}
         assert cpus_of_threads() == before
-        with _numa.bound_to(None):
+        with kit.numa.bound_to(None):
             assert cpus_of_threads() == before
     finally:
         go_on.set()
@@ -162,26 +162,26 @@ def test_all_threads_run_on_the_node_meanwhile_and_where_they_did_afterwards(two
 def test_a_thread_that_ends_meanwhile_hinders_nobody(monkeypatch):
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
-        threads = [gone.pid, *_numa._threads()]
-    monkeypatch.setattr(_numa, "_threads", lambda: threads)
+        threads = [gone.pid, *kit.numa._threads()]
+    monkeypatch.setattr(kit.numa, "_threads", lambda: threads)
     before = cpus_of_threads()
-    with _numa.bound_to(_numa.all_nodes()[0]):
+    with kit.numa.bound_to(kit.numa.all_nodes()[0]):
         assert len(cpus_of_threads()) == 1
     assert cpus_of_threads() == before
 
 
 @pytest.mark.skipif(
-    not Path("/proc/self/numa_maps").exists() or _numa._policy() is None,
+    not Path("/proc/self/numa_maps").exists() or kit.numa._policy() is None,
     reason="no memory policies here",
 )
 def test_memory_is_bound_to_the_node_and_lies_there():
-    node = _numa.nodes()[0]
-    area = _numa.pages(64 * mmap.PAGESIZE, node)
+    node = kit.numa.nodes()[0]
+    area = kit.numa.pages(64 * mmap.PAGESIZE, node)
     assert f" bind:{node.index} " in books_of(area)
     assert f" N{node.index}=64 " in books_of(area)
     plain = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     assert " default " in books_of(plain)
-    with _numa.bound_to(node):
+    with kit.numa.bound_to(node):
         assert f" bind:{node.index} " in books_of(plain)
     assert " default " in books_of(plain)
 
@@ -209,7 +209,7 @@ def test_the_cycle_is_in_no_order_that_a_prefetcher_could_guess():
 @pytest.mark.parametrize("hops", [1, 2, 999, 5000])
 def test_the_machine_code_follows_the_pointers_as_python_does(hops):
     lines = 1000
-    area = _numa.pages(lines * 64, _numa.nodes()[0])
+    area = kit.numa.pages(lines * 64, kit.numa.nodes()[0])
     start = latency.lay_out(area, lines * 64)
     after, line = latency.cycle(lines), 0
     for _ in range(hops):
@@ -276,11 +276,11 @@ def test_an_array_that_memory_cannot_hold_could_not_be_measured(near, benchmark_
 
 @needs_two_cpus
 def test_what_stays_near_a_gpu_runs_beside_it_and_says_where(two_nodes, monkeypatch):
-    far = _numa.nodes()[1]
-    monkeypatch.setattr(_numa, "nearest_to_gpu", lambda index: far if index == 3 else None)
+    far = kit.numa.nodes()[1]
+    monkeypatch.setattr(kit.numa, "nearest_to_gpu", lambda index: far if index == 3 else None)
 
     def place(index):  # in a thread of its own, which alone is moved
-        return _numa.stay_near_gpu(index), os.sched_getaffinity(0)
+        return kit.numa.stay_near_gpu(index), os.sched_getaffinity(0)
 
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(place, 0).result() == (None, set(CPUS))
@@ -290,8 +290,8 @@ def test_what_stays_near_a_gpu_runs_beside_it_and_says_where(two_nodes, monkeypa
 
 def test_where_the_ranks_run_is_told_once_for_all():
     names = ["numa0"] * 4 + ["numa1"] * 4
-    assert _group.ranks_on(names) == "numa0: 4 ranks, numa1: 4 ranks"
-    assert _group.ranks_on([""] * 8) == ""
+    assert kit.group.ranks_on(names) == "numa0: 4 ranks, numa1: 4 ranks"
+    assert kit.group.ranks_on([""] * 8) == ""
 
 
 # --- bandwidth -----------------------------------------------------------------------------
@@ -405,12 +405,12 @@ def test_a_pattern_in_all_memory_finds_what_is_stuck_and_what_lands_elsewhere(
 
 
 def test_all_memory_that_is_free_on_a_gpu_is_filled_but_a_little(monkeypatch):
-    import _copies
+    import kit.copies
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (79 << 30, 80 << 30))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     filled: list[int] = []
-    monkeypatch.setattr(_copies, "words", lambda size, device: filled.append(size))
+    monkeypatch.setattr(kit.copies, "words", lambda size, device: filled.append(size))
     monkeypatch.setattr(bandwidth, "wrong_in_pattern", lambda chunks: 0)
     report = contract.Report(frozenset({"agreement"}))
     bandwidth.check_all_memory(report, 3)
@@ -453,8 +453,8 @@ PLANTED = f"""
 import sys
 sys.path.insert(0, {str(BENCHMARKS)!r})
 from pathlib import Path
-import _numa, contract, memory_bandwidth, torch
-_numa.SYS, _numa.STATUS = Path({{folder!r}}), Path({{folder!r}}, "status")
+import kit.numa, contract, memory_bandwidth, torch
+kit.numa.SYS, kit.numa.STATUS = Path({{folder!r}}), Path({{folder!r}}, "status")
 stream = memory_bandwidth.stream
 def spoken(report, metric, where, *rest):
     report.note(**{{{{where: f"{{{{torch.get_num_threads()}}}} threads"}}}})

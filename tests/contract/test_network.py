@@ -17,15 +17,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import _by_hca
-import _pair
-import _perftest
-import _ports
-import _tools
 import contract
 import ib_loopback
 import incast
 import intranode_collective
+import kit.by_hca
+import kit.pair
+import kit.perftest
+import kit.ports
+import kit.tools
 import overlap
 import pair_rdma
 import pair_torch
@@ -33,12 +33,12 @@ import pair_ucx
 import pytest
 import sharded_matmul
 import torch
-from _collectives import BUS_FACTORS, algbw_gbps, busbw_gbps, differing, elements, fill
+from kit.collectives import BUS_FACTORS, algbw_gbps, busbw_gbps, differing, elements, fill
 
 from tests.gpus import node
 from tests.patience import LIMIT_S, eventually
 
-BENCHMARKS = Path(_tools.__file__).parent
+BENCHMARKS = Path(kit.tools.__file__).parents[1]
 UCX = shutil.which("ucx_perftest")
 PERFTEST = shutil.which("ib_write_bw")
 needs_ucx = pytest.mark.skipif(UCX is None, reason="ucx_perftest is not installed")
@@ -94,7 +94,7 @@ def test_a_message_without_a_block_for_every_rank_is_left_out():
 
 
 def test_every_element_that_differs_is_counted_wherever_a_piece_begins(monkeypatch):
-    monkeypatch.setattr("_collectives.CHUNK", 1000)
+    monkeypatch.setattr("kit.collectives.CHUNK", 1000)
     numbers = torch.zeros(2500)
     fill(numbers, plus=3)
     assert differing(numbers, plus=3) == 0
@@ -169,7 +169,7 @@ def test_large_messages_have_no_latency_and_too_small_ones_nothing(spoilt):
 def test_through_the_hcas_needs_gpus_and_hcas(monkeypatch):
     with pytest.raises(contract.NotApplicable, match="only NCCL between GPUs"):
         intranode_collective.hca_environment()
-    monkeypatch.setattr("_timing.gpus", lambda: 8)
+    monkeypatch.setattr("kit.timing.gpus", lambda: 8)
     monkeypatch.setattr(intranode_collective, "active", list)
     with pytest.raises(contract.NotApplicable, match="no HCA with an active port"):
         intranode_collective.hca_environment()
@@ -257,18 +257,21 @@ def sysfs(tmp_path):
 
 
 def test_only_hcas_with_a_port_that_is_up_take_part_in_their_order(sysfs):
-    hcas = _ports.active(sysfs)
+    hcas = kit.ports.active(sysfs)
     assert [hca.name for hca in hcas] == ["mlx5_2", "mlx5_10"]
     assert hcas[0].gbps == 50  # 400 Gb/s
     assert hcas[0].cpus == {0, 1, 2, 3, 8}
-    assert _ports.ceiling_of(hcas) == 50
-    assert _ports.sent_bytes(sysfs) == 4 * (5 + 7)  # words of four bytes
-    assert _ports.carried_bytes("mlx5_2", sysfs) + _ports.carried_bytes("mlx5_10", sysfs) == 48
+    assert kit.ports.ceiling_of(hcas) == 50
+    assert kit.ports.sent_bytes(sysfs) == 4 * (5 + 7)  # words of four bytes
+    assert (
+        kit.ports.carried_bytes("mlx5_2", sysfs) + kit.ports.carried_bytes("mlx5_10", sysfs) == 48
+    )
 
 
 def that_sent(*sent: int):
     return {
-        f"n{i}": _by_hca.Carried(f"n{i}", {"mlx5_0": bytes}, 50.0) for i, bytes in enumerate(sent)
+        f"n{i}": kit.by_hca.Carried(f"n{i}", {"mlx5_0": bytes}, 50.0)
+        for i, bytes in enumerate(sent)
     }
 
 
@@ -283,7 +286,7 @@ def that_sent(*sent: int):
 )
 def test_traffic_that_falls_back_to_tcp_is_a_wrong_answer(sent, by_choice, samples):
     report = contract.Report(frozenset({"agreement", "busbw_gbps"}))
-    _by_hca.judge(report, that_sent(*sent), by_choice=by_choice)
+    kit.by_hca.judge(report, that_sent(*sent), by_choice=by_choice)
     assert [series["samples"] for series in report.series] == ([samples] if samples else [])
     assert report.notes["hcas_carried_bytes"] == {
         f"n{i}": {"mlx5_0": b} for i, b in enumerate(sent)
@@ -293,22 +296,25 @@ def test_traffic_that_falls_back_to_tcp_is_a_wrong_answer(sent, by_choice, sampl
 
 def test_a_host_without_hcas_is_expected_to_send_by_tcp():
     report = contract.Report(frozenset({"agreement"}))
-    _by_hca.judge(report, {**that_sent(0), "n9": _by_hca.Carried("n9", {}, 0.0)}, by_choice=False)
+    kit.by_hca.judge(
+        report, {**that_sent(0), "n9": kit.by_hca.Carried("n9", {}, 0.0)}, by_choice=False
+    )
     assert report.series == []
 
 
 @pytest.mark.parametrize("name", ["NCCL_IB_DISABLE", "NCCL_NET"])
 def test_who_asks_for_tcp_gets_it_without_a_word(name):
-    assert not _by_hca.tcp_is_chosen({name: "0" if name == "NCCL_IB_DISABLE" else "IB"})
-    assert _by_hca.tcp_is_chosen({name: "1" if name == "NCCL_IB_DISABLE" else "Socket"})
+    assert not kit.by_hca.tcp_is_chosen({name: "0" if name == "NCCL_IB_DISABLE" else "IB"})
+    assert kit.by_hca.tcp_is_chosen({name: "1" if name == "NCCL_IB_DISABLE" else "Socket"})
 
 
 TWO_HOSTS = """
-import platform, _ports
+import platform
+from kit import ports
 platform.node = lambda: f"n{rank}"
-_ports.active = lambda: [_ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/x")]
+ports.active = lambda: [ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/x")]
 counts = iter((0, rank << 30))
-_ports.carried_bytes = lambda hca: next(counts)
+ports.carried_bytes = lambda hca: next(counts)
 """
 
 
@@ -328,8 +334,8 @@ def test_between_nodes_with_gpus_the_bytes_of_each_hca_are_noted(planted, nvml_l
 
 def test_an_hca_uses_the_gpu_behind_the_same_bridge():
     gpus = ["/sys/devices/pci0000:00/0000:01.0/g0", "/sys/devices/pci0000:80/0000:81.0/g1"]
-    assert _ports.nearest_gpu("/sys/devices/pci0000:80/0000:81.0/nic", gpus) == 1
-    assert _ports.nearest_gpu("/sys/devices/pci0000:00/0000:05.0/nic", gpus) == 0
+    assert kit.ports.nearest_gpu("/sys/devices/pci0000:80/0000:81.0/nic", gpus) == 1
+    assert kit.ports.nearest_gpu("/sys/devices/pci0000:00/0000:05.0/nic", gpus) == 0
 
 
 # --- servers and clients -------------------------------------------------------------------
@@ -338,10 +344,10 @@ def test_an_hca_uses_the_gpu_behind_the_same_bridge():
 @needs_ucx
 def test_a_port_that_another_took_first_is_tried_no_more(monkeypatch):
     with socket.create_server(("", 0)) as other:
-        taken, free = other.getsockname()[1], _tools.free_port()
+        taken, free = other.getsockname()[1], kit.tools.free_port()
         ports = iter([taken, free])
-        monkeypatch.setattr(_tools, "free_port", lambda: next(ports))
-        with _tools.serve(lambda port: [UCX, "-p", str(port)], limit_s=20) as (port, server):
+        monkeypatch.setattr(kit.tools, "free_port", lambda: next(ports))
+        with kit.tools.serve(lambda port: [UCX, "-p", str(port)], limit_s=20) as (port, server):
             assert port == free
             assert server.poll() is None
         assert server.poll() is not None
@@ -351,22 +357,22 @@ def test_a_server_that_cannot_start_says_why_in_one_line(monkeypatch):
     broken = [sys.executable, "-c", "import sys; sys.exit('no such device')"]
     with (
         pytest.raises(contract.Unmeasured, match='as server said "no such device"'),
-        _tools.serve(lambda _: broken, limit_s=20),
+        kit.tools.serve(lambda _: broken, limit_s=20),
     ):
         pass
 
 
 def test_a_tool_that_hangs_is_ended_at_its_deadline():
     with pytest.raises(contract.Unmeasured, match=r"sleep gave no answer within 0\.1 s"):
-        _tools.run(["sleep", "60"], limit_s=0.1)
+        kit.tools.run(["sleep", "60"], limit_s=0.1)
 
 
-HCA = _ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/sys/devices/x")
+HCA = kit.ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/sys/devices/x")
 
 
 @pytest.mark.skipif(PERFTEST is None, reason="perftest is not installed")
 def test_perftest_that_finds_no_hca_says_so_in_one_line():
-    if list(_ports.SYSFS.glob("*")):
+    if list(kit.ports.SYSFS.glob("*")):
         pytest.skip("this machine has HCAs")
     with pytest.raises(contract.Unmeasured, match="Unable to find the Infiniband/RoCE device"):
         ib_loopback.to_itself(PERFTEST, HCA, 65536, [])
@@ -379,7 +385,7 @@ def stand_ins(tmp_path):
 
 
 PLANTED_HCAS = """
-from _ports import Hca
+from kit.ports import Hca
 def active():
     names = ["mlx5_0", "mlx5_1"] if rank != LACKING else ["mlx5_0"]
     return [Hca(name=name, port=1, gbps=50.0, cpus=frozenset(), place="/x") for name in names]
@@ -420,7 +426,7 @@ def test_an_hca_that_fails_is_named_and_hides_no_other(planted, stand_ins, name)
 
 def test_a_slow_direction_and_a_missing_rail_show_in_a_pair(planted, stand_ins):
     fault = PLANTED_HCAS.replace("LACKING", "1") + (
-        "import _pair\n_pair.active = active\n"
+        "import kit.pair\nkit.pair.active = active\n"
         "if rank == 1:\n    os.environ['BW'] = '12028.36'\n"  # what the second node sends is slow
     )
     ran = planted("pair_rdma", fault, "--sizes=65536", "--samples=2", env=stand_ins)
@@ -433,10 +439,10 @@ def test_a_slow_direction_and_a_missing_rail_show_in_a_pair(planted, stand_ins):
 
 
 BY_WHICH = """
-import _pair
-_pair.active = active
+import kit.pair
+kit.pair.active = active
 log = open(f"{os.environ['TOOLS']}-{rank}", "a")
-sound = _pair.transfer
+sound = kit.pair.transfer
 def transfer(pair, sender, server, client, *rest, **named):
     command = server(0)
     print(command[command.index("-d") + 1], file=log, flush=True)
@@ -458,20 +464,20 @@ def test_across_rails_each_end_measures_by_its_own_adapter(planted, stand_ins, t
 
 
 def test_adapters_that_no_rail_names_do_not_meet_across_rails(planted, stand_ins):
-    fault = PLANTED_HCAS.replace("LACKING", "1") + "import _pair\n_pair.active = active\n"
+    fault = PLANTED_HCAS.replace("LACKING", "1") + "import kit.pair\nkit.pair.active = active\n"
     ran = planted("pair_rdma", fault, "--shift=1", "--rails=0,8", env=stand_ins)
     assert ran.exit_code != 0
     assert "no HCAs meet 1 rails apart" in ran.stderr
 
 
 IN_GPUS = """
-import _pair, _perftest, _ports
-_pair.active = active
-_perftest.gpu_places = lambda: ["/sys/devices/pci0/0000:0a:00.0", "/x/0000:8b:00.0"]
+import kit.pair, kit.perftest, kit.ports
+kit.pair.active = active
+kit.perftest.gpu_places = lambda: ["/sys/devices/pci0/0000:0a:00.0", "/x/0000:8b:00.0"]
 from pathlib import Path
-_perftest.MODULES = Path(os.environ["MODULES"])
+kit.perftest.MODULES = Path(os.environ["MODULES"])
 log = open(os.environ["TOOLS"], "a")
-sound = _pair.transfer
+sound = kit.pair.transfer
 def transfer(pair, sender, server, client, *rest, **named):
     print(*server(0), file=log, flush=True)
     return sound(pair, sender, server, client, *rest, **named)
@@ -498,28 +504,28 @@ def test_buffers_in_gpus_are_those_of_the_gpu_beside_the_hca_and_latency_is_of_s
 
 
 def test_an_hca_reaches_a_gpu_by_a_module_or_by_dma_buf_or_not_at_all(monkeypatch, tmp_path):
-    monkeypatch.setattr(_perftest, "MODULES", tmp_path)
-    assert _perftest.way_into_gpus("--use_cuda_dmabuf") == ["--use_cuda_dmabuf"]
+    monkeypatch.setattr(kit.perftest, "MODULES", tmp_path)
+    assert kit.perftest.way_into_gpus("--use_cuda_dmabuf") == ["--use_cuda_dmabuf"]
     with pytest.raises(contract.NotApplicable, match="load the module nvidia_peermem"):
-        _perftest.way_into_gpus("--use_cuda=<id>")
+        kit.perftest.way_into_gpus("--use_cuda=<id>")
     (tmp_path / "nvidia_peermem").mkdir()
-    assert _perftest.way_into_gpus("--use_cuda_dmabuf") == []
+    assert kit.perftest.way_into_gpus("--use_cuda_dmabuf") == []
 
 
 def test_an_older_perftest_is_told_the_number_of_the_gpu(monkeypatch):
-    monkeypatch.setattr(_perftest, "gpu_places", lambda: ["/x/0000:0a:00.0", "/y/0000:8b:00.0"])
-    monkeypatch.setattr(_perftest, "find", str)
-    monkeypatch.setattr(_perftest, "way_into_gpus", lambda options: [])
+    monkeypatch.setattr(kit.perftest, "gpu_places", lambda: ["/x/0000:0a:00.0", "/y/0000:8b:00.0"])
+    monkeypatch.setattr(kit.perftest, "find", str)
+    monkeypatch.setattr(kit.perftest, "way_into_gpus", lambda options: [])
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
     for options, told in (("--use_cuda=<id>", ["--use_cuda=0", "-I", "0"]), ("-x", None)):
         help_text = subprocess.CompletedProcess([], 0, stdout=options, stderr="")
-        monkeypatch.setattr(_perftest, "run", lambda *_, text=help_text, **__: text)
+        monkeypatch.setattr(kit.perftest, "run", lambda *_, text=help_text, **__: text)
         if told:
-            assert _perftest.memory_arguments("cuda", HCA) == told
+            assert kit.perftest.memory_arguments("cuda", HCA) == told
             assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
         else:
             with pytest.raises(contract.NotApplicable, match="built without CUDA"):
-                _perftest.memory_arguments("cuda", HCA)
+                kit.perftest.memory_arguments("cuda", HCA)
 
 
 # --- incast --------------------------------------------------------------------------------
@@ -533,11 +539,11 @@ def test_receivers_are_spread_over_all_nodes():
 
 
 SPOILT_SENDER = """
-import _group
+import kit.group
 program.processes = lambda: 4
 pattern = program.pattern
 program.pattern = lambda sender, *rest: pattern(sender + (rank == 2 == sender), *rest)
-_group.slowest_times = lambda call, *_, **__: [(call(), 0.001)[1]] * 2
+kit.group.slowest_times = lambda call, *_, **__: [(call(), 0.001)[1]] * 2
 """
 
 
@@ -568,7 +574,7 @@ def test_perftest_is_told_size_count_and_device():
 def test_the_first_rank_of_each_node_works():
     def ends(nodes, ranks, local):
         env = {"GROUP_WORLD_SIZE": nodes, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": local}
-        return _pair.ends({name: str(number) for name, number in env.items()})
+        return kit.pair.ends({name: str(number) for name, number in env.items()})
 
     assert ends(2, 16, 8) == (0, 8)
     assert ends(2, 2, 1) == (0, 1)
@@ -630,8 +636,9 @@ def test_a_sample_lasts_whatever_buffers_and_busy_moments_make_of_the_first_mess
 
 def test_bytes_that_arrive_wrong_show_in_a_pair_and_its_times_are_the_slower_ends(planted):
     fault = """
-import torch.distributed as dist, _timing
-_timing.time_calls = lambda call, device, samples, calls: [call() or 0.001 * (1 + rank)] * samples
+import torch.distributed as dist
+from kit import timing
+timing.time_calls = lambda call, device, samples, calls: [call() or 0.001 * (1 + rank)] * samples
 sound = dist.recv
 def spoilt(tensor, *arguments, **named):
     sound(tensor, *arguments, **named)
@@ -660,7 +667,7 @@ def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(
     benchmark_file, forked, tmp_path, name
 ):
     torchrun = "-m", "torch.distributed.run", "--rdzv-backend=static", "--local-addr=127.0.0.1"
-    pair_test = "--master-addr=127.0.0.1", f"--master-port={_tools.free_port()}"
+    pair_test = "--master-addr=127.0.0.1", f"--master-port={kit.tools.free_port()}"
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
 
     def start(node: int):
@@ -677,7 +684,7 @@ def test_between_two_nodes_the_first_tells_and_idle_ranks_end_well(
 
 def test_across_rails_gpus_meet_those_further_on(benchmark_file, forked, gpu_node, tmp_path):
     torchrun = "-m", "torch.distributed.run", "--rdzv-backend=static", "--local-addr=127.0.0.1"
-    pair_test = "--master-addr=127.0.0.1", f"--master-port={_tools.free_port()}"
+    pair_test = "--master-addr=127.0.0.1", f"--master-port={kit.tools.free_port()}"
     environment = {**gpu_node(2).environment(), "GLOO_SOCKET_IFNAME": "lo"}
 
     def start(node: int):
@@ -752,7 +759,7 @@ def test_killed_at_any_moment_a_pair_leaves_nothing(
     assert not shared_memory.left()
 
 
-ALL_HCAS = PLANTED_HCAS.replace("LACKING", "None") + "import _pair\n_pair.active = active\n"
+ALL_HCAS = PLANTED_HCAS.replace("LACKING", "None") + "import kit.pair\nkit.pair.active = active\n"
 TWO_GPUS = "program.gpus = lambda: 2"
 TOOL_OF = {  # by adapter: the tool that it waits for, and what it must believe of this machine
     "ib_loopback": ("ib_write_bw", ALL_HCAS),

@@ -10,9 +10,9 @@ import os
 import time
 import types
 
-import _arithmetic
-import _cards
-import _each_gpu
+import kit.arithmetic
+import kit.cards
+import kit.each_gpu
 import pytest
 import torch
 
@@ -46,7 +46,7 @@ TOOLS = {
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("ANUBIS_HOST_ROOT", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    for name in _cards.CHOOSING:
+    for name in kit.cards.CHOOSING:
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -86,7 +86,7 @@ def test_lists_of_visible_gpus_of_amds_count_and_the_shortest_of_several(root, a
     amd(8)
     environment = {**os.environ, "ROCR_VISIBLE_DEVICES": "0,1,2,3", "HIP_VISIBLE_DEVICES": "0,1"}
     assert describe("127.0.0.1", environment).gpus == 2
-    assert _cards.visible_gpus(environment) == ["0", "1"]
+    assert kit.cards.visible_gpus(environment) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -106,21 +106,21 @@ def test_one_gpu_of_several_is_chosen_where_the_list_was_made(amd, monkeypatch, 
     for name, value in lists.items():
         monkeypatch.setenv(name, value)
     started: list[dict[str, str]] = []
-    monkeypatch.setattr(_each_gpu, "run", lambda argv, limit, env: started.append(env))
-    to_measure, _ = _each_gpu.gpus()
+    monkeypatch.setattr(kit.each_gpu, "run", lambda argv, limit, env: started.append(env))
+    to_measure, _ = kit.each_gpu.gpus()
     for gpu in to_measure:
-        _each_gpu.measure_gpu(gpu, time.monotonic() + 9)
+        kit.each_gpu.measure_gpu(gpu, time.monotonic() + 9)
     assert len(started) == 2
     assert {n: v for n, v in started[1].items() if "VISIBLE" in n} == one
 
 
 def test_what_is_built_into_a_processor_is_no_gpu_and_a_card_is(root, amd):
     amd(1, version=100306, own_bytes=512 << 20)
-    assert (describe("127.0.0.1", os.environ).gpus, _cards.cards()) == (0, [])
+    assert (describe("127.0.0.1", os.environ).gpus, kit.cards.cards()) == (0, [])
     bank = root / "sys/class/kfd/kfd/topology/nodes/1/mem_banks/0/properties"
     bank.write_text(KFD_BANK.format(1, 24 << 30))
     assert describe("127.0.0.1", os.environ).sku == "amd-gfx1036-1x"
-    assert _cards.cards() == ["kfd/1"]
+    assert kit.cards.cards() == ["kfd/1"]
 
 
 def test_a_program_on_a_node_of_amds_never_measures_the_processor(root, amd, run, benchmark_file):
@@ -192,6 +192,6 @@ def test_fp8_is_of_the_kind_that_the_gpu_has_units_for(monkeypatch, arch, kind, 
     properties = types.SimpleNamespace(gcnArchName=arch)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     gpu = torch.device("cuda", 0)
-    assert _arithmetic.kind_of("fp8", gpu) == kind
-    assert {name for name in _arithmetic.FORMATS if _arithmetic.lacks(name, gpu)} == lacking
-    assert _arithmetic.kind_of("fp8", torch.device("cpu")) == "float8_e4m3fn"
+    assert kit.arithmetic.kind_of("fp8", gpu) == kind
+    assert {name for name in kit.arithmetic.FORMATS if kit.arithmetic.lacks(name, gpu)} == lacking
+    assert kit.arithmetic.kind_of("fp8", torch.device("cpu")) == "float8_e4m3fn"

@@ -9,10 +9,10 @@ import dcgm_diag
 import nccl_tests
 import nvbandwidth
 import pytest
-from _collectives import busbw_gbps
-from _parsers import dcgm, nccl_out_of_bounds, perftest, ucx_perftest
-from _parsers import nccl_tests as parse_nccl
-from _parsers import nvbandwidth as parse_nvbandwidth
+from kit.collectives import busbw_gbps
+from kit.parsers import dcgm, nccl_out_of_bounds, perftest, ucx_perftest
+from kit.parsers import nccl_tests as parse_nccl
+from kit.parsers import nvbandwidth as parse_nvbandwidth
 
 from anubis.readers.superbench.aliases import alias
 

@@ -21,7 +21,7 @@ from tests.edges.test_prometheus import answers, free_port, running, until
 from tests.gpus.node import GpuNode, build_libraries
 from tests.patience import LIMIT_S, eventually
 
-AGENT = places.shipped_folder("benchmarks") / "_telemetry_agent.py"
+AGENT = places.shipped_folder("benchmarks") / "telemetry"
 FOREIGN_NAMES = re.compile(r'node_memory_\w+ metric names should be written in "?\'snake_case')
 PLANTED = {
     "NVML_duty_3": 60,

@@ -197,7 +197,7 @@ def test_an_agent_that_hangs_keeps_nobody_waiting_beyond_its_deadline():
 
 def test_a_real_agent_is_read_with_its_token(tmp_path):
     (tmp_path / "token").write_text("secret\n")
-    port, program = free_port(), ROOT / "benchmarks/_telemetry_agent.py"
+    port, program = free_port(), ROOT / "benchmarks/telemetry"
     words = [sys.executable, program, "--listen", f"127.0.0.1:{port}", "--token-file"]
     process = subprocess.Popen([*map(str, words), str(tmp_path / "token")], env=dict(os.environ))
     source = agents(port, ["cpu_use", "memory_use"], token_file=str(tmp_path / "token"))

@@ -29,7 +29,7 @@ from tests.edges.bed import REPOSITORY, Bed
 from tests.patience import LIMIT_S
 
 PROGRAM = Path(__file__).with_name("training_job.py")
-AGENT = REPOSITORY / "benchmarks" / "_telemetry_agent.py"
+AGENT = REPOSITORY / "benchmarks" / "telemetry"
 PORT, AGENT_PORT = 29500, 9841
 METRICS = ("send_queue", "cpu_use", "memory_use", "tcp_throughput")
 START_LIMIT_S = 90.0

@@ -1,0 +1,115 @@
+"""GPUs in the report of node_health: what their driver says, and how many it does not reach."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from kit import nvml
+from kit.findings import Findings
+from kit.gpu_watch import sample, shares
+from kit.nvml import Reading
+
+PERIOD_S = 0.25  # between two looks at the throttle reasons
+PATIENCE_S = 30.0  # a driver that has to wake eight GPUs is slow; one that takes longer hangs
+SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+ONCE = nvml.CONDITION | nvml.IDENTITY
+
+
+@dataclass
+class Look:
+    findings: Findings = field(default_factory=Findings)
+    lost: int = 0  # GPUs that the driver knows of and does not reach
+    failed: str = ""  # why the driver tells nothing of its GPUs ...
+    silent: str = ""  # ... or that it never answered
+
+
+def look(over: threading.Event) -> Look:
+    """Return everything about all GPUs, and what changes until it is over."""
+    nvml.begin()
+    handles, refused = nvml.gpus_by_index()
+    gpus = {f"cuda:{index}": gpu for index, gpu in handles.items()}
+    first = {device: nvml.read(gpu, nvml.COUNTERS | ONCE) for device, gpu in gpus.items()}
+    looks: dict[str, list[Reading]] = {}
+    sample(gpus, {"throttled": nvml.reasons}, PERIOD_S, over, looks)
+    last = {device: nvml.read(gpu, nvml.COUNTERS) for device, gpu in gpus.items()}
+
+    readings = {device: [first[device], *looks[device], last[device]] for device in gpus}
+    findings = Findings(facts={"gpus": {}})
+    driver = nvml.read(None, nvml.DRIVER)
+    findings.facts |= driver.values
+    findings.unread |= {f"cuda:{index}": reason for index, reason in refused.items()}
+    report_unread(findings, {"the driver": [driver], **readings})
+    for device in gpus:
+        report_condition(findings, device, first[device])
+        report_throttling(findings, device, looks[device])
+        report_rises(findings, device, first[device], last[device])
+    lost = [device for device in gpus if any(reading.gone for reading in readings[device])]
+    if reached := len(gpus) - len(lost):
+        findings.add("gpus", "node", reached)
+    return Look(findings, len(refused) + len(lost))
+
+
+def report_unread(findings: Findings, readings: Mapping[str, Sequence[Reading]]) -> None:
+    """Report what failed before what is not supported: one GPU's missing support must not hide
+    another's failure."""
+    by_device = [(device, reading) for device, row in readings.items() for reading in row]
+    for device, reading in by_device:
+        for name, reason in reading.unread.items():
+            findings.miss(name, f"{device}: {reason}")
+    for device, reading in by_device:
+        for name in reading.unsupported:
+            findings.miss(name, f"not supported by {device}")
+
+
+def report_condition(findings: Findings, device: str, reading: Reading) -> None:
+    for name, value in reading.values.items():
+        if name in nvml.CONDITION:
+            findings.add(name, device, value)
+    identity = {name: value for name, value in reading.values.items() if name in nvml.IDENTITY}
+    findings.facts["gpus"][device] = identity
+
+
+def report_throttling(findings: Findings, device: str, looks: Sequence[Reading]) -> None:
+    shown = [look.values["throttled"] for look in looks if look.values]
+    for reason in SLOWDOWNS if shown else ():
+        findings.add(f"throttled:{reason}", device, shares(shown).get(reason, 0.0))
+
+
+def report_rises(findings: Findings, device: str, first: Reading, last: Reading) -> None:
+    for name in first.values.keys() & last.values.keys():
+        rise = last.values[name] - first.values[name]
+        # counters that somebody cleared meanwhile began again at 0
+        findings.add(name, device, rise if rise >= 0 else last.values[name])
+
+
+def addresses(findings: Findings) -> dict[str, str]:
+    """Return the GPUs' places on the PCI bus, as far as they could be read."""
+    gpus = findings.facts.get("gpus", {})
+    return {device: facts["address"] for device, facts in gpus.items() if "address" in facts}
+
+
+def amd_gpus(count: int) -> Look:
+    """Report AMD's GPUs: only their number is read; all else is missed, never taken for absent."""
+    findings = Findings()
+    findings.add("gpus", "node", count)
+    for name in (*nvml.CONDITION, *nvml.COUNTERS):
+        findings.miss(name, "of AMD's GPUs only the number is read")
+    return Look(findings)
+
+
+def outcome(looking: Future[Look]) -> Look:
+    """Return what was seen. A driver that hangs or refuses leaves everything unknown: no GPU is
+    lost by that."""
+    nothing = Look()
+    try:
+        return looking.result(PATIENCE_S)
+    except TimeoutError:
+        nothing.silent = f"NVML does not answer within {PATIENCE_S:g} s"
+        nothing.findings.miss("NVML", nothing.silent)
+    except nvml.Unread as error:
+        nothing.findings.miss("NVML", error)
+        nothing.failed = "" if isinstance(error, nvml.NoDriver) else str(error)
+    return nothing

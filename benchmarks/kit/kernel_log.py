@@ -1,0 +1,82 @@
+"""Broken hardware in the kernel's log: XIDs, errors of NVSwitches, machine checks.
+
+Records are those of /dev/kmsg: `6,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has ...` with
+the microseconds since the node was started. The meaning of the numbers is beside their limits.
+Nothing here reports or judges.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kit.sysfs import text
+
+RECORD = re.compile(r"^\d+,\d+,(\d+),[^;]*;(.*)$", re.M)
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F:]+)[^)]*\): (\d+)")
+SXID = re.compile(r"SXid \(PCI:[0-9a-fA-F:.]+\): \d+, (Non-fatal|Fatal)")
+BANK = re.compile(r"Machine Check(?: Exception)?: \w+ Bank \d+: ([0-9a-f]{16})")  # the status
+DECODED = re.compile(r"\[Hardware Error\]: (Corrected|Uncorrected|Deferred)\b")  # AMD's driver
+UNCORRECTED = 1 << 61  # of a machine check's status (Intel SDM 3B, IA32_MCi_STATUS)
+
+
+@dataclass(frozen=True)
+class Record:
+    age_s: float
+    message: str
+
+
+def records(root: Path) -> list[Record]:
+    """Return all that the kernel still has. OSError or ValueError: it does not let us see."""
+    log = root / "dev/kmsg"
+    up_s = float(text(root / "proc/uptime").partition(" ")[0])
+    handle = os.open(log, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        log_text = b"".join(_chunks(handle)).decode(errors="replace")
+    finally:
+        os.close(handle)
+    return [Record(up_s - int(us) / 1e6, message) for us, message in RECORD.findall(log_text)]
+
+
+def _chunks(handle: int) -> Iterator[bytes]:
+    """Yield one record at a time, as the device gives them."""
+    while True:
+        try:
+            chunk = os.read(handle, 1 << 16)
+        except BrokenPipeError:  # it was overwritten before we came to it
+            continue
+        except BlockingIOError:
+            return
+        if not chunk:
+            return
+        yield chunk
+
+
+def xids(messages: Iterable[str]) -> Counter[tuple[str, str]]:
+    """Count XIDs by number and PCI address."""
+    matches = filter(None, map(XID.search, messages))
+    return Counter((match[2], match[1].lower()) for match in matches)
+
+
+def sxids(messages: Iterable[str]) -> Counter[str]:
+    """Count errors of NVSwitches that were "fatal" and "non_fatal"."""
+    matches = filter(None, map(SXID.search, messages))
+    return Counter(match[1].lower().replace("-", "_") for match in matches)
+
+
+def machine_checks(messages: Iterable[str]) -> dict[str, int]:
+    counts = {"corrected": 0, "uncorrected": 0}
+    for message in messages:
+        if bank := BANK.search(message):
+            counts["uncorrected" if int(bank[1], 16) & UNCORRECTED else "corrected"] += 1
+        elif decoded := DECODED.search(message):
+            counts["uncorrected" if decoded[1] == "Uncorrected" else "corrected"] += 1
+    return counts
+
+
+def is_about_gpus(message: str) -> bool:
+    return bool(XID.search(message) or SXID.search(message))

@@ -1,0 +1,42 @@
+"""The kernel log in the report of node_health: XIDs, errors of NVSwitches, machine checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kit.findings import Findings
+from kit.kernel_log import is_about_gpus, machine_checks, records, sxids, xids
+
+MOST_SHOWN = 8
+
+
+def report_log(findings: Findings, root: Path, hours: float, gpus: dict[str, str]) -> None:
+    """Report the kernel log. `gpus` are the devices' PCI addresses. What is older than `hours` is
+    noted, not counted."""
+    try:
+        log = records(root)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        findings.miss("kernel log", f"{root / 'dev/kmsg'}: {reason}")
+        return
+    recent = [record.message for record in log if record.age_s <= hours * 3600]
+    report_xids(findings, recent, gpus)
+    severities = sxids(recent)
+    for severity in ("fatal", "non_fatal") if severities else ():
+        findings.add(f"sxids:{severity}", "node", severities[severity])
+    for kind, count in machine_checks(recent).items():
+        findings.add(f"machine_checks:{kind}", "node", count)
+    shown = [record for record in log if is_about_gpus(record.message)]
+    findings.facts["xid_log"] = [
+        f"{record.age_s / 3600:.1f} h ago: {record.message}" for record in shown[-MOST_SHOWN:]
+    ]
+
+
+def report_xids(findings: Findings, messages: list[str], gpus: dict[str, str]) -> None:
+    """Report XIDs of the node, and of each number and GPU; a GPU that is gone is called by its
+    address."""
+    counts = xids(messages)
+    findings.add("xids", "node", counts.total())
+    for (number, address), count in counts.items():
+        devices = (name for name, place in gpus.items() if place.startswith(address))
+        findings.add(f"xids:{number}", next(devices, f"pci:{address}"), count)

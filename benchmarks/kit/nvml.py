@@ -1,0 +1,422 @@
+"""Facts about GPUs from NVIDIA's driver, read through pynvml: plain functions of a GPU's handle.
+
+A reader returns one value or raises. Nothing here repeats, reports or judges, so that a program may
+look once and a collector every second. `read` keeps three things apart: values (0 is one of them),
+what this GPU does not support, and what could not be read.
+
+GPUs are numbered by their place on the PCI bus; CUDA_DEVICE_ORDER=PCI_BUS_ID makes CUDA do the
+same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from ctypes import byref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# What travels with the programs to nodes that lack it. Last: an installed one comes first.
+PACKAGES = Path(__file__).parents[1] / "packages"
+sys.path.append(str(PACKAGES))
+try:
+    import pynvml
+except ImportError:
+    pynvml = None
+
+Handle = Any
+Reader = Callable[[Handle], Any]
+
+# from the lowest bit of nvmlClocksEventReason... upwards
+REASONS = (
+    "gpu_idle",
+    "applications_clocks_setting",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sync_boost",
+    "sw_thermal_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+    "display_clock_setting",
+)
+
+
+ALL_LINKS = 0xFFFFFFFF  # the scope of a field that is the sum over them
+FABRIC_STATES = {1: "not started", 2: "in progress", 3: "completed"}
+
+
+class Unread(Exception):
+    """It could not be read, for a reason that one line can tell."""
+
+
+class NoDriver(Unread):
+    """There is no driver to ask."""
+
+
+@dataclass
+class Reading:
+    values: dict[str, Any] = field(default_factory=dict)
+    unsupported: list[str] = field(default_factory=list)
+    unread: dict[str, str] = field(default_factory=dict)  # and why
+    gone: bool = False  # the driver no longer reaches the GPU
+
+
+def read(gpu: Handle, readers: Mapping[str, Reader]) -> Reading:
+    """Call each reader by itself: one that fails takes no other with it."""
+    reading = Reading()
+    for name, reader in readers.items():
+        try:
+            value = reader(gpu)
+        except pynvml.NVMLError_NotSupported:
+            reading.unsupported.append(name)
+        except (pynvml.NVMLError, Unread, AttributeError, ValueError) as error:  # an old pynvml
+            reading.unread[name] = str(error)
+            reading.gone |= isinstance(
+                error, (pynvml.NVMLError_GpuIsLost, pynvml.NVMLError_ResetRequired)
+            )
+        else:
+            reading.values[name] = _text(value) if isinstance(value, bytes) else value
+    return reading
+
+
+# --- which GPUs there are ------------------------------------------------------------------
+
+
+def begin() -> None:
+    """Initialize NVML. Must come before everything else; may come again."""
+    if pynvml is None:
+        raise NoDriver(
+            f'module "pynvml" is neither installed (pip install nvidia-ml-py) nor in "{PACKAGES}"'
+        )
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError_LibraryNotFound:
+        raise NoDriver("libnvidia-ml.so.1 cannot be loaded") from None
+    except pynvml.NVMLError as error:
+        raise Unread(f"nvmlInit: {error}") from error
+
+
+def gpus_by_index() -> tuple[dict[int, Handle], dict[int, str]]:
+    """Return the GPUs that the driver reaches, and why it does not reach the others."""
+    handles: dict[int, Handle] = {}
+    refused: dict[int, str] = {}
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        raise Unread(f"nvmlDeviceGetCount: {error}") from error
+    for index in range(count):
+        try:
+            handles[index] = pynvml.nvmlDeviceGetHandleByIndex(index)
+        except pynvml.NVMLError as error:
+            refused[index] = str(error)
+    return handles, refused
+
+
+def names_for_cuda() -> tuple[list[str], dict[int, str]]:
+    """Return the name of each GPU, or of each slice of one, for CUDA_VISIBLE_DEVICES, in CUDA's
+    order, and, by place, why some have none."""
+    handles, gone = gpus_by_index()
+    names: list[str] = []
+    unnamed: dict[int, str] = {}
+    for index in sorted({*handles, *gone}):
+        try:
+            if index in gone:
+                raise Unread(gone[index])
+            names += slices(handles[index]) or [_text(pynvml.nvmlDeviceGetUUID(handles[index]))]
+        except (pynvml.NVMLError, Unread) as error:
+            unnamed[len(names)] = str(error)
+            names.append("")
+    return names, unnamed
+
+
+def slices(gpu: Handle) -> list[str]:
+    """Return the slices of a GPU that is sliced (MIG); CUDA itself would see the first of them
+    only."""
+    try:
+        mode, _ = pynvml.nvmlDeviceGetMigMode(gpu)
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):
+        return []
+    if mode != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return []
+    names: list[str] = []
+    for place in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        with suppress(pynvml.NVMLError_NotFound):
+            part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, place)
+            names.append(_text(pynvml.nvmlDeviceGetUUID(part)))
+    if not names:
+        raise Unread("MIG is on, and there is no slice to measure")
+    return names
+
+
+def _text(words: str | bytes) -> str:
+    """Decode a text: older bindings give bytes."""
+    return words.decode(errors="replace") if isinstance(words, bytes) else words
+
+
+def find_gpu(uuid: str) -> Handle:
+    """Return a GPU or a slice of one: torch gives the UUID without its kind."""
+    for kind in ("GPU", "MIG"):
+        try:
+            return pynvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}".encode())
+        except pynvml.NVMLError as error:
+            failure = error
+    raise Unread(f"NVML knows no GPU {uuid}: {failure}")
+
+
+# --- readers of several values, or of structures -------------------------------------------
+
+
+def reasons(gpu: Handle) -> set[str]:
+    """Return the reasons that hold the clocks back now."""
+    return reason_names(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
+
+
+def reason_names(bits: int) -> set[str]:
+    names = {name for place, name in enumerate(REASONS) if bits & 1 << place}
+    unknown = bits >> len(REASONS) << len(REASONS)
+    return names | ({f"unknown_{unknown:#x}"} if unknown else set())
+
+
+def address(gpu: Handle) -> str:
+    """Return the PCI address as the kernel writes it: 0000:3b:00.0."""
+    pci = pynvml.nvmlDeviceGetPciInfo(gpu)
+    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+
+
+def pages_retired(gpu: Handle) -> int:
+    """Count retired pages, for both causes: GPUs before row remapping retire pages."""
+    causes = (
+        pynvml.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
+        pynvml.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR,
+    )
+    return sum(len(pynvml.nvmlDeviceGetRetiredPages(gpu, cause)) for cause in causes)
+
+
+def sram_threshold_exceeded(gpu: Handle) -> int:
+    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    pynvml.nvmlDeviceGetSramEccErrorStatus(gpu, byref(status))
+    return status.bThresholdExceeded
+
+
+def fabric_info(gpu: Handle) -> Any:
+    fabric = pynvml.c_nvmlGpuFabricInfo_t()
+    pynvml.nvmlDeviceGetGpuFabricInfo(gpu, byref(fabric))
+    if fabric.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return fabric
+
+
+def fabric_unready(gpu: Handle) -> bool:
+    fabric = fabric_info(gpu)
+    return fabric.state != pynvml.NVML_GPU_FABRIC_STATE_COMPLETED or fabric.status != 0
+
+
+def fabric_state(gpu: Handle) -> str:
+    """Return the state of its registration with the NVSwitch fabric, and whether it went well."""
+    fabric = fabric_info(gpu)
+    state = FABRIC_STATES.get(fabric.state, f"state {fabric.state}")
+    return f"{state}, status {fabric.status}" if fabric.status else state
+
+
+def pcie_lanes_missing(gpu: Handle) -> int:
+    """Return the lanes that it lacks of those that card and slot could have; unlike the generation,
+    they are kept when idle."""
+    possible = pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+    return max(0, possible - pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu))
+
+
+def temperature_c(gpu: Handle) -> int:
+    return pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
+
+
+def thermal_margin_c(gpu: Handle) -> int:
+    slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+    limit = pynvml.nvmlDeviceGetTemperatureThreshold(gpu, slowdown)
+    return max(0, limit - temperature_c(gpu))
+
+
+def links(gpu: Handle) -> list[bool]:
+    """Return, for each NVLink that the GPU has, whether it is up."""
+    states: list[bool] = []
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            states.append(bool(pynvml.nvmlDeviceGetNvLinkState(gpu, link)))
+        except (pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotSupported):
+            if not states:
+                raise
+            break
+    return states
+
+
+def used_links(gpu: Handle) -> list[bool]:
+    """Return the links; an error if none is up, as on a card without a bridge, so that only some
+    can be missed."""
+    states = links(gpu)
+    if not any(states):
+        raise Unread("no link is up, as on a card without a bridge")
+    return states
+
+
+def nvlink_errors(kind: str) -> Reader:
+    """Return a reader of the errors of all links that are up, since the counter was cleared."""
+
+    def errors(gpu: Handle) -> int:
+        counter = getattr(pynvml, f"NVML_NVLINK_ERROR_DL_{kind}")
+        up = [link for link, is_up in enumerate(links(gpu)) if is_up]
+        return sum(pynvml.nvmlDeviceGetNvLinkErrorCounter(gpu, link, counter) for link in up)
+
+    return errors
+
+
+def ecc_errors(kind: str, period: str) -> Reader:
+    def errors(gpu: Handle) -> int:
+        error = getattr(pynvml, f"NVML_MEMORY_ERROR_TYPE_{kind}")
+        return pynvml.nvmlDeviceGetTotalEccErrors(gpu, error, getattr(pynvml, f"NVML_{period}_ECC"))
+
+    return errors
+
+
+def pcie_bytes_per_s(way: str) -> Reader:
+    """Return a reader of the rate over the last 20 ms."""
+
+    def read_rate(gpu: Handle) -> int:
+        counter = getattr(pynvml, f"NVML_PCIE_UTIL_{way}_BYTES")
+        return 1000 * pynvml.nvmlDeviceGetPcieThroughput(gpu, counter)
+
+    return read_rate
+
+
+def nvlink_bytes(gpu: Handle) -> int:
+    """Return the bytes that all links have carried, both ways, since the driver was loaded."""
+    ways = (
+        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
+        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+    )
+    fields = pynvml.nvmlDeviceGetFieldValues(gpu, [(way, ALL_LINKS) for way in ways])
+    for field_value in fields:
+        if field_value.nvmlReturn:
+            raise pynvml.NVMLError(field_value.nvmlReturn)
+    return sum(1024 * field_value.value.ullVal for field_value in fields)
+
+
+COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
+
+
+def compute_mode(gpu: Handle) -> str:
+    mode = pynvml.nvmlDeviceGetComputeMode(gpu)
+    return COMPUTE_MODES[mode] if mode < len(COMPUTE_MODES) else f"mode {mode}"
+
+
+def applications_clock(gpu: Handle) -> str:
+    """Return the clocks that were set for computing, and for memory."""
+    sm = pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_SM)
+    return (
+        f"{sm} MHz, memory {pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_MEM)} MHz"
+    )
+
+
+def cuda_version(_: Handle) -> str:
+    version = pynvml.nvmlSystemGetCudaDriverVersion()
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+# --- what can be read, by name -------------------------------------------------------------
+
+DRIVER: dict[str, Reader] = {  # of the node: the handle is not used
+    "nvml_version": lambda _: pynvml.nvmlSystemGetNVMLVersion(),
+    "driver_version": lambda _: pynvml.nvmlSystemGetDriverVersion(),
+    "cuda_driver_version": cuda_version,
+}
+
+UUID: dict[str, Reader] = {"uuid": lambda gpu: pynvml.nvmlDeviceGetUUID(gpu)}
+
+STATE: dict[str, Reader] = {  # differs from second to second
+    "sm_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "memory_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
+    "power_w": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    "temperature_c": temperature_c,
+    "pcie_generation": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "reasons": reasons,
+}
+
+COUNTERS: dict[str, Reader] = {  # since they were cleared: only a rise counts
+    "pcie_replays": lambda gpu: pynvml.nvmlDeviceGetPcieReplayCounter(gpu),
+    "nvlink_errors:replay": nvlink_errors("REPLAY"),
+    "nvlink_errors:recovery": nvlink_errors("RECOVERY"),
+    "nvlink_errors:crc_flit": nvlink_errors("CRC_FLIT"),
+    "nvlink_errors:crc_data": nvlink_errors("CRC_DATA"),
+}
+
+
+CONDITION: dict[str, Reader] = {  # errors, states and sizes
+    "gpu_memory_gb": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).total / 1e9,
+    "ecc_enabled": lambda gpu: pynvml.nvmlDeviceGetEccMode(gpu)[0],
+    "ecc_correctable:volatile": ecc_errors("CORRECTED", "VOLATILE"),
+    "ecc_correctable:aggregate": ecc_errors("CORRECTED", "AGGREGATE"),
+    "ecc_uncorrectable:volatile": ecc_errors("UNCORRECTED", "VOLATILE"),
+    "ecc_uncorrectable:aggregate": ecc_errors("UNCORRECTED", "AGGREGATE"),
+    "sram_threshold_exceeded": sram_threshold_exceeded,
+    "rows_remapped:correctable": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
+    "rows_remapped:uncorrectable": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
+    "row_remap_pending": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[2],
+    "row_remap_failure": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[3],
+    "pages_retired": pages_retired,
+    "page_retirement_pending": lambda gpu: pynvml.nvmlDeviceGetRetiredPagesPendingStatus(gpu),
+    "pcie_max_generation": lambda gpu: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "pcie_lanes_missing": pcie_lanes_missing,
+    "nvlinks": lambda gpu: sum(used_links(gpu)),
+    "nvlinks_inactive": lambda gpu: used_links(gpu).count(False),
+    "fabric_unready": fabric_unready,
+    "clock_max_mhz:sm": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "clock_max_mhz:memory": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(
+        gpu, pynvml.NVML_CLOCK_MEM
+    ),
+    "power_cap_w": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "thermal_margin_c": thermal_margin_c,
+}
+
+SETTINGS: dict[str, Reader] = {  # what somebody chose, or installed
+    "gpu_model": lambda gpu: pynvml.nvmlDeviceGetName(gpu),
+    "vbios": lambda gpu: pynvml.nvmlDeviceGetVbiosVersion(gpu),
+    "inforom": lambda gpu: pynvml.nvmlDeviceGetInforomImageVersion(gpu),
+    "persistence_mode": lambda gpu: pynvml.nvmlDeviceGetPersistenceMode(gpu),
+    "ecc_mode": lambda gpu: pynvml.nvmlDeviceGetEccMode(gpu)[0],
+    "ecc_pending_mode": lambda gpu: pynvml.nvmlDeviceGetEccMode(gpu)[1],
+    "mig_mode": lambda gpu: pynvml.nvmlDeviceGetMigMode(gpu)[0],
+    "compute_mode": compute_mode,
+    "power_limit_w": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "applications_clock": applications_clock,
+}
+
+LOAD: dict[str, Reader] = {  # what a GPU does now, as telemetry calls it
+    "gpu_memory": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "gpu_duty": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "gpu_power": STATE["power_w"],
+    "gpu_temperature": temperature_c,
+    "gpu_clock": STATE["sm_mhz"],
+    "pcie_generation": STATE["pcie_generation"],
+    "pcie_width": STATE["pcie_width"],
+}
+
+TRAFFIC: dict[str, Reader] = {  # each PCIe reading takes 20 ms
+    "pcie_tx": pcie_bytes_per_s("TX"),
+    "pcie_rx": pcie_bytes_per_s("RX"),
+    "nvlink_bytes": nvlink_bytes,
+}
+
+IDENTITY: dict[str, Reader] = {  # explains a number and is no metric
+    "model": lambda gpu: pynvml.nvmlDeviceGetName(gpu),
+    "address": address,
+    "vbios": lambda gpu: pynvml.nvmlDeviceGetVbiosVersion(gpu),
+    "pcie_generation_now": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "power_default_w": lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) / 1e3,
+    "sm_mhz_now": STATE["sm_mhz"],
+    "temperature_c": temperature_c,
+    "mig_mode": lambda gpu: pynvml.nvmlDeviceGetMigMode(gpu)[0],
+    "fabric_state": fabric_state,
+    "persistence_mode": lambda gpu: pynvml.nvmlDeviceGetPersistenceMode(gpu),
+}

@@ -1,0 +1,90 @@
+"""Settings of GPUs from their driver and the kernel, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+
+from kit import nvml
+from kit.cards import amd_cards, cards
+from kit.nvml import Reading
+from kit.settings import NOT_SUPPORTED, Settings, file_text
+
+OF_DRIVER = {"nvml": "nvml_version", "cuda_of_driver": "cuda_driver_version"}
+ON_OFF = {0: "off", 1: "on"}
+AMD = "of AMD's GPUs no driver is asked: only what the kernel shows is read"
+
+
+def tell_driver(settings: Settings, root: Path) -> None:
+    """Note the driver by the kernel, which answers also if NVML does not."""
+    for maker in ("nvidia", "amdgpu"):
+        folder = root / "sys/module" / maker
+        if folder.is_dir():
+            settings.tell("driver", f"{maker} {file_text(folder / 'version') or 'of the kernel'}")
+            break
+    else:
+        settings.tell("driver", "none")
+    license = re.search(r"Open Kernel Module", file_text(root / "proc/driver/nvidia/version") or "")
+    if (root / "proc/driver/nvidia/version").exists():
+        settings.tell("driver_kind", "open" if license else "proprietary")
+    settings.tell("cards", len(cards(root)))
+
+
+Readings = tuple[Reading, Mapping[str, Reading]]
+
+
+def read_gpus() -> Readings:
+    """Return the driver's own versions, and its settings of each GPU."""
+    nvml.begin()
+    handles, refused = nvml.gpus_by_index()
+    of_gpus = {f"cuda:{index}": nvml.read(gpu, nvml.SETTINGS) for index, gpu in handles.items()}
+    for index, reason in refused.items():
+        of_gpus[f"cuda:{index}"] = Reading(unread=dict.fromkeys(nvml.SETTINGS, reason))
+    return nvml.read(None, nvml.DRIVER), of_gpus
+
+
+def tell_gpus(settings: Settings, root: Path, asking: Future[Readings], patience_s: float) -> None:
+    tell_driver(settings, root)
+    names = [*OF_DRIVER, *nvml.SETTINGS]
+    if not cards(root):
+        return  # nothing is missing: there is nobody to ask, and nothing to ask about
+    if amd_cards(root):
+        for name in names:
+            settings.miss(name, AMD)
+        return
+    try:
+        driver, gpus = asking.result(patience_s)
+    except TimeoutError:
+        unanswered = f"NVML does not answer within {patience_s:g} s"
+        for name in names:
+            settings.miss(name, unanswered)
+    except nvml.Unread as error:
+        for name in names:
+            settings.miss(name, error)
+    else:
+        tell_readings(settings, driver, gpus)
+
+
+def tell_readings(settings: Settings, driver: Reading, gpus: Mapping[str, Reading]) -> None:
+    for name, reader in OF_DRIVER.items():
+        if reader in driver.values:
+            settings.tell(name, driver.values[reader])
+        else:
+            settings.miss(name, driver.unread.get(reader, NOT_SUPPORTED))
+    for device, reading in gpus.items():
+        for name, value in reading.values.items():
+            settings.tell(name, describe(name, value), device)
+        for name in reading.unsupported:
+            settings.tell(name, NOT_SUPPORTED, device)
+        for name, why in reading.unread.items():
+            settings.miss(name, why, device)
+
+
+def describe(name: str, value: object) -> str:
+    if name.endswith("_w"):
+        return f"{value:g} W"
+    if name.endswith("_mode"):
+        return ON_OFF.get(value, str(value)) if isinstance(value, int) else str(value)
+    return str(value)

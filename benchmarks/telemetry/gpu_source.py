@@ -1,0 +1,156 @@
+"""Telemetry of a node's GPUs by NVML. A GPU that is gone reports nothing any more, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kit import nvml
+from kit.cards import amd_cards
+from kit.gpu_profile import Profile
+from kit.nvml import Handle, Unread
+
+from telemetry.sources import Line, Place, Rates, Sampled, labels, total
+
+TRIED_AGAIN_AFTER_S = 30.0  # a driver that was not there, a GPU that it did not reach
+AMD = "of AMD's GPUs no telemetry is read"
+UNSUPPORTED = "not supported by this GPU"
+MIB = 1 << 20
+LANE_BYTES_PER_S = 985e6  # one way in generation 3; each generation doubles it
+SUMS = {  # metrics, of the parts that they add up
+    "gpu_fp": ("gpu_fp64", "gpu_fp32", "gpu_fp16"),
+    "pcie_throughput": ("pcie_tx", "pcie_rx"),
+    "nvlink_throughput": ("nvlink_tx", "nvlink_rx"),
+}
+METRICS = (
+    *("gpu_memory", "gpu_duty", "gpu_power", "gpu_temperature", "gpu_clock", "gpu_graphics"),
+    *("gpu_sm", "gpu_tensor", "gpu_memory_bandwidth", *SUMS, "pcie_use"),
+)
+EXPORTED = {  # what dcgm-exporter calls it, and its unit in ours
+    "gpu_memory": ("DCGM_FI_DEV_FB_USED", MIB),
+    "gpu_duty": ("DCGM_FI_DEV_GPU_UTIL", 1),
+    "gpu_power": ("DCGM_FI_DEV_POWER_USAGE", 1),
+    "gpu_temperature": ("DCGM_FI_DEV_GPU_TEMP", 1),
+    "gpu_clock": ("DCGM_FI_DEV_SM_CLOCK", 1),
+    "gpu_graphics": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 100),
+    "gpu_sm": ("DCGM_FI_PROF_SM_ACTIVE", 100),
+    "gpu_tensor": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 100),
+    "gpu_memory_bandwidth": ("DCGM_FI_PROF_DRAM_ACTIVE", 100),
+    "gpu_fp64": ("DCGM_FI_PROF_PIPE_FP64_ACTIVE", 100),
+    "gpu_fp32": ("DCGM_FI_PROF_PIPE_FP32_ACTIVE", 100),
+    "gpu_fp16": ("DCGM_FI_PROF_PIPE_FP16_ACTIVE", 100),
+    "pcie_tx": ("DCGM_FI_PROF_PCIE_TX_BYTES", 1),
+    "pcie_rx": ("DCGM_FI_PROF_PCIE_RX_BYTES", 1),
+    "pcie_generation": ("DCGM_FI_DEV_PCIE_LINK_GEN", 1),
+    "pcie_width": ("DCGM_FI_DEV_PCIE_LINK_WIDTH", 1),
+    "nvlink_throughput": ("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 1e6),
+}
+Values = dict[str, float | None]
+
+
+class Gpu:
+    """A GPU that the driver reached; it is asked for as long as this program runs."""
+
+    def __init__(self, index: int, handle: Handle) -> None:
+        self.index, self._handle, self._rates = index, handle, Rates()
+        self.uuid = nvml.read(handle, nvml.UUID).values.get("uuid", "")
+        self._ever: set[str] = set()  # told
+        self.reasons: dict[str, str] = {}  # why something is not told
+        try:
+            self._profile: Profile | None = Profile(handle)
+        except Unread as reason:
+            self._profile, self.unprofiled = None, str(reason)
+        else:
+            self.unprofiled = ""
+
+    def read(self, now: float) -> Values:
+        """Return its values now; None for one that it reported before and does not now."""
+        reading = nvml.read(self._handle, nvml.LOAD)
+        values: Values = dict(reading.values)
+        if not reading.gone:
+            values |= self._read_profile()
+            if "pcie_tx" not in values:
+                values |= self._traffic(now)
+        self.reasons = dict.fromkeys(reading.unsupported, UNSUPPORTED) | reading.unread
+        values |= {
+            metric: total(values, parts) for metric, parts in SUMS.items() if parts[0] in values
+        }
+        values |= bus_use(values)
+        self._ever |= values.keys()
+        return {metric: values.get(metric) for metric in self._ever}
+
+    def _read_profile(self) -> Values:
+        if self._profile is None:
+            return {}
+        try:
+            return dict(self._profile.read())
+        except nvml.pynvml.NVMLError:
+            return {}
+
+    def _traffic(self, now: float) -> Values:
+        values: Values = dict(nvml.read(self._handle, nvml.TRAFFIC).values)
+        if "nvlink_bytes" in values:
+            carried = values.pop("nvlink_bytes")
+            values["nvlink_throughput"] = self._rates.rise("nvlink", carried, now)
+        return values
+
+
+def bus_use(values: Values) -> Values:
+    """Return the used share of what its PCIe link carries at its present speed and width."""
+    throughput, generation, width = (
+        values.get(name) for name in ("pcie_throughput", "pcie_generation", "pcie_width")
+    )
+    if throughput is None or not generation or not width:
+        return {}
+    limit = 2 * LANE_BYTES_PER_S * 2 ** (generation - 3) * width
+    return {"pcie_use": 100 * throughput / limit}
+
+
+class Gpus:
+    def __init__(self, place: Place) -> None:
+        self._place, self._gpus = place, dict[int, Gpu]()
+        self._reason, self._again = "", float("-inf")
+
+    def read(self, now: float) -> Sampled:
+        if now >= self._again:
+            self._look(now)
+        sampled = Sampled()
+        values = {gpu: gpu.read(now) for gpu in self._gpus.values()}
+        for gpu, readings in values.items():
+            for metric in (metric for metric in METRICS if metric in readings):
+                sampled.add(metric, str(gpu.index), readings[metric])
+        for metric in METRICS:
+            if metric not in sampled.values:
+                sampled.absent[metric] = self._reason_of(metric)
+        sampled.lines = lambda: lines_of(self._place.node, values)
+        return sampled
+
+    def _reason_of(self, metric: str) -> str:
+        for gpu in self._gpus.values():
+            reason = gpu.reasons.get(metric) or gpu.unprofiled
+            if reason:
+                return reason
+        return self._reason or UNSUPPORTED
+
+    def _look(self, now: float) -> None:
+        """Add GPUs that the driver reaches by now; those that are gone stay missed."""
+        try:
+            nvml.begin()
+            handles, refused = nvml.gpus_by_index()
+        except Unread as reason:
+            self._reason = AMD if amd_cards(self._place.root) else str(reason)
+            self._again = now + TRIED_AGAIN_AFTER_S
+            return
+        for index, handle in handles.items():
+            if index not in self._gpus:
+                self._gpus[index] = Gpu(index, handle)
+        self._reason = "; ".join(f"GPU {index}: {why}" for index, why in refused.items())
+        self._again = now + TRIED_AGAIN_AFTER_S
+
+
+def lines_of(node: str, values: dict[Gpu, Values]) -> Iterator[Line]:
+    for gpu, readings in values.items():
+        where = labels(gpu=str(gpu.index), UUID=gpu.uuid, Hostname=node)
+        for metric, (name, unit) in EXPORTED.items():
+            value = readings.get(metric)
+            if value is not None:
+                yield Line(name, where, value / unit)

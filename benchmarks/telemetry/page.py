@@ -1,0 +1,150 @@
+"""Telemetry over HTTP: `/metrics` for a Prometheus, `/samples?since=TIME` for `anubis watch`.
+
+It is a server of its own, because the standard library's takes as much memory as all the rest.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from urllib.parse import parse_qs, urlsplit
+
+from telemetry.ring import number
+from telemetry.sources import Line
+
+PATIENCE_S = 2.0  # with a client, until it has asked, and each time that it takes something
+AT_ONCE = 8  # clients; another is turned away
+LONGEST_HEAD = 16 << 10  # bytes of a request
+OPEN_METRICS = "application/openmetrics-text"
+FORMS = {True: f"{OPEN_METRICS}; version=1.0.0; charset=utf-8", False: "text/plain; version=0.0.4"}
+REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Not Allowed"}
+WHERE = "there are /metrics and /samples?since=TIME\n"
+
+Answer = tuple[int, str, str]  # status, kind of content, content
+
+
+class Door(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """A server that listens as soon as it is made."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        lines: Callable[[], Iterable[Line]],
+        rows: Callable[[float], Iterable[str]],
+        token: str = "",
+    ) -> None:
+        self.lines, self.rows, self.token = lines, rows, token
+        self._room = threading.BoundedSemaphore(AT_ONCE)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, Visit)
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        return self._room.acquire(blocking=False)
+
+    def process_request_thread(self, request: object, client_address: object) -> None:
+        try:
+            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore a client that leaves in the middle, or sends too slowly."""
+
+    def answer(self, words: list[str], headers: dict[str, str]) -> Answer:
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return 400, FORMS[False], "this is no request of HTTP\n"
+        if words[0] not in ("GET", "HEAD"):
+            return 405, FORMS[False], f"{words[0]} is not answered: GET is\n"
+        shown = headers.get("authorization", "").removeprefix("Bearer ")
+        if self.token and not hmac.compare_digest(shown.encode(), self.token.encode()):
+            return 401, FORMS[False], "a token is needed: Authorization: Bearer TOKEN\n"
+        where = urlsplit(words[1])
+        if where.path == "/metrics":
+            is_open = OPEN_METRICS in headers.get("accept", "")
+            return 200, FORMS[is_open], text_of(self.lines(), is_open)
+        if where.path == "/samples":
+            return self._samples(parse_qs(where.query).get("since", ["0"])[-1])
+        return 404, FORMS[False], WHERE
+
+    def _samples(self, since: str) -> Answer:
+        try:
+            time = float(since)
+        except ValueError:
+            return 400, FORMS[False], f'since="{since}": expected seconds since 1970\n'
+        return 200, "application/jsonl", "".join(f"{row}\n" for row in self.rows(time))
+
+
+class Visit(socketserver.StreamRequestHandler):
+    """One request, one answer."""
+
+    server: Door
+    timeout = PATIENCE_S
+
+    def handle(self) -> None:
+        first, *rest = self._head().split("\r\n")
+        fields = (line.partition(":") for line in rest)
+        headers = {name.strip().lower(): value.strip() for name, _, value in fields}
+        words = first.split()
+        status, kind, text = self.server.answer(words, headers)
+        body = text.encode()
+        self.wfile.write(
+            f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: {kind}\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+        )
+        if words[:1] != ["HEAD"]:
+            self.wfile.write(body)
+
+    def _head(self) -> str:
+        """Read up to the first empty line, or until time or room is up."""
+        deadline, head = time.monotonic() + PATIENCE_S, b""
+        while b"\r\n\r\n" not in head and len(head) < LONGEST_HEAD:
+            self.connection.settimeout(max(0.001, deadline - time.monotonic()))
+            part = self.connection.recv(LONGEST_HEAD)
+            if not part:
+                break
+            head += part
+        self.connection.settimeout(PATIENCE_S)
+        return head.decode("latin-1").partition("\r\n\r\n")[0]
+
+
+def text_of(lines: Iterable[Line], is_open: bool) -> str:
+    """Format lines for Prometheus: for each family its kind, then its numbers together."""
+    families: dict[str, list[Line]] = {}
+    for line in lines:
+        families.setdefault(line.name, []).append(line)
+    return "".join(family_texts(families, is_open)) + ("# EOF\n" if is_open else "")
+
+
+def family_texts(families: dict[str, list[Line]], is_open: bool) -> Iterator[str]:
+    for name, lines in families.items():
+        is_counter = name.endswith("_total") and not name.startswith("DCGM_")
+        family = name.removesuffix("_total") if is_counter and is_open else name
+        yield f"# HELP {family} {help_of(name)}\n"
+        yield f"# TYPE {family} {'counter' if is_counter else 'gauge'}\n"
+        for line in lines:
+            where = f"{{{line.labels}}}" if line.labels else ""
+            yield f"{name}{where} {number(line.value)}\n"
+
+
+def help_of(name: str) -> str:
+    if name.startswith("anubis_"):
+        return HELP[name]
+    return f"As {'dcgm-exporter' if name.startswith('DCGM_') else 'node_exporter'} has it."
+
+
+HELP = {
+    "anubis_agent_source_answers": "Whether this source answered in time at the last sample.",
+    "anubis_agent_samples_total": "Samples taken since the agent began.",
+    "anubis_agent_samples_missed_total": "Seconds without a sample, because the machine was busy.",
+    "anubis_agent_recording": "Whether what --record asks for is being written.",
+    "anubis_agent_cpu_seconds_total": "CPU time of the agent itself.",
+}
