@@ -3,7 +3,6 @@
 from anubis.operations.bench import check_program as check_program
 from anubis.operations.bench import outside_limits as outside_limits
 from anubis.operations.caller import Caller as Caller
-from anubis.operations.campaign_files import CampaignRequest as CampaignRequest
 from anubis.operations.campaigns import plan_campaign as plan_campaign
 from anubis.operations.campaigns import resume_campaign as resume_campaign
 from anubis.operations.campaigns import run_campaign as run_campaign
@@ -49,14 +48,15 @@ from anubis.operations.keeping_policy import going_on as going_on
 from anubis.operations.keeping_policy import keeper_of as keeper_of
 from anubis.operations.learn import learn as learn
 from anubis.operations.learn import learned_here as learned_here
-from anubis.operations.measure import accept as accept
-from anubis.operations.measure import locate as locate
-from anubis.operations.measure import scan as scan
-from anubis.operations.measure import validate as validate
 from anubis.operations.nodes import nodes as nodes
 from anubis.operations.periodic_tasks import do_periodic_tasks as do_periodic_tasks
 from anubis.operations.policy_limits import adopt_alphas as adopt_alphas
 from anubis.operations.policy_limits import write_policy as write_policy
+from anubis.operations.requests import AcceptRequest as AcceptRequest
+from anubis.operations.requests import CampaignRequest as CampaignRequest
+from anubis.operations.requests import LocateRequest as LocateRequest
+from anubis.operations.requests import ScanRequest as ScanRequest
+from anubis.operations.requests import ValidateRequest as ValidateRequest
 from anubis.operations.risk import evaluate_risk as evaluate_risk
 from anubis.operations.risk import foresee as foresee
 from anubis.operations.risk import train_risk as train_risk

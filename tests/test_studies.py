@@ -19,7 +19,7 @@ LIMIT_S = 600.0
 LOADED = (
     *("numpy", "pandas", "scipy.stats", "scipy.spatial", "sklearn.svm", "sklearn.cluster"),
     *("sklearn.neighbors", "pycox.models", "torchtuples", "yaml", "sqlalchemy", "requests"),
-    *("anubis.cli.main", "anubis.operations.measure", "anubis.operations.gate"),
+    *("anubis.cli.main", "anubis.operations.campaigns", "anubis.operations.gate"),
     *("anubis.store.history", "anubis.models.risk.learning", "anubis.report.html"),
 )
 

@@ -3,65 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import anubis
-from anubis.cli import amounts, showing
+from anubis.cli import showing
+from anubis.cli.options import AnswerForms, Beginning
 from anubis.cli.pages import write_file
 from anubis.cli.remarks import say
-from anubis.cli.showing import AnswerForms
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
-from anubis.core.errors import AnubisError, OutputError, UsageError
-from anubis.core.records import CampaignKind
-from anubis.operations.campaign_files import CampaignRequest
+from anubis.core.errors import AnubisError, OutputError
 from anubis.operations.campaigns import PlannedCampaign
+from anubis.operations.requests import CampaignRequest
 from anubis.report import html as html_report
 from anubis.report.view import CampaignView
 from anubis.text import places
 
 
-def request(
-    kind: str,
-    nodes: str | None,
-    *,
-    cluster: str,
-    suite: str | None,
-    policy: str,
-    benchmarks: list[Path] | None,
-) -> CampaignRequest:
-    """Request made of the options that all campaigns have."""
-    return CampaignRequest(
-        kind=CampaignKind(kind),
-        nodes=amounts.nodes(nodes),
-        cluster=cluster,
-        suite=suite,
-        policy=policy,
-        benchmarks=benchmarks or (),
-    )
-
-
-def carry_out(
-    request: CampaignRequest,
-    *,
-    dry_run: bool,
-    resume: bool,
-    campaign: str | None,
-    forms: AnswerForms,
-) -> None:
+def carry_out(request: CampaignRequest, forms: AnswerForms, beginning: Beginning) -> None:
     """Carry out the request and exit with the verdict's code, unless nothing was to run."""
-    if dry_run and resume:
-        raise UsageError("--dry-run shows the plan of a new campaign: leave out --resume")
-    if dry_run:
+    beginning.check()
+    if beginning.dry_run:
         _show_plan(anubis.plan_campaign(request, Terminal()), as_json=forms.json)
         return
     turn_termination_into_interrupt()
-    if campaign and not resume:
-        raise UsageError("--campaign names the campaign to resume: give --resume as well")
     forms.check()
     answerer = CampaignAnswerer(forms)
     with answerer.leaving():
-        if resume:
-            anubis.resume_campaign(request.kind, campaign, answerer)
+        if beginning.resume:
+            anubis.resume_campaign(request.kind, beginning.campaign, answerer)
         else:
             anubis.run_campaign(request, answerer)
 

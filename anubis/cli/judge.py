@@ -39,7 +39,7 @@ def judge(
     """Judge past campaigns again, alone or as one, by other criteria, without running anything."""
     from anubis.cli import showing
 
-    forms = showing.AnswerForms(json=json, html=html)
+    forms = options.AnswerForms(json=json, html=html)
     forms.check()
     view = anubis.judge(
         campaign,

@@ -1,11 +1,17 @@
-"""The options that several verbs share, each declared once with its help."""
+"""The options of the command line that ask for nothing: how an answer is wanted, what is resumed.
 
-from __future__ import annotations
+Also those that several verbs share and no request has yet; each is declared once with its help.
+"""
 
+# no postponed annotations: `verb` reads them
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from anubis.cli.pages import check_page
+from anubis.core.errors import UsageError
 
 Nodes = Annotated[
     str | None,
@@ -16,9 +22,6 @@ Nodes = Annotated[
 ]
 NodesNamed = Annotated[
     str, typer.Argument(metavar="NODES", help="Node list: node[01-16], a comma list, or @file.")
-]
-Cluster = Annotated[
-    str, typer.Option("--cluster", "-c", help="A name under configs/clusters/, or a file.")
 ]
 ClusterAsked = Annotated[
     str | None,
@@ -213,3 +216,36 @@ Hcas = Annotated[
 Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerForms:
+    """Forms in which a campaign is wanted: a table, JSON Lines or a line for monitoring on stdout,
+    and files."""
+
+    html: Html = None
+    junit: JUnit = None
+    nagios: Nagios = False
+    json: Json = False
+
+    def check(self) -> None:
+        """Refuse forms that exclude each other and unwritable files, before minutes of work."""
+        if self.json and self.nagios:
+            raise UsageError("--json and --nagios exclude each other: give one of them")
+        check_page(self.html)
+        check_page(self.junit, "--junit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """Whether a campaign is begun, only planned, or resumed."""
+
+    dry_run: DryRun = False
+    resume: Resume = False
+    campaign: Unfinished = None
+
+    def check(self) -> None:
+        if self.dry_run and self.resume:
+            raise UsageError("--dry-run shows the plan of a new campaign: leave out --resume")
+        if self.campaign and not self.resume and not self.dry_run:
+            raise UsageError("--campaign names the campaign to resume: give --resume as well")

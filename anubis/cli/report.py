@@ -36,7 +36,7 @@ def report(
     """Show a past campaign: a table, JSON Lines, or a self-contained HTML file."""
     from anubis.cli import showing
 
-    forms = showing.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
+    forms = options.AnswerForms(json=json, nagios=nagios, html=html, junit=junit)
     forms.check()
     view = anubis.recall(campaign, without_damaged=without_damaged, caller=Terminal(as_json=json))
     if superbench:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from anubis.cli import answer, nagios
-from anubis.cli.pages import check_page, write_junit, write_page
+from anubis.cli.options import AnswerForms
+from anubis.cli.pages import write_junit, write_page
 from anubis.core.campaign.planning import Estimate
-from anubis.core.errors import UsageError
 from anubis.core.fabric import Fabric
 from anubis.core.network.coverage import Coverage
 from anubis.core.network.pairing import Purpose
@@ -49,24 +48,6 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
         terminal.render(view, console)
         for note in _notes(view):
             console.print(f"\n{note}", markup=False, highlight=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnswerForms:
-    """Forms in which a campaign is wanted: a table, JSON Lines or a line for monitoring on stdout,
-    and files."""
-
-    json: bool = False
-    nagios: bool = False
-    html: Path | None = None
-    junit: Path | None = None
-
-    def check(self) -> None:
-        """Refuse forms that exclude each other and unwritable files, before minutes of work."""
-        if self.json and self.nagios:
-            raise UsageError("--json and --nagios exclude each other: give one of them")
-        check_page(self.html)
-        check_page(self.junit, "--junit")
 
 
 def answer_with(view: CampaignView, forms: AnswerForms) -> NoReturn:

@@ -1,10 +1,9 @@
 """Functions for everything that Anubis does: for the command line, notebooks and services.
 
-    from anubis.core.records import CampaignKind
     from anubis.operations.campaigns import run_campaign
-    from anubis.operations.campaign_files import CampaignRequest
+    from anubis.operations.requests import AcceptRequest
 
-    result = run_campaign(CampaignRequest(kind=CampaignKind.ACCEPT, cluster="simulated"))
+    result = run_campaign(AcceptRequest(cluster="simulated"))
     result.judgement                       # healthy, defective or unknown
     result.view.assessment.nodes           # a verdict on each node, with the reason
 

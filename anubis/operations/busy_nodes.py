@@ -18,7 +18,7 @@ from anubis.core.keep.events import FleetSeen, SeenJob
 from anubis.core.records import Node
 from anubis.core.text import escape_line
 from anubis.operations.caller import Caller
-from anubis.operations.campaign_files import Brief, CampaignRequest
+from anubis.operations.campaign_files import Brief
 from anubis.operations.maintenance import windows_seen
 from anubis.operations.owners import orchestrator_of, owner_name
 from anubis.report.maintenance import sentence
@@ -187,8 +187,7 @@ def drop_busy(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[st
 
 
 def _change_request(brief: Brief, **changes: object) -> Brief:
-    request: CampaignRequest = replace(brief.request, **changes)  # type: ignore[arg-type] # its own
-    return replace(brief, request=request)
+    return replace(brief, request=replace(brief.request, **changes))  # type: ignore[arg-type] # its own
 
 
 def _group_by_reason(why: Mapping[str, str]) -> dict[str, list[str]]:

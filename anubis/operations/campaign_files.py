@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,7 +29,6 @@ from anubis.core.network import wiring
 from anubis.core.records import (
     PARTS,
     Arrangement,
-    CampaignKind,
     Counters,
     CriteriaSet,
     Judgement,
@@ -40,6 +39,7 @@ from anubis.core.records import (
     Suite,
 )
 from anubis.operations.caller import Caller
+from anubis.operations.requests import CampaignRequest
 from anubis.operations.topology import count_errors, routes_known, survey
 from anubis.readers.topology.draft import Survey
 from anubis.text import places
@@ -62,54 +62,6 @@ OF_CABLES = frozenset(
 )
 TOLD = 4
 MET_AT_LEAST = 2  # nodes, before anything crosses the network
-
-
-@dataclass(frozen=True, kw_only=True)
-class CampaignRequest:
-    """What is measured, where, and by which criteria it is judged."""
-
-    kind: CampaignKind
-    name: str = ""  # of the campaign; empty: by its kind and the time
-    nodes: Sequence[str] | None = None  # None: all that the cluster has
-    cluster: str = "local"
-    suite: str | None = None  # None: the one that suits the network, else "quick"
-    policy: str = "default"
-    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
-    criteria: Path | None = None
-    # by benchmark of the suite, the nodes that it tests; None: all benchmarks test all nodes
-    tests: Mapping[str, Collection[str]] | None = None
-    partners: Sequence[str] = ()  # proven nodes among `nodes`, as partners of those under test
-    job: str = ""  # id of the job that the nodes are for: its own work there is no obstacle
-    # how the nodes are cabled
-    topology: str | None = None
-    hcas: Path | None = None
-    with_fabric: bool = True  # of an acceptance with a topology: whether it measures the fabric
-    # if the fabric is measured: the error counters of its ports
-    counters: Sequence[Path] = ()
-    over_s: float | None = None
-    groups: Arrangement = "quick"  # of a scan: which pairs are to be measured
-
-    def __post_init__(self) -> None:
-        if not self.kind.can_resume:
-            raise UsageError("what another tool measured is imported, not carried out")
-        if self.groups != "quick" and not self.kind.names_parts:
-            raise UsageError(f"groups are for a scan, not for {self.kind}")
-        if (self.counters or self.over_s) and not self.crosses_fabric:
-            raise UsageError(
-                "counters and over_s are for a scan, and for others with a topology: this "
-                f"{self.kind} measures no fabric"
-            )
-        if (self.topology or self.hcas) and not self.kind.judges_fabric:
-            raise UsageError(
-                f"topology and hcas are for accept, scan and locate, not for {self.kind}"
-            )
-        if self.hcas and not self.topology and not self.crosses_fabric:
-            raise UsageError("hcas without a topology: give the topology as well")
-
-    @property
-    def crosses_fabric(self) -> bool:
-        asked_for = self.kind.judges_fabric and self.topology is not None and self.with_fabric
-        return self.kind.names_parts or asked_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,8 +289,7 @@ def _suite(request: CampaignRequest, surveyed: Survey | None) -> Suite:
     """The named suite; for a scan, with the requested arrangement of pairs."""
     if request.kind.names_parts:
         return _pair_suite(request.suite, request.groups, surveyed)
-    usual = "locate" if request.kind.narrows else "quick"
-    suite, chosen = configs.suite(request.suite or usual), request.tests
+    suite, chosen = configs.suite(request.suite or "quick"), request.tests
     if chosen is None:
         return suite
     kept = tuple(entry for entry in suite.benchmarks if entry.benchmark in chosen)

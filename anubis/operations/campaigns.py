@@ -43,7 +43,7 @@ from anubis.operations.busy_nodes import (
     spare_busy,
 )
 from anubis.operations.caller import NOBODY, Caller
-from anubis.operations.campaign_files import Brief, CampaignRequest, Setting
+from anubis.operations.campaign_files import Brief, Setting
 from anubis.operations.clusters import enter, identify, name_in_history, time_in
 from anubis.operations.executors import executor_of
 from anubis.operations.history import resume_hint
@@ -51,6 +51,7 @@ from anubis.operations.maintenance import windows_known
 from anubis.operations.names import new_name
 from anubis.operations.precedents import precedents
 from anubis.operations.report import view_of
+from anubis.operations.requests import CampaignRequest
 from anubis.operations.validator import CampaignOutcome, carry_out, judge
 from anubis.reach.executors.executor import Executor
 from anubis.report.view import CampaignResult, CampaignView

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from anubis.core.campaign.planning import MET
 from anubis.core.errors import NothingLearnedError
-from anubis.core.records import CampaignKind
 from anubis.core.select.decision import Decision
 from anubis.core.select.selection import Budget
 from anubis.operations.caller import Caller
-from anubis.operations.campaign_files import CampaignRequest
 from anubis.operations.campaigns import carried_out
 from anubis.operations.clusters import THIS_MACHINE, refuse_unreachable
 from anubis.operations.decide import Terms
+from anubis.operations.requests import AcceptRequest, ValidateRequest
 from anubis.store.history import History
 
 if TYPE_CHECKING:
@@ -44,8 +42,7 @@ def carried_out_tests(
     tests = {test.benchmark: frozenset(test.nodes) for test in decision.tests}
     tested = frozenset().union(*tests.values())
     partners = _choose_partners(decision)
-    request = CampaignRequest(
-        kind=CampaignKind.VALIDATE,
+    request = ValidateRequest(
         name=name,
         nodes=list(dict.fromkeys([*(n for n in decision.nodes if n in tested), *partners])),
         cluster=terms.cluster or THIS_MACHINE,
@@ -68,17 +65,22 @@ def carried_out_tests(
         yield result
 
 
-def _acceptance(
-    request: CampaignRequest, nodes: Collection[str], caller: Caller
-) -> CampaignRequest:
+def _acceptance(request: ValidateRequest, nodes: Collection[str], caller: Caller) -> AcceptRequest:
     """The request as an acceptance: at first there are no criteria, and the user need not know
     that."""
     caller.remark(
         f"no criteria exist for such nodes yet: they run the whole suite {request.suite} now,"
         f" and criteria are learned from them"
     )
-    tested = [name for name in request.nodes or () if name in nodes]
-    return replace(request, kind=CampaignKind.ACCEPT, nodes=tested, tests=None, partners=())
+    return AcceptRequest(
+        nodes=[name for name in request.nodes or () if name in nodes],
+        cluster=request.cluster,
+        name=request.name,
+        job=request.job,
+        suite=request.suite,
+        policy=request.policy,
+        benchmarks=request.benchmarks,
+    )
 
 
 def _choose_partners(decision: Decision) -> list[str]:

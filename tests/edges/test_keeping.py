@@ -46,10 +46,9 @@ from anubis.core.keep.commands import Cordon, Mode
 from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.life import Owed, State
 from anubis.core.keep.policy import KeepingPolicy
-from anubis.core.records import CampaignKind, Judgement
+from anubis.core.records import Judgement
 from anubis.lab.simulation.fleet import plants
 from anubis.operations.caller import Caller
-from anubis.operations.campaign_files import CampaignRequest
 from anubis.operations.campaigns import run_campaign
 from anubis.operations.decide import Terms
 from anubis.operations.fleet import standings
@@ -66,6 +65,7 @@ from anubis.operations.keep import (
     keeping_of,
 )
 from anubis.operations.nodes import nodes
+from anubis.operations.requests import AcceptRequest, ScanRequest, ValidateRequest
 from anubis.operations.sweep import sweep
 from anubis.operations.tell import tell
 from anubis.operations.watch_rounds import Watching, watch_jobs
@@ -193,12 +193,11 @@ class Site:
         return {node for node, seen in self.owner.nodes.items() if seen.cordon}
 
     def accept(self):
-        return self.measure(CampaignKind.ACCEPT)
+        return self.measure(AcceptRequest)
 
-    def measure(self, kind, nodes=None, caller=None):
-        request = CampaignRequest(
-            kind=kind,
-            nodes=nodes,
+    def measure(self, record, nodes=None, caller=None):
+        request = record(
+            nodes,
             cluster=self.cluster,
             suite=self.suite,
             benchmarks=(self.desk.programs,),
@@ -286,16 +285,16 @@ def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site, monkeypat
     assert [job.id for job in shown.told_jobs] == ["17"]
     campaigns = _campaigns(site)
     why = f'node "{node}" is left alone: job 17 runs there since .*tell job-ended --job 17'
-    for kind in (CampaignKind.VALIDATE, CampaignKind.SCAN, CampaignKind.ACCEPT):
+    for record in (ValidateRequest, ScanRequest, AcceptRequest):
         with pytest.raises(OrchestratorError, match=why):
-            site.measure(kind, [node])
+            site.measure(record, [node])
     for may_test in (False, True):
         answer = site.asked(node, may_test=may_test)
         assert (answer.answer, answer.doubt) == ("unknown", "busy")
         assert f"these nodes are not all free: {node}; {node}: job 17 runs" in sentence(answer)
     site.keep(owner=False, test=Mode.ACT)
     assert _campaigns(site) == campaigns, "nothing ran"
-    assert node not in _measured(site.measure(CampaignKind.VALIDATE))
+    assert node not in _measured(site.measure(ValidateRequest))
     site.tell(NodeAdded(nodes=(node,)))
     assert site.asked(node, may_test=True, job="17").answer == "go"
     assert site.asked(node).answer == "unknown", "it is proven, and not free"
@@ -305,7 +304,7 @@ def test_on_a_node_at_work_nothing_is_tested_but_for_its_own_job(site, monkeypat
         assert site.asked(node).answer == "go"
     site.tell(JobEnded(nodes=(), job="17"))
     assert site.asked(node).answer == "go"
-    assert node in _measured(site.measure(CampaignKind.VALIDATE, [node]))
+    assert node in _measured(site.measure(ValidateRequest, [node]))
 
 
 def test_a_job_whose_end_nobody_tells_keeps_its_nodes_for_a_day_longer_than_planned(site):
@@ -315,10 +314,10 @@ def test_a_job_whose_end_nobody_tells_keeps_its_nodes_for_a_day_longer_than_plan
     site.later(86_400.0)
     site.keep(owner=False, test=Mode.ACT)
     with pytest.raises(OrchestratorError, match="job 17 runs there"):
-        site.measure(CampaignKind.VALIDATE, [node])
+        site.measure(ValidateRequest, [node])
     site.later(3600.0)
     assert nodes([node], cluster=site.cluster, caller=site.caller)[0].told_jobs == ()
-    assert node in _measured(site.measure(CampaignKind.VALIDATE, [node]))
+    assert node in _measured(site.measure(ValidateRequest, [node]))
     site.tell(NodeAdded(nodes=(node,)))
     fleet = site.keep(owner=False, test=Mode.ACT)
     assert states(fleet)[node] is State.IN_SERVICE, "the keeper could test it"
@@ -330,7 +329,7 @@ def test_what_a_campaign_in_memory_shows_is_dated_after_it_was_ordered(site):
     machine = Caller(
         history_url=site.history, clock=lambda: now, uptime=lambda: ("its machine", now)
     )
-    view = site.measure(CampaignKind.VALIDATE, caller=machine).view
+    view = site.measure(ValidateRequest, caller=machine).view
     with History.open(site.history) as history:
         kept = history.campaigns.get(view.campaign.id)
     for campaign in (view.campaign, kept):
@@ -698,7 +697,7 @@ def test_under_maintenance_a_node_is_left_alone_by_every_verb_until_it_ends(site
     swept = sweep((good, site.bad), terms, site.caller)
     assert swept.decision.nodes == ()
     with pytest.raises(OrchestratorError, match="is left alone: it is under maintenance until"):
-        site.measure(CampaignKind.VALIDATE, [good])
+        site.measure(ValidateRequest, [good])
     shown = {view.node: view for view in nodes(cluster=site.cluster, caller=site.caller)}
     assert standing(shown[good]) == "under maintenance"
     (glance,) = standings([good], caller=site.caller)
@@ -765,7 +764,7 @@ def test_a_maintenance_that_cannot_be_is_one_sentence(near, words, wrong):
 def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so(site):
     """As after a bad driver."""
     site.cluster = site.describe(slow_share=0.75)
-    site.measure(CampaignKind.VALIDATE)
+    site.measure(ValidateRequest)
     limits = {"out_of_fleet": 0.25, "out_of_sku": 0.25}
     fleet = site.keep(**ACT, **limits)
     assert len(site.drained) == 2
@@ -1155,12 +1154,12 @@ def test_what_a_wrong_clock_dated_is_healed_when_the_right_one_has_settled(site)
 def test_a_pass_that_another_machine_dates_a_day_ahead_hides_no_later_defect(site):
     site.keep(**ACT)
     site.mend()
-    site.measure(CampaignKind.VALIDATE, caller=site.caller_on("one that is wrong", DAY_S))
+    site.measure(ValidateRequest, caller=site.caller_on("one that is wrong", DAY_S))
     site.keep(**ACT)
     assert states(site.keep(**ACT))[site.bad] is State.OUT, "nothing has happened yet"
     site.describe(slow_share=0.25)
     now_bad = {*plants(configs.cluster(site.cluster).fleet, ["flow"])} - {site.bad}
-    site.measure(CampaignKind.VALIDATE)
+    site.measure(ValidateRequest)
     assert now_bad <= {n for n, state in states(site.keep(**ACT)).items() if state is State.OUT}
 
 

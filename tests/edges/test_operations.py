@@ -21,11 +21,17 @@ from anubis.core.select.decision import Action
 from anubis.core.select.selection import Budget
 from anubis.lab.simulation.fleet import plants
 from anubis.operations.caller import Caller
-from anubis.operations.campaign_files import CampaignRequest
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
 from anubis.operations.decide import Terms, select
 from anubis.operations.gate import gate
 from anubis.operations.history import timeline
+from anubis.operations.requests import (
+    AcceptRequest,
+    CampaignRequest,
+    LocateRequest,
+    ScanRequest,
+    ValidateRequest,
+)
 from anubis.operations.sweep import sweep
 from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.store.history import History
@@ -82,9 +88,8 @@ class Listener(Caller):
         return self.enough is not None and self.done >= self.enough
 
 
-def flow_on(desk, kind, *, repeats=1, **fleet) -> CampaignRequest:
-    return CampaignRequest(
-        kind=kind,
+def flow_on(desk, record, *, repeats=1, **fleet) -> CampaignRequest:
+    return record(
         cluster=desk.fleet(**fleet),
         suite=desk.suite(desk.flow(repeats=repeats)),
         benchmarks=(desk.programs,),
@@ -95,7 +100,7 @@ def flow_on(desk, kind, *, repeats=1, **fleet) -> CampaignRequest:
 
 
 def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
-    request = flow_on(desk, CampaignKind.ACCEPT, slow_share=0.125)
+    request = flow_on(desk, AcceptRequest, slow_share=0.125)
     (planted,) = plants(configs.cluster(request.cluster).fleet, ["flow"])
     result = run_campaign(request, caller=Caller(history_url=url))
     assert result.judgement is Judgement.DEFECTIVE
@@ -109,9 +114,9 @@ def test_accept_names_the_planted_node_and_writes_what_it_learned(desk, url):
 
 def test_validate_judges_by_what_accept_wrote_and_writes_nothing(desk, url):
     with pytest.raises(CriteriaError, match="no criteria for suite"):
-        run_campaign(flow_on(desk, CampaignKind.VALIDATE), caller=Caller(history_url=url))
-    accepted = run_campaign(flow_on(desk, CampaignKind.ACCEPT), caller=Caller(history_url=url))
-    validated = run_campaign(flow_on(desk, CampaignKind.VALIDATE), caller=Caller(history_url=url))
+        run_campaign(flow_on(desk, ValidateRequest), caller=Caller(history_url=url))
+    accepted = run_campaign(flow_on(desk, AcceptRequest), caller=Caller(history_url=url))
+    validated = run_campaign(flow_on(desk, ValidateRequest), caller=Caller(history_url=url))
     assert validated.judgement is Judgement.HEALTHY
     assert validated.criteria_files == ()
     (learned,), (used,) = accepted.view.criteria, validated.view.campaign.criteria
@@ -121,12 +126,12 @@ def test_validate_judges_by_what_accept_wrote_and_writes_nothing(desk, url):
 def test_the_answer_is_given_before_the_nodes_are_let_go(desk, url, monkeypatch):
     listener = Listener(history_url=url)
     monkeypatch.setattr(SimulatedExecutor, "close", lambda self: listener.heard.append("let go"))
-    result = run_campaign(flow_on(desk, CampaignKind.ACCEPT), listener)
+    result = run_campaign(flow_on(desk, AcceptRequest), listener)
     assert listener.heard[-2:] == [result.view.campaign.id, "let go"]
 
 
 def test_a_plan_runs_nothing(desk):
-    request = flow_on(desk, CampaignKind.ACCEPT, repeats=3)
+    request = flow_on(desk, AcceptRequest, repeats=3)
     planned = plan_campaign(request)
     assert [node.name for node in planned.plan.nodes] == [f"n{i}" for i in range(1, 9)]
     assert planned.coverage is None
@@ -134,8 +139,7 @@ def test_a_plan_runs_nothing(desk):
 
 
 def test_a_campaign_that_is_stopped_keeps_what_was_measured_and_resume_does_the_rest(desk, url):
-    request = CampaignRequest(
-        kind=CampaignKind.ACCEPT,
+    request = AcceptRequest(
         suite=desk.suite(desk.spin(waits_at=0)),  # six times, on this machine
         benchmarks=(desk.programs,),
     )
@@ -175,7 +179,7 @@ def test_the_example_in_the_documentation_of_operations_runs(desk):
 @pytest.fixture
 def fleet(desk, url):
     """Eight simulated nodes that were accepted just now."""
-    run_campaign(flow_on(desk, CampaignKind.ACCEPT), caller=Caller(history_url=url))
+    run_campaign(flow_on(desk, AcceptRequest), caller=Caller(history_url=url))
     desk.terms = Terms(
         suite=str(desk.folder / "tiny.yaml"),
         benchmarks=(desk.programs,),
@@ -271,19 +275,21 @@ def test_a_sweep_leaves_who_is_at_work_and_keeps_within_its_budget(fleet, url):
 
 
 @pytest.mark.parametrize(
-    ("kind", "wishes", "sentence"),
+    ("record", "wishes"),
     [
-        (
-            CampaignKind.VALIDATE,
-            {"topology": "example"},
-            "for accept, scan and locate, not for validate",
-        ),
-        (CampaignKind.VALIDATE, {"groups": "pairs"}, "groups are for a scan, not for"),
-        (CampaignKind.VALIDATE, {"over_s": 60.0}, "this validate measures no fabric"),
-        (CampaignKind.ACCEPT, {"over_s": 60.0}, "this accept measures no fabric"),
-        (CampaignKind.IMPORT, {}, "imported, not carried out"),
+        (ValidateRequest, {"topology": "example"}),
+        (ValidateRequest, {"groups": "pairs"}),
+        (AcceptRequest, {"criteria": Path("criteria")}),
+        (LocateRequest, {"over_s": 60.0}),
     ],
 )
-def test_a_request_that_asks_its_kind_for_what_it_cannot_do_is_refused(kind, wishes, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        CampaignRequest(kind=kind, **wishes)
+def test_a_request_has_no_field_for_what_its_verb_cannot_do(record, wishes):
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        record(**wishes)
+
+
+def test_counters_without_a_topology_are_refused_where_only_a_topology_leads_to_a_fabric():
+    with pytest.raises(UsageError, match="this accept measures no fabric"):
+        AcceptRequest(over_s=60.0)
+    assert AcceptRequest(over_s=60.0, topology="example").crosses_fabric
+    assert ScanRequest(over_s=60.0).crosses_fabric

@@ -8,11 +8,12 @@ import pytest
 
 from anubis.core.errors import OrchestratorError
 from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode
-from anubis.core.records import CampaignKind, Node
+from anubis.core.records import Node
 from anubis.operations import busy_nodes
 from anubis.operations.busy_nodes import OthersWork
 from anubis.operations.caller import Caller
-from anubis.operations.campaign_files import Brief, CampaignRequest, read_request
+from anubis.operations.campaign_files import Brief, read_request
+from anubis.operations.requests import AcceptRequest
 
 SINCE = 1_795_361_734.0
 JOBS = {
@@ -49,9 +50,7 @@ def brief(
     file = tmp_path / "prod.yaml"
     about = f'"executor": "ray", "nodes": "{of_file}", "orchestrator": "slurm", "start": {start}'
     file.write_text(f"{{{about}}}")
-    request = CampaignRequest(
-        kind=CampaignKind.ACCEPT, nodes=named or None, partners=partners, cluster=str(file)
-    )
+    request = AcceptRequest(named or None, partners=partners, cluster=str(file))
     return read_request(request, Caller())
 
 

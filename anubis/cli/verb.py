@@ -1,0 +1,118 @@
+"""Make a verb of a function: a record among its parameters becomes an option for each field that
+declares one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as AbstractSequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from anubis.cli import amounts
+from anubis.core.errors import UsageError
+from anubis.operations.requests import FlagWord, Option, TextForm
+
+READERS: Mapping[TextForm, Callable[[str, str], object]] = {
+    "nodes": lambda text, _: amounts.node_names(text),
+}
+
+
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """The function as typer takes it; whoever calls that gives options, and records are made of
+    them."""
+    hints = get_type_hints(function, include_extras=True)
+    records: dict[str, Any] = {n: hint for n, hint in hints.items() if is_dataclass(hint)}
+    parameters: list[Parameter] = []
+    for parameter in signature(function).parameters.values():
+        if parameter.name in records:
+            parameters.extend(_record_parameters(records[parameter.name]))
+        else:
+            parameters.append(_parameter(parameter.name, hints[parameter.name], parameter.default))
+
+    @wraps(function)
+    def command(**options: Any) -> None:
+        for name, record in records.items():
+            options[name] = record(**_read(record, options))
+        function(**options)
+
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # inspect reads it
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _parameter(name: str, kind: object, default: object) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _declared(record: Any) -> Iterator[tuple[Field[Any], Option]]:
+    for field in fields(record):
+        for mark in get_args(field.type)[1:]:
+            if isinstance(mark, Option):
+                yield field, mark
+
+
+def _record_parameters(record: Any) -> Iterator[Parameter]:
+    marks = {field.name: mark for field, mark in _declared(record)}
+    for field in fields(record):
+        mark = marks.get(field.name)
+        if mark is None:
+            if get_origin(field.type) is Annotated:  # an option of the command line only
+                yield _parameter(field.name, field.type, field.default)
+        elif mark.words:
+            for word in mark.words:
+                option = typer.Option(word.flag, help=word.help)
+                yield _parameter(word.flag.removeprefix("--"), Annotated[bool, option], False)
+        else:
+            yield _option(field, mark)
+
+
+def _option(field: Field[Any], mark: Option) -> Parameter:
+    info: Any
+    if mark.flags:
+        info = typer.Option(*mark.flags, metavar=mark.metavar, help=mark.help, min=mark.least)
+    else:
+        info = typer.Argument(metavar=mark.metavar, help=mark.help)
+    kind, default = get_args(field.type)[0], field.default
+    if mark.form:
+        kind = str if default is MISSING else str | None
+    elif get_origin(kind) is AbstractSequence:
+        kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc] # made as it runs
+    elif kind is bool:
+        default = False  # the flag of a claim that holds by default denies it
+    default = Parameter.empty if default is MISSING else default
+    return _parameter(field.name, Annotated[kind, info], default)
+
+
+def _read(record: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The record's fields among the options, which are taken out; what was not given is left to the
+    record."""
+    values: dict[str, Any] = {}
+    marks = {field.name: mark for field, mark in _declared(record)}
+    for field in fields(record):
+        mark = marks.get(field.name)
+        if mark and mark.words:
+            if word := _chosen_word(mark.words, options):
+                values[field.name] = word
+        elif field.name in options:
+            value = options.pop(field.name)
+            if value is None:
+                continue
+            if mark and mark.form:
+                flag = mark.flags[0] if mark.flags else ""
+                value = READERS[mark.form](value, flag)
+            elif mark and field.default is True:
+                value = not value
+            values[field.name] = value
+    return values
+
+
+def _chosen_word(words: Iterable[FlagWord], options: dict[str, Any]) -> str | None:
+    chosen = [word for word in words if options.pop(word.flag.removeprefix("--"))]
+    if len(chosen) > 1:
+        flags = " and ".join(word.flag for word in chosen)
+        raise UsageError(f"{flags} exclude each other: give one of them")
+    return chosen[0].value if chosen else None

@@ -1,0 +1,75 @@
+"""A verb's options are the fields of its request, and what was given on a command line is in it."""
+
+# no postponed annotations: `verb` reads them
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from anubis.cli.options import Json
+from anubis.cli.verb import verb
+from anubis.core.errors import UsageError
+from anubis.operations.requests import FlagWord, NodeList, Option
+
+BIG, SMALL = FlagWord("big", "--big", "Big."), FlagWord("small", "--small", "Small.")
+
+
+@dataclass(frozen=True)
+class Order:
+    nodes: NodeList = None
+    over_s: Annotated[float | None, Option(flags=("--over",), least=1.0)] = None
+    is_kind: Annotated[bool, Option(flags=("--rude",), help="Not kind.")] = True
+    folders: Annotated[Sequence[Path], Option(flags=("--folder", "-f"))] = ()
+    size: Annotated[str, Option(words=(BIG, SMALL))] = "small"
+    unasked: str = field(default="as it was")
+
+
+HEARD: list[tuple[Order, bool]] = []
+
+
+@verb
+def order(request: Order, json: Json = False) -> None:
+    """Order something."""
+    HEARD.append((request, json))
+
+
+@pytest.fixture
+def ask():
+    """The record that these words make."""
+    app = typer.Typer()
+    app.command()(order)
+    HEARD.clear()
+
+    def ask(*words: str) -> Order:
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return HEARD[-1][0]
+
+    return ask
+
+
+def test_what_was_not_given_is_as_the_record_says(ask):
+    assert ask() == Order()
+    assert HEARD[-1][1] is False
+
+
+def test_each_option_is_in_its_field(ask):
+    words = ("n[1-2]", "--over", "2.5", "--rude", "--folder", "a", "-f", "b", "--big", "--json")
+    assert ask(*words) == Order(
+        nodes=("n1", "n2"), over_s=2.5, is_kind=False, folders=[Path("a"), Path("b")], size="big"
+    )
+    assert HEARD[-1][1] is True
+
+
+def test_two_ways_at_once_are_refused(ask):
+    with pytest.raises(UsageError, match="--big and --small exclude each other: give one of them"):
+        ask("--big", "--small")
+
+
+def test_a_field_without_an_option_cannot_be_given(ask):
+    with pytest.raises(AssertionError, match="No such option"):
+        ask("--unasked", "x")
