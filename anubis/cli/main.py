@@ -26,6 +26,7 @@ from anubis.cli import (
 )
 from anubis.cli.agent import agent
 from anubis.cli.decide import gate, select, sweep
+from anubis.cli.demo import demo
 from anubis.cli.diagnose import DiagnoseCommand, diagnose
 from anubis.cli.doctor import doctor
 from anubis.cli.judge import judge
@@ -74,6 +75,7 @@ VERBS = (
     simulate,
     serve,
     agent,
+    demo,
     doctor,
     schema,
 )

@@ -74,6 +74,9 @@ class _Nodes:
     keeping: str = ""
     """By which policy the keeper keeps this cluster: a name under configs/keeping/, or a file
     beside this one. Default: the one by which it was kept last, at first `default`."""
+    topology: str = ""
+    """How its nodes are cabled, for `scan` and `locate` without --topology: a name under
+    configs/topologies/, or a file beside this one. Default: read from the fabric itself."""
 
     def __post_init__(self) -> None:
         check_variables(self.env)
@@ -232,6 +235,9 @@ class SimulatedCluster:
     keeping: str = ""
     """By which policy the keeper keeps this cluster: a name under configs/keeping/, or a file
     beside this one. Default: the one by which it was kept last, at first `default`."""
+    topology: str = ""
+    """How its nodes are cabled, for `scan` and `locate` without --topology: a name under
+    configs/topologies/, or a file beside this one. Default: all are on one switch."""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -372,6 +378,9 @@ def cluster(name: str) -> Cluster:
     written = document.get("keeping")
     if isinstance(written, str) and is_path(written):
         document["keeping"] = str(path.parent / written)
+    cabled = document.get("topology")
+    if isinstance(cabled, str) and (path.parent / cabled).is_file():
+        document["topology"] = str(path.parent / cabled)
     is_real = document.get("executor") != "simulated"  # simulated nodes have no other owner
     owner = document.pop("orchestrator", None) if is_real else None
     described = _read_by_kind(document, f'"{path}"', "executor", CLUSTERS)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anubis.config import catalog, configs, criteria_files
 from anubis.core.campaign import planning
@@ -39,13 +40,16 @@ from anubis.core.records import (
     Suite,
 )
 from anubis.operations.caller import Caller
-from anubis.operations.requests import CampaignRequest
+from anubis.operations.requests import CampaignRequest, LocateRequest, ScanRequest
 from anubis.operations.topology import count_errors, routes_known, survey
 from anubis.readers.topology.draft import Survey
-from anubis.text import places
+from anubis.text import hostlist, places
 from anubis.text.hostlist import shorten
 from anubis.text.reading import read
 from anubis.text.wording import quantity
+
+if TYPE_CHECKING:
+    from anubis.lab.simulation.fleet import SimulatedFleet
 
 # remarks on a topology that are about cables and names, and how many of them are shown
 OF_CABLES = frozenset(
@@ -61,6 +65,7 @@ OF_CABLES = frozenset(
     }
 )
 TOLD = 4
+ON_ONE_SWITCH = "until then all nodes count as being on one switch"
 MET_AT_LEAST = 2  # nodes, before anything crosses the network
 
 
@@ -140,7 +145,8 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         folders=tuple(str(folder.expanduser().resolve()) for folder in folders),
         by=caller.name(),
     )
-    surveyed = _survey(request, caller) if request.crosses_fabric or request.topology else None
+    request = _add_own_topology(request, setting.cluster)
+    surveyed = _survey(request, setting, caller)
     suite = _suite(request, surveyed)
     beside = request.crosses_fabric and request.kind.is_signed
     return Brief(
@@ -152,7 +158,9 @@ def read_request(request: CampaignRequest, caller: Caller) -> Brief:
         then=_pair_suite(None, "covering", surveyed) if beside else None,
         survey=surveyed,
         counters=(
-            _counters(request, caller) if surveyed and request.crosses_fabric else Counters()
+            _counters(request, setting, surveyed, caller)
+            if surveyed and request.crosses_fabric
+            else Counters()
         ),
     )
 
@@ -193,15 +201,34 @@ def make_plan(brief: Brief, nodes: Sequence[Node], programs: catalog.Catalog) ->
 # --- the network ---------------------------------------------------------------------------
 
 
-def _survey(request: CampaignRequest, caller: Caller) -> Survey | None:
+def _add_own_topology(request: CampaignRequest, cluster: configs.Cluster) -> CampaignRequest:
+    """Request with the topology that the cluster's file names, if none is asked for. An acceptance
+    measures the fabric only if it is asked to."""
+    if isinstance(request, ScanRequest | LocateRequest) and request.topology is None:
+        return replace(request, topology=cluster.topology or None)
+    return request
+
+
+def _survey(request: CampaignRequest, setting: Setting, caller: Caller) -> Survey | None:
     """Read the topology; None if none was named and the fabric does not answer."""
+    if request.topology is None:
+        if not request.crosses_fabric:
+            return None
+        if isinstance(setting.cluster, configs.SimulatedCluster):
+            caller.remark(f"the cluster's file names no topology; {ON_ONE_SWITCH}")
+            return None
     try:
         surveyed = survey(request.topology, request.hcas)
     except TopologyError as error:
         if request.topology is not None:
             raise
-        caller.remark(f"{error}; until then all nodes count as being on one switch")
+        caller.remark(f"{error}; {ON_ONE_SWITCH}")
         return None
+    cluster = setting.cluster
+    if isinstance(cluster, configs.SimulatedCluster) and request.topology == cluster.topology:
+        from anubis.lab.simulation.fabric import number_ports  # its switches number their ports
+
+        surveyed = replace(surveyed, fabric=number_ports(surveyed.fabric))
     cabling = [finding for finding in surveyed.findings if finding.kind in OF_CABLES]
     for finding in cabling[:TOLD]:
         caller.remark(f"topology: {finding}")
@@ -236,12 +263,34 @@ def _unplaced_verdict(node: str) -> PartVerdict:
     )
 
 
-def _counters(request: CampaignRequest, caller: Caller) -> Counters:
+def _counters(
+    request: CampaignRequest, setting: Setting, surveyed: Survey, caller: Caller
+) -> Counters:
     """Errors that the ports of the fabric counted before the scan."""
+    cluster = setting.cluster
+    if (
+        isinstance(cluster, configs.SimulatedCluster)
+        and request.topology == cluster.topology
+        and not request.counters
+    ):
+        return _simulated_counters(request, cluster.fleet, surveyed)
     counted, remarks = count_errors(request.topology, request.counters, request.over_s, caller)
     for remark in remarks:
         caller.remark(str(remark))
     return counted
+
+
+def _simulated_counters(
+    request: CampaignRequest, fleet: SimulatedFleet, surveyed: Survey
+) -> Counters:
+    from anubis.lab.simulation.network import count_errors as count_simulated_errors
+    from anubis.lab.simulation.reckoning import network_of
+
+    names = request.nodes or hostlist.expand(fleet.nodes)
+    placement = place(surveyed.fabric, names)
+    if not placement.nodes:  # strangers are refused later
+        return Counters()
+    return count_simulated_errors(network_of(fleet, placement.fabric, names))
 
 
 def _no_fabric_reason(brief: Brief, nodes: Sequence[Node]) -> str:

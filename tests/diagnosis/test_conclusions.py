@@ -38,10 +38,10 @@ from anubis.core.diagnose.evidence import (
     StepTime,
 )
 from anubis.core.diagnose.facts import FactKind
+from anubis.lab.simulation.hangs import HangingJob, JobLayout, dump_bytes
 from anubis.operations.caller import Caller
 from anubis.operations.diagnose import DiagnosisRequest, diagnose_job, rules
 from anubis.report import diagnose as report
-from tests.diagnosis.made_dumps import Layout, MadeJob, written
 
 NOW = 1_790_000_000.0
 RULES = rules()
@@ -312,14 +312,14 @@ def test_nothing_is_wrong_only_with_a_job_that_is_seen_to_move(told, is_well):
 
 
 def same_dumps(folder: Path) -> None:
-    (dump, *_) = MadeJob(Layout(dp=4)).run().dumps().values()
+    (dump, *_) = HangingJob(JobLayout(dp=4)).run().dumps().values()
     for rank in range(16):
-        (folder / f"dump_{rank}").write_bytes(written(dump, as_json=True))
+        (folder / f"dump_{rank}").write_bytes(dump_bytes(dump, as_json=True))
 
 
 def of_one_moment(folder: Path) -> None:
-    for rank, dump in MadeJob(Layout(dp=4)).run().dumps().items():
-        (folder / f"dump_{rank}").write_bytes(written(dump, as_json=True))
+    for rank, dump in HangingJob(JobLayout(dp=4)).run().dumps().items():
+        (folder / f"dump_{rank}").write_bytes(dump_bytes(dump, as_json=True))
 
 
 def steps_until(ago_s: float) -> Callable[[Path], None]:

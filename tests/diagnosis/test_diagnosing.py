@@ -20,6 +20,7 @@ from anubis.core.history.events import EventRecord, JobAllocated, JobEnded, JobS
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.life import Life
 from anubis.core.keep.policy import KeepingPolicy
+from anubis.lab.simulation.hangs import HangFault, HangingJob, JobLayout, dump_bytes
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import resolve
 from anubis.operations.diagnose import DiagnosisRequest, diagnose_and_tell, rules
@@ -28,7 +29,6 @@ from anubis.operations.tell import note
 from anubis.report import diagnose as report
 from anubis.report import diagnosis_page
 from anubis.report.diagnoses import sentences
-from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, written
 from tests.diagnosis.made_recorders import inspector_files, ras_text, scrape
 
 NOW = 1_790_000_000.0
@@ -40,8 +40,8 @@ def dumps(tmp_path: Path) -> Path:
     """Of a job in which rank 2, on n1, stopped before a collective."""
     folder = tmp_path / "4711"
     folder.mkdir()
-    for rank, made in MadeJob(Layout(dp=4), [Fault(2, 5)]).run().dumps().items():
-        (folder / f"dump_{rank}").write_bytes(written(made, as_json=False))
+    for rank, made in HangingJob(JobLayout(dp=4), [HangFault(2, 5)]).run().dumps().items():
+        (folder / f"dump_{rank}").write_bytes(dump_bytes(made, as_json=False))
     return folder
 
 

@@ -18,24 +18,24 @@ from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import JobEvidence
 from anubis.core.diagnose.facts import FactKind
 from anubis.core.errors import EvidenceError
+from anubis.lab.simulation.hangs import HangFault, HangingJob, JobLayout, Operation, dump_bytes
 from anubis.readers.jobs.flight_recorder import evidence_of, parse_dump, read_dumps
-from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, Op, written
 
 RULES = (*hang.RULES, *mismatch.RULES)
 LAYOUTS = (
-    Layout(dp=4),
-    Layout(tp=4, dp=2),
-    Layout(pp=4, dp=2),
-    Layout(tp=2, pp=2, dp=2),
-    Layout(tp=2, pp=4, dp=2, experts=True),
-    Layout(tp=4, pp=2, dp=2, experts=True),
+    JobLayout(dp=4),
+    JobLayout(tp=4, dp=2),
+    JobLayout(pp=4, dp=2),
+    JobLayout(tp=2, pp=2, dp=2),
+    JobLayout(tp=2, pp=4, dp=2, experts=True),
+    JobLayout(tp=4, pp=2, dp=2, experts=True),
 )
 
 
-def evidence(job: MadeJob, seed: int = 0, missing: Sequence[int] = ()) -> JobEvidence:
+def evidence(job: HangingJob, seed: int = 0, missing: Sequence[int] = ()) -> JobEvidence:
     dumps = job.dumps(seed, missing)
     read = {
-        rank: parse_dump(written(dump, as_json=seed % 2 == 0), "made")
+        rank: parse_dump(dump_bytes(dump, as_json=seed % 2 == 0), "made")
         for rank, dump in dumps.items()
     }
     return evidence_of(read)
@@ -49,7 +49,7 @@ def blamed(records: JobEvidence) -> list[int | None]:
     return sorted(whom.rank for whom in analysed(records).culprits if whom.rank is not None)
 
 
-def shuffled(seed: int) -> tuple[random.Random, Layout, int]:
+def shuffled(seed: int) -> tuple[random.Random, JobLayout, int]:
     dice = random.Random(seed)
     layout = dice.choice(LAYOUTS)
     return dice, layout, dice.randrange(layout.world)
@@ -59,7 +59,7 @@ def shuffled(seed: int) -> tuple[random.Random, Layout, int]:
 def test_whoever_stops_is_named_and_nobody_else(seed: int):
     dice, layout, rank = shuffled(seed)
     at = dice.randrange(1, len(layout.program(rank)))
-    job = MadeJob(layout, [Fault(rank, at)]).run()
+    job = HangingJob(layout, [HangFault(rank, at)]).run()
     assert blamed(evidence(job, seed)) == [rank], f"seed {seed}: {layout}, rank {rank} at {at}"
 
 
@@ -68,7 +68,7 @@ def test_whose_device_sticks_in_what_its_group_finished_is_named(seed: int):
     dice, layout, rank = shuffled(seed)
     program = layout.program(rank)
     at = dice.choice([i for i, op in enumerate(program) if op.peer is None and len(op.group) > 1])
-    records = evidence(MadeJob(layout, [Fault(rank, at, "sticks")]).run(), seed)
+    records = evidence(HangingJob(layout, [HangFault(rank, at, "sticks")]).run(), seed)
     assert blamed(records) == [rank], f"seed {seed}: {layout}, rank {rank} at {at}"
     assert {fact.kind for fact in analysed(records).decisive} == {FactKind.UNFINISHED}
 
@@ -78,7 +78,7 @@ def test_a_rank_without_a_dump_is_missing_and_not_guilty(seed: int):
     """Its dump may have been lost: a process that is seen to be gone is told by others."""
     dice, layout, rank = shuffled(seed)
     at = dice.randrange(1, len(layout.program(rank)))
-    records = evidence(MadeJob(layout, [Fault(rank, at)]).run(), seed, missing=[rank])
+    records = evidence(HangingJob(layout, [HangFault(rank, at)]).run(), seed, missing=[rank])
     conclusion = analysed(records)
     assert (conclusion.culprits, conclusion.trouble) == ((), JobTrouble.HUNG)
     assert [fact.whom.rank for fact in conclusion.decisive] == [rank]
@@ -90,7 +90,7 @@ def test_a_rank_without_a_dump_is_missing_and_not_guilty(seed: int):
 def test_however_many_dumps_are_lost_no_innocent_is_named(seed: int):
     dice, layout, rank = shuffled(seed)
     at = dice.randrange(1, len(layout.program(rank)))
-    job = MadeJob(layout, [Fault(rank, at)]).run()
+    job = HangingJob(layout, [HangFault(rank, at)]).run()
     for lost in (1, layout.world // 4, layout.world // 2, layout.world - 1):
         missing = dice.sample(range(layout.world), lost)
         conclusion = analysed(evidence(job, seed, missing=missing))
@@ -111,8 +111,10 @@ def test_two_that_stop_at_one_time_are_both_named(seed: int):
     of_second = layout.program(second)
     same = [i for i, op in enumerate(of_second) if op.description == "default_pg"]
     count = [i for i, op in enumerate(program) if op.description == "default_pg"].index(at)
-    faults = [Fault(first, at), Fault(second, same[count])]
-    assert blamed(evidence(MadeJob(layout, faults).run(), seed)) == [first, second], f"seed {seed}"
+    faults = [HangFault(first, at), HangFault(second, same[count])]
+    assert blamed(evidence(HangingJob(layout, faults).run(), seed)) == [first, second], (
+        f"seed {seed}"
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -125,7 +127,7 @@ def test_collectives_that_do_not_fit_blame_nobody(seed: int, change: str):
     )
     changes = {"order": {"kind": "broadcast"}, "size": {"sizes": (7,)}, "type": {"dtype": "Half"}}
     called = replace(program[at], **changes[change])  # type: ignore[arg-type]
-    records = evidence(MadeJob(layout, [Fault(rank, at, "calls", called)]).run(), seed)
+    records = evidence(HangingJob(layout, [HangFault(rank, at, "calls", called)]).run(), seed)
     conclusion = analysed(records)
     assert not conclusion.culprits
     assert conclusion.is_nobodys
@@ -135,21 +137,21 @@ def test_collectives_that_do_not_fit_blame_nobody(seed: int, change: str):
 @pytest.mark.parametrize("seed", range(4))
 def test_of_a_job_at_work_nobody_is_blamed(seed: int):
     _, layout, _ = shuffled(seed)
-    conclusion = analysed(evidence(MadeJob(layout).run(), seed))
+    conclusion = analysed(evidence(HangingJob(layout).run(), seed))
     assert not conclusion.culprits
     assert not conclusion.is_nobodys
 
 
 def test_a_collective_that_one_rank_alone_calls_blames_nobody():
     """Three of four did not come: that is no minority."""
-    layout = Layout(dp=4)
-    job = MadeJob(layout, [Fault(rank, 1) for rank in (1, 2, 3)]).run()
+    layout = JobLayout(dp=4)
+    job = HangingJob(layout, [HangFault(rank, 1) for rank in (1, 2, 3)]).run()
     assert blamed(evidence(job)) == []
 
 
 def test_ranks_that_call_two_groups_in_different_orders_wait_in_a_circle():
-    both = Op((0, 1), "A", "all_reduce"), Op((0, 1), "B", "all_reduce")
-    job = MadeJob(Layout(dp=2))
+    both = Operation((0, 1), "A", "all_reduce"), Operation((0, 1), "B", "all_reduce")
+    job = HangingJob(JobLayout(dp=2))
     job.run()
     for number, rank in enumerate(job.ranks):
         rank.program[:] = both if number == 0 else both[::-1]
@@ -162,7 +164,7 @@ def test_ranks_that_call_two_groups_in_different_orders_wait_in_a_circle():
 @pytest.mark.parametrize("missing", [13, 3, 8])
 def test_a_lost_dump_accuses_nobody_while_somebody_is_known_not_to_have_come(missing: int):
     layout = LAYOUTS[4]
-    records = evidence(MadeJob(layout, [Fault(5, 20)]).run(), 2, missing=[missing])
+    records = evidence(HangingJob(layout, [HangFault(5, 20)]).run(), 2, missing=[missing])
     assert blamed(records) == [5]
 
 
@@ -203,7 +205,7 @@ def test_of_real_dumps_of_which_some_are_lost_no_innocent_is_named(
 
 
 def dump(**more: Any) -> dict[str, Any]:
-    return {**MadeJob(Layout()).run().dumps()[0], **more}
+    return {**HangingJob(JobLayout()).run().dumps()[0], **more}
 
 
 class Executed:
@@ -261,9 +263,9 @@ def test_a_dump_that_calls_two_groups_by_one_number_is_read():
 
 
 def test_dumps_of_a_folder_are_told_by_the_numbers_of_their_names(tmp_path: Path):
-    job = MadeJob(Layout(dp=4), [Fault(2, 5)]).run()
+    job = HangingJob(JobLayout(dp=4), [HangFault(2, 5)]).run()
     for rank, made in job.dumps().items():
-        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(written(made, as_json=False))
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(dump_bytes(made, as_json=False))
     (tmp_path / "fault_injection.log").write_text("none of our business")
     assert blamed(read_dumps(tmp_path)) == [2]
     (tmp_path / "nccl_trace_rank_1").write_bytes(b"broken")

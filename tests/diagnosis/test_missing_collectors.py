@@ -37,9 +37,9 @@ from anubis.core.diagnose.evidence import (
 )
 from anubis.core.watch.findings import Deviation, Look, Sign, Suspicion
 from anubis.core.watch.telemetry import Side
+from anubis.lab.simulation.hangs import HangFault, HangingJob, JobLayout, Operation
 from anubis.operations.diagnose import rules
 from anubis.readers.jobs.flight_recorder import dump_of, evidence_of
-from tests.diagnosis.made_dumps import Fault, Layout, MadeJob, Op
 
 NOW = 1_790_000_000.0
 RANKS = RankMap(nodes={rank: f"n{rank // 2}" for rank in range(8)})
@@ -86,7 +86,7 @@ class Story:
         ]
 
 
-def dumped(job: MadeJob) -> JobEvidence:
+def dumped(job: HangingJob) -> JobEvidence:
     return evidence_of({rank: dump_of(dump, "made") for rank, dump in job.run().dumps().items()})
 
 
@@ -143,7 +143,7 @@ def steps(slow: int) -> tuple[StepTime, ...]:
 
 def broken_host() -> Story:
     """A GPU of n1 falls off its bus: rank 2 is gone, and everybody sees it."""
-    job = dumped(MadeJob(Layout(dp=4, pp=2), [Fault(2, 5)]))
+    job = dumped(HangingJob(JobLayout(dp=4, pp=2), [HangFault(2, 5)]))
     others = ("n0", "n2", "n3")
     reports = [
         line(node, Gravity.DISTRIBUTED, Collector.TRAINING_LOG, peer="n1", code="reset")
@@ -171,7 +171,7 @@ def broken_host() -> Story:
 def behind_a_pipeline() -> Story:
     """Rank 3 stops before it sends: the next stage waits for it, and does not come either. n0 looks
     unusual, and has nothing to do with it."""
-    job = dumped(MadeJob(Layout(dp=4, pp=2), [Fault(3, 4)]))
+    job = dumped(HangingJob(JobLayout(dp=4, pp=2), [HangFault(3, 4)]))
     return Story(
         evidence=replace(
             job,
@@ -190,7 +190,7 @@ def behind_a_pipeline() -> Story:
 def deep_pipeline() -> Story:
     """Rank 3 stops, and rank 5 waits for a message of it. Counts of collectives alone show both as
     having come to nothing."""
-    job = dumped(MadeJob(Layout(dp=2, pp=4), [Fault(3, 11)]))
+    job = dumped(HangingJob(JobLayout(dp=2, pp=4), [HangFault(3, 11)]))
     timers = tuple(KernelTimer(rank=rank, is_hung=rank != 3) for rank in range(8))
     return Story(evidence=replace(job, timers=timers), at_fault=frozenset({"n1"}))
 
@@ -198,12 +198,12 @@ def deep_pipeline() -> Story:
 def wrong_program() -> Story:
     """Rank 5 calls another operation than its group."""
     everybody = tuple(range(8))
-    called = Op(everybody, "default_pg", "broadcast", (1,), "Float")
-    layout = Layout(dp=8)
+    called = Operation(everybody, "default_pg", "broadcast", (1,), "Float")
+    layout = JobLayout(dp=8)
     at = len(layout.program(5)) // 2
     while layout.program(5)[at].description != "default_pg":
         at += 1
-    job = dumped(MadeJob(layout, [Fault(5, at, kind="calls", called=called)]))
+    job = dumped(HangingJob(layout, [HangFault(5, at, kind="calls", called=called)]))
     return Story(
         evidence=replace(
             job,

@@ -47,6 +47,32 @@ def test_a_defect_in_the_network_is_one_though_no_node_is_to_blame(
     assert all("at fault is switch leaf" in reason for reason in behind)
 
 
+def test_the_shipped_cluster_in_memory_is_scanned_on_its_own_fabric_and_its_bad_uplink_is_named(
+    near,
+):
+    done = near.run("scan", "--cluster", "simulated", "--json")
+    (part,), (planted,), (reckoning,) = (
+        [line for line in done.lines if line["type"] == kind]
+        for kind in ("part", "planted", "reckoning")
+    )
+    assert (part["subject"], part["code"]) == (planted["subject"], "NETWORK.LINK")
+    assert any("symbol_error" in line for line in part["evidence"])
+    assert (reckoning["missed"], reckoning["wrongly_blamed"]) == (0, [])
+    assert "ibnetdiscover" not in done.err
+
+
+def test_a_file_beside_the_clusters_file_says_how_it_is_cabled(near):
+    near.write("racks.yaml", RACKS)
+    cluster = near.write(
+        "mine.yaml",
+        "executor: simulated\ntopology: racks.yaml\n"
+        'fleet: {nodes: "n[1-12]", slow_share: 0, faults: [slow leaf]}\n',
+    )
+    done = near.run("scan", "--cluster", str(cluster), "--json")
+    (part,) = [line for line in done.lines if line["type"] == "part"]
+    assert part["parts"][0]["kind"] == "switch"
+
+
 def test_the_answer_names_the_part_with_its_evidence_and_a_report_tells_the_same(near):
     done = scan(near, "--json", faults=["bad cable"])
     (part,) = [line for line in done.lines if line["type"] == "part"]
@@ -127,6 +153,7 @@ def test_without_a_topology_all_count_as_being_on_one_switch_and_that_is_said(ne
     done = near.run("scan", "--cluster", near.fleet(faults=["slow node"]), "--json")
     assert len(done.summary["defective"]) == 1
     assert "on one switch" in done.err
+    assert "ibnetdiscover" not in done.err  # no fabric of this machine is asked for a simulated one
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def locate(
         ]
         if not newly:
             break
+        newly = _merge_directions(newly, shortfall, observations)
         crossings += newly
         shortfall = _unexplained_shortfall(shortfall, newly, model)
     bad = np.flatnonzero(shortfalls > model.limit)
@@ -158,6 +159,36 @@ def _causes(
             good=int(np.sum(problem.shortfall[crossing] <= problem.model.limit)),
         )
         yield _Crossed(cause=cause, bad=bad, rows=crossing, share=share)
+
+
+def _merge_directions(
+    crossings: Sequence[_Crossed], shortfall: Shares, observations: Sequence[Observation]
+) -> list[_Crossed]:
+    """Causes that blame the same parts, as one: a link that is worse in one direction is one bad
+    link."""
+    by_parts: dict[frozenset[Part], _Crossed] = {}
+    for crossed in sorted(crossings, key=lambda crossed: -len(crossed.bad)):
+        parts = frozenset(crossed.cause.parts)
+        if parts not in by_parts:
+            by_parts[parts] = crossed
+            continue
+        first, second = by_parts[parts], crossed
+        bad = np.union1d(first.bad, second.bad)
+        extra = ~np.isin(second.rows, first.rows)
+        cause = replace(
+            first.cause,
+            way="both" if first.cause.way != second.cause.way else first.cause.way,
+            shortfall=float(np.median(shortfall[bad])),
+            bad=tuple(observations[row] for row in bad.tolist()),
+            good=max(first.cause.good, second.cause.good),
+        )
+        by_parts[parts] = _Crossed(
+            cause=cause,
+            bad=bad,
+            rows=np.concatenate([first.rows, second.rows[extra]]),
+            share=np.concatenate([first.share, second.share[extra]]),
+        )
+    return list(by_parts.values())
 
 
 def _same_parts(problem: Problem, case: Case, numbers: Numbers) -> list[int]:

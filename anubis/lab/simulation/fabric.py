@@ -91,6 +91,21 @@ def _assign_ports(links: Iterable[Link], taken: Counter[str]) -> Iterator[Link]:
         yield replace(link, cables=tuple(cables))
 
 
+def number_ports(fabric: Fabric) -> Fabric:
+    """Fabric with a number at each port, as switches have them: a fabric that was written by hand
+    names none. One that names ports already stays as it is."""
+    ports = [nic.port for nic in fabric.nics]
+    ports += [end for link in fabric.links for c in link.cables for end in (c.port_a, c.port_b)]
+    if any(ports):
+        return fabric
+    taken: Counter[str] = Counter()
+    nics = []
+    for nic in fabric.nics:
+        taken[nic.switch] += 1
+        nics.append(replace(nic, port=str(taken[nic.switch])))
+    return replace(fabric, nics=tuple(nics), links=tuple(_assign_ports(fabric.links, taken)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Torus:
     """Switches on a grid, each linked with the next one along every axis, and the last with the

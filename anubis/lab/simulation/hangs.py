@@ -1,4 +1,5 @@
-"""Dumps of made jobs with known faults: the truth for ranks that hold up a collective.
+"""Simulated Flight Recorder dumps of jobs that hang: the truth about ranks that hold up a
+collective.
 
 Each rank has a list of operations, as a training step with tensor, pipeline, data and expert
 parallelism calls them. Its processor launches ahead of its device, which works in order; a
@@ -20,7 +21,7 @@ AHEAD = 6  # operations that a processor launches before its device gets to them
 
 
 @dataclass(frozen=True)
-class Op:
+class Operation:
     group: tuple[int, ...]
     description: str
     kind: str
@@ -30,7 +31,7 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Layout:
+class JobLayout:
     tp: int = 1
     pp: int = 1
     dp: int = 2
@@ -49,7 +50,7 @@ class Layout:
     def rank(self, tensor: int, data: int, stage: int) -> int:
         return tensor + self.tp * (data + self.dp * stage)
 
-    def program(self, rank: int) -> list[Op]:
+    def program(self, rank: int) -> list[Operation]:
         tensor, data, stage = self.place(rank)
         of_tensor = tuple(self.rank(t, data, stage) for t in range(self.tp))
         of_data = tuple(self.rank(tensor, d, stage) for d in range(self.dp))
@@ -57,18 +58,18 @@ class Layout:
         of_experts = tuple(self.rank(t, d, stage) for d in range(self.dp) for t in range(self.tp))
         everybody = tuple(range(self.world))
 
-        def message(kind: str, other: int) -> Op:
+        def message(kind: str, peer_stage: int) -> Operation:
             sign = "->" if kind == "send" else "<-"
-            name = f"{kind} {stage}{sign}{other}"
-            return Op(of_stages, "PIPELINE", name, peer=of_stages[other])
+            name = f"{kind} {stage}{sign}{peer_stage}"
+            return Operation(of_stages, "PIPELINE", name, peer=of_stages[peer_stage])
 
-        def work() -> list[Op]:
-            ops = [Op(of_tensor, "TENSOR", "all_gather_base")] if self.tp > 1 else []
+        def work() -> list[Operation]:
+            ops = [Operation(of_tensor, "TENSOR", "all_gather_base")] if self.tp > 1 else []
             if self.experts:
-                ops += [Op(of_experts, "EXPERT", "all_to_all", (rank + 100, 8))] * 2
-            return ops + ([Op(of_tensor, "TENSOR", "all_reduce")] if self.tp > 1 else [])
+                ops += [Operation(of_experts, "EXPERT", "all_to_all", (rank + 100, 8))] * 2
+            return ops + ([Operation(of_tensor, "TENSOR", "all_reduce")] if self.tp > 1 else [])
 
-        step: list[Op] = []
+        step: list[Operation] = []
         for _ in range(self.microbatches):
             step += [message("recv", stage - 1)] if stage > 0 else []
             step += work()
@@ -77,25 +78,25 @@ class Layout:
             step += [message("recv", stage + 1)] if stage < self.pp - 1 else []
             step += work()
             step += [message("send", stage - 1)] if stage > 0 else []
-        step += [Op(of_data, "DATA", "all_reduce")] * 2 if self.dp > 1 else []
-        step += [Op(everybody, "default_pg", "all_reduce", (1,), "Float")]
+        step += [Operation(of_data, "DATA", "all_reduce")] * 2 if self.dp > 1 else []
+        step += [Operation(everybody, "default_pg", "all_reduce", (1,), "Float")]
         return step * self.steps
 
 
 @dataclass(frozen=True)
-class Fault:
+class HangFault:
     """`stops`: the processor launches no more. `sticks`: the device never finishes an operation
     that it has taken part in. `calls`: it calls something else."""
 
     rank: int
     at: int  # which of its operations
     kind: str = "stops"
-    called: Op | None = None
+    called: Operation | None = None
 
 
 @dataclass
-class Rank:
-    program: list[Op]
+class SimulatedRank:
+    program: list[Operation]
     stops: int
     sticks: int | None = None
     device: int = 0  # operations that it has finished
@@ -108,20 +109,20 @@ class Rank:
     def is_over(self) -> bool:
         return self.device >= self.launched
 
-    def next(self) -> Op:
+    def next(self) -> Operation:
         return self.program[self.device]
 
 
 @dataclass
-class MadeJob:
-    layout: Layout
-    faults: Sequence[Fault] = ()
-    ranks: list[Rank] = field(default_factory=list)
+class HangingJob:
+    layout: JobLayout
+    faults: Sequence[HangFault] = ()
+    ranks: list[SimulatedRank] = field(default_factory=list)
 
-    def run(self) -> MadeJob:
+    def run(self) -> HangingJob:
         for number in range(self.layout.world):
             program = self.layout.program(number)
-            rank = Rank(program, stops=len(program))
+            rank = SimulatedRank(program, stops=len(program))
             for fault in self.faults:
                 if fault.rank == number and fault.kind == "stops":
                     rank.stops = fault.at
@@ -144,14 +145,14 @@ class MadeJob:
         op = rank.next()
         if op.peer is not None:
             both = [number, op.peer]
-            other = self.ranks[op.peer]
-            if other.is_over or other.next().peer != number:
+            peer_rank = self.ranks[op.peer]
+            if peer_rank.is_over or peer_rank.next().peer != number:
                 return False
-            ready = other.next().kind[:4] != op.kind[:4]
+            ready = peer_rank.next().kind[:4] != op.kind[:4]
         else:
             both = list(op.group)
             ready = all(
-                self._is_at(member) and _same(self.ranks[member].next(), op) for member in both
+                self._is_at(member) and _are_same(self.ranks[member].next(), op) for member in both
             )
         if not ready:
             return False
@@ -161,10 +162,10 @@ class MadeJob:
         return True
 
     def dumps(self, seed: int = 0, missing: Sequence[int] = ()) -> dict[int, dict[str, Any]]:
-        """As the recorders of all ranks would tell, with as much memory as it happens."""
+        """Dumps of the recorders of all ranks, with a memory of a length drawn by the seed."""
         dice = random.Random(seed)
         keeps = dice.choice((0, 3, 50))
-        names = {}
+        names: dict[tuple[str, tuple[int, ...]], str] = {}
         for rank in self.ranks:
             for op in rank.program:
                 names.setdefault((op.description, op.group), str(len(names)))
@@ -221,11 +222,11 @@ class MadeJob:
         return {"version": "2.9", "pg_config": config, "pg_status": status, "entries": entries}
 
 
-def _same(op: Op, other: Op) -> bool:
-    """Ranks of experts exchange as much as they have; anything else must fit."""
+def _are_same(op: Operation, called: Operation) -> bool:
+    """Return whether two calls fit: ranks of experts exchange as much as they have."""
     plain = replace(op, sizes=()) if op.kind == "all_to_all" else op
-    return plain == (replace(other, sizes=()) if other.kind == "all_to_all" else other)
+    return plain == (replace(called, sizes=()) if called.kind == "all_to_all" else called)
 
 
-def written(dump: dict[str, Any], as_json: bool) -> bytes:
+def dump_bytes(dump: dict[str, Any], as_json: bool) -> bytes:
     return json.dumps(dump).encode() if as_json else pickle.dumps(dump, protocol=2)
