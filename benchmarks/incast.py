@@ -67,6 +67,7 @@ def measure(report: contract.Report, sizes: str, receivers: int, samples: int) -
                 flood = Incast(group, nodes, name, size)
                 seconds = slowest_times(flood.send, group.device, samples, sample_s=0.02)
                 arrived = (group.ranks - len(nodes[name])) * size
+                group.add_crossing(size, samples)
                 report.add(f"ingress_gbps:{size}", name, [arrived / s / 1e9 for s in seconds])
                 wrong = group.total(flood.wrong_bytes())
                 report.add(f"agreement:{size}", name, contract.agreement(wrong))

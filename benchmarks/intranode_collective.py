@@ -12,7 +12,7 @@ import contract
 from kit.collectives import METRICS, PARAMETERS
 from kit.collectives import measure as measure_group
 from kit.group import alone, processes
-from kit.ports import NO_HCA, active, sent_bytes
+from kit.ports import NO_HCA, active, carried_bytes, risen
 
 ONLY_BY_HCA = {
     "NCCL_P2P_DISABLE": "1",
@@ -48,10 +48,12 @@ def measure(
         raise contract.NotApplicable("a node with one rank has no traffic between its devices")
     if through == "hca":
         os.environ.update(hca_environment())
-    before = sent_bytes()
+    before = {hca.name: carried_bytes(hca.name) for hca in active()}
     measure_group(report, operations, bytes, samples)
-    if active():
-        report.note(hcas_sent_bytes=sent_bytes() - before)
+    if before:
+        report.note(
+            hcas_carried_bytes={name: risen(n, carried_bytes(name)) for name, n in before.items()}
+        )
 
 
 def hca_environment() -> dict[str, str]:

@@ -85,6 +85,7 @@ def measure(report: contract.Report, sizes: str, samples: int, shift: int, rails
                 name = f"cuda:{first}-cuda:{second}" if by_gpus else "cpu-cpu"
                 for size in chosen:
                     measure_size(report, rail, name, size, samples)
+                    group.crossing.add(samples * size)
             dist.barrier()
         by_rank = everyones(report.series)
         report.series = [series for first in lanes for series in by_rank[first]]

@@ -100,6 +100,7 @@ def measure_size(report: contract.Report, group: Group, name: str, size: int, sa
     call, wrong = OPERATIONS[name](group, count)
     seconds = slowest_times(call, group.device, samples, sample_s=0.02)
     moved = ELEMENT * count
+    group.add_crossing(moved, samples)
     busbw = [busbw_gbps(name, moved, group.ranks, s) for s in seconds]
     report.add(f"busbw_gbps:{name}/{size}", kind, busbw)
     report.add(f"algbw_gbps:{name}/{size}", kind, [algbw_gbps(moved, s) for s in seconds])

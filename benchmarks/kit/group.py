@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import torch
     from torch.distributed import ProcessGroup
 
+    from kit.between_hosts import Crossing
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
@@ -29,6 +31,7 @@ class Group:
     backend: str
     device: torch.device
     links: ProcessGroup
+    crossing: Crossing
     numa: str = ""  # where the ranks run: each beside its GPU
 
     def facts(self) -> dict[str, int | str]:
@@ -38,6 +41,11 @@ class Group:
             "backend": self.backend,
         }
         return facts | ({"numa_of_ranks": self.numa} if self.numa else {})
+
+    def add_crossing(self, message_bytes: float, times: int) -> None:
+        """Add operations on messages of so many bytes. Of each, a host has to send or receive what
+        is not its own share, however the operation is done."""
+        self.crossing.add(times * message_bytes * (1 - 1 / self.hosts))
 
     def slowest(self, numbers: Sequence[float]) -> list[float]:
         """Return, number by number, the largest of all ranks."""
@@ -53,7 +61,7 @@ def join_ranks(report: contract.Report) -> Iterator[Group]:
     import torch
     import torch.distributed as dist
 
-    from kit import by_hca
+    from kit.between_hosts import watch_hosts
     from kit.numa import stay_near_gpu
     from kit.timing import gpus
 
@@ -79,7 +87,7 @@ def join_ranks(report: contract.Report) -> Iterator[Group]:
             )
         backend = "nccl" if cuda else "gloo"
         hosts = len({host for host, _, _ in seen})
-        with by_hca.watch_hcas(report, everyones if cuda and hosts > 1 else None):
+        with watch_hosts(report, everyones if cuda and hosts > 1 else None, device) as crossing:
             yield Group(
                 rank=dist.get_rank(),
                 ranks=dist.get_world_size(),
@@ -87,6 +95,7 @@ def join_ranks(report: contract.Report) -> Iterator[Group]:
                 backend=backend,
                 device=device,
                 links=dist.new_group(backend=backend),
+                crossing=crossing,
                 numa=ranks_on([name for _, _, name in seen]),
             )
 

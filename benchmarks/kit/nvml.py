@@ -201,8 +201,17 @@ def sram_threshold_exceeded(gpu: Handle) -> int:
 
 
 def fabric_info(gpu: Handle) -> Any:
-    fabric = pynvml.c_nvmlGpuFabricInfo_t()
-    pynvml.nvmlDeviceGetGpuFabricInfo(gpu, byref(fabric))
+    """Return its place in an NVSwitch fabric, with the mask of its health if the driver has one."""
+    try:
+        fabric = pynvml.c_nvmlGpuFabricInfo_v3_t()
+        pynvml.nvmlDeviceGetGpuFabricInfoV(gpu, byref(fabric))
+    except (
+        AttributeError,
+        pynvml.NVMLError_FunctionNotFound,
+        pynvml.NVMLError_ArgumentVersionMismatch,
+    ):  # bindings or a driver of before
+        fabric = pynvml.c_nvmlGpuFabricInfo_t()
+        pynvml.nvmlDeviceGetGpuFabricInfo(gpu, byref(fabric))
     if fabric.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     return fabric
@@ -218,6 +227,15 @@ def fabric_state(gpu: Handle) -> str:
     fabric = fabric_info(gpu)
     state = FABRIC_STATES.get(fabric.state, f"state {fabric.state}")
     return f"{state}, status {fabric.status}" if fabric.status else state
+
+
+def fabric_name(gpu: Handle) -> str:
+    """Return cluster and clique, within which GPUs of several hosts reach each other; "" if the
+    fabric ends at the host."""
+    fabric = fabric_info(gpu)
+    cluster = bytes(fabric.clusterUuid).hex()
+    is_joined = fabric.state == pynvml.NVML_GPU_FABRIC_STATE_COMPLETED and not fabric.status
+    return f"{cluster}.{fabric.cliqueId}" if is_joined and cluster.strip("0") else ""
 
 
 def pcie_lanes_missing(gpu: Handle) -> int:
@@ -288,17 +306,54 @@ def pcie_bytes_per_s(way: str) -> Reader:
     return read_rate
 
 
+def field_values(gpu: Handle, *questions: tuple[int, int]) -> list[int]:
+    """Return the values of fields, each with its scope; the first that has none is an error."""
+    answers = pynvml.nvmlDeviceGetFieldValues(gpu, list(questions))
+    for answer in answers:
+        if answer.nvmlReturn:
+            raise pynvml.NVMLError(answer.nvmlReturn)
+    return [number_in(answer) for answer in answers]
+
+
+def number_in(answer: Any) -> int:
+    """Return a whole number by the type that the driver gives with it."""
+    kinds = {
+        pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: answer.value.uiVal,
+        pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: answer.value.ulVal,
+        pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: answer.value.sllVal,
+        pynvml.NVML_VALUE_TYPE_SIGNED_INT: answer.value.siVal,
+        pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: answer.value.usVal,
+    }
+    return int(kinds.get(answer.valueType, answer.value.ullVal))
+
+
 def nvlink_bytes(gpu: Handle) -> int:
     """Return the bytes that all links have carried, both ways, since the driver was loaded."""
     ways = (
-        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX,
-        pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX,
+        (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ALL_LINKS),
+        (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ALL_LINKS),
     )
-    fields = pynvml.nvmlDeviceGetFieldValues(gpu, [(way, ALL_LINKS) for way in ways])
-    for field_value in fields:
-        if field_value.nvmlReturn:
-            raise pynvml.NVMLError(field_value.nvmlReturn)
-    return sum(1024 * field_value.value.ullVal for field_value in fields)
+    try:
+        return 1024 * sum(field_values(gpu, *ways))
+    except pynvml.NVMLError_NotSupported:
+        names = ("NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES", "NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES")
+        return sum(sum(read_each_link(gpu, name)) for name in names)
+
+
+def read_each_link(gpu: Handle, name: str) -> list[int]:
+    """Return a field of every link that is up, by its name in the bindings."""
+    up = [link for link, is_up in enumerate(links(gpu)) if is_up]
+    return field_values(gpu, *((getattr(pynvml, name), link) for link in up)) if up else []
+
+
+def nvlink_gbps(gpu: Handle) -> float:
+    """Return the rate of all links that are up together, one way."""
+    try:
+        speeds = read_each_link(gpu, "NVML_FI_DEV_NVLINK_GET_SPEED")
+    except (AttributeError, pynvml.NVMLError_NotSupported):
+        (speed,) = field_values(gpu, (pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, 0))
+        speeds = [speed] * sum(links(gpu))
+    return sum(speeds) / 1e3
 
 
 COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
@@ -328,6 +383,12 @@ DRIVER: dict[str, Reader] = {  # of the node: the handle is not used
     "nvml_version": lambda _: pynvml.nvmlSystemGetNVMLVersion(),
     "driver_version": lambda _: pynvml.nvmlSystemGetDriverVersion(),
     "cuda_driver_version": cuda_version,
+}
+
+FABRIC: dict[str, Reader] = {  # NVLink between hosts
+    "fabric": fabric_name,
+    "nvlink_bytes": nvlink_bytes,
+    "nvlink_gbps": nvlink_gbps,
 }
 
 UUID: dict[str, Reader] = {"uuid": lambda gpu: pynvml.nvmlDeviceGetUUID(gpu)}

@@ -43,6 +43,24 @@ COUNTERS = {
     ),
 }
 
+# What a port has carried: families of counters, and the bytes of a unit. InfiniBand counts words of
+# four bytes; drivers of EFA and Broadcom have no such folder, and count in hw_counters.
+BYTES = (
+    (("counters/port_xmit_data", "counters/port_rcv_data"), 4),
+    (("hw_counters/tx_bytes", "hw_counters/rx_bytes"), 1),  # EFA's, bnxt_re's
+    (
+        (
+            "hw_counters/rdma_write_bytes",
+            "hw_counters/rdma_write_recv_bytes",
+            "hw_counters/rdma_read_bytes",
+            "hw_counters/rdma_read_resp_bytes",
+            "hw_counters/send_bytes",
+            "hw_counters/recv_bytes",
+        ),
+        1,
+    ),
+)
+
 
 @dataclass(frozen=True)
 class Port:
@@ -138,17 +156,28 @@ def ceiling_of(hcas: list[Hca]) -> float:
     return rates.pop() if len(rates) == 1 else 0.0
 
 
-def sent_bytes(root: Path = SYSFS) -> int:
-    """Sum the sent bytes of all ports since the counters began; the kernel counts words of four
-    bytes."""
-    counters = root.glob("*/ports/*/counters/port_xmit_data")
-    return sum(4 * (number(counter) or 0) for counter in counters)
+def carried_bytes(hca: str, root: Path = SYSFS) -> int | None:
+    """Return what one adapter has sent and received since its counters began; None if its driver
+    counts no bytes, or a container does not see the counters."""
+    counts = [carried_by_port(port) for port in (root / hca).glob("ports/*")]
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if counted else None
 
 
-def carried_bytes(hca: str, root: Path = SYSFS) -> int:
-    """Sum what one adapter has sent and received since its counters began."""
-    counters = (root / hca).glob("ports/*/counters/port_*_data")
-    return sum(4 * (number(counter) or 0) for counter in counters)
+def carried_by_port(port: Path) -> int | None:
+    """Return the largest sum of a family of counters: drivers fill one or several of them, which
+    overlap."""
+    sums = []
+    for names, unit in BYTES:
+        counts = [number(port / name) for name in names]
+        if any(count is not None for count in counts):
+            sums.append(unit * sum(count or 0 for count in counts))
+    return max(sums, default=None)
+
+
+def risen(before: int | None, after: int | None) -> int | None:
+    """Return by how much a counter rose; None if it is not there, or began anew."""
+    return None if before is None or after is None or after < before else after - before
 
 
 def nearest_gpu(place: str, gpus: list[str]) -> int:

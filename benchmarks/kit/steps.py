@@ -65,6 +65,16 @@ def average(averaging, bucket):  # type: ignore[no-untyped-def] # DDP takes no t
     return work.get_future().then(lambda work: work.value()[0])
 
 
+def averaged_bytes(network: nn.Module) -> int:
+    """Return the bytes of the gradients that all ranks average in a step."""
+    own = set(own_weights(network))
+    return sum(
+        weight.nbytes
+        for name, weight in network.named_parameters()
+        if weight.requires_grad and name not in own
+    )
+
+
 class Training:
     """Forward, backward, AdamW, always on the same data. It counts losses that are not numbers."""
 

@@ -223,7 +223,7 @@ class Trained:
 def train(shape: Model, precision: str, batch: int, group: Group, schedule: Schedule) -> Trained:
     import torch
 
-    from kit.steps import Training, draw_data, fingerprint, make_network
+    from kit.steps import Training, averaged_bytes, draw_data, fingerprint, make_network
     from kit.timing import WARM_UP_SAMPLES
 
     links = group.links if group.ranks > 1 else None
@@ -235,6 +235,8 @@ def train(shape: Model, precision: str, batch: int, group: Group, schedule: Sche
         training.join(links, draw_data(shape, batch, 1 + group.rank, group.device))
     training.time_steps(WARM_UP_SAMPLES + schedule.warmup)
     times = time_training(training, group, schedule)
+    if links:
+        group.add_crossing(averaged_bytes(network), len(times.step_s))
     wrong = int(training.not_finite)
     return Trained(
         times=times, loss=loss, wrong=wrong, weights=fingerprint(network), no_loss=no_loss

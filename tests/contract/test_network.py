@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import contract
 import ib_loopback
 import incast
 import intranode_collective
-import kit.by_hca
+import kit.between_hosts
 import kit.pair
 import kit.perftest
 import kit.ports
@@ -262,59 +263,221 @@ def test_only_hcas_with_a_port_that_is_up_take_part_in_their_order(sysfs):
     assert hcas[0].gbps == 50  # 400 Gb/s
     assert hcas[0].cpus == {0, 1, 2, 3, 8}
     assert kit.ports.ceiling_of(hcas) == 50
-    assert kit.ports.sent_bytes(sysfs) == 4 * (5 + 7)  # words of four bytes
     assert (
         kit.ports.carried_bytes("mlx5_2", sysfs) + kit.ports.carried_bytes("mlx5_10", sysfs) == 48
     )
 
 
-def that_sent(*sent: int):
-    return {
-        f"n{i}": kit.by_hca.Carried(f"n{i}", {"mlx5_0": bytes}, 50.0)
-        for i, bytes in enumerate(sent)
-    }
+GIB = 1 << 30
+FABRIC = kit.between_hosts.Fabric("0a1b.3", 0, 900.0)
+NO_FABRIC = kit.between_hosts.Fabric("", None, 0.0)
+
+
+class Machine:
+    """Files of one host: HCAs with any counters, and interfaces of sockets."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "proc/net").mkdir(parents=True)
+        self.rows: dict[str, int] = {}
+
+    def hca(self, name: str, **counters: int) -> None:
+        port = self.root / "sys/class/infiniband" / name / "ports/1"
+        port.mkdir(parents=True, exist_ok=True)
+        (port / "state").write_text("4: ACTIVE\n")
+        (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+        for counter, count in counters.items():
+            file = port / counter.replace("__", "/")
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"{count}\n")
+
+    def interface(self, name: str, sent: int, kind: int = 1, hca: str = "") -> None:
+        place = self.root / "sys/class/net" / name
+        (place / "device/infiniband" / hca).mkdir(parents=True, exist_ok=True)
+        (place / "type").write_text(f"{kind}\n")
+        self.rows[name] = sent
+        lines = (
+            f"{name:>6}: {1000} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0"
+            for name, sent in self.rows.items()
+        )
+        heads = "Inter-|   Receive   |  Transmit\n face |bytes    packets errs\n"
+        (self.root / "proc/net/dev").write_text(heads + "\n".join(lines) + "\n")
+
+
+def infiniband(machine: Machine, sent: int) -> None:
+    machine.hca("mlx5_0", counters__port_xmit_data=sent // 4, counters__port_rcv_data=7)
+
+
+def efa(machine: Machine, sent: int) -> None:
+    machine.hca("rdmap16s27", hw_counters__rdma_write_bytes=sent, hw_counters__rx_drops=0)
+
+
+def broadcom(machine: Machine, sent: int) -> None:
+    machine.hca("bnxt_re0", hw_counters__tx_bytes=sent, hw_counters__rx_bytes=9)
+
+
+def without_counters(machine: Machine, sent: int) -> None:
+    """As a pod sees its HCA, or a driver that counts nothing."""
+    machine.hca("mlx5_0")
+
+
+def still(machine: Machine, sent: int) -> None:
+    infiniband(machine, 0)
+
+
+def by_tcp(machine: Machine, sent: int) -> None:
+    still(machine, sent)
+    machine.interface("eth0", sent)
+
+
+def by_tcp_of_a_pod(machine: Machine, sent: int) -> None:
+    without_counters(machine, sent)
+    machine.interface("eth0", sent)
+
+
+def by_ipoib(machine: Machine, sent: int) -> None:
+    infiniband(machine, sent)
+    machine.interface("ib0", sent, kind=32)
+
+
+def roce_whose_interface_counts_all(machine: Machine, sent: int) -> None:
+    without_counters(machine, sent)
+    machine.interface("eth2", sent, hca="mlx5_0")
+
+
+def storage_over_tcp(machine: Machine, sent: int) -> None:
+    infiniband(machine, sent)
+    machine.interface("eth0", 3 * sent)
+
+
+def a_little_over_tcp(machine: Machine, sent: int) -> None:
+    still(machine, sent)
+    machine.interface("eth0", sent // 2)
+
+
+def hosts_of(plant, folder: Path, fabric=NO_FABRIC, sent: int = 20 * GIB):
+    """Two hosts that sent so much to each other, by their counters before and after."""
+    watching = kit.between_hosts
+    hosts = []
+    for host in ("n0", "n1"):
+        machine, counts = Machine(folder / host), []
+        machine.interface("lo", 0)
+        for total in (0, sent):
+            plant(machine, total)
+            machine.interface("lo", 10 * total)
+            links = fabric if fabric.bytes is None else replace(fabric, bytes=total)
+            counts.append(replace(watching.read_counts(None, machine.root), fabric=links))
+        hosts.append(watching.rise(*counts, host, sent, 50.0))
+    return watching.join_hosts(hosts)
+
+
+@pytest.fixture
+def no_driver(monkeypatch):
+    monkeypatch.setattr(kit.between_hosts, "read_fabric", lambda _: NO_FABRIC)
 
 
 @pytest.mark.parametrize(
-    ("sent", "by_choice", "samples"),
+    ("plant", "fabric", "way", "samples", "ceiling"),
     [
-        ((1 << 30, 1 << 30), False, [1.0]),
-        ((1 << 30, 4000), False, [0.5]),
-        ((0, 0), False, [1 / 3]),
-        ((0, 0), True, None),
+        (infiniband, NO_FABRIC, "hca", 1.0, 50),
+        (efa, NO_FABRIC, "hca", 1.0, 50),
+        (broadcom, NO_FABRIC, "hca", 1.0, 50),
+        (still, FABRIC, "nvlink", 1.0, 900),
+        (without_counters, FABRIC, "nvlink", 1.0, 900),
+        (infiniband, FABRIC, "hca", 1.0, 50),
+        (without_counters, NO_FABRIC, "not known", None, 50),
+        (still, NO_FABRIC, "not known", None, 50),
+        (still, kit.between_hosts.Fabric("0a1b.3", None, 0.0), "not known", None, None),
+        (a_little_over_tcp, NO_FABRIC, "not known", None, 50),
+        (roce_whose_interface_counts_all, NO_FABRIC, "not known", None, 50),
+        (storage_over_tcp, NO_FABRIC, "hca", 1.0, 50),
+        (by_tcp, NO_FABRIC, "tcp", 1 / 3, 50),
+        (by_tcp, FABRIC, "tcp", 1 / 3, 50),
+        (by_tcp_of_a_pod, NO_FABRIC, "tcp", 1 / 3, 50),
+        (by_ipoib, NO_FABRIC, "tcp", 1 / 3, 50),
     ],
 )
-def test_traffic_that_falls_back_to_tcp_is_a_wrong_answer(sent, by_choice, samples):
+def test_only_sockets_that_carried_what_was_sent_prove_tcp(
+    plant, fabric, way, samples, ceiling, tmp_path, no_driver
+):
     report = contract.Report(frozenset({"agreement", "busbw_gbps"}))
-    kit.by_hca.judge(report, that_sent(*sent), by_choice=by_choice)
-    assert [series["samples"] for series in report.series] == ([samples] if samples else [])
-    assert report.notes["hcas_carried_bytes"] == {
-        f"n{i}": {"mlx5_0": b} for i, b in enumerate(sent)
-    }
-    assert report.notes["ceilings"]["busbw_gbps"]["value"] == 50
+    kit.between_hosts.judge(report, hosts_of(plant, tmp_path, fabric), by_choice=False)
+    assert [facts["way"] for facts in report.notes["between_hosts"].values()] == [way, way]
+    assert [series["samples"] for series in report.series] == ([[samples]] if samples else [])
+    assert report.notes.get("sent_by_tcp") == ("n0, n1" if way == "tcp" else None)
+    stated = report.notes.get("ceilings", {}).get("busbw_gbps", {}).get("value")
+    assert stated == ceiling
 
 
-def test_a_host_without_hcas_is_expected_to_send_by_tcp():
+def test_one_host_that_sends_by_tcp_is_one_wrong_answer(tmp_path, no_driver):
     report = contract.Report(frozenset({"agreement"}))
-    kit.by_hca.judge(
-        report, {**that_sent(0), "n9": kit.by_hca.Carried("n9", {}, 0.0)}, by_choice=False
+    hosts = hosts_of(infiniband, tmp_path / "a") | {"n1": hosts_of(by_tcp, tmp_path / "b")["n1"]}
+    kit.between_hosts.judge(report, hosts, by_choice=False)
+    assert [series["samples"] for series in report.series] == [[0.5]]
+    assert report.notes["sent_by_tcp"] == "n1"
+
+
+def test_too_little_to_tell_from_what_else_a_host_sends_proves_nothing(tmp_path, no_driver):
+    hosts = hosts_of(by_tcp, tmp_path, sent=10 << 20)
+    assert set(kit.between_hosts.Ways(hosts).by_host.values()) == {"not known"}
+
+
+def test_a_counter_that_began_anew_is_not_known(tmp_path, no_driver):
+    machine = Machine(tmp_path)
+    infiniband(machine, GIB)
+    before = kit.between_hosts.read_counts(None, tmp_path)
+    infiniband(machine, 0)
+    carried = kit.between_hosts.rise(
+        before, kit.between_hosts.read_counts(None, tmp_path), "n", 0, 50
     )
+    assert carried.by_hca == {"mlx5_0": None}
+
+
+def test_a_host_without_hcas_is_expected_to_send_by_tcp(tmp_path, no_driver):
+    report = contract.Report(frozenset({"agreement"}))
+    hosts = hosts_of(lambda machine, sent: machine.interface("eth0", sent), tmp_path)
+    kit.between_hosts.judge(report, hosts, by_choice=False)
     assert report.series == []
 
 
+@pytest.mark.parametrize(
+    ("choice", "left"),
+    [
+        ("", {"eth0", "eth10", "ib0"}),
+        ("eth", {"eth0", "eth10"}),
+        ("=eth0", {"eth0"}),
+        ("^eth", {"ib0"}),
+        ("^=eth0", {"eth10", "ib0"}),
+        ("ib,eth1", {"ib0", "eth10"}),
+    ],
+)
+def test_interfaces_are_those_that_nccl_is_left(choice, left):
+    environment = {"NCCL_SOCKET_IFNAME": choice} if choice else {}
+    names = ("lo", "eth0", "eth10", "ib0")
+    chosen = {name for name in names if kit.between_hosts.is_for_sockets(name, environment)}
+    assert chosen == left
+
+
 @pytest.mark.parametrize("name", ["NCCL_IB_DISABLE", "NCCL_NET"])
-def test_who_asks_for_tcp_gets_it_without_a_word(name):
-    assert not kit.by_hca.tcp_is_chosen({name: "0" if name == "NCCL_IB_DISABLE" else "IB"})
-    assert kit.by_hca.tcp_is_chosen({name: "1" if name == "NCCL_IB_DISABLE" else "Socket"})
+def test_who_asks_for_tcp_gets_it_without_a_word(name, tmp_path, no_driver):
+    chosen = kit.between_hosts.tcp_is_chosen
+    assert not chosen({name: "0" if name == "NCCL_IB_DISABLE" else "IB"})
+    assert chosen({name: "1" if name == "NCCL_IB_DISABLE" else "Socket"})
+    report = contract.Report(frozenset({"agreement"}))
+    kit.between_hosts.judge(report, hosts_of(by_tcp, tmp_path), by_choice=True)
+    assert report.series == []
 
 
 TWO_HOSTS = """
 import platform
-from kit import ports
+from kit import between_hosts, ports
 platform.node = lambda: f"n{rank}"
-ports.active = lambda: [ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/x")]
-counts = iter((0, rank << 30))
-ports.carried_bytes = lambda hca: next(counts)
+between_hosts.ENOUGH = 1
+HCA = ports.Hca(name="mlx5_0", port=1, gbps=50.0, cpus=frozenset(), place="/x")
+ports.active = lambda *_: [HCA]
+counts, sockets = iter((0, rank << 30)), iter((0, (1 - rank) << 30))
+ports.carried_bytes = lambda *_: next(counts)
+between_hosts.interfaces = lambda _: {"eth0": between_hosts.Interface((next(sockets), 0))}
 """
 
 
@@ -322,14 +485,15 @@ ports.carried_bytes = lambda hca: next(counts)
 def test_between_nodes_with_gpus_the_bytes_of_each_hca_are_noted(planted, nvml_library, tmp_path):
     folder = tmp_path / "node"
     folder.mkdir()
-    environment = node.GpuNode(folder, nvml_library.parent, 2).environment()
+    environment = node.GpuNode(folder, nvml_library.parent, 2).environment(NVML_cluster=7)
     words = ("--operations=broadcast", "--bytes=4096", "--samples=1")
     ran = planted("collective", TWO_HOSTS, *words, env=environment)
     assert ran.exit_code == 0, ran.stderr
     assert ran.samples("agreement:by_hca") == [0.5]
     facts = ran.document["environment"]
     assert facts["hcas_carried_bytes"] == {"n0": {"mlx5_0": 0}, "n1": {"mlx5_0": 1 << 30}}
-    assert facts["hcas_kept_still"] == "n0"
+    assert facts["sent_by_tcp"] == "n0"
+    assert facts["between_hosts"]["n0"]["sent_bytes_at_least"] == 2048  # half of the message
 
 
 def test_an_hca_uses_the_gpu_behind_the_same_bridge():

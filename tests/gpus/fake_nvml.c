@@ -131,12 +131,15 @@ int nvmlDeviceGetPcieThroughput(struct gpu *gpu, int received, unsigned *kb) {
   return lost(gpu) ? LOST : 0;
 }
 struct field { unsigned id, scope; long long at, latency; int type, answer; unsigned long long value; };
-/* What NVLink has carried so far, in KiB. */
+/* By NVML_field<number>; the rest is not supported. What NVLink has carried is in KiB. */
 int nvmlDeviceGetFieldValues(struct gpu *gpu, int count, struct field *fields) {
   for (int i = 0; i < count; i++) {
-    fields[i].value = planted(fields[i].id == 138 ? "nvlink_tx" : "nvlink_rx", gpu, 0);
-    int counts = fields[i].value && (fields[i].id == 138 || fields[i].id == 139);
-    fields[i].answer = counts ? 0 : NOT_SUPPORTED;
+    char name[16];
+    snprintf(name, sizeof name, "field%u", fields[i].id);
+    const char *what = fields[i].id == 138 ? "nvlink_tx" : fields[i].id == 139 ? "nvlink_rx" : name;
+    fields[i].value = planted(what, gpu, 0);
+    fields[i].type = 3; /* unsigned long long */
+    fields[i].answer = fields[i].value ? 0 : NOT_SUPPORTED;
   }
   return lost(gpu) ? LOST : 0;
 }
@@ -238,6 +241,19 @@ int nvmlDeviceGetNvLinkErrorCounter(struct gpu *gpu, unsigned link, int counter,
   return 0;
 }
 struct fabric { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; };
+struct fabric_now { unsigned version; struct fabric before; unsigned mask; unsigned char summary; };
+int nvmlDeviceGetGpuFabricInfoV(struct gpu *gpu, struct fabric_now *fabric) {
+  if (fabric->version != 0x3000028) return MISMATCH; /* nvmlGpuFabricInfo_v3 of nvml.h */
+  if (planted("old_fabric", gpu, 0)) return MISMATCH;
+  memset(&fabric->before, 0, sizeof fabric->before);
+  fabric->before.cluster[15] = planted("cluster", gpu, 0);
+  fabric->before.clique = planted("clique", gpu, 0);
+  fabric->before.status = planted("fabric_status", gpu, 0);
+  fabric->before.state = planted("fabric", gpu, 3);
+  fabric->mask = planted("fabric_mask", gpu, 0);
+  fabric->summary = planted("fabric_summary", gpu, 0);
+  return 0;
+}
 int nvmlDeviceGetGpuFabricInfo(struct gpu *gpu, struct fabric *fabric) {
   fabric->status = planted("fabric_status", gpu, 0);
   fabric->state = planted("fabric", gpu, 3);
