@@ -54,8 +54,12 @@ from anubis.operations.policy_limits import adopt_alphas as adopt_alphas
 from anubis.operations.policy_limits import write_policy as write_policy
 from anubis.operations.requests import AcceptRequest as AcceptRequest
 from anubis.operations.requests import CampaignRequest as CampaignRequest
+from anubis.operations.requests import JudgeRequest as JudgeRequest
+from anubis.operations.requests import LearnRequest as LearnRequest
 from anubis.operations.requests import LocateRequest as LocateRequest
+from anubis.operations.requests import LookRequest as LookRequest
 from anubis.operations.requests import ScanRequest as ScanRequest
+from anubis.operations.requests import SimulateRequest as SimulateRequest
 from anubis.operations.requests import ValidateRequest as ValidateRequest
 from anubis.operations.risk import evaluate_risk as evaluate_risk
 from anubis.operations.risk import foresee as foresee
@@ -70,7 +74,6 @@ from anubis.operations.tokens import tokens as tokens
 from anubis.operations.topology import inspect_fabric as inspect_fabric
 from anubis.operations.tune import tune as tune
 from anubis.operations.tune import write_suite as write_suite
-from anubis.operations.watch import LookRequest as LookRequest
 from anubis.operations.watch import follow_jobs as follow_jobs
 from anubis.operations.watch import record_telemetry as record_telemetry
 from anubis.operations.watch import take_looks as take_looks

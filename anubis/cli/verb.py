@@ -14,10 +14,12 @@ import typer
 
 from anubis.cli import amounts
 from anubis.core.errors import UsageError
-from anubis.operations.requests import FlagWord, Option, TextForm
+from anubis.operations.requests import Argument, FlagWord, Option, TextForm
 
 READERS: Mapping[TextForm, Callable[[str, str], object]] = {
     "nodes": lambda text, _: amounts.node_names(text),
+    "date": amounts.instant,
+    "time": lambda text, flag: amounts.instant(text, flag).timestamp(),
 }
 
 
@@ -72,19 +74,24 @@ def _record_parameters(record: Any) -> Iterator[Parameter]:
 
 def _option(field: Field[Any], mark: Option) -> Parameter:
     info: Any
-    if mark.flags:
-        info = typer.Option(*mark.flags, metavar=mark.metavar, help=mark.help, min=mark.least)
-    else:
+    if isinstance(mark, Argument):
         info = typer.Argument(metavar=mark.metavar, help=mark.help)
+    else:
+        flags = _flags(field, mark)
+        info = typer.Option(*flags, metavar=mark.metavar, help=mark.help, min=mark.least)
     kind, default = get_args(field.type)[0], field.default
     if mark.form:
-        kind = str if default is MISSING else str | None
+        kind, default = (str, default) if default is MISSING else (str | None, None)
     elif get_origin(kind) is AbstractSequence:
         kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc] # made as it runs
     elif kind is bool:
         default = False  # the flag of a claim that holds by default denies it
     default = Parameter.empty if default is MISSING else default
     return _parameter(field.name, Annotated[kind, info], default)
+
+
+def _flags(field: Field[Any], mark: Option) -> tuple[str, ...]:
+    return mark.flags or (f"--{field.name.replace('_', '-')}",)
 
 
 def _read(record: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -102,8 +109,7 @@ def _read(record: Any, options: dict[str, Any]) -> dict[str, Any]:
             if value is None:
                 continue
             if mark and mark.form:
-                flag = mark.flags[0] if mark.flags else ""
-                value = READERS[mark.form](value, flag)
+                value = READERS[mark.form](value, _flags(field, mark)[0])
             elif mark and field.default is True:
                 value = not value
             values[field.name] = value

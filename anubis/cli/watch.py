@@ -13,90 +13,17 @@ import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.pages import check_page, write_page
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+from anubis.cli.verb import verb
 from anubis.core.errors import UsageError
+from anubis.operations.requests import LookRequest
 
 if TYPE_CHECKING:
-    from anubis.operations.watch import LookRequest
     from anubis.report.watch import LookView
 
 
+@verb
 def watch(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB", help="The job's id. Default: each job that runs.")
-    ] = "",
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            "-c",
-            help="Whose jobs: a name under configs/clusters/, or a file. Its orchestrator says "
-            "which nodes a job has.",
-        ),
-    ] = None,
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            "--nodes",
-            metavar="NODES",
-            help="The nodes of the job, if no orchestrator knows them: node[01-16], a comma "
-            "list, or @file.",
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            metavar="FILE",
-            help="Recorded telemetry instead: CSV, Parquet or OpenMetrics text; .gz is unpacked.",
-        ),
-    ] = None,
-    prometheus: Annotated[
-        str, typer.Option("--prometheus", metavar="URL", help="Ask this Prometheus.")
-    ] = "",
-    agents: Annotated[
-        bool, typer.Option("--agents", help="Ask anubis agent on each of the nodes.")
-    ] = False,
-    watching: Annotated[
-        str,
-        typer.Option(
-            "--watching",
-            metavar="NAME",
-            help="How jobs are watched: a name under configs/watching/, or a file.",
-        ),
-    ] = "default",
-    telemetry: Annotated[
-        str,
-        typer.Option(
-            "--telemetry",
-            metavar="NAME",
-            help="Where telemetry comes from: a name under configs/telemetry/, or a file. Default: "
-            "what --watching names.",
-        ),
-    ] = "",
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            metavar="NAME",
-            help="The watch model: a name under criteria/watching/, or a file. Default: what "
-            "--watching names.",
-        ),
-    ] = "",
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at",
-            metavar="TIME",
-            help="Look back from then: 2026-11-01T12:00. Default: now, or a recording's end.",
-        ),
-    ] = None,
-    ended: Annotated[
-        bool,
-        typer.Option(
-            "--ended",
-            help="The job has failed: a node that left its peers only a minute ago counts too.",
-        ),
-    ] = False,
+    request: LookRequest,
     follow: Annotated[bool, typer.Option("--follow", help="Go on looking, until Ctrl-C.")] = False,
     every: Annotated[
         str | None,
@@ -127,19 +54,6 @@ def watch(
     turn_termination_into_interrupt()
     check_page(html)
     check_page(record, "--record")
-    request = anubis.LookRequest(
-        job=job,
-        nodes=amounts.nodes(nodes) or (),
-        cluster=cluster,
-        file=file,
-        prometheus=prometheus,
-        agents=agents,
-        watching=watching,
-        telemetry=telemetry,
-        model=model,
-        until=amounts.instant(at, "--at").timestamp() if at else None,
-        ended=ended,
-    )
     _check(request, every, follow=follow)
     caller = Terminal(as_json=json)
 
@@ -147,7 +61,7 @@ def watch(
         _write_files(views, html, record)
         _show(views, as_json=json)
         for view in views if tell else ():
-            _tell(view, cluster, caller)
+            _tell(view, request.cluster, caller)
 
     if not follow:
         views = anubis.take_looks(request, caller)

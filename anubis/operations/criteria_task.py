@@ -19,6 +19,7 @@ from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.learn import learn
 from anubis.operations.names import new_name
 from anubis.operations.periodic_task_run import PeriodicTaskRun
+from anubis.operations.requests import LearnRequest
 from anubis.text import places
 from anubis.text.wording import moment, quantity
 
@@ -75,14 +76,14 @@ def _learn_again(
 ) -> tuple[CriteriaSet, ...]:
     policy = task.policy
     terms = Terms(suite=policy.suite, benchmarks=task.keeping.benchmarks)
-    return learn(
+    request = LearnRequest(
         latest,
         since=datetime.fromtimestamp(since, UTC),
-        start=in_use,
+        start_sets=in_use,
         policy=policy.selection,
         workloads=read_repertoire(terms).workloads,
-        caller=task.caller,
     )
+    return learn(request, task.caller)
 
 
 def _criteria_count(renewed: Renewal) -> str:

@@ -30,10 +30,11 @@ from anubis.operations.clusters import resolve, time_in
 from anubis.operations.job_surroundings import surroundings
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.precedents import last_settings
+from anubis.operations.requests import LookRequest
 from anubis.operations.running_jobs import nodes_of
 from anubis.operations.strangers import drop_strangers
 from anubis.operations.tell import note
-from anubis.operations.watch import LookRequest, take_looks
+from anubis.operations.watch import take_looks
 from anubis.readers.jobs.trace_reader import TraceContext, TraceReader, trace_readers
 from anubis.report.diagnose import DiagnosisView, headline, lines
 from anubis.report.diagnosis_page import facts_of

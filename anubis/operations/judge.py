@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import chain
 from pathlib import Path
 
@@ -24,35 +23,31 @@ from anubis.operations.history import campaigns_since, finished_campaign, join_e
 from anubis.operations.measurements import read_intact
 from anubis.operations.precedents import precedents
 from anubis.operations.report import view_of
+from anubis.operations.requests import JudgeRequest
 from anubis.operations.validator import judge as judge_executions
 from anubis.report.view import CampaignView
 from anubis.store.history import History
 
 
-def judge(
-    campaign: str | None = None,
-    *,
-    since: datetime | None = None,
-    criteria: Path | None = None,
-    without_damaged: bool = False,
-    caller: Caller = NOBODY,
-) -> CampaignView:
+def judge(request: JudgeRequest, caller: Caller = NOBODY) -> CampaignView:
     """Judge a campaign again by a file or a folder of criteria, by default those used before.
 
     With `since`, all finished campaigns of the same suite that began from then on until this one
     are judged as one. Damaged records are refused, or are unknown.
     """
     with caller.history() as history:
-        pooled = campaigns_since(history, finished_campaign(history, campaign), since)
-        intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
+        pooled = campaigns_since(
+            history, finished_campaign(history, request.campaign), request.since
+        )
+        intact = read_intact(history, pooled, caller, without_damaged=request.without_damaged)
         parts = [_evidence(history, part, intact.executions_of(part)) for part in pooled]
         evidence = join_evidence(parts, caller)
         before = precedents(history, evidence.campaign, evidence.campaign.created_at)
     chosen, executions = evidence.campaign, evidence.executions
     if len(pooled) > 1:
         caller.remark(f"judging {len(pooled)} campaigns of suite {chosen.plan.suite} as one")
-    if criteria:
-        named = criteria_files.load(criteria.expanduser(), chosen.plan.suite)
+    if request.criteria:
+        named = criteria_files.load(request.criteria.expanduser(), chosen.plan.suite)
         chosen = dataclasses.replace(chosen, criteria=(*named, *_fabric_criteria(chosen)))
     elif chosen.kind.learns:  # learn again from its own results
         chosen = dataclasses.replace(chosen, criteria=())

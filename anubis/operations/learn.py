@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from anubis import __version__
 from anubis.config import configs, criteria_files
@@ -17,46 +16,38 @@ from anubis.core.records import Campaign, CriteriaSet, Workload
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import campaigns_since, finished_campaign, join_evidence
 from anubis.operations.measurements import IntactExecutions, read_intact
+from anubis.operations.requests import LearnRequest
 from anubis.text import hostlist, places
 
 
-def learn(
-    campaign: str | None = None,
-    *,
-    since: datetime | None = None,
-    exclude: Collection[str] = (),
-    start: Path | Sequence[CriteriaSet] = (),
-    policy: str | None = None,
-    workloads: Collection[Workload] | None = None,
-    without_damaged: bool = False,
-    caller: Caller = NOBODY,
-) -> tuple[CriteriaSet, ...]:
+def learn(request: LearnRequest, caller: Caller = NOBODY) -> tuple[CriteriaSet, ...]:
     """Learn a set of criteria for each sku. With `since`, pool all finished campaigns of the same
-    cluster and suite that began from then on until this one. `workloads`: by default those that the
-    campaign ran. Damaged records are refused, or left out."""
-    excluded = frozenset(exclude)
+    cluster and suite that began from then on until this one. Damaged records are refused, or left
+    out."""
+    excluded = frozenset(request.exclude)
     with caller.history() as history:
-        last = finished_campaign(history, campaign)
-        pooled = campaigns_since(history, last, since)
+        last = finished_campaign(history, request.campaign)
+        pooled = campaigns_since(history, last, request.since)
         _refuse_strangers(excluded, pooled)
-        intact = read_intact(history, pooled, caller, without_damaged=without_damaged)
-    measured, present = _collect_units(intact, pooled, workloads, excluded, caller)
+        intact = read_intact(history, pooled, caller, without_damaged=request.without_damaged)
+    measured, present = _collect_units(intact, pooled, request.workloads, excluded, caller)
     suite, names = last.plan.suite, ", ".join(source.id for source in pooled)
     if len(pooled) > 1:
         caller.remark(f"learning from {len(pooled)} campaigns of suite {suite}: {names}")
     if not measured:
         suffix = " without the excluded nodes" if excluded else ""
         raise CriteriaError(f"campaign {names} measured nothing to learn from{suffix}")
+    start = request.start_sets
+    if request.start:
+        start = criteria_files.load(request.start.expanduser(), suite)
     return learn_criteria(
         measured,
-        configs.policy(policy) if policy else last.policy,
+        configs.policy(request.policy) if request.policy else last.policy,
         suite=suite,
         anubis=__version__,
         created_at=datetime.fromtimestamp(_learned_at(last), UTC).isoformat(timespec="seconds"),
         versions=present,
-        start=(
-            criteria_files.load(start.expanduser(), suite) if isinstance(start, Path) else start
-        ),
+        start=start,
     )
 
 

@@ -8,15 +8,16 @@ records before it knows which verb is meant.
 # no postponed annotations: the command line reads them
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from anubis.core.records import Arrangement, CampaignKind
+    from anubis.core.records import Arrangement, CampaignKind, CriteriaSet, Workload
 
-TextForm = Literal["nodes"]  # how a field is written as text, where that is not its own form
+TextForm = Literal["nodes", "date", "time"]  # of a value that a command line has as text
 
 
 @dataclass(frozen=True)
@@ -33,18 +34,22 @@ class Option:
     """How a person gives a field of a request."""
 
     help: str = ""
-    flags: tuple[str, ...] = ()  # of the command line; empty: the field is given by its place
+    flags: tuple[str, ...] = ()  # of the command line; empty: the field's name
     metavar: str | None = None
     form: TextForm | None = None
     least: float | None = None
     words: tuple[FlagWord, ...] = ()  # one flag for each value
 
 
+class Argument(Option):
+    """A field that is given by its place."""
+
+
 # --- what several requests ask for -----------------------------------------------------------
 
 NodeList = Annotated[
     Sequence[str] | None,
-    Option(
+    Argument(
         metavar="NODES",
         form="nodes",
         help="Node list: node[01-16], a comma list, or @file. Default: all of the cluster.",
@@ -62,7 +67,6 @@ PolicyFile = Annotated[
 CriteriaPath = Annotated[
     Path | None,
     Option(
-        flags=("--criteria",),
         metavar="PATH",
         help="A criteria file, or a folder of them. Default: what accept learned for the "
         "suite, else ./criteria, else what comes with Anubis.",
@@ -71,7 +75,6 @@ CriteriaPath = Annotated[
 BenchmarkFolders = Annotated[
     Sequence[Path],
     Option(
-        flags=("--benchmarks",),
         metavar="DIR",
         help="Another folder of benchmark programs; may be repeated.",
     ),
@@ -79,7 +82,6 @@ BenchmarkFolders = Annotated[
 CounterFiles = Annotated[
     Sequence[Path],
     Option(
-        flags=("--counters",),
         metavar="FILE",
         help="Error counters, as ibqueryerrors or ethtool -S print them, or a table of name, "
         "port, counter and value; a second file is a later reading. "
@@ -99,7 +101,6 @@ RiseTime = Annotated[
 HcaFile = Annotated[
     Path | None,
     Option(
-        flags=("--hcas",),
         metavar="FILE",
         help="Lines of host and HCA GUID, for HCAs whose descriptions do not name their host.",
     ),
@@ -107,7 +108,26 @@ HcaFile = Annotated[
 
 
 def topology_file(help: str) -> Option:
-    return Option(flags=("--topology",), metavar="FILE", help=help)
+    return Option(metavar="FILE", help=help)
+
+
+CampaignName = Annotated[
+    str | None, Option(metavar="ID", help="The campaign. Default: the latest one.")
+]
+WithoutDamaged = Annotated[
+    bool,
+    Option(
+        help="Leave out executions that are damaged in the history: what they measured is unknown."
+    ),
+]
+ClusterInHistory = Annotated[
+    str | None,
+    Option(
+        flags=("--cluster", "-c"),
+        metavar="NAME",
+        help="A cluster by its name in the history, or by its file. Default: the only one.",
+    ),
+]
 
 
 # --- campaigns -------------------------------------------------------------------------------
@@ -249,7 +269,6 @@ class ScanRequest(CampaignRequest):
     criteria: Annotated[
         Path | None,
         Option(
-            flags=("--criteria",),
             metavar="PATH",
             help="Criteria of an earlier scan. Default: learn them from the fast pairs of this "
             "one.",
@@ -284,3 +303,199 @@ class LocateRequest(CampaignRequest):
     policy: PolicyFile = "default"
     criteria: CriteriaPath = None
     benchmarks: BenchmarkFolders = ()
+
+
+# --- what was measured before ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LearnRequest:
+    """Learn criteria from past measurements."""
+
+    campaign: CampaignName = None
+    _: KW_ONLY
+    since: Annotated[
+        datetime | None,
+        Option(
+            metavar="DATE",
+            form="date",
+            help="Pool the campaign with all finished ones of its suite that began before it, on "
+            "DATE (2026-11-01 or 2026-11-01T08:00, UTC) or later. What a device, or a group of "
+            "nodes, measured in all of them is one unit; the last try of each step counts, and "
+            "workloads that the campaign itself does not run are left out.",
+        ),
+    ] = None
+    exclude: Annotated[
+        Collection[str],
+        Option(
+            metavar="NODES",
+            form="nodes",
+            help="Do not learn from these nodes, nor from groups that contain them: node[01-16], "
+            "a comma list, or @file. Each must be in one of the campaigns.",
+        ),
+    ] = ()
+    start: Annotated[
+        Path | None,
+        Option(
+            flags=("--from",),
+            metavar="PATH",
+            help="Start from these earlier criteria: a file, or a folder of them.",
+        ),
+    ] = None
+    policy: Annotated[
+        str | None,
+        Option(
+            flags=("--policy", "-p"),
+            help="A name under configs/policies/, or a file. Default: the campaign's own.",
+        ),
+    ] = None
+    without_damaged: WithoutDamaged = False
+    start_sets: Sequence["CriteriaSet"] = ()  # earlier criteria that are in no file
+    workloads: Collection["Workload"] | None = None  # None: those that the campaign ran
+
+
+@dataclass(frozen=True)
+class JudgeRequest:
+    """Judge past campaigns again, without running anything."""
+
+    campaign: CampaignName = None
+    _: KW_ONLY
+    since: Annotated[
+        datetime | None,
+        Option(
+            metavar="DATE",
+            form="date",
+            help="Judge the campaign as one with all finished ones of its suite that began before "
+            "it, on DATE (2026-11-01 or 2026-11-01T08:00, UTC) or later. What a device, or a group "
+            "of nodes, measured in all of them is one unit.",
+        ),
+    ] = None
+    criteria: Annotated[
+        Path | None,
+        Option(
+            metavar="PATH",
+            help="A criteria file, or a folder of them. Default: those it was last judged by.",
+        ),
+    ] = None
+    without_damaged: WithoutDamaged = False
+
+
+# --- running jobs ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookRequest:
+    """Look at what the nodes of running jobs report."""
+
+    job: Annotated[
+        str, Argument(metavar="JOB", help="The job's id. Default: each job that runs.")
+    ] = ""
+    cluster: Annotated[
+        str | None,
+        Option(
+            flags=("--cluster", "-c"),
+            help="Whose jobs: a name under configs/clusters/, or a file. Its orchestrator says "
+            "which nodes a job has.",
+        ),
+    ] = None
+    nodes: Annotated[
+        Sequence[str],  # of a recording, only these
+        Option(
+            metavar="NODES",
+            form="nodes",
+            help="The nodes of the job, if no orchestrator knows them: node[01-16], a comma "
+            "list, or @file.",
+        ),
+    ] = ()
+    file: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Recorded telemetry instead: CSV, Parquet or OpenMetrics text; .gz is unpacked.",
+        ),
+    ] = None
+    prometheus: Annotated[str, Option(metavar="URL", help="Ask this Prometheus.")] = ""
+    agents: Annotated[bool, Option(help="Ask anubis agent on each of the nodes.")] = False
+    watching: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="How jobs are watched: a name under configs/watching/, or a file.",
+        ),
+    ] = "default"
+    telemetry: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="Where telemetry comes from: a name under configs/telemetry/, or a file. Default: "
+            "what --watching names.",
+        ),
+    ] = ""
+    model: Annotated[
+        str,
+        Option(
+            metavar="NAME",
+            help="The watch model: a name under criteria/watching/, or a file. Default: what "
+            "--watching names.",
+        ),
+    ] = ""
+    until: Annotated[
+        float | None,
+        Option(
+            flags=("--at",),
+            metavar="TIME",
+            form="time",
+            help="Look back from then: 2026-11-01T12:00. Default: now, or a recording's end.",
+        ),
+    ] = None
+    ended: Annotated[
+        bool,
+        Option(help="The job has failed: a node that left its peers only a minute ago counts too."),
+    ] = False
+
+
+# --- clusters in memory ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SimulateRequest:
+    """Compare validation policies on a simulated cluster; what is given replaces what the scenario
+    says."""
+
+    scenario: Annotated[
+        str,
+        Argument(metavar="SCENARIO", help="A name under configs/simulations/, or a file."),
+    ] = "example"
+    _: KW_ONLY
+    trace: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Recorded jobs instead of the scenario's: SWF, or a table; .gz is unpacked.",
+        ),
+    ] = None
+    seeds: Annotated[int | None, Option(least=1, help="How often each policy runs.")] = None
+    incidents: Annotated[
+        str | None,
+        Option(
+            metavar="rates|model|history",
+            help="Where incidents come from: the scenario's rates, a risk model, or the recorded "
+            "history.",
+        ),
+    ] = None
+    risk: Annotated[
+        str | None,
+        Option(
+            metavar="truth|NAME|best",
+            help="What the Selector knows: the truth, or a risk model learned from the past.",
+        ),
+    ] = None
+    model: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="The risk model to draw incidents from. Default: risk/CLUSTER.npz in "
+            "$ANUBIS_HOME.",
+        ),
+    ] = None
+    cluster: ClusterInHistory = None

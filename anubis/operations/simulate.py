@@ -16,34 +16,25 @@ from anubis.models.risk import files, learning
 from anubis.models.risk.model import RiskModel
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
+from anubis.operations.requests import SimulateRequest
 from anubis.text import places
 from anubis.text.wording import names
 
 
-def simulate(
-    scenario: str = "example",
-    *,
-    trace: Path | None = None,
-    seeds: int | None = None,
-    incidents: str | None = None,
-    risk: str | None = None,
-    model: Path | None = None,
-    cluster: str | None = None,
-    caller: Caller = NOBODY,
-) -> Study:
-    """Run every policy under every seed; arguments replace what the scenario says. `cluster`: the
-    one whose incidents are drawn or replayed."""
-    setup = configs.simulation(scenario)
-    if trace is not None:
-        setup = replace(setup, jobs=replace(setup.jobs, trace=str(trace)))
-    if seeds is not None:
-        setup = replace(setup, seeds=seeds)
-    if incidents is not None or model is not None:
-        setup = replace(setup, incidents=_incident_source(incidents or "model", model))
-    if risk is not None:
-        setup = replace(setup, risk=risk)
+def simulate(request: SimulateRequest, caller: Caller = NOBODY) -> Study:
+    """Run every policy under every seed. The request's cluster is the one whose incidents are drawn
+    or replayed."""
+    setup, model = configs.simulation(request.scenario), request.model
+    if request.trace is not None:
+        setup = replace(setup, jobs=replace(setup.jobs, trace=str(request.trace)))
+    if request.seeds is not None:
+        setup = replace(setup, seeds=request.seeds)
+    if request.incidents is not None or model is not None:
+        setup = replace(setup, incidents=_incident_source(request.incidents or "model", model))
+    if request.risk is not None:
+        setup = replace(setup, risk=request.risk)
     jobs = _recorded_jobs(setup.jobs, caller)
-    source = _source(setup, model, cluster, caller)
+    source = _source(setup, model, request.cluster, caller)
     study = Study(source.scenario, jobs, source, _learn_model(source, caller))
     _run(study, caller)
     return study

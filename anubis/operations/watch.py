@@ -19,6 +19,7 @@ from anubis.models.watch import files
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.owners import orchestrator_of
+from anubis.operations.requests import LookRequest
 from anubis.operations.running_jobs import RunningJob, nodes_of, running_jobs
 from anubis.operations.strangers import drop_strangers
 from anubis.operations.tell import note
@@ -40,21 +41,6 @@ HOW_TO_STATE = (
     'give --prometheus URL, --agents or --file FILE; or state it once, as "prometheus: {url: ...}"'
     ' or "agents: {}" beside "based_on: default" in $ANUBIS_HOME/configs/telemetry/default.yaml'
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookRequest:
-    job: str = ""
-    nodes: Sequence[str] = ()  # of the job, if no orchestrator shows them; of a file, only these
-    cluster: str | None = None
-    file: Path | None = None  # recorded telemetry
-    prometheus: str = ""  # its address, instead of that in the settings
-    agents: bool = False
-    watching: str = "default"  # how: a name under configs/watching/, or a file
-    telemetry: str = ""  # the telemetry settings, instead of those that `watching` names
-    model: str = ""  # the watch model, instead of the one that `watching` names
-    until: float | None = None  # look at reports up to then; by default all, or up to now
-    ended: bool = False  # the job has failed: a deviation in its last minute counts
 
 
 def take_looks(request: LookRequest, caller: Caller = NOBODY) -> list[LookView]:

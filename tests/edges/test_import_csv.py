@@ -23,6 +23,7 @@ from anubis.operations.caller import Caller
 from anubis.operations.history import campaigns, forget_import, recall
 from anubis.operations.import_ import import_csv, import_superbench
 from anubis.operations.judge import judge
+from anubis.operations.requests import JudgeRequest
 from anubis.readers.tables.adoption import adopt
 from anubis.readers.tables.intake import ForeignTable, read
 from anubis.readers.tables.mapping import TableMapping
@@ -351,9 +352,9 @@ def test_two_tables_judged_as_one_are_judged_as_the_table_of_both_is(write, list
     for i, half in enumerate(halves):
         import_csv(write(half, f"{i}.csv"), PLAIN, suite="tool", caller=listener)
     began = min(row.created_at for row in campaigns(caller=listener))
-    joined = judge(since=_day(began), caller=listener)
+    joined = judge(JudgeRequest(since=_day(began)), listener)
     import_csv(write(fleet("n3/1")), PLAIN, suite="whole", caller=listener)
-    whole = judge(caller=listener)
+    whole = judge(JudgeRequest(), listener)
     assert joined.assessment.named(Judgement.DEFECTIVE) == ("n3",)
     for one, other in zip(joined.assessment.nodes, whole.assessment.nodes, strict=True):
         assert (one.node, one.judgement, one.code.partition(".")[2]) == (

@@ -60,7 +60,7 @@ def test_what_the_page_prints_is_what_the_history_knows(history, notebook):
 def test_what_was_learned_on_the_page_judges_the_campaign_again(history, notebook):
     folder, printed = notebook
     first = [row for row in anubis.campaigns() if row.kind == "accept"][-1]
-    again = anubis.judge(first.id, criteria=folder / "criteria")
+    again = anubis.judge(anubis.JudgeRequest(first.id, criteria=folder / "criteria"))
     assert again.headline in printed
     learned = {criterion.key for each in again.criteria for criterion in each.criteria}
     own = {c.key for each in anubis.recall(first.id).criteria for c in each.criteria}

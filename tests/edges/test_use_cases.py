@@ -12,6 +12,7 @@ from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.history import forget_import, imports, recall, timeline
 from anubis.operations.import_ import import_incidents
+from anubis.operations.requests import SimulateRequest
 from anubis.operations.risk import foresee, train_risk
 from anubis.operations.simulate import simulate
 from anubis.operations.topology import inspect_fabric
@@ -108,7 +109,7 @@ def scenario(tmp_path) -> str:
 
 def test_every_run_of_a_simulation_is_told_and_made(scenario):
     listener = Listener()
-    study = simulate(scenario, seeds=1, caller=listener)
+    study = simulate(SimulateRequest(scenario, seeds=1), listener)
     trials = study.trials()
     assert listener.doings[0].startswith(f"run 1 of {len(trials)}: ")
     assert len(listener.doings) == len(trials)
@@ -121,7 +122,7 @@ def test_a_simulation_stops_between_two_runs_when_its_caller_wants_it(scenario):
 
     listener = Impatient()
     with pytest.raises(Stopped, match="stopped after 2 of"):
-        simulate(scenario, seeds=1, caller=listener)
+        simulate(SimulateRequest(scenario, seeds=1), listener)
     assert len(listener.doings) == 2
 
 
