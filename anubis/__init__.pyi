@@ -81,8 +81,8 @@ from anubis.operations.watch import tell_suspicions as tell_suspicions
 from anubis.operations.watch_model import train_watch_model as train_watch_model
 from anubis.operations.watch_model import watch_model as watch_model
 from anubis.operations.watch_rounds import watch_jobs as watch_jobs
-from anubis.readers.incidents.nodes import NodeMapping as NodeMapping
-from anubis.readers.tables.mapping import TableMapping as TableMapping
+from anubis.readers.incidents.node_attributes import NodeMapping as NodeMapping
+from anubis.readers.tables.column_mapping import TableMapping as TableMapping
 
 __version__: str
 OPERATIONS: dict[str, str]

@@ -13,9 +13,9 @@ from fleets import SPECS
 from anubis.config import catalog, configs
 from anubis.core.campaign import planning
 from anubis.core.diagnose.classes import ErrorClass, ErrorClasses
-from anubis.core.diagnose.policy import DiagnosisPolicy
+from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 from anubis.core.errors import ConfigError
-from anubis.core.keep.policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
+from anubis.core.keep.keeping_policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
 from anubis.core.records import (
     Expectation,
     Limit,
@@ -25,8 +25,8 @@ from anubis.core.records import (
     SelectionPolicy,
     SuiteEntry,
 )
-from anubis.core.watch.policy import WatchPolicy
-from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.core.watch.watch_policy import WatchPolicy
+from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.lab.study.incidents import Category
 from anubis.lab.study.scenario import Jobs, RepairTimes, Scenario, Variations
 from anubis.operations.topology import survey
@@ -36,7 +36,7 @@ from anubis.reach.orchestrators.orchestrator_settings import (
     KubernetesSettings,
     SlurmSettings,
 )
-from anubis.readers.incidents.mapping import EventMapping, IntervalMapping
+from anubis.readers.incidents.incident_mapping import EventMapping, IntervalMapping
 from anubis.readers.telemetry.config import (
     AgentSettings,
     MetricSettings,

@@ -49,8 +49,8 @@ ONLY_IN = {
     "sqlalchemy": "anubis/store/",
     "alembic": "anubis/store/",
     "torch": "anubis/models/",
-    "torchtuples": "anubis/models/risk/training.py",
-    "pycox": "anubis/models/risk/training.py",
+    "torchtuples": "anubis/models/risk/cox_time_training.py",
+    "pycox": "anubis/models/risk/cox_time_training.py",
     "typer": "anubis/cli/",
     "fastapi": "anubis/service/",
     "starlette": "anubis/service/",
@@ -160,7 +160,7 @@ OF_THE_PROCESS = {"print", "input", "SystemExit", "exit", "sys.exit", "os._exit"
 OF_THE_PROCESS |= {"sys.argv", "sys.stdin", "sys.stdout", "sys.stderr", "signal.signal"}
 ON_NODES = {  # processes of their own, or of Ray's, on a node
     "anubis/reach/executors/guardian.py": {"sys.exit", "os._exit", "signal.signal"},
-    "anubis/reach/executors/agent.py": {"os._exit"},
+    "anubis/reach/executors/node_agent.py": {"os._exit"},
     "anubis/reach/executors/ray_node.py": {"sys.exit", "sys.argv", "sys.stdout"},
     "anubis/reach/executors/ray_process.py": {"os._exit", "sys.exit", "signal.signal", "sys.argv"},
 }
@@ -270,11 +270,11 @@ def test_a_gate_that_the_history_answers_loads_nothing_that_tests_locates_or_com
             "anubis.operations.campaigns",
             "anubis.models.risk.evaluation",
         ),
-        *("anubis.core.network.localization", "anubis.core.campaign.machine"),
+        *("anubis.core.network.localization", "anubis.core.campaign.state_machine"),
         *(
             "anubis.reach.executors.ray_link",
             "anubis.lab.study.scenario",
-            "anubis.readers.incidents.mapping",
+            "anubis.readers.incidents.incident_mapping",
         ),
     }
     assert not (heavy | own) & set(loaded)

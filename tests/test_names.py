@@ -98,6 +98,27 @@ def test_a_number_of_core_has_its_reason_beside_it():
     assert not bare
 
 
+# one question in several layers: the decision, its texts, what is kept of it
+SAME_CONCEPT = {
+    *("adoption", "amounts", "attributes", "clusters", "coverage"),
+    *("criteria", "decision", "diagnoses", "fleet", "history", "imports"),
+    *("kinds", "kubernetes", "links", "maintenance", "nodes", "objections", "periodic_tasks"),
+    *("risk_ranking", "slurm", "stalls", "sweep", "tickets", "tokens", "track_records"),
+    *("watch_rounds", "campaigns"),
+}
+
+
+def test_a_file_name_means_one_thing():
+    """A use case has the same word in each layer; other files have names of their own."""
+    rooms = defaultdict(set)
+    for file in (ROOT / "anubis").rglob("*.py"):
+        rooms[file.stem].add(file.parent)
+    shared = {stem for stem, folders in rooms.items() if len(folders) > 1} - {"__init__"}
+    use_cases = {file.stem for file in (ROOT / "anubis/operations").glob("*.py")}
+    assert not shared - use_cases - SAME_CONCEPT
+    assert shared >= SAME_CONCEPT
+
+
 def names_of_kinds(file: Path) -> list[str]:
     """Comparisons with the name of a kind of campaign, and with the word that a history keeps."""
     return [

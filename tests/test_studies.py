@@ -20,7 +20,7 @@ LOADED = (
     *("numpy", "pandas", "scipy.stats", "scipy.spatial", "sklearn.svm", "sklearn.cluster"),
     *("sklearn.neighbors", "pycox.models", "torchtuples", "yaml", "sqlalchemy", "requests"),
     *("anubis.cli.main", "anubis.operations.campaigns", "anubis.operations.gate"),
-    *("anubis.store.history", "anubis.models.risk.learning", "anubis.report.html"),
+    *("anubis.store.history", "anubis.models.risk.risk_learning", "anubis.report.html"),
 )
 
 

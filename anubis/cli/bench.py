@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from anubis.cli import answer, options
-from anubis.cli.pages import write_file
+from anubis.cli.page_files import write_file
 from anubis.cli.remarks import say
 from anubis.core.errors import CatalogError, UsageError
 
@@ -168,7 +168,7 @@ def _run_and_show(program: Program, argv: list[str], environment: Mapping[str, s
 def _show_result(result: Result, spec: BenchmarkSpec) -> None:
     import numpy as np
 
-    from anubis.report.tables import add_row, table
+    from anubis.report.screen_tables import add_row, table
     from anubis.text.wording import figure
 
     if result.not_applicable:

@@ -10,7 +10,7 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.pages import check_page
+from anubis.cli.page_files import check_page
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError, did_you_mean
 

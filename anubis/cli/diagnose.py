@@ -16,7 +16,7 @@ from typer.main import get_command
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.pages import check_page, write_page
+from anubis.cli.page_files import check_page, write_page
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from anubis.cli import answer, nagios
 from anubis.cli import decision as deciding
-from anubis.cli.pages import write_junit
+from anubis.cli.page_files import write_junit
 from anubis.cli.terminal import Answerer
 from anubis.core.records import Judgement
 from anubis.report.decision import brief

@@ -17,7 +17,7 @@ from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
     from anubis.operations.import_ import ImportedResults
-    from anubis.readers.incidents.intake import Intake
+    from anubis.readers.incidents.incident_intake import Intake
     from anubis.store.imports import Import
 
 app = typer.Typer(

@@ -271,7 +271,7 @@ def _make_starter(
 ) -> Callable[..., bool]:
     """Make a function that starts `anubis keep` with more words in a process of its own and does
     not wait. That process uses the policy that this turn has kept."""
-    from anubis.operations.processes import begin, keep_words
+    from anubis.operations.verb_processes import begin, keep_words
 
     words = keep_words(cluster, None, benchmarks, service)
 

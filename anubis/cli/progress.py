@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 from anubis.cli.remarks import say
 from anubis.cli.screen import Screen
 from anubis.core.campaign import planning
-from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, EndOfStep, NodeLost
+from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine, EndOfStep, NodeLost
 from anubis.core.records import Campaign
 from anubis.text.wording import time_span
 

@@ -9,7 +9,7 @@ import typer
 
 import anubis
 from anubis.cli import options
-from anubis.cli.pages import write_file
+from anubis.cli.page_files import write_file
 from anubis.cli.remarks import say
 from anubis.cli.terminal import Terminal
 

@@ -9,7 +9,7 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.pages import check_page, write_page
+from anubis.cli.page_files import check_page, write_page
 from anubis.cli.remarks import say, show_status
 from anubis.cli.terminal import Terminal
 

@@ -41,7 +41,7 @@ def schema(
 
 
 def _show(documents: Iterable[DocumentType]) -> None:
-    from anubis.report.tables import add_row, table
+    from anubis.report.screen_tables import add_row, table
 
     rows = table("type", "what it is", "printed by", gap=2)
     for document in documents:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from anubis.cli import answer, nagios
 from anubis.cli.options import AnswerForms
-from anubis.cli.pages import write_junit, write_page
+from anubis.cli.page_files import write_junit, write_page
 from anubis.core.campaign.planning import Estimate
 from anubis.core.fabric import Fabric
 from anubis.core.network.coverage import Coverage
@@ -17,9 +17,9 @@ from anubis.core.network.pairing import Purpose
 from anubis.core.records import Judgement, Plan, PlannedEntry
 from anubis.operations.campaigns import PlannedCampaign
 from anubis.reach.executors.programs import spell
+from anubis.report import campaign_screen, jsonl
 from anubis.report import coverage as coverage_report
 from anubis.report import html as html_report
-from anubis.report import jsonl, terminal
 from anubis.report.plan import phase_fields
 from anubis.report.view import CampaignView
 from anubis.text.wording import quantity, short_node_list, time_span
@@ -45,7 +45,7 @@ def campaign(view: CampaignView, *, as_json: bool) -> None:
         from anubis.cli.screen import Screen
 
         console = Screen(highlight=True)
-        terminal.render(view, console)
+        campaign_screen.render(view, console)
         for note in _notes(view):
             console.print(f"\n{note}", markup=False, highlight=False)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anubis
 from anubis.cli import answer, options
-from anubis.cli.pages import check_page, write_page
+from anubis.cli.page_files import check_page, write_page
 from anubis.cli.remarks import show_status
 from anubis.cli.terminal import Terminal
 from anubis.cli.verb import verb

@@ -10,7 +10,7 @@ import typer
 
 import anubis
 from anubis.cli import amounts, answer, options
-from anubis.cli.pages import write_page
+from anubis.cli.page_files import write_page
 from anubis.cli.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _tell_monitoring(inspected: InspectedFabric) -> int:
 
 
 def _write_page(inspected: InspectedFabric, path: Path) -> None:
-    from anubis.report.network import network_page
+    from anubis.report.network_page import network_page
     from anubis.report.topology import answer as verdict
     from anubis.report.view import NetworkView
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from anubis.core.errors import ConfigError, HostlistError, UnknownNameError, did_you_mean
-from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.records import (
     ClusterIdentity,
     Expectation,
@@ -28,7 +28,7 @@ from anubis.core.records import (
     check_variables,
 )
 from anubis.core.text import escape_line
-from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.machine import port_range
 from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart, StartSettings
 from anubis.reach.orchestrators.orchestrator_settings import (
@@ -41,10 +41,10 @@ from anubis.text.reading import Shape, kind_of, load_yaml, read
 
 if TYPE_CHECKING:  # what a gate need not load
     from anubis.core.diagnose.classes import ErrorClasses
-    from anubis.core.diagnose.policy import DiagnosisPolicy
-    from anubis.core.watch.policy import WatchPolicy
+    from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
+    from anubis.core.watch.watch_policy import WatchPolicy
     from anubis.lab.study.scenario import Scenario
-    from anubis.readers.incidents.mapping import IncidentMapping
+    from anubis.readers.incidents.incident_mapping import IncidentMapping
     from anubis.readers.telemetry.config import TelemetrySettings
 
 SHOWN = 60  # characters of a wrong value that an error quotes
@@ -483,7 +483,7 @@ def _override_limits(
 
 
 def incident_mapping(name: str) -> IncidentMapping:
-    from anubis.readers.incidents.mapping import KINDS
+    from anubis.readers.incidents.incident_mapping import KINDS
 
     path = find("incidents", name)
     return _read_by_kind(load_yaml(path, ConfigError), f'"{path}"', "records", KINDS)
@@ -498,7 +498,7 @@ def telemetry(name: str) -> TelemetrySettings:
 
 def diagnosis(name: str) -> DiagnosisPolicy:
     """Read the policy by which jobs are diagnosed."""
-    from anubis.core.diagnose.policy import DiagnosisPolicy
+    from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 
     path = find("diagnosis", name)
     policy = read(load_yaml(path, ConfigError), DiagnosisPolicy, f'"{path}"', ConfigError)
@@ -513,7 +513,7 @@ def diagnosis(name: str) -> DiagnosisPolicy:
 
 def watching(name: str) -> WatchPolicy:
     """Read the policy by which running jobs are watched."""
-    from anubis.core.watch.policy import WatchPolicy
+    from anubis.core.watch.watch_policy import WatchPolicy
 
     path = find("watching", name)
     return read(load_yaml(path, ConfigError), WatchPolicy, f'"{path}"', ConfigError)

@@ -14,7 +14,7 @@ from anubis.config import configs
 from anubis.core.errors import OrchestratorError
 from anubis.core.history.maintenance import Windows, open_windows
 from anubis.core.history.status import Job, jobs_on_nodes
-from anubis.core.keep.events import FleetSeen, SeenJob
+from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.records import Node
 from anubis.core.text import escape_line
 from anubis.operations.caller import Caller

@@ -49,7 +49,7 @@ from anubis.text.reading import read
 from anubis.text.wording import quantity
 
 if TYPE_CHECKING:
-    from anubis.lab.simulation.fleet import SimulatedFleet
+    from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 
 # remarks on a topology that are about cables and names, and how many of them are shown
 OF_CABLES = frozenset(
@@ -132,7 +132,7 @@ class Brief:
         cluster = self.setting.cluster
         if not isinstance(cluster, configs.SimulatedCluster) or not self.request.crosses_fabric:
             return None
-        from anubis.lab.simulation.fleet import members
+        from anubis.lab.simulation.simulated_fleet import members
 
         everybody = members(cluster.fleet)
         return self.fabric(self.chosen_nodes(everybody) or everybody)  # strangers are refused later
@@ -226,7 +226,9 @@ def _survey(request: CampaignRequest, setting: Setting, caller: Caller) -> Surve
         return None
     cluster = setting.cluster
     if isinstance(cluster, configs.SimulatedCluster) and request.topology == cluster.topology:
-        from anubis.lab.simulation.fabric import number_ports  # its switches number their ports
+        from anubis.lab.simulation.simulated_fabric import (
+            number_ports,  # its switches number their ports
+        )
 
         surveyed = replace(surveyed, fabric=number_ports(surveyed.fabric))
     cabling = [finding for finding in surveyed.findings if finding.kind in OF_CABLES]
@@ -283,8 +285,8 @@ def _counters(
 def _simulated_counters(
     request: CampaignRequest, fleet: SimulatedFleet, surveyed: Survey
 ) -> Counters:
-    from anubis.lab.simulation.network import count_errors as count_simulated_errors
     from anubis.lab.simulation.reckoning import network_of
+    from anubis.lab.simulation.simulated_network import count_errors as count_simulated_errors
 
     names = request.nodes or hostlist.expand(fleet.nodes)
     placement = place(surveyed.fabric, names)

@@ -14,8 +14,8 @@ from anubis.config import catalog, configs, criteria_files
 from anubis.core.amounts import HOUR_S
 from anubis.core.campaign import planning
 from anubis.core.campaign.following import nodes_handed_back
-from anubis.core.campaign.machine import CampaignEvent, CampaignMachine
 from anubis.core.campaign.planning import Estimate, Schedule
+from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine
 from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError, UsageError
 from anubis.core.fabric import Link

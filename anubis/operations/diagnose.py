@@ -17,10 +17,10 @@ from anubis.config import configs
 from anubis.core.diagnose.analyst import JobTrouble
 from anubis.core.diagnose.chain import InferenceRule
 from anubis.core.diagnose.cures import WEIGHTS, PastDiagnosis
+from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 from anubis.core.diagnose.diagnostician import DiagnosisAnswer, diagnose
 from anubis.core.diagnose.evidence import JobEvidence, RankMap, Stall, join_evidence
 from anubis.core.diagnose.faults import fault_of
-from anubis.core.diagnose.policy import DiagnosisPolicy
 from anubis.core.errors import ConfigError, EvidenceError, UsageError, did_you_mean
 from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.judge.equality import NodeSettings

@@ -26,17 +26,17 @@ from anubis.operations.clusters import enter, find_for_import, now_in
 from anubis.operations.names import new_name
 from anubis.operations.strangers import no_such_node, strangers_among
 from anubis.operations.validator import judge
-from anubis.readers.incidents import intake, records
-from anubis.readers.incidents.intake import Intake, Note
-from anubis.readers.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
+from anubis.readers.incidents import incident_intake, named_cells
+from anubis.readers.incidents.incident_intake import Intake, Note
+from anubis.readers.incidents.node_attributes import NodeIntake, NodeMapping, take_in_nodes
 from anubis.readers.superbench import baseline as means
 from anubis.readers.superbench.adoption import adopt
 from anubis.readers.superbench.results import NodeResults, read_baseline, read_results
 from anubis.readers.superbench.rules import apply_rules, read_rules
 from anubis.readers.tables import intake as foreign
 from anubis.readers.tables.adoption import adopt as adopt_table
+from anubis.readers.tables.column_mapping import TableMapping
 from anubis.readers.tables.intake import ForeignTable
-from anubis.readers.tables.mapping import TableMapping
 from anubis.store.codec import dump
 from anubis.store.history import ClusterHistory, History
 from anubis.store.imports import Import
@@ -159,8 +159,8 @@ def import_incidents(
 ) -> ImportedIncidents:
     """Import a table or a list of events; `nodes` are all that were watched."""
     chosen = configs.incident_mapping(mapping)
-    table, now = records.read(file), now_in(cluster, caller)
-    taken = intake.take_in(table, chosen, f'"{file}"', now, nodes)
+    table, now = named_cells.read(file), now_in(cluster, caller)
+    taken = incident_intake.take_in(table, chosen, f'"{file}"', now, nodes)
     _tell(taken, caller)
     if not taken.incidents:
         raise UsageError(f'"{file}" has no usable incident: nothing was imported')
@@ -187,7 +187,9 @@ def report_incidents(
     not say how long nodes were watched. Reports on nodes that the cluster does not have are
     ignored."""
     chosen, now = configs.incident_mapping(mapping), now_in(cluster, caller)
-    taken = intake.take_in(records.parse(text, source), chosen, source, now, is_news=True)
+    taken = incident_intake.take_in(
+        named_cells.parse(text, source), chosen, source, now, is_news=True
+    )
     _tell(taken, caller)
     if not taken.incidents:
         left_out = "; ".join(map(_sentence, taken.left_out))
@@ -216,7 +218,7 @@ def import_nodes(
     caller: Caller = NOBODY,
 ) -> ImportedNodes:
     """Import where nodes are and what they are: rack, cage, sku, time of installation."""
-    table, now = records.read(file), now_in(cluster, caller)
+    table, now = named_cells.read(file), now_in(cluster, caller)
     taken = take_in_nodes(table, mapping or NodeMapping(), f'"{file}"', now)
     _tell(taken, caller)
     if not taken.attributes:

@@ -36,7 +36,8 @@ from anubis.core.history.status import Job
 from anubis.core.keep.actions import LifeAction, Stage, has_shown, is_moot, subjects
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import Cordon, ModedCommand, Prove, Release
-from anubis.core.keep.events import (
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeper_events import (
     Concluded,
     FleetSeen,
     LifeEvent,
@@ -45,10 +46,9 @@ from anubis.core.keep.events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.keep.incidents import last_ends, open_incidents
-from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Debt, Life, Proof
-from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.keep.open_incidents import last_ends, open_incidents
 from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
 from anubis.core.records import Judgement, NodeVerdict

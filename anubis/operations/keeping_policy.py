@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from anubis.config import configs
 from anubis.core.errors import ConfigError, StoreError, UsageError
-from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, look_up, resolve
 from anubis.store.database import own_name

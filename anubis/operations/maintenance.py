@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from anubis.core.history.events import EventRecord, MaintenanceEnded, MaintenancePlanned
 from anubis.core.history.maintenance import Window, Windows, windows_told
-from anubis.core.keep.events import FleetSeen, SeenWindow
+from anubis.core.keep.keeper_events import FleetSeen, SeenWindow
 from anubis.store.history import ClusterHistory
 
 SHOWN = "orchestrator"  # the source of windows that an orchestrator shows

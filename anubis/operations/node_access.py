@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anubis.core.keep.events import SeenNode
+from anubis.core.keep.keeper_events import SeenNode
 from anubis.reach.executors.start_settings import RayStart
 from anubis.reach.orchestrators.orchestrator_settings import SlurmSettings
 from anubis.reach.orchestrators.slurm import SlurmOrchestrator

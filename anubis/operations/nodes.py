@@ -8,7 +8,7 @@ from anubis.config import configs
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.history.maintenance import open_windows
 from anubis.core.history.status import jobs_on_nodes
-from anubis.core.keep.events import FleetSeen, SeenJob
+from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.records import Judgement
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import THIS_MACHINE, name_in_history, refusal_of, time_in

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anubis.core.keep.commands import DoPeriodicTask
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.periodic_tasks import PeriodicTaskEnd, PeriodicTaskRecord
-from anubis.core.keep.policy import KeepingPolicy
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.keep import Keeping

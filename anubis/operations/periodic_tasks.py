@@ -12,6 +12,7 @@ from dataclasses import replace
 from anubis.core.errors import AnubisError, Stopped, StoreUnreachableError
 from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.commands import DoPeriodicTask, Mode
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.periodic_tasks import (
     MOST_TRIES,
     PeriodicTask,
@@ -21,7 +22,6 @@ from anubis.core.keep.periodic_tasks import (
     due_now,
     next_due,
 )
-from anubis.core.keep.policy import KeepingPolicy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.criteria_task import renew_criteria

@@ -9,13 +9,13 @@ from pathlib import Path
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Instants, Statuses
-from anubis.models.risk import evaluation, files, learning
+from anubis.models.risk import evaluation, risk_files, risk_learning
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.covariates import drop_covariates, worth_learning
 from anubis.models.risk.evaluation import Evaluation
-from anubis.models.risk.files import ModelProvenance
 from anubis.models.risk.forecast import Forecast
-from anubis.models.risk.model import RiskModel, forecast
+from anubis.models.risk.risk_files import ModelProvenance
+from anubis.models.risk.risk_model import RiskModel, forecast
 from anubis.models.risk.splits import split_by_name
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
@@ -64,11 +64,11 @@ def train_risk(
     file."""
     cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
-    uptimes = learning.uptimes_of(logbook, at)
-    trained, provenance = learning.train(uptimes, seed, model, caller.doing)
+    uptimes = risk_learning.uptimes_of(logbook, at)
+    trained, provenance = risk_learning.train(uptimes, seed, model, caller.doing)
     provenance = replace(provenance, trained_at=at)
     path = _model_file(file, cluster)
-    files.save(trained, provenance, path)
+    risk_files.save(trained, provenance, path)
     return LearnedRisk(cluster=cluster, model=trained, provenance=provenance, file=path)
 
 
@@ -82,7 +82,7 @@ def evaluate_risk(
     """Compare the models; nodes in `ask` are kept out of training."""
     cluster, logbook, at = _logbook(cluster, caller)
     _tell_of_gaps(logbook, caller)
-    uptimes, tell = learning.uptimes_of(logbook, at), caller.doing
+    uptimes, tell = risk_learning.uptimes_of(logbook, at), caller.doing
     learned, tested = split_by_name(uptimes, list(ask)) if ask else (uptimes, None)
     learned, attributes = worth_learning(learned, tell)
     compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
@@ -90,7 +90,7 @@ def evaluate_risk(
         left_out = set(tested.statuses.covariates) - set(learned.statuses.covariates)
         tested = drop_covariates(tested, left_out)
         compared += evaluation.evaluate_elsewhere(learned, tested, seeds=range(seeds), tell=tell)
-    choice, _ = learning.choose(compared, learned, 0, tell)
+    choice, _ = risk_learning.choose(compared, learned, 0, tell)
     choice = replace(choice, attributes=attributes)
     return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
 
@@ -104,7 +104,7 @@ def foresee(
 ) -> NodeRisks:
     """Forecast of the trained model for these nodes as they are now."""
     cluster, logbook, at = _logbook(cluster, caller)
-    model, provenance = files.load(_model_file(file, cluster))
+    model, provenance = risk_files.load(_model_file(file, cluster))
     if strangers := sorted(set(nodes) - set(logbook.nodes)):
         caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
     if unforeseen := logbook.uncovered_categories(model.covariates):

@@ -10,10 +10,10 @@ from anubis.core.errors import ConfigError, RiskError
 from anubis.core.history.status import Uptimes
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
-from anubis.models.risk import files, learning
-from anubis.models.risk.files import ModelProvenance
-from anubis.models.risk.model import RiskModel
+from anubis.models.risk import risk_files, risk_learning
 from anubis.models.risk.replacement import judge_successor
+from anubis.models.risk.risk_files import ModelProvenance
+from anubis.models.risk.risk_model import RiskModel
 from anubis.operations.names import new_name
 from anubis.operations.periodic_task_run import PeriodicTaskRun
 from anubis.text import places
@@ -30,10 +30,10 @@ def renew_risk(task: PeriodicTaskRun) -> PeriodicTaskRecord:
     now = task.record.began
 
     def view(covariates: tuple[str, ...] | None) -> Uptimes:
-        return learning.uptimes_of(logbook, now, covariates)
+        return risk_learning.uptimes_of(logbook, now, covariates)
 
     def learn(uptimes: Uptimes) -> tuple[RiskModel, ModelProvenance]:
-        return learning.train(uptimes, 0, tell=task.caller.doing)
+        return risk_learning.train(uptimes, 0, tell=task.caller.doing)
 
     in_use = _model_in_use(task)
     try:
@@ -55,7 +55,7 @@ def renew_risk(task: PeriodicTaskRun) -> PeriodicTaskRecord:
         _put_in_use(task, model, origin)
         return task.end_done(f"{model.name} is in use: {why}")
     proposal = places.proposals(task.part.cluster) / f"{new_name('risk', now)}.npz"
-    files.save(model, origin, proposal)
+    risk_files.save(model, origin, proposal)
     return task.end_proposed(f"use {model.name}: {why}", proposal=str(proposal))
 
 
@@ -64,12 +64,12 @@ def _model_in_use(task: PeriodicTaskRun) -> tuple[RiskModel, float] | None:
     file = places.risk_file(task.part.cluster)
     if not file.is_file():
         return None
-    model, origin = files.load(file)
+    model, origin = risk_files.load(file)
     return model, file.stat().st_mtime if origin.trained_at is None else origin.trained_at
 
 
 def _put_in_use(task: PeriodicTaskRun, model: RiskModel, origin: ModelProvenance) -> None:
-    files.save(model, origin, places.risk_file(task.part.cluster))
+    risk_files.save(model, origin, places.risk_file(task.part.cluster))
 
 
 def _take(task: PeriodicTaskRun, proposal: Path) -> PeriodicTaskRecord:
@@ -78,7 +78,7 @@ def _take(task: PeriodicTaskRun, proposal: Path) -> PeriodicTaskRecord:
             f'there is no proposal "{proposal}" on this machine: approve it on the machine that'
             " made it"
         )
-    model, origin = files.load(proposal)
+    model, origin = risk_files.load(proposal)
     in_use = _model_in_use(task)
     if in_use and in_use[1] > (origin.trained_at or 0.0):
         raise RiskError(

@@ -12,8 +12,8 @@ from anubis.lab.study.scenario import SOURCES, IncidentSource, Jobs, Scenario
 from anubis.lab.study.sources import DrawnIncidents, Recorded, Source
 from anubis.lab.study.traces import TracedJob
 from anubis.lab.study.trials import Study
-from anubis.models.risk import files, learning
-from anubis.models.risk.model import RiskModel
+from anubis.models.risk import risk_files, risk_learning
+from anubis.models.risk.risk_model import RiskModel
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up
 from anubis.operations.requests import SimulateRequest
@@ -68,7 +68,7 @@ def _source(setup: Scenario, model: Path | None, cluster: str | None, caller: Ca
         case "rates":
             return DrawnIncidents(setup)
         case "model":
-            fitted, origin = files.load(model or _model_file(cluster, caller))
+            fitted, origin = risk_files.load(model or _model_file(cluster, caller))
             caller.remark(f"incidents are drawn from {fitted.name}: {origin.choice}")
             return DrawnIncidents(setup, fitted)
         case "history":
@@ -101,8 +101,8 @@ def _learn_model(source: Source, caller: Caller) -> RiskModel | None:
     if name == "truth":
         return None
     past = source.past()
-    uptimes = learning.uptimes_of(past.logbook, past.until)
-    model, origin = learning.train(uptimes, 0, None if name == "best" else name, caller.doing)
+    uptimes = risk_learning.uptimes_of(past.logbook, past.until)
+    model, origin = risk_learning.train(uptimes, 0, None if name == "best" else name, caller.doing)
     caller.remark(
         f"the Selector asks {model.name}, learned from {origin.uptimes:,} uptimes of the past"
     )

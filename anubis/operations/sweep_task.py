@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from anubis.core.errors import CampaignTakenError, ConfigError
 from anubis.core.keep.commands import Mode
+from anubis.core.keep.keeping_policy import SweepTask, allowed_count
 from anubis.core.keep.life import Life, State
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
-from anubis.core.keep.policy import SweepTask, allowed_count
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
 from anubis.operations.clusters import time_in

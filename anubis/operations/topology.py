@@ -13,9 +13,9 @@ from anubis.core.fabric import Fabric, Placement, Remark, place
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Counters, Judgement
 from anubis.operations.caller import NOBODY, Caller
-from anubis.readers.topology import counters, sources
-from anubis.readers.topology.counters import CounterReading
+from anubis.readers.topology import fabric_sources, infiniband_counters
 from anubis.readers.topology.draft import Survey
+from anubis.readers.topology.infiniband_counters import CounterReading
 from anubis.text.wording import moment, quantity, time_span
 
 
@@ -81,9 +81,11 @@ def routes_known(fabric: Fabric, now: float) -> str:
 def survey(topology: str | None, hcas: Path | None) -> Survey:
     """Read the named file, an example under configs/topologies/, or else the fabric itself."""
     if topology is None:
-        return sources.live(hcas)
+        return fabric_sources.live(hcas)
     path = Path(topology)
-    return sources.load(path if path.exists() else configs.find("topologies", topology), hcas)
+    return fabric_sources.load(
+        path if path.exists() else configs.find("topologies", topology), hcas
+    )
 
 
 def count_errors(
@@ -107,7 +109,7 @@ def count_errors(
             raise UsageError("--over without counters: give --counters FILE as well")
         return Counters(counts=()), ()
     try:
-        readings = [counters.load(file) for file in files]
+        readings = [infiniband_counters.load(file) for file in files]
         readings = readings or _ask_for_counters(over_s, caller, wait)
         counted = _judge_readings(readings, over_s)
     except TopologyError as error:
@@ -129,17 +131,17 @@ def _judge_readings(readings: Sequence[CounterReading], over_s: float | None) ->
             is_whole=latest.is_whole and not latest.shows_zeros,
             unread=tuple(sorted(latest.unread)),
         )
-    before = readings[0] if len(readings) > 1 else counters.NONE
-    return counters.compare(before, readings[-1], over_s, limits)
+    before = readings[0] if len(readings) > 1 else infiniband_counters.NONE
+    return infiniband_counters.compare(before, readings[-1], over_s, limits)
 
 
 def _ask_for_counters(
     over_s: float | None, caller: Caller, wait: Callable[[float], None]
 ) -> list[CounterReading]:
     """Read the counters of the fabric once; or twice, `over_s` apart."""
-    first = counters.live()
+    first = infiniband_counters.live()
     if over_s is None:
         return [first]
     caller.remark(f"reading the counters again in {over_s:g} s")
     wait(over_s)
-    return [first, counters.live()]
+    return [first, infiniband_counters.live()]

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from anubis import __version__
 from anubis.core.campaign.following import following_steps, nodes_handed_back
-from anubis.core.campaign.machine import (
+from anubis.core.campaign.replay import Opening, Witness
+from anubis.core.campaign.state_machine import (
     CampaignEvent,
     CampaignMachine,
     Command,
@@ -27,7 +28,6 @@ from anubis.core.campaign.machine import (
     are_most,
     no_blame_reason,
 )
-from anubis.core.campaign.replay import Opening, Witness
 from anubis.core.errors import ExecutorError, Stopped
 from anubis.core.fabric import natural_key
 from anubis.core.judge.equality import NodeSettings

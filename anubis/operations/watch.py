@@ -15,7 +15,7 @@ from anubis.config import configs
 from anubis.core.errors import OrchestratorError, TelemetryError, UsageError
 from anubis.core.keep.suspicions import HitRate, hit_rates
 from anubis.core.watch.watch_settings import WatchSettings
-from anubis.models.watch import files
+from anubis.models.watch import watch_model_files
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.owners import orchestrator_of
@@ -95,7 +95,7 @@ def record_telemetry(view: LookView, path: Path) -> None:
 def _watching(request: LookRequest, caller: Caller) -> Watching:
     """Settings of the watch; the request precedes the files."""
     policy = configs.watching(request.watching)
-    model = files.load(files.place(request.model or policy.model))
+    model = watch_model_files.load(watch_model_files.place(request.model or policy.model))
     settings = configs.telemetry(request.telemetry or policy.telemetry)
     return Watching(
         source=_source(request, settings, model.order),

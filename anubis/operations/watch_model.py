@@ -10,9 +10,9 @@ from anubis.core.errors import UsageError, WatchError
 from anubis.core.watch.model import WatchModel
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
-from anubis.models.watch import files
-from anubis.models.watch.learning import TrainingJobs, learn
+from anubis.models.watch import watch_model_files
 from anubis.models.watch.training_jobs import RecordedJobs, SimulatedJobs
+from anubis.models.watch.watch_learning import TrainingJobs, learn
 from anubis.operations.caller import NOBODY, Caller
 from anubis.readers.telemetry.config import ORDER, shipped_settings, telemetry_settings
 from anubis.readers.telemetry.recorded import read_recording
@@ -41,7 +41,7 @@ def train_watch_model(
         raise UsageError(
             "expected recordings of jobs in which nothing was wrong, or --synthetic, not both"
         )
-    path = files.own(name) if files.is_name(name) else Path(name)
+    path = watch_model_files.own(name) if watch_model_files.is_name(name) else Path(name)
     training_jobs: TrainingJobs = (
         SimulatedJobs()
         if synthetic
@@ -57,17 +57,19 @@ def train_watch_model(
         WatchSettings(),
         seed=seed,
         together=together,
-        basis=None if synthetic else files.load(files.place(files.SHIPPED)),
+        basis=None
+        if synthetic
+        else watch_model_files.load(watch_model_files.place(watch_model_files.SHIPPED)),
         tell=caller.doing,
     )
-    files.save(model, path)
+    watch_model_files.save(model, path)
     return KeptWatchModel(model=model, file=path)
 
 
-def watch_model(name: str = files.SHIPPED) -> KeptWatchModel:
+def watch_model(name: str = watch_model_files.SHIPPED) -> KeptWatchModel:
     """The model of that name, or in that file."""
-    path = files.place(name)
-    return KeptWatchModel(model=files.load(path), file=path)
+    path = watch_model_files.place(name)
+    return KeptWatchModel(model=watch_model_files.load(path), file=path)
 
 
 def _read_training_jobs(

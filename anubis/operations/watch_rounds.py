@@ -191,10 +191,10 @@ class WatchRound:
 
 def watching_of(name: str) -> Watching:
     """Read from files how jobs are watched."""
-    from anubis.models.watch import files
+    from anubis.models.watch import watch_model_files
 
     policy = configs.watching(name)
-    model = files.load(files.place(policy.model))
+    model = watch_model_files.load(watch_model_files.place(policy.model))
     return Watching(
         source=source_of(configs.telemetry(policy.telemetry), model.order),
         model=model,

@@ -20,8 +20,8 @@ from anubis.core.records import (
     ParameterValue,
 )
 from anubis.report.json import json_line
-from anubis.report.metrics import benchmark_labels, reservation
-from anubis.report.tables import add_row, table
+from anubis.report.metric_rows import benchmark_labels, reservation
+from anubis.report.screen_tables import add_row, table
 from anubis.text.hostlist import shorten
 from anubis.text.wording import figure, quantity, share
 

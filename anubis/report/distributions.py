@@ -13,7 +13,7 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.records import Judgement, Samples
 from anubis.report.chart import Axis, Chart, Points
-from anubis.report.metrics import MetricRow
+from anubis.report.metric_rows import MetricRow
 from anubis.report.svg import Element, add, serialize, title
 
 POINTS = 32  # of a curve

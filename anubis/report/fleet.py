@@ -10,7 +10,7 @@ from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Validation
 from anubis.core.records import CampaignKind, Judgement
 from anubis.report.json import json_line
-from anubis.report.tables import add_row, table
+from anubis.report.screen_tables import add_row, table
 from anubis.report.view import GLYPH
 from anubis.store.holds import Hold
 from anubis.text.wording import moment, names, quantity

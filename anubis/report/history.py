@@ -22,7 +22,7 @@ from anubis.core.select.decision import Decision
 from anubis.report import decision as decisions
 from anubis.report import keep
 from anubis.report.json import json_line, may_be_absent
-from anubis.report.tables import add_row, table
+from anubis.report.screen_tables import add_row, table
 from anubis.store.holds import Hold
 from anubis.store.imports import Import
 from anubis.text.wording import moment, names, quantity

@@ -15,8 +15,8 @@ from anubis.core.text import escape
 from anubis.report import kinds
 from anubis.report.circumstances import facts, omissions
 from anubis.report.distributions import distributions_of, picture_of
-from anubis.report.metrics import benchmark_labels, metric_rows
-from anubis.report.network import network_section
+from anubis.report.metric_rows import benchmark_labels, metric_rows
+from anubis.report.network_page import network_section
 from anubis.report.page import page
 from anubis.report.view import GLYPH, PARTS_NAMED, CampaignView
 from anubis.text import hostlist

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anubis.readers.incidents.intake import Intake
-from anubis.readers.incidents.nodes import NodeIntake
+from anubis.readers.incidents.incident_intake import Intake
+from anubis.readers.incidents.node_attributes import NodeIntake
 from anubis.report.history import ImportNumber
 from anubis.report.json import json_line
 from anubis.store.imports import Import

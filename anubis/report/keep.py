@@ -25,7 +25,7 @@ from anubis.core.keep.commands import (
 from anubis.core.keep.life import Debt, Life, Proof, State
 from anubis.report.json import json_line, may_be_absent
 from anubis.report.maintenance import sentence as sentence_of_window
-from anubis.report.tables import add_row, table
+from anubis.report.screen_tables import add_row, table
 from anubis.text.hostlist import compress
 from anubis.text.wording import moment, quantity
 

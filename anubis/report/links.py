@@ -11,7 +11,7 @@ from anubis.core.network.recency import NICS, Recency
 from anubis.core.records import Judgement
 from anubis.report.gate import BadLink
 from anubis.report.json import json_line
-from anubis.report.network import network_section
+from anubis.report.network_page import network_section
 from anubis.report.page import page
 from anubis.report.view import GLYPH, NetworkView
 from anubis.text.wording import moment

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anubis.core.history.status import Job, Validation
-from anubis.core.keep.events import SeenJob, SeenNode
+from anubis.core.keep.keeper_events import SeenJob, SeenNode
 from anubis.core.records import Judgement
 from anubis.core.text import escape_line
 from anubis.report.json import json_line
-from anubis.report.tables import add_row, table
+from anubis.report.screen_tables import add_row, table
 from anubis.store.holds import Hold
 from anubis.text.wording import moment, quantity, time_span
 

@@ -12,7 +12,7 @@ from anubis.core.history.logbook import AGE, LONG_AGO_H, VALIDATED
 from anubis.core.records import Judgement
 from anubis.models.risk.contributions import Carrier
 from anubis.models.risk.evaluation import Evaluation
-from anubis.models.risk.files import ModelProvenance
+from anubis.models.risk.risk_files import ModelProvenance
 from anubis.report.json import json_line
 from anubis.report.page import page
 from anubis.report.risk import COLUMNS, SPLITS, rows, scores_by_split

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.amounts import DAY_S
 from anubis.report.json import json_line
-from anubis.report.tables import add_row, table
+from anubis.report.screen_tables import add_row, table
 from anubis.store.tokens import AuditEntry, Token
 from anubis.text.wording import moment, time_span
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from anubis.core.history.track_records import TrackRecord
 from anubis.report.json import json_line
 from anubis.report.page import page
-from anubis.report.tables import add_row, table
+from anubis.report.screen_tables import add_row, table
 from anubis.text.wording import share
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from anubis.core.watch.conclusion import LookAnswer, LookConclusion, conclude
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Sign, Suspicion
 from anubis.core.watch.telemetry import Telemetry, WatchedMetric
 from anubis.report.json import json_line
-from anubis.report.tables import add_row, table
+from anubis.report.screen_tables import add_row, table
 from anubis.text.wording import quantity, short_node_list, time_span
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from anubis.core.watch.model import WatchModel
 from anubis.report.json import json_line
-from anubis.report.tables import add_row, table
+from anubis.report.screen_tables import add_row, table
 
 if TYPE_CHECKING:
     from rich.console import Console

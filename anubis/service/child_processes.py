@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from anubis.core.errors import UsageError
 from anubis.operations.names import new_name
-from anubis.operations.processes import begin
+from anubis.operations.verb_processes import begin
 
 MOST_AT_ONCE = 8
 

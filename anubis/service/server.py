@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anubis.core.errors import UsageError
 from anubis.operations.caller import Caller
-from anubis.operations.processes import begin, keep_words
+from anubis.operations.verb_processes import begin, keep_words
 from anubis.service.admission import MOST_HEADER_BYTES, STREAMS
 from anubis.service.app import application
 from anubis.service.audit import AuditTrail

@@ -33,7 +33,6 @@ from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import begin_watches
-from anubis.store.mapping import UNPACKABLE, Prose, R, RecordTable, Row, converted_form, packed_form
 from anubis.store.measured import (
     FAILED,
     MEASURED,
@@ -41,7 +40,16 @@ from anubis.store.measured import (
     measured_nodes,
     sum_of_failed,
 )
-from anubis.store.sharing import PARTICIPANTS, ROSTERS, reference, sharing
+from anubis.store.row_mapping import (
+    UNPACKABLE,
+    Prose,
+    R,
+    RecordTable,
+    Row,
+    converted_form,
+    packed_form,
+)
+from anubis.store.shared_values import PARTICIPANTS, ROSTERS, reference, sharing
 
 PATHS = "paths"  # how many verdicts are on one
 

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from anubis.core.history.attributes import NodeAttributes
 from anubis.store.database import upsert
 from anubis.store.happenings import Kept
-from anubis.store.mapping import RecordTable
 from anubis.store.row_counts import recount
+from anubis.store.row_mapping import RecordTable
 
 BY_CAMPAIGNS = 0  # in place of the number of an import
 

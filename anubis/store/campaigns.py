@@ -19,7 +19,7 @@ from anubis.store import claims
 from anubis.store.attributes import BY_CAMPAIGNS, keep_attributes
 from anubis.store.checksums import Checksum, Damage
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import RecordTable, metadata, side_by_side
+from anubis.store.row_mapping import RecordTable, metadata, side_by_side
 
 UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)  # what a document may be
 SUGGESTED = 10  # campaigns that a hint looks at: the latest

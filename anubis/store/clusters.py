@@ -22,8 +22,8 @@ from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
 from anubis.store.event_records import EVENT_RECORDS
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
-from anubis.store.mapping import CHECKED_BY, RecordTable, metadata
 from anubis.store.row_counts import ROW_COUNTS, recount
+from anubis.store.row_mapping import CHECKED_BY, RecordTable, metadata
 
 LONGEST_SHOWN = 100
 TALLIED = (INCIDENTS, REPAIRS, WATCHES, JOBS, EVENT_RECORDS, ATTRIBUTES)

@@ -12,7 +12,7 @@ from anubis.core.select.decision import Decision
 from anubis.store import codec
 from anubis.store.campaigns import UNREADABLE
 from anubis.store.database import Database
-from anubis.store.mapping import Form, RecordTable, RowValues
+from anubis.store.row_mapping import Form, RecordTable, RowValues
 
 
 def _reader(place: int) -> Callable[[RowValues], Decision]:

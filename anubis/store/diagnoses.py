@@ -14,7 +14,7 @@ from anubis.core.amounts import DAY_S
 from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.store.claims import diagnosis_lock
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Prose, RecordTable, converted_form
+from anubis.store.row_mapping import Prose, RecordTable, converted_form
 
 DETAILS_KEPT_S = 30 * DAY_S
 SAME_S = 0.001  # as precisely as an address says when it was

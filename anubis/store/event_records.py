@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from anubis.core.history.events import KEPT, EventRecord, KeptEvent, OfJob
 from anubis.store import codec
 from anubis.store.database import PER_QUESTION, Database, add_new
-from anubis.store.mapping import Form, RecordTable
 from anubis.store.row_counts import change_row_count, refuse_changed, wait_for_row_count
+from anubis.store.row_mapping import Form, RecordTable
 
 EVENT = Form(
     columns=(

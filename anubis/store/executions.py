@@ -10,17 +10,20 @@ from typing import Any
 import sqlalchemy as sa
 
 from anubis.core.records import Ended, Execution, Readings, Result, Step, Workload
-from anubis.store import mapping
+from anubis.store import row_mapping
 from anubis.store.campaigns import CAMPAIGNS, campaign_column, key_of, refuse_gone, short_row
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import UNPACKABLE, Form, Prose, RecordTable, RowValues, Share
-from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference, sharing
+from anubis.store.row_mapping import UNPACKABLE, Form, Prose, RecordTable, RowValues, Share
+from anubis.store.shared_values import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, reference, sharing
 
 
 def _readings() -> Form:
     """Return the form of samples and their layout; NULL if nothing was measured."""
-    layout, samples = reference("layout", LAYOUTS, nullable=True), mapping.packed_form("samples")
+    layout, samples = (
+        reference("layout", LAYOUTS, nullable=True),
+        row_mapping.packed_form("samples"),
+    )
 
     def write(readings: Readings, share: Share) -> RowValues:
         parts = (readings.layout, readings.values) if readings else (None, None)
@@ -47,10 +50,10 @@ def _readings() -> Form:
 
 ONCE = ("campaign", "step", "attempt")
 
-STEP = mapping.side_by_side(  # first in the row: it can be read where the rest is damaged
+STEP = row_mapping.side_by_side(  # first in the row: it can be read where the rest is damaged
     Step,
     id="step",
-    workload=mapping.repeated_form(mapping.side_by_side(Workload)),
+    workload=row_mapping.repeated_form(row_mapping.side_by_side(Workload)),
     participants=reference("participants", PARTICIPANTS),
 )
 
@@ -72,7 +75,7 @@ EXECUTIONS = RecordTable(
     long=("samples",),
     step=STEP,
     reason=Prose,
-    result=mapping.side_by_side(
+    result=row_mapping.side_by_side(
         Result,
         series=_readings(),
         environment=reference("environment", ENVIRONMENTS),

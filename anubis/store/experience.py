@@ -52,7 +52,6 @@ from anubis.store.event_records import (
 )
 from anubis.store.executions import EXECUTIONS
 from anubis.store.happenings import INCIDENTS, REPAIRS, WATCHES, incident_columns
-from anubis.store.mapping import RecordTable
 from anubis.store.measured import (
     FAILED,
     MEASURED,
@@ -63,6 +62,7 @@ from anubis.store.measured import (
     sum_of_failed,
 )
 from anubis.store.row_counts import RowCount, refuse_changed, row_counts_of
+from anubis.store.row_mapping import RecordTable
 
 JUDGEMENTS = {judgement.value: judgement for judgement in Judgement}
 VALIDATING = [kind.value for kind in CampaignKind if kind.validates]

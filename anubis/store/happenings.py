@@ -15,9 +15,9 @@ from anubis.core.history.status import Incident, Job, Repair, Watch
 from anubis.core.history.tracks import IncidentColumns
 from anubis.store.checksums import Checksum, ColumnChecksum, Damage
 from anubis.store.database import PER_QUESTION, Database, upsert
-from anubis.store.mapping import Prose, R, RecordTable, Row
 from anubis.store.row_counts import change_row_count, refuse_changed, wait_for_row_count
-from anubis.store.sharing import PARTICIPANTS, reference, sharing
+from anubis.store.row_mapping import Prose, R, RecordTable, Row
+from anubis.store.shared_values import PARTICIPANTS, reference, sharing
 
 Later = Callable[[float | None, float | None], float | None]  # of a kept end and a new one
 

@@ -18,7 +18,7 @@ from anubis.core.clock import TOLERANCE_S
 from anubis.core.errors import StoreError, StoreUnreachableError
 from anubis.store.checksums import Damage
 from anubis.store.database import Database, this_process, upsert, write_alone
-from anubis.store.mapping import RecordTable, Row
+from anubis.store.row_mapping import RecordTable, Row
 from anubis.text.hostlist import shorten
 
 LASTS_S = 120.0  # programs end within 10 s of their driver, agents on cut-off nodes within a minute

@@ -15,8 +15,8 @@ from anubis.store.attributes import ATTRIBUTES, keep_attributes
 from anubis.store.campaigns import forget_campaign
 from anubis.store.database import Database
 from anubis.store.happenings import INCIDENTS, WATCHES, Kept
-from anubis.store.mapping import RecordTable, Row, side_by_side
 from anubis.store.row_counts import recount
+from anubis.store.row_mapping import RecordTable, Row, side_by_side
 
 SUGGESTED = 10  # imports that an error lists: the latest
 

@@ -37,8 +37,8 @@ from anubis.core.keep.commands import (
 )
 from anubis.core.keep.dating import ANY_TIME, Dating
 from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Debt, Life, State
-from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.keep.suspicions import KeptSuspicion, kept_suspicions
 from anubis.store import codec
 from anubis.store.campaigns import CAMPAIGNS
@@ -49,8 +49,8 @@ from anubis.store.event_records import EVENT_RECORDS
 from anubis.store.experience import VALIDATED
 from anubis.store.happenings import JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
-from anubis.store.mapping import Form, RecordTable, Row, converted_form, metadata
 from anubis.store.row_counts import change_row_count, wait_for_row_count
+from anubis.store.row_mapping import Form, RecordTable, Row, converted_form, metadata
 
 LISTED = 100  # actions
 NAMED_AT_ONCE = 16  # nodes of which the database picks the actions

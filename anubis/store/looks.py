@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from anubis.core.watch.rounds import KeptLook
 from anubis.store.claims import watch_lock
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Prose, RecordTable, converted_form, plain_form
+from anubis.store.row_mapping import Prose, RecordTable, converted_form, plain_form
 
 LOOKS = RecordTable(
     "looks",

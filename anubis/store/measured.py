@@ -18,8 +18,8 @@ from anubis.core.records import Ended, Judgement, canonical
 from anubis.store.checksums import Damage
 from anubis.store.database import PER_QUESTION
 from anubis.store.executions import EXECUTIONS
-from anubis.store.mapping import RecordTable
-from anubis.store.sharing import PARTICIPANTS
+from anubis.store.row_mapping import RecordTable
+from anubis.store.shared_values import PARTICIPANTS
 
 BenchmarkNames = tuple[str, ...]  # of benchmarks, in order
 ByNode = Mapping[str, BenchmarkNames]

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd, PeriodicTaskRecord
 from anubis.store.claims import periodic_tasks_lock
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import Prose, RecordTable
+from anubis.store.row_mapping import Prose, RecordTable
 
 PERIODIC_TASKS = RecordTable(
     "periodic_tasks",

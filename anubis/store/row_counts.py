@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from anubis.store.checksums import Damage
 from anubis.store.database import upsert
-from anubis.store.mapping import RecordTable
+from anubis.store.row_mapping import RecordTable
 
 Kind = RecordTable[Any]
 StoredRow = Mapping[Any, Any]  # by the names of its columns

@@ -14,7 +14,7 @@ from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.database import Database
 from anubis.store.executions import EXECUTIONS
-from anubis.store.mapping import UNPACKABLE
+from anubis.store.row_mapping import UNPACKABLE
 
 VOTE_S = 30 * DAY_S  # after which a node may be set up otherwise by now, and nobody asked it
 

@@ -24,10 +24,10 @@ from anubis.store.executions import EXECUTIONS, describe_damage
 from anubis.store.happenings import INCIDENTS, JOBS, REPAIRS, WATCHES
 from anubis.store.holds import HOLDS
 from anubis.store.keeping import ACTIONS, KEEPERS, KEPT_BY, LIVES
-from anubis.store.mapping import UNPACKABLE, RecordTable, SharedTable
 from anubis.store.measured import refuse_other_rows
 from anubis.store.row_counts import ROW_COUNTS, refuse_changed
-from anubis.store.sharing import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, ROSTERS
+from anubis.store.row_mapping import UNPACKABLE, RecordTable, SharedTable
+from anubis.store.shared_values import ENVIRONMENTS, LAYOUTS, PARTICIPANTS, ROSTERS
 
 OF_NODES: tuple[RecordTable[Any], ...] = (
     *(INCIDENTS, REPAIRS, WATCHES, JOBS),

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from anubis.core.errors import StoreError, UnknownRecordError, did_you_mean
 from anubis.store.database import Database
-from anubis.store.mapping import Prose, RecordTable
+from anubis.store.row_mapping import Prose, RecordTable
 
 
 @dataclass(frozen=True, kw_only=True)

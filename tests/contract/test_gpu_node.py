@@ -22,7 +22,7 @@ import pytest
 from fleets import spec
 
 from anubis.config.catalog import parse_result
-from anubis.core.campaign.machine import Failed, Launch, Measured
+from anubis.core.campaign.state_machine import Failed, Launch, Measured
 from anubis.core.records import MetricSpec, Node, Step, Workload
 from anubis.reach.executors import guardian
 from anubis.reach.executors.local import LocalExecutor

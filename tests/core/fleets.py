@@ -16,7 +16,7 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.simulated_fabric import FatTree
 
 
 def spec(name: str, **changes: object) -> BenchmarkSpec:

@@ -47,7 +47,8 @@ from anubis.core.keep.commands import (
     Swap,
 )
 from anubis.core.keep.dating import ANY_TIME, Dating
-from anubis.core.keep.events import (
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeper_events import (
     Concluded,
     FleetSeen,
     SeenNode,
@@ -55,10 +56,9 @@ from anubis.core.keep.events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.keep.incidents import last_ends, open_incidents
-from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life, Proof, State
-from anubis.core.keep.policy import KeepingPolicy
+from anubis.core.keep.open_incidents import last_ends, open_incidents
 from anubis.core.keep.reasons import NO_DEFECT, SPARE, is_ours, reason
 from anubis.core.records import Judgement
 

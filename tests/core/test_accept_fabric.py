@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from test_across_rails import ABLE, RAILS, UPPER
 from test_network import FAULTS, PAIR, Network, scanned, uplink, verdicts
 
-from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import plan, steps
+from anubis.core.campaign.state_machine import CampaignMachine, Launch
 from anubis.core.fabric import Part
 from anubis.core.judge.judgement import assess
 from anubis.core.judge.units import latest_executions, units
@@ -33,8 +33,8 @@ from anubis.core.records import (
     Suite,
     sets_taught_by,
 )
-from anubis.lab.simulation.fabric import FatTree
-from anubis.lab.simulation.network import Fault
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.lab.simulation.simulated_network import Fault
 from anubis.operations.validator import carry_out
 from anubis.report.view import CampaignView
 

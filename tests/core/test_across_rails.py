@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from test_network import PAIR, scanned, verdicts
 
-from anubis.core.campaign.machine import CampaignMachine, Launch
 from anubis.core.campaign.planning import estimate, extra_parameters, plan, planned_rounds, steps
+from anubis.core.campaign.state_machine import CampaignMachine, Launch
 from anubis.core.errors import ConfigError
 from anubis.core.fabric import Cable, Link, Part, Switch, rail_nics_on
 from anubis.core.network.coverage import ASSURED, Reach, coverage, coverage_of, covering_rounds
@@ -24,8 +24,8 @@ from anubis.core.network.pairing import (
 )
 from anubis.core.network.rails import Rails, device_across
 from anubis.core.records import Judgement, Node, ParameterSpec, Suite, SuiteEntry
-from anubis.lab.simulation.fabric import FatTree
-from anubis.lab.simulation.network import Fault, statically_routed
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.lab.simulation.simulated_network import Fault, statically_routed
 
 OF_PAIR_TEST = tuple(
     ParameterSpec(name=name, type=kind, default=default, of_pair_test=True)

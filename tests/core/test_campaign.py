@@ -12,7 +12,9 @@ from fleets import SPECS, entry, small_fabric, small_plan
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from anubis.core.campaign.machine import (
+from anubis.core.campaign.planning import estimate, follow_ups, replacement_steps, steps
+from anubis.core.campaign.replay import Opening, replay
+from anubis.core.campaign.state_machine import (
     INATTENTIVE_S,
     CampaignMachine,
     Failed,
@@ -29,8 +31,6 @@ from anubis.core.campaign.machine import (
     TimedOut,
     TimePassed,
 )
-from anubis.core.campaign.planning import estimate, follow_ups, replacement_steps, steps
-from anubis.core.campaign.replay import Opening, replay
 from anubis.core.fabric import Cable
 from anubis.core.judge.unmeasured import judge_unmeasured
 from anubis.core.network.pairing import PairTest, hops_between, joined_nics

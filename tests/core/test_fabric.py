@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from anubis.core.fabric import Cable, Fabric, Link, Nic, Part, Switch, rail_nics_on
 from anubis.core.network.crossing import Flow
 from anubis.core.routes import Routes
-from anubis.lab.simulation.fabric import FatTree
-from anubis.lab.simulation.network import (
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.lab.simulation.simulated_network import (
     FAULT_KINDS,
     Fault,
     SimulatedNetwork,

@@ -20,9 +20,9 @@ from test_network import RAILS, TWO_TIERS, scanned
 from anubis.cli.answer import EXIT_CODES
 from anubis.core.fabric import Part
 from anubis.core.network.crossing import link_part, nic_part
-from anubis.lab.simulation.network import Fault
+from anubis.lab.simulation.simulated_network import Fault
+from anubis.report import campaign_screen, jsonl
 from anubis.report import html as page
-from anubis.report import jsonl, terminal
 
 
 def parts_of(fabric):
@@ -69,7 +69,7 @@ def code_of(headline):
 @given(scans())
 def test_the_same_facts_give_the_same_first_line_everywhere_and_its_exit_code(view):
     screen = io.StringIO()
-    terminal.render(view, Console(file=screen, width=400))
+    campaign_screen.render(view, Console(file=screen, width=400))
     *_, summary = map(json.loads, jsonl.lines(view))
     title = re.search(r"<title>(.*) · s · Anubis</title>", page.render(view))
     assert screen.getvalue().splitlines()[0] == summary["headline"] == html.unescape(title[1])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from fleets import spec
 
-from anubis.core.campaign.machine import Measured, NodeLost
 from anubis.core.campaign.planning import plan
+from anubis.core.campaign.state_machine import Measured, NodeLost
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -19,7 +19,7 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.operations.validator import carry_out
 from anubis.reach.executors.simulated import SimulatedExecutor
 

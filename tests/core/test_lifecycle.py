@@ -39,7 +39,8 @@ from anubis.core.keep.commands import (
     Release,
     Swap,
 )
-from anubis.core.keep.events import (
+from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeper_events import (
     Concluded,
     FleetSeen,
     SeenNode,
@@ -47,9 +48,8 @@ from anubis.core.keep.events import (
     VerdictReached,
     Waited,
 )
-from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Debt, Life, OpenIncident, Proof, State
-from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.keep.reasons import is_ours, reason
 from anubis.core.keep.reserve import next_in_line, reserve_of
 from anubis.core.records import Judgement

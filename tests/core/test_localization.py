@@ -30,8 +30,8 @@ from anubis.core.network.localization import (
 from anubis.core.network.pairing import quick_rounds, round_robin
 from anubis.core.network.posterior import PRIOR, Evidence, FaultPrior, Observation, odds, solve_case
 from anubis.core.network.traffic import Traffic
-from anubis.lab.simulation.fabric import FatTree
-from anubis.lab.simulation.network import (
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.lab.simulation.simulated_network import (
     FAULT_KINDS,
     Fault,
     SimulatedNetwork,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anubis.core.history.events import EventRecord, MaintenanceEnded, MaintenancePlanned
 from anubis.core.history.maintenance import open_windows, windows_told
-from anubis.core.keep.events import FleetSeen, SeenWindow
+from anubis.core.keep.keeper_events import FleetSeen, SeenWindow
 from anubis.operations.maintenance import SHOWN, news_of_windows
 
 NODES = ("n1", "n2", "n3")

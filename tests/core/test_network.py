@@ -10,8 +10,8 @@ from itertools import combinations
 import pytest
 from fleets import small_fabric, spec
 
-from anubis.core.campaign.machine import Failed, NodeLost
 from anubis.core.campaign.planning import plan, steps
+from anubis.core.campaign.state_machine import Failed, NodeLost
 from anubis.core.errors import ExecutorError
 from anubis.core.fabric import Part, rail_nics_on, single_switch
 from anubis.core.judge.units import units
@@ -36,9 +36,9 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.lab.simulation.fabric import FatTree
-from anubis.lab.simulation.fleet import SimulatedFleet
-from anubis.lab.simulation.network import Fault, SimulatedNetwork
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.lab.simulation.simulated_fleet import SimulatedFleet
+from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork
 from anubis.operations.validator import carry_out
 from anubis.reach.executors.simulated import SimulatedExecutor
 from anubis.report.view import CampaignView

@@ -22,7 +22,7 @@ from anubis.core.network.pairing import (
     quick_rounds,
     round_robin,
 )
-from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.simulated_fabric import FatTree
 
 
 def flat(pairs):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anubis.core.keep.keeping_policy import KeepingPolicy, SweepTask
 from anubis.core.keep.periodic_tasks import (
     PeriodicTask,
     PeriodicTaskRecord,
@@ -16,7 +17,6 @@ from anubis.core.keep.periodic_tasks import (
     latest_due,
     next_due,
 )
-from anubis.core.keep.policy import KeepingPolicy, SweepTask
 
 DAILY = Rhythm(every="1d", at="02:30")
 RHYTHMS = st.builds(

@@ -16,8 +16,8 @@ from anubis.core.records import (
     Suite,
     SuiteEntry,
 )
-from anubis.lab.simulation.fleet import SimulatedFleet, members
 from anubis.lab.simulation.reckoning import network_of, plants_of, reckon
+from anubis.lab.simulation.simulated_fleet import SimulatedFleet, members
 
 ALONE = spec("alone")
 TOGETHER = spec("together", scope="group", needs=Needs(min_nodes=2))

@@ -34,9 +34,9 @@ from anubis.core.records import (
     SuiteEntry,
     sets_taught_by,
 )
-from anubis.lab.simulation.fabric import FatTree
-from anubis.lab.simulation.fleet import SimulatedFleet
-from anubis.lab.simulation.network import Fault, SimulatedNetwork
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.lab.simulation.simulated_fleet import SimulatedFleet
+from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork
 from anubis.operations.validator import CampaignOutcome, carry_out
 from anubis.reach.executors.simulated import SimulatedExecutor
 

@@ -20,7 +20,7 @@ from anubis.core.diagnose.evidence import (
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.root_cause import RULES, CrashScene, Report, root_causes
 from anubis.core.fabric import Part
-from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.simulated_fabric import FatTree
 
 FABRIC = FatTree(nodes=16, nodes_per_leaf=4, spines=2).fabric()
 HOSTS = FABRIC.nodes

@@ -19,7 +19,7 @@ from anubis.core.fabric import (
     place,
     rail_of,
 )
-from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.simulated_fabric import FatTree
 
 
 def fabric(nodes, links, tiers=None):

@@ -27,8 +27,8 @@ from anubis.core.records import (
     Verdict,
     Workload,
 )
-from anubis.lab.simulation.network import Fault
-from anubis.readers.topology.sources import parse
+from anubis.lab.simulation.simulated_network import Fault
+from anubis.readers.topology.fabric_sources import parse
 
 DEAD_LEAF = Fault(kind="dead leaf", part=Part("switch", RAILS.leaves[1]), loss=0.9)
 SLOW_NIC = Fault(kind="slow NIC", part=Part("nic", RAILS.nodes[5], RAILS.rails[0]), loss=0.5)

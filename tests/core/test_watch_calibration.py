@@ -9,7 +9,7 @@ import pytest
 from scipy.spatial.distance import pdist, squareform
 from watched import CPU, DUTY, healthy
 
-from anubis.core.watch.calibration import LEAST, calibrate
+from anubis.core.watch.thresholds import LEAST, calibrate
 from anubis.core.watch.watch_settings import WatchSettings
 
 SETTINGS = WatchSettings()

@@ -18,8 +18,8 @@ from anubis.core.diagnose.evidence import Collector
 from anubis.core.errors import ConfigError, UsageError
 from anubis.core.history.events import EventRecord, JobAllocated, JobEnded, JobStalled
 from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Life
-from anubis.core.keep.policy import KeepingPolicy
 from anubis.lab.simulation.hangs import HangFault, HangingJob, JobLayout, dump_bytes
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import resolve

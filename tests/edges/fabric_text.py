@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from anubis.core.fabric import Fabric, Nic
-from anubis.lab.simulation.fabric import FatTree
-from anubis.lab.simulation.network import statically_routed
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.lab.simulation.simulated_network import statically_routed
 
 
 def routed_fabric(tree: FatTree) -> Fabric:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from anubis.reach.orchestrators.commands import run_command
+from anubis.reach.orchestrators.site_commands import run_command
 from tests.patience import LIMIT_S
 
 BY_HAND = "memory swap, Jo"

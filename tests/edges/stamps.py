@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anubis.store.mapping import RecordTable
+from anubis.store.row_mapping import RecordTable
 
 
 def stamp(connection: Any, kind: RecordTable[Any]) -> None:

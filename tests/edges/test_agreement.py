@@ -27,7 +27,7 @@ from anubis.core.history.events import (
 )
 from anubis.core.history.status import Incident
 from anubis.core.keep.commands import Mode
-from anubis.core.keep.events import SeenJob, SeenNode
+from anubis.core.keep.keeper_events import SeenJob, SeenNode
 from anubis.core.keep.life import State
 from anubis.core.records import CampaignKind, Judgement
 from anubis.operations.clusters import time_in

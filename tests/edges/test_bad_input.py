@@ -19,7 +19,7 @@ import yaml
 
 from anubis.config import catalog, configs
 from anubis.core.errors import AnubisError, CatalogError
-from anubis.lab.simulation.fleet import SimulatedFleet
+from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.start_settings import PodSettings
 from anubis.reach.orchestrators.orchestrator_settings import ORCHESTRATORS
 from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, Desk, Done

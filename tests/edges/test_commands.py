@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from anubis.reach.orchestrators import commands
+from anubis.reach.orchestrators import site_commands
 
 
 def test_a_command_that_outlives_sigkill_is_not_waited_for(monkeypatch):
@@ -20,5 +20,5 @@ def test_a_command_that_outlives_sigkill_is_not_waited_for(monkeypatch):
 
     killed = []
     monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
-    commands._end(Stuck())
+    site_commands._end(Stuck())
     assert killed == [7]

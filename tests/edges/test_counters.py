@@ -14,10 +14,10 @@ from anubis.core.fabric import Part
 from anubis.core.network.counters import exceeded_limit
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Count
-from anubis.lab.simulation.fabric import FatTree
+from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.operations.topology import count_errors
-from anubis.readers.topology import counters, sources
-from anubis.readers.topology.counters import compare, parse
+from anubis.readers.topology import fabric_sources, infiniband_counters
+from anubis.readers.topology.infiniband_counters import compare, parse
 from tests.edges.desk import Desk, Done
 from tests.edges.ibsim import Simulator
 from tests.edges.test_topology import EXCERPT, under
@@ -125,7 +125,7 @@ def test_the_shipped_limits_judge_switches_ports_as_those_of_nodes():
         ("link_downed", 1, 3600, True), ("local_link_integrity_errors", 1, 3600, True),
         ("excessive_buffer_overrun_errors", 1, 3600, True), ("port_rcv_errors", 9, 1, False),
     ):  # fmt: skip
-        judged = counters.Counters(
+        judged = infiniband_counters.Counters(
             counts=(Count(**one, counter=counter, value=value),), over_s=over_s, limits=limits
         )
         assert bool(exceeded_limit(judged, judged.counts[0])) == is_fatal, counter
@@ -200,7 +200,7 @@ def fabric(tmp_path_factory):
 def test_the_topology_is_read_live_by_the_real_tool(fabric):
     """512 HCAs on 32 leaves under 8 spines with two cables each."""
     whole = WHOLE.fabric()
-    found = sources.live(command=(str(fabric.programs / "ibnetdiscover"),)).fabric
+    found = fabric_sources.live(command=(str(fabric.programs / "ibnetdiscover"),)).fabric
     assert len(found.nodes) == 512
     assert {leaf: set(names) for leaf, names in under(found).items()} == {
         leaf: set(names) for leaf, names in under(whole).items()
@@ -224,7 +224,8 @@ def test_counters_that_rise_between_two_live_readings_are_judged(fabric, monkeyp
     rises, odd = count_errors(None, (), 60, wait=meanwhile)
     assert odd == ()
     found = [
-        str(each) for each in Inspection(fabric=sources.live().fabric, counters=rises).findings
+        str(each)
+        for each in Inspection(fabric=fabric_sources.live().fabric, counters=rises).findings
     ]
     assert found[0].startswith("leaf-0-9 has 16 of the 16 uplinks that 32 of 32")
     assert "9 of its uplinks count fatal errors (degraded" in found[0]
@@ -294,23 +295,26 @@ def counters_read_live(fabric):
     """The real tool was seen to crash once under the library that simulates its fabric."""
     for _ in range(2):
         try:
-            return counters.live(command=(str(fabric.programs / "ibqueryerrors"),))
+            return infiniband_counters.live(command=(str(fabric.programs / "ibqueryerrors"),))
         except TopologyError as error:
             if "SIGSEGV" not in str(error):
                 raise
-    return counters.live(command=(str(fabric.programs / "ibqueryerrors"),))
+    return infiniband_counters.live(command=(str(fabric.programs / "ibqueryerrors"),))
 
 
 def test_live_counters_are_those_of_perfquery_and_become_evidence(fabric):
     """Of one port each, by another of the real tools."""
     fabric.tell('PerformanceSet "leaf-0-11"[3] PortCounters.SymbolErrorCounter=42')
-    survey = sources.live(command=(str(fabric.programs / "ibnetdiscover"),))
+    survey = fabric_sources.live(command=(str(fabric.programs / "ibnetdiscover"),))
     reading = counters_read_live(fabric)
     (mine,) = [each for each in reading.counts if each.name == "leaf-0-11"]
     said = fabric.run("perfquery", "-G", f"0x{mine.guid}", mine.port).stdout
-    shown = {counters.kernels_name(a): b for a, b in re.findall(r"^(\w+):\.+(\d+)$", said, re.M)}
+    shown = {
+        infiniband_counters.kernels_name(a): b
+        for a, b in re.findall(r"^(\w+):\.+(\d+)$", said, re.M)
+    }
     assert shown["symbol_error"] == str(mine.value) == "42"
-    read = counters.Counters(counts=reading.counts)
+    read = infiniband_counters.Counters(counts=reading.counts)
     inspection = Inspection(fabric=survey.fabric, counters=read)
     assert inspection.sentences_about(Part("node", "node00179")) == (
         "symbol_error 42 at leaf-0-11 port 3 to node00179 mlx5_0",
@@ -343,4 +347,4 @@ def show_live(near: Desk, path: str, *words: str) -> Done:
 
 def test_without_the_tool_the_counters_cannot_be_asked_for():
     with pytest.raises(TopologyError, match="give --counters FILE"):
-        counters.live(command=("no-such-ibqueryerrors",))
+        infiniband_counters.live(command=("no-such-ibqueryerrors",))

@@ -23,9 +23,9 @@ from anubis.core.history.status import Incident, Job, Repair, Watch
 from anubis.core.keep.actions import LifeAction
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import Mode
-from anubis.core.keep.events import Waited
+from anubis.core.keep.keeper_events import Waited
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import State
-from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.records import (
     Assessment,
     BatchVerdict,

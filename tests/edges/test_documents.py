@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.config.catalog import MOST_SERIES, parse_result
-from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
+from anubis.core.campaign.state_machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
 from anubis.core.records import Ended, Execution, MetricSpec, Needs, ParameterSpec, Step, Workload
 from anubis.reach.executors.programs import event_of, group_event_of, outcome_in

@@ -8,8 +8,8 @@ import pytest
 
 from anubis.core.errors import TopologyError
 from anubis.core.records import Count
-from anubis.readers.topology import counters
-from anubis.readers.topology.counters import compare
+from anubis.readers.topology import infiniband_counters
+from anubis.readers.topology.infiniband_counters import compare
 from tests.edges.fabric_text import ibnetdiscover_of
 from tests.edges.test_routes import TREE
 
@@ -32,7 +32,7 @@ n2:      rx_crc_errors_phy: 0
 
 
 def read(near, text):
-    return counters.load(near.write("counters.txt", text))
+    return infiniband_counters.load(near.write("counters.txt", text))
 
 
 def crc(name, value):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from anubis.core.errors import HostlistError, RiskError, StoreError, UsageError
-from anubis.models.risk import files as risk_files
+from anubis.models.risk import risk_files as risk_files
 from anubis.readers.topology import slurm
 from anubis.store.claims import acting_lock
 from anubis.store.database import Database

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from anubis.core.history.status import Incident, Job
-from anubis.lab.simulation.fleet import measure
+from anubis.lab.simulation.simulated_fleet import measure
 from anubis.operations.selector import read_past
 from anubis.reach.executors import simulated
 from anubis.reach.executors.local import this_machine

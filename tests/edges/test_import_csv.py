@@ -25,8 +25,8 @@ from anubis.operations.import_ import import_csv, import_superbench
 from anubis.operations.judge import judge
 from anubis.operations.requests import JudgeRequest
 from anubis.readers.tables.adoption import adopt
+from anubis.readers.tables.column_mapping import TableMapping
 from anubis.readers.tables.intake import ForeignTable, read
-from anubis.readers.tables.mapping import TableMapping
 
 NOW = 1_800_000_000.0
 PLAIN = TableMapping(sku="v100")

@@ -18,9 +18,9 @@ from anubis.config import configs
 from anubis.core.errors import UsageError
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Incident, Instants, Watch
-from anubis.readers.incidents import records
-from anubis.readers.incidents.intake import Intake, take_in
-from anubis.readers.incidents.mapping import EventMapping, IncidentMapping, IntervalMapping
+from anubis.readers.incidents import named_cells
+from anubis.readers.incidents.incident_intake import Intake, take_in
+from anubis.readers.incidents.incident_mapping import EventMapping, IncidentMapping, IntervalMapping
 from anubis.store.history import History
 
 PLAIN = IntervalMapping(
@@ -40,7 +40,7 @@ NOW = utc("2026-11-01")
 
 
 def read(text: str, mapping: IncidentMapping = PLAIN, **more: Any) -> Intake:
-    return take_in(records.parse(text, "it"), mapping, "it", NOW, **more)
+    return take_in(named_cells.parse(text, "it"), mapping, "it", NOW, **more)
 
 
 def table(*lines: str) -> str:
@@ -96,7 +96,7 @@ def test_the_same_incidents_are_read_from_every_form(form: str) -> None:
 def test_the_same_incidents_are_read_however_the_file_is_packed(tmp_path: Path, pack: Any) -> None:
     file = tmp_path / "incidents"
     file.write_bytes(pack(CSV))
-    assert take_in(records.read(file), PLAIN, "it", NOW).incidents == TOLD
+    assert take_in(named_cells.read(file), PLAIN, "it", NOW).incidents == TOLD
 
 
 def test_a_list_of_records_for_each_node_is_read_by_its_key() -> None:
@@ -297,7 +297,7 @@ def test_what_is_odd_is_taken_and_told() -> None:
 def test_a_category_in_another_encoding_is_taken_and_told(tmp_path) -> None:
     file = tmp_path / "latin.csv"
     file.write_bytes(table("n1,L\u00fcfter,2026-03-01,2026-03-05").encode("latin-1"))
-    found = take_in(records.read(file), PLAIN, "it", NOW)
+    found = take_in(named_cells.read(file), PLAIN, "it", NOW)
     (note,) = found.remarks
     assert (len(found.incidents), note.where) == (1, ("line 2",))
     assert note.text.endswith("is not UTF-8: convert the file")
@@ -511,7 +511,7 @@ def lanl_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture(scope="module")
 def lanl(lanl_file: Path) -> Intake:
-    return take_in(records.read(lanl_file), configs.incident_mapping("lanl"), "it", NOW)
+    return take_in(named_cells.read(lanl_file), configs.incident_mapping("lanl"), "it", NOW)
 
 
 def test_lanl_counts_are_those_of_the_lines(lanl: Intake, lanl_file: Path) -> None:

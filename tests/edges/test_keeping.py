@@ -43,11 +43,11 @@ from anubis.core.history.events import (
 from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import Cordon, Mode
-from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode, SeenWindow
+from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Owed, State
-from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.records import Judgement
-from anubis.lab.simulation.fleet import plants
+from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
 from anubis.operations.decide import Terms

@@ -16,7 +16,7 @@ from anubis.config import configs
 from anubis.core.errors import ConfigError, StoreError, UsageError
 from anubis.core.history.events import RepairBegun
 from anubis.core.keep.commands import Mode
-from anubis.core.keep.policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
+from anubis.core.keep.keeping_policy import CriteriaTask, KeepingPolicy, RiskTask, SweepTask
 from anubis.operations.caller import Caller
 from anubis.operations.keep import approve, keep, keeping_of
 from anubis.operations.keeping_policy import ChosenPolicy, choose_policy, keeper_of, kept_policy

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from anubis.config.catalog import parse_result
-from anubis.core.campaign.machine import (
+from anubis.core.campaign.state_machine import (
     CampaignEvent,
     Failed,
     Kill,

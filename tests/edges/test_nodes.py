@@ -14,10 +14,10 @@ import pytest
 from anubis.core.errors import UsageError
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.history.status import Incident, Instants, Watch
-from anubis.models.risk import files
+from anubis.models.risk import risk_files
 from anubis.operations.selector import bad_groups
-from anubis.readers.incidents import records
-from anubis.readers.incidents.nodes import NodeIntake, NodeMapping, take_in_nodes
+from anubis.readers.incidents import named_cells
+from anubis.readers.incidents.node_attributes import NodeIntake, NodeMapping, take_in_nodes
 from anubis.store.history import History
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
@@ -25,7 +25,7 @@ DAY_S = 86_400.0
 
 
 def read(text: str, *columns: str, **more: str) -> NodeIntake:
-    return take_in_nodes(records.parse(text, "it"), NodeMapping.of(columns, **more), "it", NOW)
+    return take_in_nodes(named_cells.parse(text, "it"), NodeMapping.of(columns, **more), "it", NOW)
 
 
 # --- tables --------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
     assert (home / "risk" / "unnamed.npz").read_bytes() == before
 
     assert entry("risk", "train", "--model", "cox").code == 0
-    model, _ = files.load(home / "risk" / "unnamed.npz")
+    model, _ = risk_files.load(home / "risk" / "unnamed.npz")
     assert "rack_rate" in model.covariates
     shown = entry("risk", "show", "r2n9,r0n0,else", "--json")
     risk = {line["node"]: line for line in map(json.loads, shown.out.splitlines())}
@@ -160,5 +160,5 @@ def test_a_attribute_that_many_nodes_lack_is_not_learned_from_and_the_way_on_is_
     assert "in the history and not in the file: r2n2" in entry("import", "nodes", str(table)).err
     trained = entry("risk", "train", "--model", "cox")
     assert "rack is known of 14 of 24 nodes: no model learns from it" in trained.err
-    model, _ = files.load(home / "risk" / "unnamed.npz")
+    model, _ = risk_files.load(home / "risk" / "unnamed.npz")
     assert "rack_rate" not in model.covariates

@@ -19,7 +19,7 @@ from anubis.core.history.status import Incident, Job
 from anubis.core.records import CampaignKind, Judgement
 from anubis.core.select.decision import Action
 from anubis.core.select.selection import Budget
-from anubis.lab.simulation.fleet import plants
+from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
 from anubis.operations.decide import Terms, select

@@ -16,15 +16,15 @@ from anubis.core.history.events import JobAllocated
 from anubis.core.history.status import Incident, Watch
 from anubis.core.keep.actions import Stage
 from anubis.core.keep.commands import Mode
+from anubis.core.keep.keeping_policy import CriteriaTask, RiskTask, SweepTask
 from anubis.core.keep.periodic_tasks import (
     MOST_TRIES,
     PeriodicTask,
     PeriodicTaskEnd,
     PeriodicTaskRecord,
 )
-from anubis.core.keep.policy import CriteriaTask, RiskTask, SweepTask
-from anubis.models.risk import files, learning
-from anubis.operations import processes, sweep_task
+from anubis.models.risk import risk_files, risk_learning
+from anubis.operations import sweep_task, verb_processes
 from anubis.operations.judge import compare_criteria
 from anubis.operations.keep import actions, approve
 from anubis.operations.periodic_tasks import do_periodic_tasks
@@ -33,7 +33,7 @@ from anubis.store.history import History
 from anubis.text import places
 from tests.edges.test_keeping import Site
 
-TRAIN = learning.train
+TRAIN = risk_learning.train
 DAY_S = 86_400.0
 QUARTER_S = 90 * DAY_S  # after which a pass says little
 SWEEP = SweepTask(every="1d", budget="8nh", mode=Mode.ACT)
@@ -239,7 +239,9 @@ def test_the_verb_keeps_tells_and_has_it_done_apart_under_the_service(site, entr
     words = ["keep", "--cluster", site.cluster, "--keeping", str(policy)]
     words += ["--benchmarks", str(site.desk.programs)]
     begun = []
-    monkeypatch.setattr(processes, "begin", lambda words, url, name: begun.append((words, name)))
+    monkeypatch.setattr(
+        verb_processes, "begin", lambda words, url, name: begun.append((words, name))
+    )
     apart = entry(*words, "--apart", "--json").lines
     assert [line["ended"] for line in apart if line["type"] == "periodic-task"] == [None]
     ((further, name),) = begun
@@ -363,11 +365,11 @@ def suffer(site, days):
 def test_a_first_model_is_put_in_use_and_stays_while_nothing_says_that_a_new_one_is_better(
     site, monkeypatch
 ):
-    monkeypatch.setattr(learning, "train", by_cox)
+    monkeypatch.setattr(risk_learning, "train", by_cox)
     suffer(site, 200)
     last = work(site, **RISK)[PeriodicTask.RISK].last
     assert (last.end, last.sentence) == (PeriodicTaskEnd.DONE, "cox is in use: no model was in use")
-    _, origin = files.load(places.risk_file(cluster(site)))
+    _, origin = risk_files.load(places.risk_file(cluster(site)))
     assert origin.trained_at == last.began
     site.later(7 * DAY_S)
     kept = places.risk_file(cluster(site)).read_bytes()
@@ -378,24 +380,24 @@ def test_a_first_model_is_put_in_use_and_stays_while_nothing_says_that_a_new_one
 
 
 def test_a_model_that_did_better_is_proposed_and_used_when_a_person_agrees(site, monkeypatch):
-    monkeypatch.setattr(learning, "train", by_cox)
+    monkeypatch.setattr(risk_learning, "train", by_cox)
     suffer(site, 400)
     with History.open(site.history) as history:
         logbook = history.only().experience.logbook()
     used_at = site.now - 300 * DAY_S
-    uptimes = learning.uptimes_of(logbook, used_at)
+    uptimes = risk_learning.uptimes_of(logbook, used_at)
     model, origin = TRAIN(uptimes, 0, "exponential")
     file = places.risk_file(cluster(site))
-    files.save(model, replace(origin, trained_at=used_at), file)
+    risk_files.save(model, replace(origin, trained_at=used_at), file)
     asking = {"risk": RiskTask(every="7d")}
     last = work(site, **asking)[PeriodicTask.RISK].last
     assert last.end is PeriodicTaskEnd.PROPOSED
     assert last.sentence.startswith("use cox: better than exponential of 20")
-    assert files.load(file)[0].name == "exponential"
+    assert risk_files.load(file)[0].name == "exponential"
     action = the_proposal(site)
     approve(keeping_of(site, **asking), [action.id], site.caller)
     assert work(site, **asking)[PeriodicTask.RISK].last.end is PeriodicTaskEnd.DONE
-    assert files.load(file)[0].name == "cox"
+    assert risk_files.load(file)[0].name == "cox"
 
 
 def test_of_a_history_without_incidents_no_model_is_trained_and_that_is_said(site):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anubis.core.campaign.machine import (
+from anubis.core.campaign.state_machine import (
     CampaignEvent,
     Failed,
     Kill,
@@ -35,9 +35,9 @@ from anubis.core.campaign.machine import (
 from anubis.core.errors import ExecutorError
 from anubis.core.records import BenchmarkSpec, MetricSpec, Readings, Result, Series, Step, Workload
 from anubis.reach.executors import (
-    agent,
     guardian,
     machine,
+    node_agent,
     other_gpus,
     own_folder,
     ray_cluster,
@@ -276,7 +276,7 @@ def executor(
     with intruder:
         executor = RayExecutor(cluster.address, programs_in(folder), parse)
     yield executor
-    left = [agent.folder for agent in executor._agents.values() if not agent.lost]
+    left = [node_agent.folder for agent in executor._agents.values() if not node_agent.lost]
     executor.close()
     assert not [folder for folder in left if folder.exists()]
 
@@ -296,7 +296,7 @@ def test_every_node_runs_the_program_that_travelled_there(
         assert isinstance(event, Measured), event
         assert event.result.environment["arguments"] == f"--mark={MARK}"
         home = Path(event.result.environment["home"])
-        assert home.parent.name.startswith(agent.FOLDERS)
+        assert home.parent.name.startswith(node_agent.FOLDERS)
         assert guardian.foreign_writers(str(home)) == ""
         assert event.result.environment["path"] == os.environ.get("PYTHONPATH", "")  # not Ray's
         assert list(next(iter(event.result.series)).samples) == [1, 2]
@@ -537,7 +537,7 @@ def test_a_program_that_is_not_as_it_was_sent_is_put_there_again(tmp_path: Path)
     programs_in(source)
     (source / "beside" / "table.csv").write_text("a,b")
     package = ray_process.pack(source)
-    sent = agent.ProgramFolder(package, hashlib.sha256(package).hexdigest())
+    sent = node_agent.ProgramFolder(package, hashlib.sha256(package).hexdigest())
     sent.settle([str(places)])
     assert sent.folder.stat().st_mode & 0o7777 == 0o700
     whole, missing, changed, led_away = (
@@ -562,7 +562,7 @@ def test_programs_that_were_changed_on_the_way_are_refused(tmp_path: Path) -> No
     package = ray_process.pack(tmp_path)
     (tmp_path / "answers.sh").write_text(ANSWERS.replace("speed", "haste"))
     with pytest.raises(RuntimeError, match="came are not those that were sent"):
-        agent.ProgramFolder(ray_process.pack(tmp_path), hashlib.sha256(package).hexdigest())
+        node_agent.ProgramFolder(ray_process.pack(tmp_path), hashlib.sha256(package).hexdigest())
 
 
 @pytest.fixture
@@ -808,15 +808,15 @@ def test_nodes_are_called_by_host_then_address_then_port() -> None:
         record("local", "10.0.0.5", 7),
         record("local", "10.0.0.5", 8),
     ]
-    names = [agent.name for agent in agents_of(records, ())]
+    names = [node_agent.name for agent in agents_of(records, ())]
     assert names == ["10.0.0.3", "10.0.0.4", "10.0.0.5:7", "10.0.0.5:8", "n2", "n10"]
 
 
 def test_the_rail_nic_of_the_operator_is_measured_only_when_it_is_asked_for() -> None:
     rail_nic = {**record("login", "10.0.0.9"), "Resources": {"anubis_driver": 1.0}}
     records = [record("n1", "10.0.0.1"), rail_nic]
-    assert [agent.name for agent in agents_of(records, ())] == ["n1"]
-    assert [agent.name for agent in agents_of(records, ("login",))] == ["login"]
+    assert [node_agent.name for agent in agents_of(records, ())] == ["n1"]
+    assert [node_agent.name for agent in agents_of(records, ("login",))] == ["login"]
 
 
 def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() -> None:
@@ -832,7 +832,7 @@ def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() ->
 def test_what_travels_to_the_nodes_needs_the_standard_library_alone() -> None:
     sent = (guardian, machine, other_gpus, own_folder)
     travellers = {module.__name__ for module in sent}
-    for module in (agent, *sent, ray_node):
+    for module in (node_agent, *sent, ray_node):
         for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
             match node:
                 case ast.Import(names=names):

@@ -49,10 +49,10 @@ from anubis.core.records import (
     Workload,
 )
 from anubis.operations.report import view_of
-from anubis.report import html, jsonl, terminal
+from anubis.report import campaign_screen, html, jsonl
 from anubis.report.circumstances import facts, omissions
 from anubis.report.distributions import steps
-from anubis.report.metrics import metric_rows
+from anubis.report.metric_rows import metric_rows
 from anubis.report.view import CampaignView
 from tests.patience import LIMIT_S
 
@@ -405,7 +405,7 @@ def test_what_is_said_of_one_node_of_a_group_is_not_counted_beside_the_group():
 
 def shown(view: CampaignView, **how) -> str:
     screen = io.StringIO()
-    terminal.render(view, Console(file=screen, width=80, **how))
+    campaign_screen.render(view, Console(file=screen, width=80, **how))
     return screen.getvalue()
 
 
@@ -425,7 +425,7 @@ def test_the_name_of_a_large_message_stands_on_one_line(monkeypatch):
 
 
 def test_of_thousands_of_metrics_those_with_defects_are_shown(monkeypatch):
-    monkeypatch.setattr(terminal, "METRICS", 1)
+    monkeypatch.setattr(campaign_screen, "METRICS", 1)
     text = shown(replace(small_view(), criteria=()))
     assert "tflops:bf16" in text
     assert "step_s" not in text
@@ -594,7 +594,7 @@ def test_three_thousand_nodes_fit_in_a_page_of_two_megabytes():
 
 def test_importing_the_reports_loads_no_library_for_showing():
     code = (
-        "import sys, anubis.report.html, anubis.report.terminal, anubis.report.jsonl\n"
+        "import sys, anubis.report.html, anubis.report.campaign_screen, anubis.report.jsonl\n"
         "print([m for m in ('rich', 'jinja2') if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

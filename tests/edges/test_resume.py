@@ -119,7 +119,7 @@ wall = time.time
 time.time = lambda: wall() + (3600 if os.path.exists("gate") else 0)
 from anubis.cli import progress
 from anubis.cli.main import main
-from anubis.core.campaign import machine
+from anubis.core.campaign import state_machine
 progress.LONG_GAP_S = 2.0
 machine.INATTENTIVE_S = 2.0
 machine.CampaignMachine.__init__.__kwdefaults__["silence_s"] = 0.5

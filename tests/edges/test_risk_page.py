@@ -15,8 +15,8 @@ from anubis.core.history.status import Instants
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.forecast import HOURS, Forecast
+from anubis.models.risk.score_summary import Accuracy, RiskGroup, Score
 from anubis.models.risk.splits import SplitKind
-from anubis.models.risk.summary import Accuracy, RiskGroup, Score
 from anubis.report.chart import Axis
 from anubis.report.risk import show_evaluation
 from anubis.report.risk_page import evaluation_page, nodes_page

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from anubis.core.history.status import Incident, Watch
-from anubis.models.risk.learning import uptimes_of
+from anubis.models.risk.risk_learning import uptimes_of
 from anubis.models.risk.splits import TESTED
 from anubis.store.history import History
 from tests.edges.desk import NO_VERDICT, Done

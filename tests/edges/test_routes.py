@@ -11,8 +11,8 @@ import pytest
 
 from anubis.core.errors import TopologyError
 from anubis.core.routes import Routes
-from anubis.lab.simulation.fabric import FatTree
-from anubis.readers.topology import forwarding, sources
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.readers.topology import fabric_sources, forwarding
 from anubis.store.codec import dump, load
 from tests.edges.fabric_text import (
     dump_fts_n_of,
@@ -59,7 +59,7 @@ def routes_of(fabric):
 def test_tables_behind_the_topology_tell_every_route(tmp_path, fabric, tables_of):
     file = tmp_path / "fabric.txt"
     file.write_text(ibnetdiscover_of(fabric) + tables_of(fabric))
-    read = sources.load(file)
+    read = fabric_sources.load(file)
     assert read.findings == ()
     assert read.fabric.routes.source == f'"{file}"'
     assert all(routes_of(read.fabric).values())
@@ -82,7 +82,7 @@ def test_tables_older_than_the_cables_lead_nowhere_and_are_told(tmp_path):
     moved = routed_fabric(FatTree(nodes=12, nodes_per_leaf=4, spines=4, cables=1))
     file = tmp_path / "fabric.txt"
     file.write_text(ibnetdiscover_of(TREE) + dump_fts_of(moved))
-    read = sources.load(file)
+    read = fabric_sources.load(file)
     (astray,) = read.findings
     assert astray.kind == "astray"
     assert "do not arrive" in astray.sentence
@@ -92,13 +92,13 @@ def test_tables_without_a_topology_are_refused_with_the_way_to_keep_both(tmp_pat
     file = tmp_path / "tables.txt"
     file.write_text(dump_fts_of(TREE))
     with pytest.raises(TopologyError, match="dump_fts >> FILE"):
-        sources.load(file)
+        fabric_sources.load(file)
 
 
 def test_tables_of_another_fabric_are_told(tmp_path):
     file = tmp_path / "fabric.txt"
     file.write_text(ibnetdiscover_of(TREE) + dump_fts_of(TREE).replace("guid 0x", "guid 0xff"))
-    read = sources.load(file)
+    read = fabric_sources.load(file)
     assert read.fabric.routes is None
     assert [finding.kind for finding in read.findings] == ["no-routes"]
 
@@ -159,7 +159,7 @@ def test_a_live_fabric_is_shown_with_the_routes_that_ibtracert_follows(near, tmp
         assert re.search(
             r'^routes: those of 6 switches, from "dump_fts" of', shown.out, re.MULTILINE
         )
-        found = sources.parse(fabric.run("ibnetdiscover").stdout, "it").fabric
+        found = fabric_sources.parse(fabric.run("ibnetdiscover").stdout, "it").fabric
         tables = fabric.run("dump_fts").stdout
         found = replace(found, routes=forwarding.parse(tables, found, "it", None))
         for a, b in (("node00001", "node00005"), ("node00012", "node00002")):

@@ -18,8 +18,8 @@ from anubis.core.history.events import EventRecord, SuspicionRaised
 from anubis.core.history.status import Incident, Watch
 from anubis.core.keep.commands import CloseTicket, EndSuspicion, Mode, OpenTicket, Outcome
 from anubis.core.keep.keeper import Keeper
+from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Debt, DefectFound, Life, OpenIncident
-from anubis.core.keep.policy import KeepingPolicy
 from anubis.core.watch.rounds import KeptLook
 from anubis.operations.diagnose import details_of, kept_of, rules
 from anubis.operations.risk import train_risk

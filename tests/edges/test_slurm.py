@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.keep.events import SeenJob, SeenWindow
+from anubis.core.keep.keeper_events import SeenJob, SeenWindow
 from anubis.core.keep.reasons import reason
 from anubis.reach.orchestrators.orchestrator_settings import SlurmSettings
 from anubis.reach.orchestrators.slurm import (

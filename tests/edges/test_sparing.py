@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode
+from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode
 from anubis.core.records import Node
 from anubis.operations import busy_nodes
 from anubis.operations.busy_nodes import OthersWork

@@ -68,7 +68,7 @@ from anubis.core.records import (
 )
 from anubis.core.select.decision import Outlook, decide
 from anubis.core.select.selection import learn_detection
-from anubis.store import codec, database, mapping, trouble
+from anubis.store import codec, database, row_mapping, trouble
 from anubis.store.campaigns import CAMPAIGNS, CampaignRow
 from anubis.store.database import HEAD
 from anubis.store.decisions import DECISIONS
@@ -142,7 +142,7 @@ def lasting_history(
         yield opened
 
 
-N1, NO_ENVIRONMENT = map(mapping.digest_of, ('["n1"]', "{}"))
+N1, NO_ENVIRONMENT = map(row_mapping.digest_of, ('["n1"]', "{}"))
 
 # --- what is kept --------------------------------------------------------------------------
 
@@ -1322,7 +1322,7 @@ def test_the_migrations_lead_to_the_tables_that_the_code_uses(history: History, 
             "include_object": lambda _, name, *__: ours or name != "executions_how_long",
         }
         context = MigrationContext.configure(connection, opts=options)
-        assert compare_metadata(context, mapping.metadata) == []
+        assert compare_metadata(context, row_mapping.metadata) == []
         assert context.get_current_revision() == HEAD
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from anubis.core.errors import AnubisError, EvidenceError
 from anubis.lab.study import traces
-from anubis.readers.incidents import records
+from anubis.readers.incidents import named_cells
 from anubis.readers.jobs.ranks import read_ranks
 from anubis.readers.jobs.step_tables import read_step_table
 from anubis.readers.tables import intake
-from anubis.readers.tables.mapping import TableMapping
+from anubis.readers.tables.column_mapping import TableMapping
 from anubis.readers.telemetry.config import shipped_settings
 from anubis.readers.telemetry.recorded import read_recording
-from anubis.readers.topology import counters, sources
+from anubis.readers.topology import fabric_sources, infiniband_counters
 from anubis.text.tables import open_table, parse_table
 
 Lines = list[list[str]]
@@ -35,7 +35,7 @@ def telemetry(path: Path) -> object:
 
 
 def fabric(path: Path) -> object:
-    links = sources.load(path).fabric.nics
+    links = fabric_sources.load(path).fabric.nics
     return sorted((nic.node, nic.device, nic.switch) for nic in links)
 
 
@@ -48,7 +48,7 @@ READERS: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
     ),
     "incidents": (
-        lambda path: [list(record.cells.values()) for record in records.read(path).rows],
+        lambda path: [list(record.cells.values()) for record in named_cells.read(path).rows],
         "node cause from to\nn1 gpu 2026-01-01 2026-01-02\nn2 nic 2026-01-03 2026-01-04",
     ),
     "ranks": (read_ranks, "rank node stage address\n0 n1 0 10.0.0.1\n1 n2 1 10.0.0.2"),
@@ -64,7 +64,7 @@ READERS: dict[str, tuple[Callable[[Path], object], str]] = {
         "timestamp duration num_gpus\n2017-10-09T08:00:00 7200 16\n2017-10-09T07:00:00 3600 1",
     ),
     "counters": (
-        lambda path: counters.load(path).counts,
+        lambda path: infiniband_counters.load(path).counts,
         "name port counter value\nleaf1 3 rx_crc_errors 4\nn1-eth0 1 link_downed 2",
     ),
     "fabric": (fabric, "host switch nic\nn1 leaf1 mlx0\nn2 leaf1 mlx0\nn3 leaf2 mlx0"),

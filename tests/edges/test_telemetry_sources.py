@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anubis.core.errors import TelemetryError, UsageError
-from anubis.core.keep.events import FleetSeen, SeenJob
+from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.watch.telemetry import Telemetry
 from anubis.operations.running_jobs import nodes_of, running_jobs
 from anubis.readers.telemetry.agents import Agents

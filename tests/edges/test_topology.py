@@ -18,12 +18,12 @@ from anubis.core.network.inspection import Inspection
 from anubis.core.network.pairing import quick_rounds
 from anubis.core.network.wiring import audit
 from anubis.core.records import Judgement
-from anubis.lab.simulation.fabric import FatTree
-from anubis.readers.topology import ibnetdiscover, sources
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.readers.topology import fabric_sources, ibnetdiscover
 from anubis.readers.topology.draft import Draft
-from anubis.readers.topology.sources import load, parse
-from anubis.readers.topology.text import decode
+from anubis.readers.topology.fabric_sources import load, parse
 from anubis.readers.topology.tool import ask
+from anubis.readers.topology.tool_text import decode
 from anubis.report.topology import text
 
 ROOT = Path(__file__).parents[2]
@@ -987,9 +987,9 @@ def test_a_tool_that_crashes_is_asked_once_more_and_then_said_to_have_crashed(tm
 
 def test_without_the_tool_the_fabric_cannot_be_asked():
     with pytest.raises(TopologyError, match="install infiniband-diags"):
-        sources.live(command=("no-such-ibnetdiscover",))
+        fabric_sources.live(command=("no-such-ibnetdiscover",))
     with pytest.raises(TopologyError, match="ended with code 1: broken; run it as root"):
-        sources.live(command=("sh", "-c", "echo broken >&2; exit 1"))
+        fabric_sources.live(command=("sh", "-c", "echo broken >&2; exit 1"))
 
 
 def test_a_node_may_have_more_nics_of_one_name_than_anybody_counts():

@@ -8,8 +8,8 @@ from anubis.core.history.events import EventRecord, JobStalled
 from anubis.core.history.status import Job
 from anubis.core.keep.actions import Stage
 from anubis.core.keep.commands import Cordon, Mode
+from anubis.core.keep.keeping_policy import KeepingPolicy, RiskTask, SweepTask
 from anubis.core.keep.periodic_tasks import PeriodicTask, PeriodicTaskEnd, PeriodicTaskRecord
-from anubis.core.keep.policy import KeepingPolicy, RiskTask, SweepTask
 from anubis.operations.keeper_health import Upkeep, upkeep_of
 from anubis.store.history import History
 from anubis.store.keeping import KeptBy

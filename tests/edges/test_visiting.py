@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from anubis.core.keep.events import SeenNode
+from anubis.core.keep.keeper_events import SeenNode
 from anubis.operations import doctor_nodes, node_access
 from anubis.operations.doctor_nodes import NodeFacts
 from anubis.reach.executors.callback import Doorbell

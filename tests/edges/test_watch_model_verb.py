@@ -11,7 +11,7 @@ import anubis
 from anubis.cli import main
 from anubis.core.errors import UsageError, WatchError
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
-from anubis.models.watch import files, training
+from anubis.models.watch import lstm_vae_training, watch_model_files
 from anubis.readers.telemetry.config import ORDER
 from anubis.readers.telemetry.recorded import write_recording
 
@@ -21,8 +21,8 @@ CPU = WatchedMetric(name="cpu_use", unit="%", low=0, high=100, fault=Side.LOW)
 @pytest.fixture
 def recording(tmp_path, monkeypatch):
     monkeypatch.setenv("ANUBIS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(training, "STEPS", 5)
-    monkeypatch.setattr(training, "COLLAPSED", 9.0)
+    monkeypatch.setattr(lstm_vae_training, "STEPS", 5)
+    monkeypatch.setattr(lstm_vae_training, "COLLAPSED", 9.0)
     random = np.random.default_rng(0)
     telemetry = Telemetry(
         metrics=(CPU,),
@@ -47,7 +47,7 @@ class Listener(anubis.Caller):
 def test_recordings_teach_a_model_of_the_metrics_that_they_have(recording):
     listener = Listener()
     kept = anubis.train_watch_model([recording], caller=listener)
-    assert kept.file == files.own("ours")
+    assert kept.file == watch_model_files.own("ours")
     assert kept.model.order == ("cpu_use",)
     assert any("learned without pfc_tx" in remark for remark in listener.remarks)
     assert anubis.watch_model("ours").model.order == ("cpu_use",)
@@ -56,7 +56,7 @@ def test_recordings_teach_a_model_of_the_metrics_that_they_have(recording):
 
 def test_larger_jobs_than_the_recorded_have_the_thresholds_of_the_shipped_model(recording):
     kept = anubis.train_watch_model([recording], name=str(recording.with_name("m.json")))
-    shipped = files.load(files.place(files.SHIPPED))
+    shipped = watch_model_files.load(watch_model_files.place(watch_model_files.SHIPPED))
     assert kept.model.thresholds["cpu_use"].value_at(1024) == shipped.thresholds[
         "cpu_use"
     ].value_at(1024)
@@ -81,14 +81,14 @@ def test_the_shipped_model_says_what_it_is(capsys):
 
 
 def test_the_shipped_model_is_whole_and_was_learned_well():
-    model = files.load(files.place(files.SHIPPED))
+    model = watch_model_files.load(watch_model_files.place(watch_model_files.SHIPPED))
     assert model.origin.is_synthetic
     assert set(model.order) == set(ORDER)
     for metric, fit in model.origin.fits.items():
-        assert fit.error < training.COLLAPSED * fit.variance, metric
+        assert fit.error < lstm_vae_training.COLLAPSED * fit.variance, metric
     for thresholds in model.thresholds.values():
         assert {4, 15, 16, 1024} <= set(thresholds.nodes)
-    assert files.place(files.SHIPPED).stat().st_size < 300_000
+    assert watch_model_files.place(watch_model_files.SHIPPED).stat().st_size < 300_000
 
 
 def test_a_model_is_printed_as_json(capsys):

@@ -8,7 +8,7 @@ import pytest
 
 from anubis.core.watch.denoiser import Denoiser, Lstm
 from anubis.core.watch.model import Thresholds, WatchModel, WatchOrigin
-from anubis.models.watch import files
+from anubis.models.watch import watch_model_files
 from anubis.readers.telemetry.recorded import write_recording
 from tests.core.watched import healthy
 from tests.edges.desk import NO_VERDICT, Desk
@@ -56,7 +56,7 @@ def model() -> WatchModel:
 
 @pytest.fixture
 def here(near: Desk) -> Desk:
-    files.save(model(), near.folder / "model.json")
+    watch_model_files.save(model(), near.folder / "model.json")
     return near
 
 

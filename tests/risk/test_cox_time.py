@@ -15,11 +15,11 @@ from pycox.models.cox_time import MLPVanillaCoxTime
 from anubis.core.errors import RiskError
 from anubis.core.history.status import Statuses, Uptimes
 from anubis.lab.study.uptimes import NO_SIGNAL, KnownHazard, uptimes
-from anubis.models.risk import training
+from anubis.models.risk import cox_time_training
 from anubis.models.risk.cox_time import CoxTime
 from anubis.models.risk.determinism import alone
 from anubis.models.risk.evaluation import score
-from anubis.models.risk.model import learnable
+from anubis.models.risk.risk_model import learnable
 from anubis.models.risk.scale import Scale
 from anubis.models.risk.splits import separate, take
 
@@ -44,8 +44,10 @@ def trained_by_pycox(x, clock, observed):
         model = Pycox(net, torchtuples.optim.Adam(0.01), device="cpu")
         everybody = np.ones(len(x), dtype=bool)
         held = np.arange(len(x)) % 5 == 0
-        training.fit(model, x, clock, observed, held, Path(folder))
-        model.compute_baseline_hazards(*training.as_pycox_wants(x, clock, observed, everybody))
+        cox_time_training.fit(model, x, clock, observed, held, Path(folder))
+        model.compute_baseline_hazards(
+            *cox_time_training.as_pycox_wants(x, clock, observed, everybody)
+        )
     return model
 
 
@@ -60,7 +62,7 @@ def assert_those_of_pycox(data: Uptimes) -> None:
     asked = take(data, np.arange(len(data)) % 40 == 7)
     with alone(0):
         known = model.predict_surv(scale.apply(asked.statuses.values).astype(np.float32))
-    ours = CoxTime.around(training.network_of(model.net), data, scale, clock)
+    ours = CoxTime.around(cox_time_training.network_of(model.net), data, scale, clock)
     hazard = ours.cumulative_hazard(asked.statuses, np.unique(data.duration_h))
     np.testing.assert_allclose(np.exp(-hazard), known, atol=1e-3)
 
@@ -121,7 +123,7 @@ def test_training_leaves_the_global_generators_threads_and_folder_as_they_were(
 
 def test_early_stopping_watches_nodes_that_were_not_trained_on():
     names = [f"n{i % 10}" for i in range(100)]
-    held = training.held_out(names, seed=0)
+    held = cox_time_training.held_out(names, seed=0)
     inside = {name for name, out in zip(names, held, strict=True) if out}
     outside = {name for name, out in zip(names, held, strict=True) if not out}
     assert inside

@@ -10,8 +10,8 @@ from anubis.core.history.status import Statuses, Uptimes
 from anubis.lab.study.uptimes import KnownHazard, uptimes
 from anubis.models.risk.baselines import Constant
 from anubis.models.risk.forecast import HOURS
-from anubis.models.risk.model import forecast
 from anubis.models.risk.models import MODELS
+from anubis.models.risk.risk_model import forecast
 from anubis.models.risk.splits import take
 
 UPTIMES = uptimes(KnownHazard(), nodes=60, seed=3, watched_h=4000)

@@ -11,19 +11,19 @@ import pytest
 
 from anubis.core.errors import RiskError
 from anubis.lab.study.uptimes import KnownHazard, uptimes
-from anubis.models.risk import files, trained
+from anubis.models.risk import risk_files, trained
 from anubis.models.risk.evaluation import evaluate
 from anubis.models.risk.forecast import HOURS
 from anubis.models.risk.models import MODELS
 
 UPTIMES = uptimes(KnownHazard(), nodes=60, seed=3, watched_h=4000)
-ORIGIN = files.provenance(UPTIMES, seed=5, choice="because")
+ORIGIN = risk_files.provenance(UPTIMES, seed=5, choice="because")
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "risk.npz"
-    files.save(MODELS[-1].fit(UPTIMES, seed=5), ORIGIN, path)
+    risk_files.save(MODELS[-1].fit(UPTIMES, seed=5), ORIGIN, path)
     return path
 
 
@@ -31,8 +31,8 @@ def network(tmp_path_factory):
 @pytest.mark.long
 def test_a_saved_model_answers_to_the_last_bit_as_it_did(tmp_path, model):
     before, path = model.fit(UPTIMES, seed=5), tmp_path / "deep" / "risk.npz"
-    files.save(before, ORIGIN, path)
-    after, origin = files.load(path)
+    risk_files.save(before, ORIGIN, path)
+    after, origin = risk_files.load(path)
     asked = UPTIMES.statuses, HOURS
     assert after.cumulative_hazard(*asked).tobytes() == before.cumulative_hazard(*asked).tobytes()
     assert (after.name, after.covariates) == (model.name, UPTIMES.statuses.covariates)
@@ -44,7 +44,7 @@ def test_a_saved_model_answers_to_the_last_bit_as_it_did(tmp_path, model):
 @pytest.mark.long
 def test_a_decision_says_when_its_model_takes_all_nodes_alike(tmp_path, model):
     """Alike is what two nodes get that could not be more different."""
-    files.save(model.fit(UPTIMES, seed=5), ORIGIN, tmp_path / "risk.npz")
+    risk_files.save(model.fit(UPTIMES, seed=5), ORIGIN, tmp_path / "risk.npz")
     asked = trained.load(tmp_path / "risk.npz")
     alike = np.ptp(asked.chances_within(UPTIMES.statuses, 720.0)) == 0
     assert (model.name in asked.assumed and "because" in asked.assumed) == alike
@@ -54,24 +54,28 @@ def test_a_decision_says_when_its_model_takes_all_nodes_alike(tmp_path, model):
 def test_the_same_model_gives_the_same_bytes_and_other_data_another_digest(tmp_path):
     one, two = tmp_path / "one.npz", tmp_path / "two.npz"
     for path in (one, two):
-        files.save(MODELS[3].fit(UPTIMES, seed=0), ORIGIN, path)
+        risk_files.save(MODELS[3].fit(UPTIMES, seed=0), ORIGIN, path)
     assert one.read_bytes() == two.read_bytes()
-    assert files.digest(dataclasses.replace(UPTIMES, observed=~UPTIMES.observed)) != ORIGIN.data
+    assert (
+        risk_files.digest(dataclasses.replace(UPTIMES, observed=~UPTIMES.observed)) != ORIGIN.data
+    )
 
 
 def test_scores_are_kept_with_the_model(tmp_path):
     scores = evaluate(UPTIMES, MODELS[:2], kinds=("node",), seeds=(0,)).scores
-    files.save(
-        MODELS[1].fit(UPTIMES, 0), files.provenance(UPTIMES, 0, scores=scores), tmp_path / "x"
+    risk_files.save(
+        MODELS[1].fit(UPTIMES, 0), risk_files.provenance(UPTIMES, 0, scores=scores), tmp_path / "x"
     )
-    kept = files.load(tmp_path / "x")[1].scores
+    kept = risk_files.load(tmp_path / "x")[1].scores
     assert [(one.model, one.brier) for one in kept] == [(one.model, one.brier) for one in scores]
 
 
 def test_loading_and_asking_a_network_needs_neither_torch_nor_what_compared_it(network):
     script = (
-        "import sys, numpy as np; from pathlib import Path; from anubis.models.risk import files;"
-        "from anubis.models.risk.model import forecast; model, _ = files.load(Path(sys.argv[1]));"
+        "import sys, numpy as np; from pathlib import Path;"
+        "from anubis.models.risk import risk_files as files;"
+        "from anubis.models.risk.risk_model import forecast;"
+        "model, _ = files.load(Path(sys.argv[1]));"
         "forecast(model, files._blank_status(model.covariates)).expected_h();"
         "heavy = {'torch', 'pycox', 'pandas', 'numba', 'scipy', 'anubis.models.risk.evaluation'};"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
@@ -150,7 +154,7 @@ def test_a_damaged_file_is_refused_in_one_line(network, tmp_path, how, complaint
     path = tmp_path / "risk.npz"
     damaged(how, network, path)
     with pytest.raises(RiskError) as refused:
-        files.load(path)
+        risk_files.load(path)
     assert complaint in str(refused.value)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -158,4 +162,4 @@ def test_a_damaged_file_is_refused_in_one_line(network, tmp_path, how, complaint
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(RiskError, match=r"there is no risk model .*gone.npz"):
-        files.load(tmp_path / "gone.npz")
+        risk_files.load(tmp_path / "gone.npz")

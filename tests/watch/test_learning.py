@@ -11,9 +11,9 @@ from anubis.core.errors import WatchError
 from anubis.core.watch.model import Thresholds
 from anubis.core.watch.telemetry import Side, Telemetry, WatchedMetric
 from anubis.core.watch.watch_settings import WatchSettings
-from anubis.models.watch import files, training
-from anubis.models.watch.learning import FaultyJob, complete, learn, windows_of
+from anubis.models.watch import lstm_vae_training, watch_model_files
 from anubis.models.watch.training_jobs import FIRST_FAULTY, RecordedJobs, SimulatedJobs
+from anubis.models.watch.watch_learning import FaultyJob, complete, learn, windows_of
 
 FACTS = {
     name: WatchedMetric(name=name, unit="%", low=0, high=100, fault=Side.LOW)
@@ -56,8 +56,8 @@ class FewJobs:
 
 def quickly(patch):
     """Too few batches to learn much."""
-    patch.setattr(training, "STEPS", 10)
-    patch.setattr(training, "COLLAPSED", 9.0)
+    patch.setattr(lstm_vae_training, "STEPS", 10)
+    patch.setattr(lstm_vae_training, "COLLAPSED", 9.0)
 
 
 def learned(training_jobs, **how):
@@ -91,7 +91,7 @@ def test_all_metrics_as_one_have_a_threshold_too(model):
 
 def test_the_same_training_jobs_give_the_same_bytes(model, monkeypatch):
     quickly(monkeypatch)
-    assert files.dump(learned(FewJobs())) == files.dump(model)
+    assert watch_model_files.dump(learned(FewJobs())) == watch_model_files.dump(model)
 
 
 def test_one_denoiser_can_serve_all_metrics(monkeypatch):
@@ -125,12 +125,12 @@ def test_windows_are_complete_and_shares_of_what_a_metric_can_be():
 
 
 def test_a_metric_that_never_changes_can_be_learned(monkeypatch):
-    monkeypatch.setattr(training, "STEPS", 150)
-    monkeypatch.setattr(training, "COLLAPSED", 0.5)
+    monkeypatch.setattr(lstm_vae_training, "STEPS", 150)
+    monkeypatch.setattr(lstm_vae_training, "COLLAPSED", 0.5)
     still = job(1)
     still.series("cpu_use")[:] = 0
     windows = windows_of([still], "cpu_use", seed=0)
-    denoiser, fit = training.train(windows, 0, metric="cpu_use")
+    denoiser, fit = lstm_vae_training.train(windows, 0, metric="cpu_use")
     assert fit.error < 0.5 * fit.variance
     assert np.isfinite(denoiser.denoise(windows)).all()
 
@@ -139,7 +139,7 @@ def test_a_metric_that_nobody_reports_is_refused():
     silent = job(1)
     silent.series("cpu_use")[:] = np.nan
     with pytest.raises(WatchError, match="cpu_use: 0 complete windows"):
-        training.train(windows_of([silent], "cpu_use", seed=0), 0, metric="cpu_use")
+        lstm_vae_training.train(windows_of([silent], "cpu_use", seed=0), 0, metric="cpu_use")
 
 
 def test_recordings_teach_what_was_recorded():

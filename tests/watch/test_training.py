@@ -11,8 +11,8 @@ import torch
 from anubis.core.errors import WatchError
 from anubis.core.watch.denoiser import BLOCK
 from anubis.models.risk.determinism import alone
-from anubis.models.watch import training
-from anubis.models.watch.training import LstmVae, denoiser_of, train
+from anubis.models.watch import lstm_vae_training
+from anubis.models.watch.lstm_vae_training import LstmVae, denoiser_of, train
 
 
 def windows_of_steps(count=600, seed=0):
@@ -28,7 +28,7 @@ def windows_of_steps(count=600, seed=0):
 def trained():
     """On fewer batches than the product's, so that it is quick."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "STEPS", 400)
+        patch.setattr(lstm_vae_training, "STEPS", 400)
         return train(windows_of_steps(), 0, metric="gpu_duty")
 
 
@@ -56,8 +56,8 @@ def test_weights_that_do_not_fit_or_are_no_numbers_are_refused():
 
 
 def test_the_same_windows_and_seed_train_the_same_weights(monkeypatch):
-    monkeypatch.setattr(training, "STEPS", 20)
-    monkeypatch.setattr(training, "COLLAPSED", 9.0)
+    monkeypatch.setattr(lstm_vae_training, "STEPS", 20)
+    monkeypatch.setattr(lstm_vae_training, "COLLAPSED", 9.0)
     answers = []
     for _ in range(2):
         torch.manual_seed(len(answers))  # whatever happened before
@@ -82,7 +82,7 @@ def test_a_level_that_no_healthy_node_had_is_given_back(trained):
 
 
 def test_a_network_that_ignores_what_it_is_asked_is_refused(monkeypatch):
-    monkeypatch.setattr(training, "STEPS", 1)
+    monkeypatch.setattr(lstm_vae_training, "STEPS", 1)
     with pytest.raises(WatchError, match="gpu_duty: what was learned ignores what it is asked"):
         train(windows_of_steps(), 0, metric="gpu_duty")
 

@@ -12,7 +12,7 @@ from anubis.config import criteria_files
 from anubis.core.errors import WatchError
 from anubis.core.watch.denoiser import Denoiser, Lstm
 from anubis.core.watch.model import Fit, Thresholds, WatchModel, WatchOrigin
-from anubis.models.watch import files
+from anubis.models.watch import watch_model_files
 
 
 def random_denoiser(seed=0, units=4):
@@ -56,7 +56,7 @@ MODEL = WatchModel(
 
 @pytest.fixture
 def file(tmp_path):
-    files.save(MODEL, tmp_path / "deep" / "m.json")
+    watch_model_files.save(MODEL, tmp_path / "deep" / "m.json")
     return tmp_path / "deep" / "m.json"
 
 
@@ -68,7 +68,7 @@ def changed(file, change):
 
 
 def test_a_saved_model_answers_to_the_last_bit_as_it_did(file):
-    model = files.load(file)
+    model = watch_model_files.load(file)
     windows = np.random.default_rng(5).random((20, 8), dtype=np.float32)
     for name, denoiser in MODEL.denoisers.items():
         answer = model.denoisers[name].denoise(windows)
@@ -81,7 +81,11 @@ def test_a_saved_model_answers_to_the_last_bit_as_it_did(file):
 
 
 def test_a_model_that_is_read_and_written_has_the_same_bytes(file):
-    assert files.dump(files.load(file)) == file.read_text() == files.dump(MODEL)
+    assert (
+        watch_model_files.dump(watch_model_files.load(file))
+        == file.read_text()
+        == watch_model_files.dump(MODEL)
+    )
 
 
 def test_each_array_has_a_line_of_its_own(file):
@@ -112,7 +116,7 @@ def test_each_array_has_a_line_of_its_own(file):
 )
 def test_a_file_that_is_no_whole_model_is_refused_in_one_sentence(file, change, sentence):
     with pytest.raises(WatchError) as refused:
-        files.load(changed(file, change))
+        watch_model_files.load(changed(file, change))
     assert sentence in str(refused.value)
     assert str(file) in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -122,7 +126,7 @@ def test_a_file_that_is_no_whole_model_is_refused_in_one_sentence(file, change, 
 def test_any_other_file_is_refused(file, text):
     file.write_text(text)
     with pytest.raises(WatchError, match=r"complete JSON document|its schema is"):
-        files.load(file)
+        watch_model_files.load(file)
 
 
 def test_a_file_cut_off_anywhere_is_refused(file):
@@ -130,24 +134,24 @@ def test_a_file_cut_off_anywhere_is_refused(file):
     for end in range(0, len(text) - 2, 97):
         file.write_text(text[:end])
         with pytest.raises(WatchError, match="complete JSON document"):
-            files.load(file)
+            watch_model_files.load(file)
 
 
 def test_a_model_that_is_not_there_is_named_with_those_that_are(monkeypatch, tmp_path):
     monkeypatch.setenv("ANUBIS_HOME", str(tmp_path))
-    files.save(MODEL, files.own("ours"))
-    assert files.place("ours") == files.own("ours")
-    assert files.place("./some.json").name == "some.json"
+    watch_model_files.save(MODEL, watch_model_files.own("ours"))
+    assert watch_model_files.place("ours") == watch_model_files.own("ours")
+    assert watch_model_files.place("./some.json").name == "some.json"
     with pytest.raises(WatchError, match=r'no watch model "ourz" .*did you mean "ours"'):
-        files.place("ourz")
+        watch_model_files.place("ourz")
 
 
 def test_a_folder_of_criteria_takes_no_watch_model_for_a_suite(tmp_path):
-    files.save(MODEL, tmp_path / "watching" / "m.json")
+    watch_model_files.save(MODEL, tmp_path / "watching" / "m.json")
     assert criteria_files.suites(tmp_path) == ()
 
 
 def test_a_file_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(WatchError, match="cannot write the watch model"):
-        files.save(replace(MODEL, order=("cpu_use",)), tmp_path / "file" / "m.json")
+        watch_model_files.save(replace(MODEL, order=("cpu_use",)), tmp_path / "file" / "m.json")

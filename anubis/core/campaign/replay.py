@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from anubis.core.campaign.machine import CampaignEvent, CampaignMachine, Command
+from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine, Command
 from anubis.core.records import Execution, Plan
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
+from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
 from anubis.core.keep.life import Life
-from anubis.core.keep.policy import KeepingPolicy, allowed_count
 
 FLEET = "fleet"
 OF_JOB = "job"

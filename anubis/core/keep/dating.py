@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from anubis.core.clock import TOLERANCE_S, Correction
-from anubis.core.keep.events import Concluded, LifeEvent, VerdictReached
+from anubis.core.keep.keeper_events import Concluded, LifeEvent, VerdictReached
 from anubis.core.records import Judgement
 
 R = TypeVar("R")

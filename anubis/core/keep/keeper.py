@@ -50,7 +50,7 @@ from anubis.core.keep.commands import (
     Swap,
 )
 from anubis.core.keep.dating import ANY_TIME, Dating
-from anubis.core.keep.events import (
+from anubis.core.keep.keeper_events import (
     Concluded,
     FleetSeen,
     LifeEvent,
@@ -59,9 +59,9 @@ from anubis.core.keep.events import (
     VerdictReached,
     Waited,
 )
+from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
 from anubis.core.keep.life import AFTER_JOBS, Debt, DefectFound, Life, OpenTest, Owed, Proof
 from anubis.core.keep.lives import Lives
-from anubis.core.keep.policy import KeepingPolicy, allowed_count
 from anubis.core.keep.reasons import SPARE, UNPROVEN
 from anubis.core.keep.reserve import next_in_line, reserve_of
 from anubis.core.keep.suspicions import owed_for

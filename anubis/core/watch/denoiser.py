@@ -44,9 +44,9 @@ class Lstm:
         half = self.hidden.shape[1]
         outputs = np.empty((len(steps), 2 * half, steps.shape[2]), dtype=np.float32)
         if steps.shape[1:2] == (1,) and steps.shape[2] >= FEW:
-            from anubis.core.watch import compiled
+            from anubis.core.watch import compiled_distances
 
-            compiled.lstm(steps[:, 0], self.inputs[:, 0], self.hidden, self.bias, outputs)
+            compiled_distances.lstm(steps[:, 0], self.inputs[:, 0], self.hidden, self.bias, outputs)
             return outputs
         inputs, hidden, bias = self._both_ways
         output = np.zeros((2 * half, steps.shape[2]), dtype=np.float32)

@@ -72,12 +72,12 @@ def _sums(windows: Floats | Floats32, distance: Distance) -> Floats:
 
 
 def _compiled_sums(windows: Floats | Floats32) -> Floats:
-    from anubis.core.watch import compiled
+    from anubis.core.watch import compiled_distances
 
-    columns = np.zeros((compiled.SAMPLES, len(windows)), dtype=np.float32)
+    columns = np.zeros((compiled_distances.SAMPLES, len(windows)), dtype=np.float32)
     columns[: windows.shape[1]] = windows.T
     sums = np.empty(len(windows))
-    compiled.root_sums(columns, sums)
+    compiled_distances.root_sums(columns, sums)
     return sums
 
 

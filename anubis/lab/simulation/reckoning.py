@@ -12,8 +12,14 @@ from typing import Literal
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.localization import describe
 from anubis.core.records import Assessment, BenchmarkSpec, Judgement, NodeVerdict, Plan
-from anubis.lab.simulation.fleet import Plant, SimulatedFleet, Trouble, is_short_of_a_gpu, plants
-from anubis.lab.simulation.network import Fault, SimulatedNetwork, faulty
+from anubis.lab.simulation.simulated_fleet import (
+    Plant,
+    SimulatedFleet,
+    Trouble,
+    is_short_of_a_gpu,
+    plants,
+)
+from anubis.lab.simulation.simulated_network import Fault, SimulatedNetwork, faulty
 
 Detected = Literal["missed", "unsure", "found"]  # unsure: the verdict is unknown
 DETECTIONS: tuple[Detected, ...] = ("missed", "unsure", "found")

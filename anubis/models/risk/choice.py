@@ -22,8 +22,8 @@ import numpy as np
 from anubis.models.risk.baselines import Constant, Exponential
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.models import MODELS
+from anubis.models.risk.score_summary import Score
 from anubis.models.risk.splits import DECIDING, DrawnSplit
-from anubis.models.risk.summary import Score
 
 ODDS = 20.0
 SLOPE = 0.5  # below it, a slope of 0, which ignores the nodes, is closer to the truth

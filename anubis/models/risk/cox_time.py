@@ -22,8 +22,8 @@ import numpy as np
 from anubis.core.arrays import Floats, Ints
 from anubis.core.history.status import Statuses, Times, Uptimes
 from anubis.models.risk.forecast import keep_on
-from anubis.models.risk.model import learnable
-from anubis.models.risk.network import HazardNetwork
+from anubis.models.risk.perceptron import HazardNetwork
+from anubis.models.risk.risk_model import learnable
 from anubis.models.risk.scale import Scale
 from anubis.models.risk.survival import life_table
 from anubis.text.packages import require_package
@@ -49,7 +49,7 @@ class CoxTime:
     def fit(cls, uptimes: Uptimes, seed: int) -> Self:
         for package in ("torch", "torchtuples", "pycox"):
             require_package(package, "training a risk model")
-        from anubis.models.risk.training import train  # torch and pycox: 4 s
+        from anubis.models.risk.cox_time_training import train  # torch and pycox: 4 s
 
         uptimes = learnable(uptimes, INCIDENTS_NEEDED)
         scale = Scale.from_table(uptimes.statuses.values)

@@ -10,12 +10,12 @@ import numpy as np
 from anubis.core.errors import RiskError
 from anubis.core.history.status import Times, Uptimes
 from anubis.models.risk import scores
-from anubis.models.risk.evidence import log_likelihood
 from anubis.models.risk.forecast import HOURS
-from anubis.models.risk.model import RiskModel, forecast, learnable
+from anubis.models.risk.forecast_evidence import log_likelihood
 from anubis.models.risk.models import MODELS
+from anubis.models.risk.risk_model import RiskModel, forecast, learnable
+from anubis.models.risk.score_summary import Score
 from anubis.models.risk.splits import KINDS, DrawnSplit, SplitKind, split
-from anubis.models.risk.summary import Score
 
 SEEDS = (0, 1, 2, 3, 4)
 ENDS = 256  # columns for the concordance

@@ -13,7 +13,7 @@ from anubis.models.risk.baselines import (
 )
 from anubis.models.risk.cox import Cox
 from anubis.models.risk.cox_time import CoxTime
-from anubis.models.risk.model import RiskModel
+from anubis.models.risk.risk_model import RiskModel
 
 MODELS: tuple[type[RiskModel], ...] = (
     Constant,

@@ -11,7 +11,7 @@ import numpy as np
 from anubis.core.amounts import HOUR_S
 from anubis.core.arrays import Flags, Ints
 from anubis.core.history.status import Statuses, Times, Uptimes
-from anubis.models.risk.model import RiskModel, forecast
+from anubis.models.risk.risk_model import RiskModel, forecast
 from anubis.models.risk.splits import take
 
 COUNT, SINCE = "incidents", "since_incident_h"

@@ -16,9 +16,9 @@ import numpy as np
 from anubis.core.history.status import Uptimes
 from anubis.models.risk.choice import ODDS
 from anubis.models.risk.evaluation import score, unscorable_reason
-from anubis.models.risk.model import RiskModel
+from anubis.models.risk.risk_model import RiskModel
+from anubis.models.risk.score_summary import Score
 from anubis.models.risk.splits import split_at
-from anubis.models.risk.summary import Score
 
 View = Callable[[tuple[str, ...] | None], Uptimes]  # the uptimes by these covariates; None: all
 Learn = Callable[[Uptimes], RiskModel]

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from anubis.core.history.status import Statuses, Times
-from anubis.models.risk import files
-from anubis.models.risk.files import ModelProvenance
-from anubis.models.risk.model import RiskModel, forecast
+from anubis.models.risk import risk_files
+from anubis.models.risk.risk_files import ModelProvenance
+from anubis.models.risk.risk_model import RiskModel, forecast
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,6 @@ class Trained:
 
 
 def load(path: Path) -> Trained:
-    model, origin = files.load(path)
+    model, origin = risk_files.load(path)
     alike = f"{model.name}, the trained risk model, gives all nodes the same risk: {origin.choice}"
     return Trained(model=model, origin=origin, assumed="" if model.looks else alike)

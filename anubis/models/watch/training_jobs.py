@@ -10,7 +10,7 @@ import numpy as np
 
 from anubis.core.watch.telemetry import Telemetry
 from anubis.lab.simulation.jobs import HEALTHY, generate
-from anubis.models.watch.learning import FaultyJob
+from anubis.models.watch.watch_learning import FaultyJob
 
 MADE_JOBS = 24
 FAULTY_JOBS = 120

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from anubis.core.campaign.machine import CampaignEvent, Kill, Launch
+from anubis.core.campaign.state_machine import CampaignEvent, Kill, Launch
 from anubis.core.records import Node
 
 

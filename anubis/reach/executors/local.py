@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from anubis.core.campaign.machine import CampaignEvent, Kill, Launch, Started
+from anubis.core.campaign.state_machine import CampaignEvent, Kill, Launch, Started
 from anubis.core.errors import ExecutorError
 from anubis.core.records import Node
 from anubis.reach.executors import guardian

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from anubis.core.campaign.machine import Failed, Launch, Measured, TimedOut
+from anubis.core.campaign.state_machine import Failed, Launch, Measured, TimedOut
 from anubis.core.errors import ContractError
 from anubis.core.records import VARIABLE, BenchmarkSpec, ParameterValue, Result
 from anubis.core.text import escape_line, make_storable

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from anubis.core.campaign.machine import (
+from anubis.core.campaign.state_machine import (
     INATTENTIVE_S,
     CampaignEvent,
     Kill,

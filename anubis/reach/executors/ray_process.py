@@ -21,8 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from anubis.reach.executors import agent as agent_module
 from anubis.reach.executors import guardian, machine, other_gpus, own_folder
+from anubis.reach.executors import node_agent as agent_module
 from anubis.reach.executors.ray_link import (
     HEALTH_CHECKS,
     HERE,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from anubis.core.campaign.machine import (
+from anubis.core.campaign.state_machine import (
     CampaignEvent,
     Failed,
     Kill,
@@ -22,9 +22,16 @@ from anubis.core.campaign.machine import (
 from anubis.core.fabric import Fabric
 from anubis.core.network.pairing import joined_nics, pair_test_of
 from anubis.core.records import BenchmarkSpec, Node, Readings, Result, Step
-from anubis.lab.simulation.fleet import SimulatedFleet, Trouble, measure, members, settings, share
-from anubis.lab.simulation.network import readings, share_left
 from anubis.lab.simulation.reckoning import network_of, plants_of
+from anubis.lab.simulation.simulated_fleet import (
+    SimulatedFleet,
+    Trouble,
+    measure,
+    members,
+    settings,
+    share,
+)
+from anubis.lab.simulation.simulated_network import readings, share_left
 
 START = 1_700_000_000.0  # any instant will do; a fixed one keeps outputs the same
 SLICE_S = 1.0

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode
+from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode
 from anubis.core.keep.reasons import is_ours
-from anubis.reach.orchestrators.commands import run_command
 from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
 from anubis.reach.orchestrators.orchestrator_settings import HostsSettings
+from anubis.reach.orchestrators.site_commands import run_command
 from anubis.text import hostlist
 
 UNSEEN = "unseen"  # a job that may run where nobody answers

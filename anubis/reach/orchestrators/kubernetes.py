@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from anubis.core.errors import OrchestratorError
-from anubis.core.keep.events import FleetSeen, SeenJob
+from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.keep.reasons import NO_DEFECT, code_of
 from anubis.core.text import escape_line
 from anubis.reach.orchestrators.kubernetes_api import (

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
-from anubis.core.keep.events import SeenJob, SeenNode, SeenWindow
+from anubis.core.keep.keeper_events import SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.reasons import NO_DEFECT, code_of, is_ours, sentence_of
 from anubis.core.text import escape_line
 from anubis.reach.executors.machine import slug

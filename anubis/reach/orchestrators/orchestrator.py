@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from anubis.core.keep.events import FleetSeen
+from anubis.core.keep.keeper_events import FleetSeen
 
 
 @dataclass(frozen=True, kw_only=True)

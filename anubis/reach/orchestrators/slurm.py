@@ -17,12 +17,12 @@ from math import inf
 from types import MappingProxyType
 
 from anubis.core.errors import HostlistError, OrchestratorError
-from anubis.core.keep.events import FleetSeen, SeenJob, SeenNode, SeenWindow
+from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.reasons import is_ours
 from anubis.reach.executors.start_settings import SLURM_JOB
-from anubis.reach.orchestrators.commands import run_command
 from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
 from anubis.reach.orchestrators.orchestrator_settings import SlurmSettings
+from anubis.reach.orchestrators.site_commands import run_command
 from anubis.reach.orchestrators.slurm_states import SlurmState, read_state
 from anubis.text import hostlist
 

@@ -25,7 +25,14 @@ from anubis.core.records import (
     Readings,
     Result,
 )
-from anubis.readers.superbench.names import RETURN_CODE, VERSION, MetricPlace, place, spec, workload
+from anubis.readers.superbench.metric_names import (
+    RETURN_CODE,
+    VERSION,
+    MetricPlace,
+    place,
+    spec,
+    workload,
+)
 from anubis.readers.superbench.results import NodeResults, comparable, cut, describe_value, number
 from anubis.readers.tables.plans import ASSUMED_S, execution, phase, step
 from anubis.text.wording import names as few

@@ -20,7 +20,15 @@ from anubis.core.records import (
     Provenance,
     canonical,
 )
-from anubis.readers.superbench.names import NODE, RANK, RETURN_CODE, VERSION, place, spec, workload
+from anubis.readers.superbench.metric_names import (
+    NODE,
+    RANK,
+    RETURN_CODE,
+    VERSION,
+    place,
+    spec,
+    workload,
+)
 from anubis.readers.superbench.results import comparable
 
 SUITE = f"{VERSION}-baseline"

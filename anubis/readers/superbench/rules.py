@@ -16,7 +16,7 @@ from pathlib import Path
 
 from anubis.core.errors import UsageError
 from anubis.core.records import WORST_FIRST, Assessment, Judgement, NodeVerdict, Verdict
-from anubis.readers.superbench.names import place
+from anubis.readers.superbench.metric_names import place
 from anubis.readers.superbench.patterns import Pattern
 from anubis.readers.superbench.results import NodeResults, describe_value, number
 from anubis.text.reading import load_yaml

@@ -19,8 +19,14 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.errors import UsageError
 from anubis.core.records import MetricSpec, Samples
-from anubis.readers.incidents.clock import Clock
-from anubis.readers.tables.mapping import DIRECTIONS, BoundMapping, TableMapping, TableRow, bind
+from anubis.readers.incidents.time_formats import Clock
+from anubis.readers.tables.column_mapping import (
+    DIRECTIONS,
+    BoundMapping,
+    TableMapping,
+    TableRow,
+    bind,
+)
 from anubis.text import hostlist
 from anubis.text.tables import Table, open_table, parse_number
 from anubis.text.wording import names

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from signal import Signals
 
 from anubis.core.errors import TopologyError
-from anubis.readers.topology.text import decode
+from anubis.readers.topology.tool_text import decode
 
 LIVE_S = 300.0
 TRIES = 2

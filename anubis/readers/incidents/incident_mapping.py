@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from anubis.readers.incidents.clock import Clock
+from anubis.readers.incidents.time_formats import Clock
 from anubis.text.tables import Cells, columns_in, fill
 
 NOT_SAID = "unspecified"  # the category of an incident where the file gives none

@@ -23,7 +23,7 @@ from anubis.core.arrays import Flags, Floats, Floats32
 from anubis.core.errors import RiskError
 from anubis.core.history.status import Times
 from anubis.models.risk.determinism import alone
-from anubis.models.risk.network import HazardNetwork
+from anubis.models.risk.perceptron import HazardNetwork
 
 HIDDEN = (32, 32)
 DROPOUT = 0.1

@@ -11,13 +11,13 @@ import numpy as np
 from anubis.core.errors import RiskError
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.status import Uptimes
-from anubis.models.risk import files
+from anubis.models.risk import risk_files
 from anubis.models.risk.choice import ModelChoice, best
 from anubis.models.risk.covariates import worth_learning
 from anubis.models.risk.evaluation import Evaluation, Tell, evaluate, nobody
-from anubis.models.risk.model import RiskModel
 from anubis.models.risk.models import model_named
 from anubis.models.risk.ranking_check import misplaced_node
+from anubis.models.risk.risk_model import RiskModel
 from anubis.models.risk.splits import DECIDING
 
 MONTH_H = 730.0
@@ -39,18 +39,18 @@ def uptimes_of(logbook: Logbook, until: float, covariates: Sequence[str] | None 
 
 def train(
     uptimes: Uptimes, seed: int, name: str | None = None, tell: Tell = nobody
-) -> tuple[RiskModel, files.ModelProvenance]:
+) -> tuple[RiskModel, risk_files.ModelProvenance]:
     """Model of that name, or the one that wins by node and by time. The latter learns only from
     useful attributes of nodes."""
     if name is not None:
-        return model_named(name).fit(uptimes, seed), files.provenance(
+        return model_named(name).fit(uptimes, seed), risk_files.provenance(
             uptimes, seed, "chosen by name"
         )
     uptimes, attributes = worth_learning(uptimes, tell)
     evaluation = evaluate(uptimes, kinds=DECIDING, tell=tell)
     choice, model = choose(evaluation, uptimes, seed, tell)
     why = "; ".join(replace(choice, attributes=attributes).sentences())
-    return model, files.provenance(uptimes, seed, why, evaluation.scores)
+    return model, risk_files.provenance(uptimes, seed, why, evaluation.scores)
 
 
 def choose(

@@ -11,13 +11,13 @@ import numpy as np
 from anubis import __version__
 from anubis.core.arrays import Flags, Floats32
 from anubis.core.errors import WatchError
-from anubis.core.watch.calibration import calibrate
 from anubis.core.watch.denoiser import Denoiser
 from anubis.core.watch.detector import CONCATENATED
 from anubis.core.watch.model import Fit, Thresholds, WatchModel, WatchOrigin
 from anubis.core.watch.ranking import grow, oddness, rank
 from anubis.core.watch.scaling import span_of
 from anubis.core.watch.telemetry import Telemetry
+from anubis.core.watch.thresholds import calibrate
 from anubis.core.watch.watch_settings import WatchSettings
 from anubis.text.packages import require_package
 
@@ -105,7 +105,7 @@ def _denoisers(
     tell: Callable[[str], None],
 ) -> tuple[dict[str, Denoiser], dict[str, Fit]]:
     require_package("torch", "training a watch model")
-    from anubis.models.watch.training import train
+    from anubis.models.watch.lstm_vae_training import train
 
     if together:
         share = np.concatenate(

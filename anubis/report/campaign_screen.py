@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from anubis.core.records import Judgement, NodeVerdict, PartVerdict
 from anubis.lab.simulation.reckoning import Reckoning
 from anubis.report import coverage, kinds
-from anubis.report.metrics import MetricRow, benchmark_labels, metric_rows
-from anubis.report.tables import add_row, table
+from anubis.report.metric_rows import MetricRow, benchmark_labels, metric_rows
+from anubis.report.screen_tables import add_row, table
 from anubis.report.view import GLYPH, CampaignView
 from anubis.text.wording import figure, names, share, short_node_list, time_span
 

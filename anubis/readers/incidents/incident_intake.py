@@ -9,14 +9,14 @@ from functools import cache
 from itertools import count, islice
 
 from anubis.core.history.status import Incident, Watch
-from anubis.readers.incidents.clock import Clock, Moment
-from anubis.readers.incidents.mapping import (
+from anubis.readers.incidents.incident_mapping import (
     NOT_SAID,
     EventMapping,
     IncidentMapping,
     IntervalMapping,
 )
-from anubis.readers.incidents.records import SourceRecord, SourceRecords
+from anubis.readers.incidents.named_cells import SourceRecord, SourceRecords
+from anubis.readers.incidents.time_formats import Clock, Moment
 from anubis.text import hostlist
 from anubis.text.tables import fill, refuse_absent
 

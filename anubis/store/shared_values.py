@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from anubis.core.records import Layout, canonical
 from anubis.store import codec
 from anubis.store.database import Database, upsert
-from anubis.store.mapping import (
+from anubis.store.row_mapping import (
     Form,
     R,
     RecordTable,
