@@ -187,23 +187,32 @@ def _refuse_endless(window: MaintenancePlanned, now: float) -> None:
 
 
 def note(event_records: Sequence[EventRecord], part: ClusterHistory) -> list[Receipt | UsageError]:
-    """Keep event records, after what follows from them. That may be written twice: after a crash
-    the events are reported again."""
-    events = [event_record.event for event_record in event_records]
+    """Keep event records that are new, after what follows from them. That may be written twice:
+    after a crash the events are reported again."""
+    kept = part.event_records.kept_ids([event_record.id for event_record in event_records])
+    first: dict[str, EventRecord] = {}
+    for event_record in event_records:
+        if event_record.id not in kept:
+            first.setdefault(event_record.id, event_record)
+    events = [event_record.event for event_record in first.values()]
     follows = Consequences(
         part.jobs.read_about(jobs_in(events)), part.repairs.read_about(repaired_nodes(events))
     )
-    answers = [_follow(event_record, follows, part) for event_record in event_records]
+    answers = {id: _follow(event_record, follows, part) for id, event_record in first.items()}
     part.jobs.add(follows.jobs)
     part.repairs.add(follows.repairs)
-    kept = _set_confidences([answer for answer in answers if isinstance(answer, EventRecord)], part)
-    are_new = iter(part.event_records.add_all(kept))
-    return [
-        Receipt(id=answer.id, cluster=part.cluster, is_new=next(are_new))
-        if isinstance(answer, EventRecord)
-        else answer
-        for answer in answers
-    ]
+    followed = [answer for answer in answers.values() if isinstance(answer, EventRecord)]
+    are_new = part.event_records.add_all(_set_confidences(followed, part))
+    new = {answer.id for answer, is_new in zip(followed, are_new, strict=True) if is_new}
+
+    def answer_to(event_record: EventRecord) -> Receipt | UsageError:
+        id = event_record.id
+        if isinstance(answer := answers.get(id), UsageError):
+            return answer
+        is_new = id in new and first[id] is event_record
+        return Receipt(id=id, cluster=part.cluster, is_new=is_new)
+
+    return list(map(answer_to, event_records))
 
 
 def _set_confidences(event_records: list[EventRecord], part: ClusterHistory) -> list[EventRecord]:

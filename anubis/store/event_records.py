@@ -62,6 +62,18 @@ class EventRecords:
             for event_record in event_records
         ]
 
+    def kept_ids(self, ids: Sequence[str]) -> set[str]:
+        """Return those of the ids under which an event record is kept."""
+        query = sa.select(EVENT_RECORDS.c.id).where(EVENT_RECORDS.c.cluster == self._cluster)
+        with self._database.reading() as connection:
+            return {
+                id
+                for start in range(0, len(ids), PER_QUESTION)
+                for id in connection.execute(
+                    query.where(EVENT_RECORDS.c.id.in_(ids[start : start + PER_QUESTION]))
+                ).scalars()
+            }
+
     def all(self) -> list[EventRecord]:
         with self._database.reading() as connection:
             refuse_changed(connection, self._cluster, EVENT_RECORDS)

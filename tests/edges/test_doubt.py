@@ -153,11 +153,12 @@ def test_while_a_clock_is_in_doubt_all_doors_give_the_same_reason_and_say_what_t
 
 def test_what_another_machine_tells_as_of_tomorrow_is_tested_once_and_not_in_each_turn(site):
     ahead = site.caller_on("one that is ahead", DAY_S)
-    some, before = ("n1", "n2", "n3"), count_tests(site)
+    some, before = ("n1", "n2", "n3", "n5"), count_tests(site)
+    site.tell(RepairBegun(nodes=("n5",)))
     for event in (
         IncidentReported(nodes=("n1",), category="gpu"),
         *(kind(nodes=("n2",)) for kind in 2 * [RepairBegun, RepairDone]),
-        RepairDone(nodes=("n3",)),
+        RepairDone(nodes=("n3", "n5")),
         JobAllocated(nodes=("n4",), job="7", duration_s=60.0),
     ):
         tell(event, cluster=site.cluster, caller=ahead)

@@ -434,6 +434,31 @@ def test_told_twice_is_done_once(site):
     assert [a.command.kind for a in fleet.actions].count("prove") == 1
 
 
+def test_told_twice_it_followed_once(site):
+    """Whoever does not hear an answer tells it again, and later: a repair that was proven is not
+    begun again, and a job not ended later."""
+    node = _good(site)
+
+    def what_follows():
+        with History.open(site.history) as history:
+            part = history.only()
+            return part.repairs.all(), part.jobs.all(), part.watches.all()
+
+    for event in (
+        RepairBegun(nodes=(node,)),
+        RepairDone(nodes=(node,)),
+        JobAllocated(nodes=(node,), job="7", duration_s=60.0),
+        JobEnded(nodes=(), job="7"),
+        NodeRemoved(nodes=(node,)),
+        NodeAdded(nodes=(node,)),
+    ):
+        assert site.tell(event, id=event.kind).is_new
+        once = what_follows()
+        site.later(100.0)
+        assert not site.tell(event, id=event.kind).is_new
+        assert what_follows() == once, event.kind
+
+
 def test_a_node_that_is_added_is_new_until_it_has_passed(site):
     site.keep(**ACT)
     node = _good(site)
