@@ -239,15 +239,14 @@ def incidents(
         typer.Option(
             "--nodes",
             metavar="NODES",
-            help="All nodes that were watched; incidents of others are left out. "
-            "Default: those in the file, plus as many as the mapping says.",
+            help="All nodes that were watched, known or not; incidents of others are left out. "
+            "Default: those in the file that the cluster has; if it has none so far, all in the "
+            "file, plus as many as the mapping says.",
         ),
     ] = None,
     cluster: options.ClusterTold = None,
     json: options.Json = False,
 ) -> None:
-    from anubis.text.wording import names
-
     imported = anubis.import_incidents(
         file,
         mapping=mapping,
@@ -256,8 +255,6 @@ def incidents(
         caller=Terminal(),
     )
     _show_intake(file, imported.intake, imported.kept, as_json=json)
-    if imported.strangers:
-        say(f"nodes that nothing was known of before: {names(imported.strangers)}")
     say(f"to take this back: anubis history forget --import {imported.kept.key}")
 
 

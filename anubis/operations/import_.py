@@ -24,7 +24,7 @@ from anubis.core.records import (
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, find_for_import, now_in
 from anubis.operations.names import new_name
-from anubis.operations.strangers import no_such_node, strangers_among
+from anubis.operations.strangers import has_nodes, no_such_node, strangers_among
 from anubis.operations.validator import judge
 from anubis.readers.incidents import incident_intake, named_cells
 from anubis.readers.incidents.incident_intake import Intake, Note
@@ -62,7 +62,7 @@ class ImportedBaseline:
 class ImportedIncidents:
     intake: Intake
     kept: Import
-    strangers: tuple[str, ...]  # nodes not known before; a monitor's are ignored
+    strangers: tuple[str, ...]  # nodes that the cluster does not have; theirs were ignored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +157,8 @@ def import_incidents(
     cluster: str | None = None,
     caller: Caller = NOBODY,
 ) -> ImportedIncidents:
-    """Import a table or a list of events; `nodes` are all that were watched."""
+    """Import a table or a list of events; `nodes` are all that were watched. Without these, a
+    cluster that has nodes gets no others by it: incidents of unknown nodes are ignored."""
     chosen = configs.incident_mapping(mapping)
     table, now = named_cells.read(file), now_in(cluster, caller)
     taken = incident_intake.take_in(table, chosen, f'"{file}"', now, nodes)
@@ -165,13 +166,14 @@ def import_incidents(
     if not taken.incidents:
         raise UsageError(f'"{file}" has no usable incident: nothing was imported')
     with caller.history() as history:
-        part = _enter_cluster(history, cluster, caller)
-        before = {watch.node for watch in part.watches.all()}
+        part, new = find_for_import(history, cluster, caller)
+        strangers: tuple[str, ...] = ()
+        if nodes is None and has_nodes(part, cluster):
+            taken, strangers = _drop_strangers(taken, part, cluster, caller)
+        part = enter(history, new, caller) if new else part
         kept = history.imports.add(
             str(file.absolute()), now, part.cluster, taken.incidents, taken.watches
         )
-    hit = {incident.node for incident in taken.incidents}
-    strangers = tuple(sorted(hit - before)) if before else ()
     return ImportedIncidents(intake=taken, kept=kept, strangers=strangers)
 
 
@@ -196,18 +198,35 @@ def report_incidents(
         raise UsageError(f"no usable incident in {source}: {left_out or 'it has no record'}")
     with caller.history() as history:
         part, new = find_for_import(history, cluster, caller)
-        named = list(dict.fromkeys(incident.node for incident in taken.incidents))
-        strangers = strangers_among(part, named, cluster)
-        if len(strangers) == len(named):
-            raise UsageError(no_such_node(strangers, part, cluster))
-        own = [incident for incident in taken.incidents if incident.node not in {*strangers}]
-        taken = dataclasses.replace(taken, incidents=tuple(own))
+        taken, strangers = _drop_strangers(taken, part, cluster, caller)
         if new:
             enter(history, new, caller)
         kept = history.imports.add(source, now, part.cluster, taken.incidents, ())
+    return ImportedIncidents(intake=taken, kept=kept, strangers=strangers)
+
+
+def _drop_strangers(
+    taken: Intake, part: ClusterHistory, cluster: str | None, caller: Caller
+) -> tuple[Intake, tuple[str, ...]]:
+    """Return what is about nodes of the cluster, and the other nodes with incidents: a remark names
+    them. If there are no others, all is refused."""
+    hit = list(dict.fromkeys(incident.node for incident in taken.incidents))
+    watched = [watch.node for watch in taken.watches]
+    away = {*strangers_among(part, list(dict.fromkeys([*hit, *watched])), cluster)}
+    strangers = tuple(node for node in hit if node in away)
+    if len(strangers) == len(hit):
+        raise UsageError(no_such_node(strangers, part, cluster))
     if strangers:
-        caller.remark(f'ignored: {names(strangers)}, not in cluster "{part.cluster}"')
-    return ImportedIncidents(intake=taken, kept=kept, strangers=tuple(strangers))
+        caller.remark(
+            f'ignored: {names(strangers)}, not in cluster "{part.cluster}" (report a new one with'
+            " node-added)"
+        )
+    own = dataclasses.replace(
+        taken,
+        incidents=tuple(incident for incident in taken.incidents if incident.node not in away),
+        watches=tuple(watch for watch in taken.watches if watch.node not in away),
+    )
+    return own, strangers
 
 
 def import_nodes(

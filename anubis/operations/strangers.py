@@ -31,6 +31,11 @@ def refuse_strangers(
     raise UsageError(no_such_node(rest, part, name))
 
 
+def has_nodes(part: ClusterHistory, name: str | None) -> bool:
+    """Return whether the history or the cluster's file names any node."""
+    return bool(part.node_names.all() or _listed_nodes(cluster_file(part, name)))
+
+
 def strangers_among(
     part: ClusterHistory, nodes: Collection[str], name: str | None
 ) -> Sequence[str]:

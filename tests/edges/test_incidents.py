@@ -22,6 +22,7 @@ from anubis.readers.incidents import named_cells
 from anubis.readers.incidents.incident_intake import Intake, take_in
 from anubis.readers.incidents.incident_mapping import EventMapping, IncidentMapping, IntervalMapping
 from anubis.store.history import History
+from tests.edges.desk import Done
 
 PLAIN = IntervalMapping(
     records="intervals", node="host", category="cause", start="from", end="to", zone="UTC"
@@ -410,11 +411,38 @@ def test_importing_the_same_file_twice_adds_nothing_and_a_later_one_completes(ne
     assert (again["new"], again["completed"], again["known"]) == (0, 0, 2)
     with imported(near) as history:
         assert (history.only().incidents.all(), history.only().watches.all()) == before
-    later = near.write("later.csv", table("n2,gpu,2026-03-02,2026-03-04", "n3,gpu,2026-03-03,"))
+    later = near.write("later.csv", table("n2,gpu,2026-03-02,2026-03-04", "n2,fan,2026-03-03,"))
     next_day = near.run("import", "incidents", str(later), "-m", mapping, "--json").lines[0]
     assert (next_day["new"], next_day["completed"], next_day["known"]) == (1, 1, 0)
     with imported(near) as history:
         assert [one.end for one in history.only().incidents.all()][1] == utc("2026-03-04")
+
+
+def test_an_import_adds_no_node_to_a_cluster_that_has_some_unless_it_lists_all(near) -> None:
+    """By the rule of `tell`: what is not known is named, and if all are unknown, refused."""
+    mapping = str(near.write("site.yaml", MAPPING))
+
+    def take(*rows: str, nodes: str = "") -> Done:
+        file = str(near.write("some.csv", table(*rows)))
+        return near.run(
+            "import", "incidents", file, "-m", mapping, *(["--nodes", nodes] * bool(nodes))
+        )
+
+    def known() -> set[str]:
+        with imported(near) as history:
+            return set(history.only().node_names.all())
+
+    assert take("n1,fan,2026-03-01,2026-03-02").code == 0  # the cluster's first node
+    refused = take("n2,fan,2026-03-01,2026-03-02")
+    assert (
+        refused.code == near.run("tell", "incident-reported", "n2", "--category", "fan").code == 64
+    )
+    assert 'node "n2" is not in cluster "unnamed", which has n1' in refused.err
+    some = take("n1,gpu,2026-03-02,2026-03-03", "n2,fan,2026-03-01,2026-03-02")
+    assert (some.code, known()) == (0, {"n1"})
+    assert 'ignored: n2, not in cluster "unnamed" (report a new one with node-added)' in some.err
+    assert take("n2,fan,2026-03-01,2026-03-02", nodes="n[1-3]").code == 0
+    assert known() == {"n1", "n2", "n3"}
 
 
 def test_one_incident_is_enough_and_none_is_no_success(near) -> None:
