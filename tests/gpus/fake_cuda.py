@@ -20,7 +20,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -205,7 +205,8 @@ class Posing(TorchFunctionMode):
         if name == "copy_":
             for tensor in args[:2]:
                 copy_on(gpu_of(tensor))
-        answer = function(*args, **kwargs)
+        with nullcontext() if name != "_scaled_mm" else torch.backends.mkldnn.flags(enabled=False):
+            answer = function(*args, **kwargs)  # oneDNN lacks MI300's fp8 on processors with AMX
         return pose(answer, gpu) if gpu is not None else answer
 
     def attribute(self, function: Any, tensor: torch.Tensor) -> Any:
