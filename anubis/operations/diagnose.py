@@ -186,6 +186,7 @@ def rules() -> tuple[InferenceRule, ...]:
         odd_settings,
         root_cause,
         slow,
+        stacks,
         wires,
     )
 
@@ -194,6 +195,7 @@ def rules() -> tuple[InferenceRule, ...]:
         log_facts,
         bystanders,
         hang,
+        stacks,
         mismatch,
         wires,
         slow,

@@ -36,6 +36,7 @@ from anubis.core.diagnose.live_progress import (
     VOUCHES_S,
     WARM_UP,
     Standstill,
+    pace_of,
     progress_of,
     steps_of,
 )
@@ -52,7 +53,7 @@ from anubis.readers.jobs.live import (
     evidence_of_looks,
     find_ranks,
     hang_together,
-    parse_stack,
+    parse_stacks,
     pulse_of,
     ranks_in,
     refusals,
@@ -188,6 +189,29 @@ def test_who_launches_late_again_and_again_computes_slowly(
     assert [fact.whom.rank for fact in facts] == ranks
 
 
+def test_a_job_that_became_slower_as_a_whole_is_slow_by_its_own_pace():
+    """Its collectives came every second; then every three, and none of its ranks stands out."""
+    before, after = launches((1.0, 1.0), 200), launches((3.0, 3.0), 60)
+    later = [
+        replace(call, sequence=call.sequence + 200, launched=call.launched + 200.0)
+        for call in after
+    ]
+    pace = pace_of((*before, *later))
+    assert pace is not None
+    assert (pace.earlier_s, pace.lately_s) == pytest.approx((1.0, 3.0))
+    evidence = replace(seen(0), pace=pace, collectors=frozenset({Collector.STEPS}))
+    (fact,) = reason(evidence, slow.RULES).facts
+    assert (fact.kind, fact.whom, "3.0 times slower" in fact.evidence) == ("slowed", Whom(), True)
+    waiting = tuple(
+        ProcessState(rank=rank, pulse=Pulse.ANSWERS, waits=0.5) for rank in range(2)
+    )  # other work takes its processors
+    assert not reason(replace(evidence, processes=waiting), slow.RULES).facts
+    steady = pace_of(launches((1.0, 1.0), 300))
+    assert steady is not None
+    assert steady.lately_s == pytest.approx(steady.earlier_s)
+    assert pace_of(launches((1.0, 1.0), 40)) is None
+
+
 def test_few_collectives_tell_no_steps():
     assert not list(steps_of(launches((1.0, 2.0), collectives=8)))
     assert not list(steps_of(()))
@@ -201,8 +225,11 @@ Current thread 0x2 (most recent call first):
   File "/job/train.py", line 8 in pause
   File "/job/train.py", line 11 in <module>
 """
-    assert parse_stack(text) == ("<module> (/job/train.py:11)", "pause (/job/train.py:8)")
-    assert parse_stack(b"\xff nothing") == ()
+    main, other = parse_stacks(text, 3)
+    assert (main.rank, main.thread) == (3, "")
+    assert main.frames == ("<module> (/job/train.py:11)", "pause (/job/train.py:8)")
+    assert (other.thread, other.frames) == ("wait", ("wait (/lib/threading.py:3)",))
+    assert parse_stacks(b"\xff nothing", 3) == ()
 
 
 def test_a_folder_without_a_job_is_refused_in_a_sentence(tmp_path: Path):
@@ -264,6 +291,80 @@ def test_the_hook_follows_no_link_that_somebody_planted(tmp_path: Path):
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert victim.read_text() == "mine"
     assert refusals(planted) == f"rank 0 could not be asked: others may enter {planted}"
+
+
+FAKE_TORCH = {
+    "torch/__init__.py": "import torch._C._distributed_c10d",
+    "torch/_C/__init__.py": "",
+    "torch/_C/_distributed_c10d.py": "def _WorkerServer(path, port): return path",
+    "torch/distributed/__init__.py": "from torch.distributed.distributed_c10d import *",
+    "torch/distributed/distributed_c10d.py": """
+def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1):
+    pass
+def get_rank(): return 3
+def get_world_size(): return 4
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "code", "expected"),
+    [
+        ({"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}, "", (3, 4, 2)),
+        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, "", None),  # it may be a launcher
+        (
+            {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_TASKS_PER_NODE": "2(x2)"},
+            "init_process_group()",
+            (3, 4, 2),
+        ),
+        (
+            {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"},
+            "init_process_group('gloo')",
+            (3, 4, 0),
+        ),
+        ({"PMI_RANK": "3", "PMI_SIZE": "4"}, "init_process_group()", (3, 4, 0)),
+        ({}, "init_process_group('gloo', None, None, 4, 3)", (3, 4, 0)),
+        ({}, "init_process_group()", (3, 4, 0)),  # the store alone says which
+        ({"SLURM_PROCID": "0"}, "init_process_group(rank=3, world_size=4)", (3, 4, 0)),
+    ],
+)
+def test_a_rank_is_known_whoever_started_it(
+    launcher: dict[str, str], code: str, expected: tuple[int, int, int] | None, tmp_path: Path
+):
+    for name, text in FAKE_TORCH.items():
+        file = tmp_path / "fake" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    live = tmp_path / "live"
+    live.mkdir(mode=0o700)
+    environment = add_hook(launcher, live)
+    environment["PYTHONPATH"] += f":{tmp_path / 'fake'}"
+    program = f"import time, torch.distributed\ntorch.distributed.{code or '__name__'}"
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+    announced = json.loads((live / "3.json").read_text()) if expected else {}
+    keys = ("rank", "world", "here")
+    assert tuple(announced.get(key) for key in keys) == (expected or (None, None, None))
+    assert [file.name for file in live.glob("*.json")] == (["3.json"] if expected else [])
+
+
+def test_what_a_rank_starts_does_not_take_its_place(tmp_path: Path, process):
+    """A worker of a data loader has the environment of its rank, and may import torch again."""
+    for name, text in FAKE_TORCH.items():
+        file = tmp_path / "fake" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    live = tmp_path / "live"
+    live.mkdir(mode=0o700)
+    (live / "0.json").write_text(json.dumps({"pid": process.pid}))
+    environment = add_hook({"RANK": "0"}, live)
+    environment["PYTHONPATH"] += f":{tmp_path / 'fake'}"
+    command = [sys.executable, "-c", "import torch.distributed"]
+    subprocess.run(command, env=environment, check=True)
+    assert json.loads((live / "0.json").read_text()) == {"pid": process.pid}
+    process.kill()
+    process.wait()
+    subprocess.run(command, env=environment, check=True)  # its launcher started it again
+    assert json.loads((live / "0.json").read_text())["rank"] == 0
 
 
 @pytest.fixture

@@ -206,6 +206,7 @@ def test_a_process_waits_as_long_as_its_threads_do_since_the_oldest_sample(monke
     waited, clock = iter([1.0, 2.0, 4.0, 12.0]), iter([100.0, 104.0, 110.0, 120.0])
     monkeypatch.setattr(scheduling, "_waited_s", lambda _: next(waited, None))
     monkeypatch.setattr(scheduling.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(scheduling, "_work_of", lambda _: None)
     watch = scheduling.ProcessorWatch()
     watch.sample({5: 1})
     watch.sample({5: 1})

@@ -49,6 +49,7 @@ TIERS = (
     Tier(kinds=(FactKind.OUT_OF_MEMORY,), trouble=JobTrouble.FAILED, firsts=True),
     Tier(kinds=(FactKind.APPLICATION_ERROR, FactKind.DIED), trouble=JobTrouble.FAILED, firsts=True),
     Tier(kinds=(FactKind.GONE,), trouble=JobTrouble.FAILED, firsts=True),
+    Tier(kinds=(FactKind.ELSEWHERE,), trouble=JobTrouble.HUNG),
     Tier(kinds=(FactKind.COMMON_PART,), trouble=JobTrouble.FAILED),
     Tier(kinds=(FactKind.SILENT,), trouble=JobTrouble.FAILED),
     Tier(kinds=(FactKind.DISTRIBUTED_ERROR,), trouble=JobTrouble.FAILED),
@@ -63,12 +64,12 @@ TIERS = (
 
 HANGS = {
     *(FactKind.ABSENT, FactKind.STOPPED, FactKind.UNFINISHED),
-    *(FactKind.STANDSTILL, FactKind.MISMATCH, FactKind.MISSING),
+    *(FactKind.STANDSTILL, FactKind.MISMATCH, FactKind.MISSING, FactKind.ELSEWHERE),
 }
 LASTING = {
     *(FactKind.CRITICAL_ERROR, FactKind.UNREACHABLE, FactKind.SLOW_COMPUTE, FactKind.SLOW_NETWORK),
     *(FactKind.UNLIKE_PEERS, FactKind.OUTLIER, FactKind.SETTINGS_DIFFER, FactKind.NETWORK_FAULT),
-    FactKind.BAD_LOSS,
+    *(FactKind.BAD_LOSS, FactKind.SLOWED),
 }  # facts that remain true of a job that moves
 HARMLESS = {FactKind.SETTINGS_DIFFER}  # no trouble, unless it names a node
 
@@ -109,7 +110,9 @@ def analyse(reasoning: Reasoning, evidence: JobEvidence) -> Analysis:
         )
     is_well = proof(evidence) and all(fact.kind in HARMLESS for fact in reasoning.facts)
     likely = JobTrouble.NOTHING if is_well else JobTrouble.UNKNOWN
-    kinds = (FactKind.STANDSTILL, FactKind.MISSING)
+    if any(fact.kind is FactKind.SLOWED for fact in current):
+        likely = JobTrouble.SLOW
+    kinds = (FactKind.STANDSTILL, FactKind.MISSING, FactKind.SLOWED)
     return Analysis(
         trouble=_trouble(likely, current, evidence),
         decisive=tuple(fact for fact in current if fact.kind in kinds),

@@ -119,16 +119,18 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Call stack of a process, outermost call first."""
+    """Call stack of a thread of a process, outermost call first."""
 
     rank: int
-    frames: tuple[str, ...]
+    frames: tuple[str, ...]  # "name (file:line)"
+    thread: str = ""  # function that it began with; empty: the main thread
 
 
 class Pulse(StrEnum):
     """State of a process as seen from outside."""
 
     ANSWERS = "answers"
+    MUTE = "mute"  # it is not stopped, and its interpreter does not answer
     STOPPED = "stopped"  # it exists and does not answer
     GONE = "gone"
     UNHEARD = "unheard"  # the other processes of the job receive nothing from it
@@ -142,6 +144,12 @@ class ProcessState:
     pulse: Pulse
     at: float | None = None
     waits: float | None = None  # share of the time in which it was ready and got no processor
+    rests_s: float | None = None  # for so long its main thread and its children hardly ran
+    sleeps: int | None = None  # how often its main thread has gone to sleep so far
+    blocked_in: str = ""  # function of the kernel in which its main thread sleeps
+    is_deaf: bool = (
+        False  # of a mute one: not even its recorder answers, which needs no interpreter
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +249,15 @@ class Rise:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobPace:
+    """How fast the collectives of a job followed each other earlier and lately."""
+
+    earlier_s: float  # between two of them; of nearly all earlier ones at most
+    lately_s: float  # of all late ones at least
+    since: float  # when "lately" began
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stall:
     """A report that the job runs and makes no progress."""
 
@@ -284,6 +301,7 @@ class JobEvidence:
     )  # without a fabric: "leaf", "rack" or the like → node → its name
     alive: bool | None = None  # its processes still run; None: not checked
     stall: Stall | None = None
+    pace: JobPace | None = None  # None: too little was recorded
     progress: tuple[Rise, ...] = ()
     is_past: bool = False  # the question came after its end: earlier movement proves nothing
 

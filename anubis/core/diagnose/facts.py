@@ -16,6 +16,7 @@ class FactKind(StrEnum):
     GONE = "gone"  # its process no longer exists, for an unknown reason: others may have ended it
     STOPPED = "stopped"  # its process does nothing, or others receive nothing from it
     ABSENT = "absent"  # its group waits in a collective that it never launched
+    ELSEWHERE = "elsewhere"  # the job stands still, and its program is where few others are
     UNFINISHED = "unfinished"  # all launched the collective, and this one did not finish it
     MISSING = "missing"  # others wait for it, and it left no record: no proof of a fault
     SILENT = "silent"  # others name it, and it logs nothing: a dead node does not log
@@ -29,6 +30,7 @@ class FactKind(StrEnum):
     # of the whole job
     SAME_ERROR = "same-error"  # on nine of ten ranks: the code, its data or its settings
     STANDSTILL = "standstill"  # its kernels do not end, for an unknown reason
+    SLOWED = "slowed"  # all of it takes longer than it did, and no rank stands out
     MISMATCH = "mismatch"  # ranks called different collectives: no rank is to blame
     BAD_LOSS = "bad-loss"  # not a number
     SETTINGS_DIFFER = "settings-differ"

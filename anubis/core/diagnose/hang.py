@@ -17,7 +17,10 @@ UNRECORDED = 0.7  # the rank was asked and had no record, or no rank recorded me
 LOST = 0.5  # confidence that a rank without a record is at fault
 ALL_HANG, SOME_HANG = 0.9, 0.7  # confidence that a job hangs, by its kernels
 SHOWN = 3  # ranks that a sentence names
-HEARSAY = 0.8  # a rank that others do not hear from may be stopped, gone or out of reach
+CONFIDENCE = {
+    Pulse.UNHEARD: 0.8,  # it may be stopped, gone or out of reach
+    Pulse.MUTE: 0.8,  # it may only be slow to answer
+}
 
 
 def rank_subject(evidence: JobEvidence, rank: int) -> Whom:
@@ -84,9 +87,18 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def _activity(evidence: JobEvidence, rank: int) -> str:
-    stacks = (stack.frames for stack in evidence.stacks if stack.rank == rank)
+    stacks = (stack.frames for stack in evidence.stacks if stack.rank == rank and not stack.thread)
     frames = next(stacks, ())
-    return f": it is in {frames[-1]}" if frames else ""
+    where = f": it is in {frames[-1]}" if frames else ""
+    kernel = kernel_words(evidence, rank)
+    return where + (f"{',' if where else ':'} {kernel}" if kernel else "")
+
+
+def kernel_words(evidence: JobEvidence, rank: int) -> str:
+    """Words for what a rank's main thread does in the kernel: the function in which it sleeps."""
+    functions = (process.blocked_in for process in evidence.processes if process.rank == rank)
+    function = next(functions, "")
+    return f"asleep in the kernel ({function})" if function else ""
 
 
 def _first_launch(wait: Wait, evidence: JobEvidence) -> float | None:
@@ -100,25 +112,38 @@ def _first_launch(wait: Wait, evidence: JobEvidence) -> float | None:
 
 
 STATES = {
+    Pulse.MUTE: "runs, and its interpreter does not answer: C code keeps its lock",
     Pulse.GONE: "is gone",
     Pulse.STOPPED: "is there, and does not answer",
     Pulse.UNHEARD: "does not answer the others: it is stopped, gone or out of reach",
 }
 
 
+DEAF = "is there, and nothing in it answers"
+
+
 def _processes(hearing: Hearing) -> Iterable[JobFact]:
+    """Yield processes that do not answer. If most are mute, their machine is the reason, and no
+    mute one is named."""
     evidence = hearing.evidence
     followers = _followers(evidence)
+    mute = sum(process.pulse is Pulse.MUTE for process in evidence.processes)
     for process in evidence.processes:
-        if process.pulse is not Pulse.ANSWERS and process.rank not in followers:
-            yield JobFact(
-                kind=FactKind.GONE if process.pulse is Pulse.GONE else FactKind.STOPPED,
-                whom=rank_subject(evidence, process.rank),
-                evidence=f"the process of rank {process.rank} {STATES[process.pulse]}",
-                confidence=HEARSAY if process.pulse is Pulse.UNHEARD else 1.0,
-                code=process.pulse,
-                at=process.at,
-            )
+        if process.pulse is Pulse.ANSWERS or process.rank in followers:
+            continue
+        is_mute = process.pulse is Pulse.MUTE
+        if is_mute and 2 * mute >= max(len(evidence.processes), 2):
+            continue
+        state = DEAF if process.is_deaf else STATES[process.pulse]
+        kernel = kernel_words(evidence, process.rank) if is_mute else ""
+        yield JobFact(
+            kind=FactKind.GONE if process.pulse is Pulse.GONE else FactKind.STOPPED,
+            whom=rank_subject(evidence, process.rank),
+            evidence=f"the process of rank {process.rank} {state}{kernel and f' ({kernel})'}",
+            confidence=CONFIDENCE.get(process.pulse, 1.0),
+            code=process.pulse,
+            at=process.at,
+        )
 
 
 def _followers(evidence: JobEvidence) -> frozenset[int]:

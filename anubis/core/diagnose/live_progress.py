@@ -1,5 +1,10 @@
 """Progress of a job that is sampled repeatedly while it runs: whether it moves, and how long its
-steps take, only by how many collectives its ranks launched and finished, and when.
+steps take.
+
+Ranks' counts of launched and finished collectives say both. Where nothing counts, as of messages by
+gloo and before the first collective, the programs say whether the job moves: a rank takes a turn if
+its program is at another place than at the look before, or went to sleep and woke up again. A job
+whose ranks all rest, or half of them for long, stands still.
 
 Clocks of different hosts must agree to less than the length of a step; ranks on one host share a
 clock.
@@ -12,46 +17,137 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
 
-from anubis.core.diagnose.evidence import Call, JobEvidence, Pulse, Rise, StepTime
+from anubis.core.diagnose.evidence import (
+    Call,
+    JobEvidence,
+    JobPace,
+    ProcessState,
+    Pulse,
+    Rise,
+    StepTime,
+)
+from anubis.core.diagnose.stacks import is_waiting
 
 STILL_S = 6.0  # nothing moves for so long and a rank waits: the job hangs
 STILL_PAUSES = 5.0  # or so many times the longest pause so far
 LONGEST_STILL_S = 60.0  # the upper limit, also for a job that only begins
 WARM_UP = 10  # collectives at the start, whose pauses are not typical
+REST_S = 20.0  # all ranks rest for so long: the job hangs, whatever its records say
+MUTE_S = 15.0  # a rank does not answer for so long while all others rest: the job hangs
+HALF_REST_S = LONGEST_STILL_S  # the same of half of the ranks: others may only work for long
+FEWEST_SLEEPS = 2  # of a program between two looks, that show that it was woken up
+TURNS_FRESH_S = 6.0  # a rank that took a turn within so long moves
 FRESH_S = 3.0  # a job that moved within so long moves, or within its longest pause
 VOUCHES_S = 60.0  # for so long after the last look a move proves that the job moves
 PARTS = 6  # of the recent collectives, each counted as one step
 FEWEST_IN_PART = 2  # collectives: the waits of one are chance
 RECENT = 600  # collectives
+PACE_PARTS = 20  # of all recorded collectives, whose paces are compared
+LATE_PARTS = 4  # of them, the last, that show how fast the job is lately
+KEPT = 0.9  # share of the earlier parts that were as fast
 
 OUT = frozenset({Pulse.STOPPED, Pulse.GONE, Pulse.UNHEARD})
+
+COLLECTIVES, TURNS = "collectives", "turns of its program"
 
 Counts = dict[tuple[int, str], tuple[int, int]]  # rank and communicator: launched, finished
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankCount:
-    """Collectives that a rank had finished at the first and at the last look."""
+    """Collectives that a rank had finished at the first and at the last look, or other work."""
 
     rank: int
     before: int
     after: int
     since: float  # the first look
     until: float  # the last look at which it had risen
+    what: str = COLLECTIVES
+
+    def is_fresh(self, at: float, fresh_s: float) -> bool:
+        """Return whether it had risen just before `at`."""
+        limit_s = fresh_s if self.what == COLLECTIVES else max(fresh_s, TURNS_FRESH_S)
+        return self.after > self.before and at - self.until <= limit_s
 
 
 def progress_of(counts: Iterable[RankCount], at: float, fresh_s: float) -> Iterator[Rise]:
     """Rise of each rank's count; no rise for a rank that had not moved just before `at`."""
     for count in counts:
         yield Rise(
-            what="collectives",
+            what=count.what,
             before=count.before,
-            after=count.after if at - count.until <= fresh_s else count.before,
+            after=count.after if count.is_fresh(at, fresh_s) else count.before,
             since=count.since,
             until=at,
             vouches_s=VOUCHES_S,
             ranks=frozenset({count.rank}),
         )
+
+
+@dataclass
+class TurnCounter:
+    """Receives looks in the order of time and counts the turns of each rank."""
+
+    by_rank: dict[int, RankCount] = field(default_factory=dict)
+    _places: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _sleeps: dict[int, int] = field(default_factory=dict)
+    _have_communicated: bool = False  # some rank was seen to leave a call of communication
+
+    def observe(self, evidence: JobEvidence) -> None:
+        for stack in evidence.stacks:
+            if stack.thread:
+                continue
+            before = self._places.get(stack.rank)
+            if before not in (None, stack.frames):
+                self._count(stack.rank, evidence.at)
+                self._have_communicated |= is_waiting(before or ()) != is_waiting(stack.frames)
+            self._places[stack.rank] = stack.frames
+        for process in evidence.processes:
+            if process.sleeps is None:
+                continue
+            slept = process.sleeps - self._sleeps.get(process.rank, process.sleeps)
+            if slept >= FEWEST_SLEEPS and process.rests_s == 0.0:
+                self._count(process.rank, evidence.at)
+            self._sleeps[process.rank] = process.sleeps
+            self.by_rank.setdefault(
+                process.rank,
+                RankCount(
+                    rank=process.rank,
+                    before=0,
+                    after=0,
+                    since=evidence.at,
+                    until=evidence.at,
+                    what=TURNS,
+                ),
+            )
+
+    def _count(self, rank: int, at: float) -> None:
+        if (count := self.by_rank.get(rank)) is not None:
+            self.by_rank[rank] = replace(count, after=count.after + 1, until=at)
+
+    @property
+    def proofs(self) -> Mapping[int, RankCount]:
+        """Turns of each rank. They prove nothing of programs that only turn in circles: one of them
+        must have communicated."""
+        if self._have_communicated:
+            return self.by_rank
+        return {rank: replace(count, after=count.before) for rank, count in self.by_rank.items()}
+
+
+def rest_of(processes: Iterable[ProcessState]) -> float:
+    """Seconds for which the ranks of a job have rested, if that shows that it stands still; or
+    0."""
+    rests = sorted(
+        process.rests_s
+        for process in processes
+        if process.pulse not in (Pulse.GONE, Pulse.STOPPED) and process.rests_s is not None
+    )
+    if not rests:
+        return 0.0
+    if rests[0] >= REST_S:
+        return rests[0]
+    of_half = rests[len(rests) // 2] if len(rests) > 1 else 0.0
+    return of_half if of_half >= HALF_REST_S else 0.0
 
 
 @dataclass
@@ -66,20 +162,33 @@ class Standstill:
     _longest_pause_s: float = 0.0  # between two looks that saw a move
     _recorded_pause_s: float = 0.0  # in the records from before the first look
     _out: frozenset[int] = frozenset()  # ranks that did not answer the last look
+    _mute_since: dict[int, float] = field(default_factory=dict)
+    _turns: TurnCounter = field(default_factory=TurnCounter)
+    _rest_s: float = 0.0
 
     @property
     def quiet_s(self) -> float:
         """Seconds without a move, by the last look."""
-        return 0.0 if self._moved_at is None else self._looked_at - self._moved_at
+        quiet_s = 0.0 if self._moved_at is None else self._looked_at - self._moved_at
+        return quiet_s if self._counts else self._rest_s
 
     @property
     def is_settled(self) -> bool:
-        """Return whether further looks would add nothing: the job moves, or there is no count."""
-        return not self._counts or self.quiet_s <= self.fresh_s
+        """Return whether further looks would add nothing: the job moves, or nothing shows it."""
+        if self._counts and self.quiet_s <= self.fresh_s:
+            return True
+        return all(count.is_fresh(self._looked_at, self.fresh_s) for count in self.counts)
 
     @property
     def counts(self) -> tuple[RankCount, ...]:
-        return tuple(self._by_rank[rank] for rank in sorted(self._by_rank))
+        """Count of each rank: of its collectives, or of its turns if they alone show that it
+        moves."""
+        turns = self._turns.proofs
+        counts = {**turns, **self._by_rank}
+        for rank, count in counts.items():
+            if rank in turns and not count.is_fresh(self._looked_at, self.fresh_s):
+                counts[rank] = turns[rank]
+        return tuple(counts[rank] for rank in sorted(counts))
 
     @property
     def fresh_s(self) -> float:
@@ -91,18 +200,20 @@ class Standstill:
         """Take in the next evidence. Return the time since which the job stands still, or None."""
         out = frozenset(process.rank for process in evidence.processes if process.pulse in OUT)
         twice, self._out = out & self._out, out
+        self._turns.observe(evidence)
+        self._rest_s = rest_of(evidence.processes) or self._mute_s(evidence)
         counts: Counts = {
             (advance.rank, advance.communicator): (advance.enqueued, advance.completed)
             for advance in evidence.advances
         }
         moves = any(self._counts.get(key) != count for key, count in counts.items())
-        is_warm = any(completed >= WARM_UP for _, completed in counts.values())
+        is_warm = _is_warm(counts)
         self._note(counts, evidence.at)
         if self._moved_at is None:
             self._recorded_pause_s = _longest_pause(evidence.calls)
             moved_at = _last_launch(evidence)
         elif moves:
-            if is_warm:
+            if _is_warm(self._counts):
                 pause_s = self._looked_at - self._moved_at
                 self._longest_pause_s = max(self._longest_pause_s, pause_s)
             moved_at = evidence.at
@@ -117,7 +228,19 @@ class Standstill:
         waits = any(enqueued > completed for enqueued, completed in counts.values())
         is_seen = evidence.at - self._still_since >= STILL_S
         is_long = is_seen and evidence.at - self._moved_at >= self._limit_s(is_warm)
-        return self._moved_at if twice or (waits and is_long) else None
+        if twice or (waits and is_long):
+            return self._moved_at
+        return evidence.at - self._rest_s if is_seen and self._rest_s else None
+
+    def _mute_s(self, evidence: JobEvidence) -> float:
+        """Seconds for which a rank has not answered while all others rested; 0: too few. Programs
+        that only start keep their interpreter to themselves for a while, too."""
+        mute = {state.rank for state in evidence.processes if state.pulse is Pulse.MUTE}
+        self._mute_since = {rank: self._mute_since.get(rank, evidence.at) for rank in mute}
+        rests = [s.rests_s or 0.0 for s in evidence.processes if s.rank not in mute]
+        since = min(self._mute_since.values(), default=evidence.at)
+        rest_s = min([evidence.at - since, *rests])
+        return rest_s if rest_s >= MUTE_S and rests else 0.0
 
     def _limit_s(self, is_warm: bool) -> float:
         """Seconds without a move that count as a standstill. The usual pauses are known only of a
@@ -137,6 +260,11 @@ class Standstill:
             elif after != count.after:
                 count = replace(count, after=after, until=at)
             self._by_rank[rank] = count
+
+
+def _is_warm(counts: Counts) -> bool:
+    """Return whether a job has worked for a while, so that its pauses are typical."""
+    return any(completed >= WARM_UP for _, completed in counts.values())
 
 
 def _last_launch(evidence: JobEvidence) -> float:
@@ -185,6 +313,25 @@ def steps_of(calls: Iterable[Call]) -> Iterator[StepTime]:
                 collective_s=waits[rank],
                 group_s=mean,
             )
+
+
+def pace_of(calls: Iterable[Call]) -> JobPace | None:
+    """Pace of a job earlier and lately, in equal parts of its recorded collectives. Pauses such as
+    checkpoints fall into few parts: earlier is what most parts kept, lately what all last ones
+    took at least."""
+    launches = _launches(calls)
+    ends = [max(launches[number].values()) for number in sorted(launches)][WARM_UP:]
+    length = (len(ends) - 1) // PACE_PARTS
+    if length < FEWEST_IN_PART:
+        return None
+    marks = ends[len(ends) - 1 - length * PACE_PARTS :: length]
+    parts = [(after - before) / length for before, after in pairwise(marks)]
+    earlier, lately = sorted(parts[:-LATE_PARTS]), parts[-LATE_PARTS:]
+    return JobPace(
+        earlier_s=earlier[int(KEPT * len(earlier))],
+        lately_s=min(lately),
+        since=marks[-1 - LATE_PARTS],
+    )
 
 
 def _launches(calls: Iterable[Call]) -> dict[int, dict[int, float]]:

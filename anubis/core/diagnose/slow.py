@@ -19,7 +19,7 @@ from statistics import median
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
 from anubis.core.diagnose.evidence import Collector, JobEvidence, StepTime
-from anubis.core.diagnose.facts import FactKind, JobFact
+from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.hang import rank_subject
 
 ALPHA = 0.8  # as in Aegis: of the group's mean time in collectives
@@ -36,6 +36,8 @@ LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over i
 ALPHA_CONFIDENCE = 0.85  # two independent signs agree: it is waited for, and works longer
 WAITS_CONFIDENCE = 0.8  # the processor may be taken by another job, not by a fault here
 BETA_CONFIDENCE = 0.75  # the wire has two ends
+SLOWED_RATIO = 1.5  # of the pace lately over the pace before
+SLOWED_CONFIDENCE = 0.8  # the program may have changed its batch, or entered another phase
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,10 @@ def _all_starve(evidence: JobEvidence) -> bool:
 
 
 def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
+    """Programs that wait for a processor. Of a job that stands still, most want none."""
     evidence = hearing.evidence
+    if evidence.stall:
+        return
     stages = evidence.ranks.stages
     waits = {state.rank: state.waits for state in evidence.processes if state.waits is not None}
     for rank, share in waits.items():
@@ -217,6 +222,28 @@ def _slow_wires(
             yield pace.rank, typical
 
 
+def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
+    """A job that became slower against its own pace, unless its programs want for processors: then
+    other work on its machines is the reason."""
+    pace = hearing.evidence.pace
+    if pace is None or _all_starve(hearing.evidence):
+        return
+    ratio = pace.lately_s / pace.earlier_s if pace.earlier_s > 0 else 0.0
+    if ratio >= SLOWED_RATIO:
+        yield JobFact(
+            kind=FactKind.SLOWED,
+            whom=Whom(),
+            evidence=(
+                f"collectives follow each other {ratio:.1f} times slower than before: every"
+                f" {1000 * pace.lately_s:.3g} ms and more, before at most every"
+                f" {1000 * pace.earlier_s:.3g} ms"
+            ),
+            confidence=SLOWED_CONFIDENCE,
+            code="own-pace",
+            at=pace.since,
+        )
+
+
 RULES = (
     InferenceRule(
         name="who computes slowly",
@@ -229,6 +256,12 @@ RULES = (
         needs=frozenset({Collector.PROCESSES}),
         gives=frozenset({FactKind.SLOW_COMPUTE}),
         infer=_kept_waiting,
+    ),
+    InferenceRule(
+        name="a job slower than it was",
+        needs=frozenset({Collector.STEPS}),
+        gives=frozenset({FactKind.SLOWED}),
+        infer=_slower_as_a_whole,
     ),
     InferenceRule(
         name="who communicates slowly",

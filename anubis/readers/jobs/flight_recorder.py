@@ -16,7 +16,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anubis.core.diagnose.evidence import Advance, Call, CallState, Collector, JobEvidence
+from anubis.core.diagnose.evidence import (
+    Advance,
+    Call,
+    CallState,
+    Collector,
+    JobEvidence,
+    RankMap,
+)
+from anubis.core.diagnose.stages import NamedGroup, pipeline_stages
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.plain_pickle import plain_values
@@ -256,7 +264,17 @@ def evidence_of(
         gaps={Collector.CALLS: f"{broken[0]}{more}"} if broken else {},
         advances=tuple(reading.advances()),
         calls=tuple(reading.calls()),
+        ranks=RankMap(stages=pipeline_stages(_named_groups(dumps))),
     )
+
+
+def _named_groups(dumps: Mapping[int, FlightDump]) -> Iterator[NamedGroup]:
+    for rank, dump in dumps.items():
+        yield NamedGroup(rank=rank, name="", members=())  # also a rank without groups has no stage
+        for group in dump.groups:
+            yield NamedGroup(
+                rank=rank, name=f"{group.description} {group.name}", members=group.ranks
+            )
 
 
 GroupKey = tuple[str, str]  # name and description

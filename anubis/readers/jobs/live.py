@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
+from typing import TypeVar
 
 from anubis.core.diagnose.evidence import (
     Collector,
@@ -25,16 +26,24 @@ from anubis.core.diagnose.evidence import (
     JobEvidence,
     ProcessState,
     Pulse,
-    RankMap,
     Rise,
     Stack,
     Stall,
 )
-from anubis.core.diagnose.live_progress import STILL_S, RankCount, Standstill, progress_of, steps_of
+from anubis.core.diagnose.live_progress import (
+    COLLECTIVES,
+    STILL_S,
+    RankCount,
+    Standstill,
+    pace_of,
+    progress_of,
+    rest_of,
+    steps_of,
+)
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.flight_recorder import FlightDump, evidence_of, parse_dump
-from anubis.readers.jobs.scheduling import ProcessorWatch
+from anubis.readers.jobs.scheduling import ProcessorWatch, kernel_function
 from anubis.readers.jobs.sockets import SocketWatch
 from anubis.text.files import json_value, read_text
 
@@ -51,8 +60,13 @@ PULSE_EVERY_S = 0.05
 PULSES_A_SAMPLE = 4  # of connections: they cost more to look at
 LONGEST_HOST = 255
 LONGEST_NOTE = 200
+MOST_THREADS = 64
+BOOTSTRAP = ("threading.py", "concurrent/futures/thread.py")  # files in which every thread begins
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
 FRAMES = 40
+
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +86,9 @@ class LiveAnswer:
     rank: LiveRank
     pulse: Pulse
     trace: str = ""  # what its flight recorder told, as JSON
-    frames: tuple[str, ...] = ()
+    stacks: tuple[Stack, ...] = ()  # of its threads
     why_not: str = ""
+    blocked_in: str = ""  # function of the kernel
 
 
 def add_hook(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -140,6 +155,8 @@ class LiveLook:
     ended: Mapping[int, float] = field(default_factory=dict)  # when ranks were seen to end
     connections: tuple[Connection, ...] = ()
     waits: Mapping[int, float] = field(default_factory=dict)  # ranks, and how much for a processor
+    rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
+    sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
     quiet_s: float = 0.0  # for so long nothing has moved
     hangs: bool = False
     counts: tuple[RankCount, ...] = ()  # how far ranks came while they were looked at
@@ -174,19 +191,16 @@ def refusals(folder: Path) -> str:
     return f"rank {first} could not be asked: {why[first] or 'its hook does not say why'}{more}"
 
 
-def ask_ranks(
-    ranks: Sequence[LiveRank], *, deadline_s: float = DEADLINE_S, stacks: bool = True
-) -> LiveLook:
+def ask_ranks(ranks: Sequence[LiveRank], *, deadline_s: float = DEADLINE_S) -> LiveLook:
     # wall clock: logs and dumps are dated by it
-    return LiveLook(at=time.time(), answers=tuple(_answers(ranks, deadline_s, stacks)))
+    return LiveLook(at=time.time(), answers=tuple(_answers(ranks, deadline_s)))
 
 
 def watch_ranks(
     present: Callable[[], Sequence[LiveRank]], *, every_s: float = 1.0
 ) -> Iterator[LiveLook]:
-    """Look at a job, without end; `present` returns the ranks that are there by now. Stacks are
-    asked for only if it stands still. Between looks the first process to end is noted: the launcher
-    soon ends all."""
+    """Look at a job, without end; `present` returns the ranks that are there by now. Between looks
+    the first process to end is noted: the launcher soon ends all."""
     standstill, sockets, processors = Standstill(), SocketWatch(), ProcessorWatch()
     gone: dict[int, float | None] = {}
     met: set[int] = set()  # while they ran
@@ -194,18 +208,21 @@ def watch_ranks(
         began = time.monotonic()
         ranks = present()
         if ranks:
-            look = ask_ranks(ranks, stacks=False)
-            if hangs := standstill.observe(evidence_of_looks([look])) is not None:
-                look = ask_ranks(ranks)
+            look = ask_ranks(ranks)
             met |= {answer.rank.rank for answer in look.answers if answer.pulse is not Pulse.GONE}
             _note_ends(ranks, met, gone)
             processors.sample(_running(ranks, gone))
-            shares = {rank.rank: processors.share(rank.rank) for rank in ranks}
-            yield replace(
+            look = replace(
                 look,
                 ended={rank: at for rank, at in gone.items() if at is not None},
                 connections=tuple(sockets.connections()),
-                waits={rank: share for rank, share in shares.items() if share is not None},
+                waits=_known(ranks, processors.share),
+                rests=_known(ranks, processors.rest_s),
+                sleeps=_known(ranks, processors.sleeps),
+            )
+            hangs = standstill.observe(evidence_of_looks([look])) is not None
+            yield replace(
+                look,
                 quiet_s=standstill.quiet_s,
                 hangs=hangs,
                 counts=standstill.counts,
@@ -219,6 +236,13 @@ def watch_ranks(
             if pulse % PULSES_A_SAMPLE == 0:
                 sockets.sample(_running(ranks, gone))
             time.sleep(PULSE_EVERY_S)
+
+
+def _known(
+    ranks: Sequence[LiveRank], value_of: Callable[[int], Number | None]
+) -> dict[int, Number]:
+    values = {rank.rank: value_of(rank.rank) for rank in ranks}
+    return {rank: value for rank, value in values.items() if value is not None}
 
 
 def _running(ranks: Sequence[LiveRank], gone: Collection[int]) -> dict[int, int]:
@@ -235,34 +259,44 @@ def _note_ends(
             gone[rank.rank] = now if rank.rank in met else None
 
 
-def _answers(ranks: Sequence[LiveRank], deadline_s: float, stacks: bool) -> list[LiveAnswer]:
+def _answers(ranks: Sequence[LiveRank], deadline_s: float) -> list[LiveAnswer]:
     until = time.monotonic() + deadline_s
     pool = ThreadPoolExecutor(max_workers=min(AT_ONCE, len(ranks)))
-    questions = {pool.submit(_ask, rank, until, stacks): rank for rank in ranks}
+    questions = {pool.submit(_ask, rank, until): rank for rank in ranks}
     ended, _ = wait(questions, timeout=deadline_s + 0.5)
     pool.shutdown(wait=False, cancel_futures=True)
     return [
-        future.result() if future in ended else _outside(rank, "no answer in time")
+        future.result() if future in ended else _look_from_outside(rank, "no answer in time")
         for future, rank in questions.items()
     ]
 
 
-def _ask(rank: LiveRank, until: float, stacks: bool) -> LiveAnswer:
-    if (pulse := pulse_of(rank.pid)) is not Pulse.ANSWERS:
-        return LiveAnswer(rank=rank, pulse=pulse)
+def _ask(rank: LiveRank, until: float) -> LiveAnswer:
+    """Ask a rank for its recorder, which needs no interpreter, and for its stacks, which do."""
+    if pulse_of(rank.pid) is not Pulse.ANSWERS:
+        return _look_from_outside(rank)
     if not rank.socket:
-        return LiveAnswer(rank=rank, pulse=pulse, why_not=UNHOOKED)
+        return _look_from_outside(rank, UNHOOKED)
+    trace, why_not, is_late = "", "", False
+    stacks: tuple[Stack, ...] = ()
     try:
-        trace = _post(rank.socket, "fr_trace_json", until)
-        frames = parse_stack(_post(rank.socket, "dump_traceback", until)) if stacks else ()
+        trace = _post(rank.socket, "fr_trace_json", until).decode(errors="replace")
+        stacks = parse_stacks(_post(rank.socket, "dump_traceback", until), rank.rank)
     except (OSError, http.client.HTTPException, EvidenceError) as cause:
-        return _outside(rank, escape_line(str(cause))[:200] or "no answer")
-    text = trace.decode(errors="replace")
-    return LiveAnswer(rank=rank, pulse=Pulse.ANSWERS, trace=text, frames=frames)
+        why_not = escape_line(str(cause))[:200] or "no answer"
+        is_late = isinstance(cause, TimeoutError)
+    seen = _look_from_outside(rank, why_not)
+    pulse = Pulse.MUTE if is_late and seen.pulse is Pulse.ANSWERS else seen.pulse
+    return replace(seen, pulse=pulse, trace=trace, stacks=stacks)
 
 
-def _outside(rank: LiveRank, why_not: str) -> LiveAnswer:
-    return LiveAnswer(rank=rank, pulse=pulse_of(rank.pid), why_not=why_not)
+def _look_from_outside(rank: LiveRank, why_not: str = "") -> LiveAnswer:
+    return LiveAnswer(
+        rank=rank,
+        pulse=pulse_of(rank.pid),
+        why_not=why_not,
+        blocked_in=kernel_function(rank.pid),
+    )
 
 
 def pulse_of(pid: int) -> Pulse:
@@ -302,41 +336,73 @@ def _post(path: str, handler: str, until: float) -> bytes:
     return data
 
 
-def parse_stack(text: bytes) -> tuple[str, ...]:
-    """Return the stack of the main thread from `faulthandler`'s text, outermost call first."""
-    threads = text[: 1 << 20].decode(errors="replace").split("\n\n")
-    main = next((part for part in reversed(threads) if _FRAME.search(part)), "")
+def parse_stacks(text: bytes, rank: int) -> tuple[Stack, ...]:
+    """Return the stacks of all threads from `faulthandler`'s text, the main thread's first."""
+    parts = text[: 1 << 20].decode(errors="replace").split("\n\n")
+    threads = [frames for part in parts if (frames := _frames(part))][-MOST_THREADS:]
+    return tuple(
+        Stack(rank=rank, frames=frames, thread="" if place == 0 else _thread_name(frames))
+        for place, frames in enumerate(reversed(threads))
+    )
+
+
+def _frames(part: str) -> tuple[str, ...]:
     frames = [
         escape_line(f"{match['name']} ({match['file']}:{match['line']})")[:200]
-        for match in _FRAME.finditer(main)
+        for match in islice(_FRAME.finditer(part), FRAMES)
     ]
-    return tuple(reversed(frames[:FRAMES]))
+    return tuple(reversed(frames))
+
+
+def _thread_name(frames: Sequence[str]) -> str:
+    """Name a thread by the function that it began with."""
+    own = (frame for frame in frames if not frame.rpartition(":")[0].endswith(BOOTSTRAP))
+    return next(own, frames[0]).partition(" ")[0]
 
 
 def hang_together(looks: Sequence[LiveLook]) -> bool:
     """Return true if the job hangs: one machine says so itself; of several machines, which are
-    looked at one after the other, nothing moves on any, and a rank waits or does not answer."""
+    looked at one after the other, nothing moves on any, and a rank waits or does not answer, or
+    their ranks rest."""
     if len(looks) == 1:
         return looks[0].hangs
     evidence = evidence_of_looks(looks)
     waits = any(advance.enqueued > advance.completed for advance in evidence.advances)
     is_out = any(process.pulse is not Pulse.ANSWERS for process in evidence.processes)
-    return (waits or is_out) and all(look.quiet_s >= STILL_S for look in looks)
+    if (waits or is_out) and all(look.quiet_s >= STILL_S for look in looks):
+        return True
+    moves = any(
+        count.what == COLLECTIVES and count.is_fresh(look.at, look.fresh_s)
+        for look in looks
+        for count in look.counts
+    )
+    return not moves and rest_of(evidence.processes) > 0
 
 
 def stall_of(looks: Sequence[LiveLook], evidence: JobEvidence) -> Stall | None:
-    """Return the stall of the job; None if no rank waits: then a process that does not answer says
-    more."""
+    """Return the stall of the job; None if no rank waits or rests: then a process that does not
+    answer says more."""
+    at = max(look.at for look in looks)
     waiting = [advance for advance in evidence.advances if advance.enqueued > advance.completed]
-    if not waiting:
+    if waiting:
+        quiet_s = min(look.quiet_s for look in looks)
+        first = min(waiting, key=lambda advance: (advance.rank, advance.communicator))
+        return Stall(
+            since=at - quiet_s,
+            sentence=(
+                f"no collective was launched or finished for {quiet_s:.0f} s, and rank {first.rank}"
+                f" waits: it launched {first.enqueued} and finished {first.completed}"
+            ),
+        )
+    rest_s = rest_of(evidence.processes)
+    if not rest_s:
         return None
-    at, quiet_s = max(look.at for look in looks), min(look.quiet_s for look in looks)
-    first = min(waiting, key=lambda advance: (advance.rank, advance.communicator))
+    resting = sum((process.rests_s or 0.0) >= rest_s for process in evidence.processes)
     return Stall(
-        since=at - quiet_s,
+        since=at - rest_s,
         sentence=(
-            f"no collective was launched or finished for {quiet_s:.0f} s, and rank {first.rank}"
-            f" waits: it launched {first.enqueued} and finished {first.completed}"
+            f"the main threads of {resting} of {len(evidence.processes)} ranks have not run for"
+            f" {rest_s:.0f} s"
         ),
     )
 
@@ -351,6 +417,7 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
         dumps, at=max((look.at for look in looks), default=0.0), expected=everybody
     )
     steps = tuple(steps_of(recorded.calls))
+    hangs = any(look.hangs for look in looks)
     connections = tuple(wire for look in looks for wire in look.connections)
     met = {Collector.PROCESSES}
     met |= {Collector.STACKS} if dumps else set()
@@ -361,17 +428,16 @@ def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:
     return replace(
         recorded,
         collectors=recorded.collectors | met,
-        ranks=RankMap(nodes=hosts, addresses={host: host for host in hosts.values()}),
+        ranks=replace(
+            recorded.ranks, nodes=hosts, addresses={host: host for host in hosts.values()}
+        ),
         steps=steps,
-        progress=() if unasked else tuple(_progress(looks)),
+        pace=pace_of(recorded.calls),
+        progress=() if unasked or hangs else tuple(_progress(looks)),
         mute=frozenset(_present_ranks(answers)) - {advance.rank for advance in recorded.advances},
         gaps={name: why for name, why in gaps.items() if why},
         connections=connections,
-        stacks=tuple(
-            Stack(rank=answer.rank.rank, frames=answer.frames)
-            for answer in answers
-            if answer.frames
-        ),
+        stacks=tuple(stack for answer in answers for stack in answer.stacks),
         processes=tuple(state for look in looks for state in _states(look)),
         alive=any(answer.pulse is not Pulse.GONE for answer in answers),
     )
@@ -385,7 +451,7 @@ def _progress(looks: Iterable[LiveLook]) -> Iterator[Rise]:
 def _present_ranks(answers: Iterable[LiveAnswer]) -> Iterator[int]:
     """Yield ranks that are there, whether they answered or not."""
     for answer in answers:
-        if answer.pulse is Pulse.ANSWERS and answer.rank.socket:
+        if answer.pulse in (Pulse.ANSWERS, Pulse.MUTE) and answer.rank.socket:
             yield answer.rank.rank
 
 
@@ -397,6 +463,10 @@ def _states(look: LiveLook) -> Iterator[ProcessState]:
             pulse=answer.pulse,
             at=look.ended.get(rank) if answer.pulse is Pulse.GONE else look.at,
             waits=look.waits.get(rank),
+            rests_s=look.rests.get(rank),
+            sleeps=look.sleeps.get(rank),
+            blocked_in=answer.blocked_in,
+            is_deaf=answer.pulse is Pulse.MUTE and not answer.trace,
         )
 
 
@@ -406,7 +476,8 @@ def _dumps_of(answers: Iterable[LiveAnswer]) -> tuple[dict[int, FlightDump], str
     sentences: list[str] = []
     for answer in answers:
         rank = answer.rank.rank
-        why_not = answer.why_not if answer.pulse is Pulse.ANSWERS else ""
+        is_there = answer.pulse in (Pulse.ANSWERS, Pulse.MUTE)
+        why_not = answer.why_not if is_there else ""
         try:
             if answer.trace:
                 dumps[rank] = parse_dump(answer.trace.encode(), f"rank {rank}")

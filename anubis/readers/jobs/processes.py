@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from anubis.core.errors import EvidenceError
+from anubis.readers.jobs.hook.sitecustomize import LAUNCHERS
 from anubis.readers.jobs.live import FOLDER_VARIABLE, LiveRank
 
 PROC = Path("/proc")
 MOST_BYTES = 4 << 20  # of an environment
-RANK, WORLD, HERE = "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"  # as launchers of PyTorch say them
-SLURM_RANK, SLURM_WORLD = "SLURM_PROCID", "SLURM_NTASKS"
 
 
 def ranks_of_process(pid: int) -> list[LiveRank]:
@@ -24,9 +23,8 @@ def ranks_of_process(pid: int) -> list[LiveRank]:
     ranks: dict[int, LiveRank] = {}
     for descendant in _family(pid):
         environment = _environment(descendant)
-        rank, world = _number_in(environment, RANK), _number_in(environment, WORLD)
-        if rank is None:
-            rank, world = _number_in(environment, SLURM_RANK), _number_in(environment, SLURM_WORLD)
+        names = next((names for names in LAUNCHERS if names[0] in environment), LAUNCHERS[0])
+        rank, world, here = (_number_in(environment, name) for name in names)
         if rank is not None:
             ranks.setdefault(
                 rank,
@@ -36,13 +34,13 @@ def ranks_of_process(pid: int) -> list[LiveRank]:
                     socket="",
                     host=socket.gethostname(),
                     world=world or 0,
-                    here=_number_in(environment, HERE) or 0,
+                    here=here or 0,
                 ),
             )
     if not ranks:
         raise EvidenceError(
-            f"process {pid} has no rank of a job, nor has any that it started: none has {RANK} in"
-            " an environment that may be read"
+            f"process {pid} has no rank of a job, nor has any that it started: none has"
+            f" {' or '.join(names[0] for names in LAUNCHERS)} in an environment that may be read"
         )
     return list(ranks.values())
 
@@ -86,5 +84,5 @@ def _environment(pid: int) -> Mapping[str, str]:
 
 
 def _number_in(environment: Mapping[str, str], name: str) -> int | None:
-    text = environment.get(name, "")
+    text = environment.get(name, "").partition("(")[0]  # 4(x2): of Slurm, on each node
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else None

@@ -1,31 +1,59 @@
-"""The time that processes of this machine waited for a processor, as the kernel's scheduler counts
-it for each thread. It grows if others take the processor, or if a limit is used up."""
+"""What the kernel's scheduler counts of the processes of this machine: the time that they waited
+for a processor, which grows if others take it or if a limit is used up; for how long their main
+threads have rested; and how often they went to sleep."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 WINDOW = 20  # samples
 SHORTEST_S = 8.0
 MOST_THREADS = 4096
+MOST_CHILDREN = 64
+RESTING = 0.005  # share of the time that a resting program may run: it may look at a clock
+RESTING_SLEEPS = 1.0  # a second, that it may go to sleep again
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a process has done so far: its main thread, and the time of its children as well."""
+
+    at: float
+    ran_s: float
+    sleeps: int
+
+    def is_active_since(self, before: _Work | None) -> bool:
+        if before is None:
+            return True
+        passed_s = self.at - before.at
+        ran_s = abs(self.ran_s - before.ran_s)  # a child that ended takes its time with it
+        slept = self.sleeps - before.sleeps
+        return ran_s > RESTING * passed_s or slept > RESTING_SLEEPS * passed_s
 
 
 @dataclass
 class ProcessorWatch:
-    """Samples of processes by their ranks, and the share of the last samples in which they
-    waited."""
+    """Samples of processes by their ranks, and what the last samples show."""
 
     _seen: dict[int, deque[tuple[float, float]]] = field(default_factory=dict)  # when, seconds
+    _work: dict[int, _Work] = field(default_factory=dict)
+    _active_at: dict[int, float] = field(default_factory=dict)
 
     def sample(self, pids: Mapping[int, int]) -> None:
         for rank, pid in pids.items():
             if (waited_s := _waited_s(pid)) is not None:
                 samples = self._seen.setdefault(rank, deque(maxlen=WINDOW))
                 samples.append((time.monotonic(), waited_s))
+            if (work := _work_of(pid)) is not None:
+                if work.is_active_since(self._work.get(rank)):
+                    self._active_at[rank] = work.at
+                self._work[rank] = work
 
     def share(self, rank: int) -> float | None:
         """Return the share of time that a rank waited; None if it was not sampled for long enough.
@@ -37,6 +65,17 @@ class ProcessorWatch:
         if ended - began < SHORTEST_S:
             return None
         return max(0.0, after_s - before_s) / (ended - began)
+
+    def rest_s(self, rank: int) -> float | None:
+        """Return for how long the main thread of a rank and its children have hardly run; None if
+        the kernel does not count."""
+        work = self._work.get(rank)
+        return None if work is None else work.at - self._active_at[rank]
+
+    def sleeps(self, rank: int) -> int | None:
+        """Return how often the main thread of a rank has gone to sleep by itself so far."""
+        work = self._work.get(rank)
+        return None if work is None else work.sleeps
 
 
 def _waited_s(pid: int) -> float | None:
@@ -50,3 +89,39 @@ def _waited_s(pid: int) -> float | None:
     except (OSError, ValueError):
         return None
     return waited_ns / 1e9
+
+
+def _work_of(pid: int) -> _Work | None:
+    """Return what a process has done; None if it is gone or may not be looked at."""
+    try:
+        ran_ns = _main_ran_ns(pid)
+        status = Path("/proc", str(pid), "task", str(pid), "status").read_text(errors="replace")
+        sleeps = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+    for child in islice(_children(pid), MOST_CHILDREN):
+        with suppress(OSError, ValueError):  # it ended meanwhile
+            ran_ns += _main_ran_ns(child)
+    return _Work(time.monotonic(), ran_ns / 1e9, sleeps)
+
+
+def _main_ran_ns(pid: int) -> int:
+    return int(Path("/proc", str(pid), "task", str(pid), "schedstat").read_text().split()[0])
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        text = Path("/proc", str(pid), "task", str(pid), "children").read_text()
+    except OSError:
+        return []
+    return [int(word) for word in text.split() if word.isdecimal()]
+
+
+def kernel_function(pid: int) -> str:
+    """Return the function of the kernel in which the main thread of a process sleeps; empty if it
+    runs, or may not be looked at."""
+    try:
+        name = Path("/proc", str(pid), "wchan").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    return name if name.isidentifier() else ""

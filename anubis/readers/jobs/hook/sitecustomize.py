@@ -2,17 +2,79 @@
 
 With this folder on PYTHONPATH and ANUBIS_LIVE_DIR set, every rank that imports torch.distributed
 starts PyTorch's own worker server on a unix socket in that folder, which only its owner may enter,
-and announces itself there. Other programs are not slowed. It runs inside the programs of others: it
-imports the standard library only, when it is needed, and its failures must not fail them. A
-sitecustomize that was there before is run too.
+and announces itself there: at the import if RANK says which rank it is, else when it joins the job
+(init_process_group), by the arguments or by what its launcher set. Other programs are not slowed.
+It runs inside the programs of others: it imports the standard library only, when it is needed, and
+its failures must not fail them. A sitecustomize that was there before is run too.
 """
 
 import sys
 
 HOOKED = "torch.distributed.distributed_c10d"
+# as launchers name a process's rank, the number of ranks, and how many of them are on its machine
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),  # torchrun, accelerate, Ray Train
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_TASKS_PER_NODE"),  # srun: 4(x2)
+)
+# the first parameters of init_process_group, in their order
+JOINING = ("backend", "init_method", "timeout", "world_size", "rank")
 
 
-def _start(folder: str, rank: int) -> object:
+def _whole(text: object) -> int:
+    """Return a number that is not negative; -1: it is none."""
+    word = str(text)
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 8 else -1
+
+
+class _Rank:
+    """This process as a rank: announced once, by the number that is known first."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._rank = -1
+
+    def announce_early(self) -> None:
+        """Announce a rank before it joins: only RANK is never set for a launcher. Processes that a
+        rank starts have its environment, too, so a living rank is not replaced."""
+        import os
+
+        rank = _whole(os.environ.get("RANK"))
+        if rank >= 0 and not self._is_taken(rank):
+            self._announce(rank, 0)
+
+    def announce(self, rank: object, world: object) -> None:
+        """Announce a rank that joins."""
+        import os
+
+        own = _whole(rank)
+        names = (variables[0] for variables in LAUNCHERS)
+        numbers = (_whole(os.environ.get(name)) for name in names)
+        own = own if own >= 0 else next((number for number in numbers if number >= 0), -1)
+        if own >= 0 and own != self._rank:
+            self._announce(own, max(_whole(world), 0))
+
+    def _is_taken(self, rank: int) -> bool:
+        import json
+        import os
+        from pathlib import Path
+
+        try:
+            pid = int(json.loads(Path(self._folder, f"{rank}.json").read_text())["pid"])
+            return pid != os.getpid() and Path(f"/proc/{pid}").exists()
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    def _announce(self, rank: int, world: int) -> None:
+        try:
+            sys.anubis_live = _start(self._folder, rank, world)  # type: ignore[attr-defined]
+            self._rank = rank
+        except Exception as cause:
+            _note(self._folder, rank, str(cause))
+
+
+def _start(folder: str, rank: int, world: int) -> object:
     import json
     import os
     import socket
@@ -29,13 +91,15 @@ def _start(folder: str, rank: int) -> object:
     path = str(place / f"{rank}.{os.getpid()}.sock")
     # by now torch has loaded it
     server = sys.modules["torch._C._distributed_c10d"]._WorkerServer(path, -1)
+    names = next((names for names in LAUNCHERS if names[0] in os.environ), LAUNCHERS[0])
+    size, here = (_whole(os.environ.get(name, "").partition("(")[0]) for name in names[1:])
     words = {
         "rank": rank,
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "socket": path,
-        "world": int(os.environ.get("WORLD_SIZE", "0")),
-        "here": int(os.environ.get("LOCAL_WORLD_SIZE", "0")),
+        "world": world or max(size, 0),
+        "here": max(here, 0),
     }
     beside = place / f".{rank}.{os.getpid()}.new"
     _write_new(str(beside), json.dumps(words))
@@ -63,10 +127,10 @@ def _note(folder: str, rank: int, why_not: str) -> None:
 
 
 class _Loader:
-    """The real loader, which also starts the server."""
+    """The real loader, which also announces the rank, now or when it joins."""
 
-    def __init__(self, loader: object, folder: str, rank: int) -> None:
-        self._loader, self._folder, self._rank = loader, folder, rank
+    def __init__(self, loader: object, rank: _Rank) -> None:
+        self._loader, self._rank = loader, rank
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._loader, name)
@@ -77,14 +141,34 @@ class _Loader:
     def exec_module(self, module: object) -> None:
         self._loader.exec_module(module)  # type: ignore[attr-defined]
         try:
-            sys.anubis_live = _start(self._folder, self._rank)  # type: ignore[attr-defined]
-        except Exception as cause:
-            _note(self._folder, self._rank, str(cause))
+            self._rank.announce_early()
+            _announce_joining(module, self._rank)
+        except Exception:
+            return  # the program comes first
+
+
+def _announce_joining(module: object, rank: _Rank) -> None:
+    import functools
+
+    join = module.init_process_group  # type: ignore[attr-defined]
+
+    @functools.wraps(join)
+    def init_process_group(*arguments: object, **named: object) -> object:
+        parameters = dict(zip(JOINING, arguments, strict=False)) | named
+        rank.announce(parameters.get("rank"), parameters.get("world_size"))
+        joined = join(*arguments, **named)
+        try:
+            rank.announce(module.get_rank(), module.get_world_size())  # type: ignore[attr-defined]
+        except Exception:
+            return joined
+        return joined
+
+    module.init_process_group = init_process_group  # type: ignore[attr-defined]
 
 
 class _Finder:
-    def __init__(self, folder: str, rank: int) -> None:
-        self._folder, self._rank = folder, rank
+    def __init__(self, rank: _Rank) -> None:
+        self._rank = rank
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
         if name != HOOKED:
@@ -93,16 +177,15 @@ class _Finder:
 
         spec = importlib.machinery.PathFinder.find_spec(name, path)  # type: ignore[arg-type]
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._folder, self._rank)  # type: ignore[assignment]
+            spec.loader = _Loader(spec.loader, self._rank)  # type: ignore[assignment]
         return spec
 
 
 def _install() -> None:
     import os
 
-    folder, rank = os.environ.get("ANUBIS_LIVE_DIR"), os.environ.get("RANK", "")
-    if folder and rank.isdigit():
-        sys.meta_path.insert(0, _Finder(folder, int(rank)))  # type: ignore[arg-type]
+    if folder := os.environ.get("ANUBIS_LIVE_DIR"):
+        sys.meta_path.insert(0, _Finder(_Rank(folder)))  # type: ignore[arg-type]
 
 
 def _chain() -> None:

@@ -1,0 +1,314 @@
+"""Jobs of real ranks that train tiny models by gloo, with a fault that one of them does to itself.
+
+A program for show-diagnose-live, one process for each rank:
+
+    live_jobs.py JOB FAULT CULPRIT STEP FOLDER
+
+The rank comes from the environment, as each launcher says it. FOLDER gets `mark` in the moment of
+the fault, and `steps` with the time of each twentieth step of rank 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+WIDTH = 64
+PAUSE_S = 0.05  # of each step: the machine has few processors
+FOR_EVER_S = 1000.0
+RANKS = (  # as launchers name the rank and the number of ranks
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+
+@dataclass
+class Plan:
+    """Which job, and what goes wrong in it, at whom and when."""
+
+    job: str
+    fault: str
+    culprit: int
+    step: int
+    folder: Path
+    rank: int
+    world: int
+    pause_s: float = PAUSE_S
+    stuck: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def is_here(self) -> bool:
+        return self.rank == self.culprit
+
+    def mark(self) -> None:
+        (self.folder / "mark").write_text(repr(time.time()))
+
+    def strike(self, step: int) -> None:
+        """What happens before a step."""
+        if step != self.step:
+            return
+        if self.is_here:
+            self.mark()
+            self.misbehave()
+        if self.fault == "whole":
+            self.pause_s *= 4
+
+    def misbehave(self) -> None:
+        if self.fault in ("sleep", "again-sleep"):
+            time.sleep(FOR_EVER_S)
+        elif self.fault == "gil":
+            ctypes.PyDLL(None).sleep(int(FOR_EVER_S))  # unlike CDLL it keeps the interpreter's lock
+        elif self.fault == "fifo":
+            read_fifo(self.folder / "fifo")
+        elif self.fault == "spin":
+            spin()
+        elif self.fault == "lock":
+            threading.Lock().acquire() and self.stuck.wait()
+        elif self.fault == "raise":
+            raise RuntimeError("planted")
+        elif self.fault == "shape":
+            dist.all_reduce(torch.ones(7))
+        elif self.fault == "memory":
+            time.sleep(0.5)  # until its limit is set
+            torch.ones(1 << 28)
+        elif self.fault == "slow":
+            self.pause_s *= 4
+
+
+def read_fifo(path: Path) -> str:
+    os.mkfifo(path)
+    with path.open() as opened:  # nobody writes to it
+        return opened.read()
+
+
+def spin() -> None:
+    number = 0
+    while True:
+        number = (number * 31 + 7) % 1_000_003
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)])
+
+
+def train(module: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    module(batch).square().mean().backward()
+    optimizer.step()
+
+
+Step = Callable[[int], None]
+
+
+def ddp(plan: Plan) -> Step:
+    module = nn.parallel.DistributedDataParallel(model())
+    optimizer = torch.optim.SGD(module.parameters(), 0.001)
+
+    def step(number: int) -> None:
+        train(module, torch.randn(8, WIDTH), optimizer)
+
+    return step
+
+
+def fsdp(plan: Plan) -> Step:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (plan.world,))
+    module = model()
+    for layer in module:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    optimizer = torch.optim.SGD(module.parameters(), 0.001)
+
+    def step(number: int) -> None:
+        train(module, torch.randn(8, WIDTH), optimizer)
+
+    return step
+
+
+def pipeline(plan: Plan) -> Step:
+    """A stage on each rank: activations go forward, gradients back."""
+    first, last = plan.rank == 0, plan.rank == plan.world - 1
+
+    def step(number: int) -> None:
+        batch = torch.randn(8, WIDTH)
+        if not first:
+            dist.recv(batch, plan.rank - 1)
+        if plan.fault == "within" and number == plan.step and plan.is_here:
+            plan.mark()
+            time.sleep(FOR_EVER_S)
+        if plan.fault == "both" and number == plan.step:  # all wait for a message that nobody sends
+            plan.mark()
+            dist.recv(batch, (plan.rank + 1) % plan.world)
+        if not last:
+            dist.send(batch, plan.rank + 1)
+            dist.recv(batch, plan.rank + 1)
+        if not first:
+            dist.send(batch, plan.rank - 1)
+
+    return step
+
+
+def mesh(plan: Plan) -> Step:
+    """Two groups across two: sums in rows, then in columns."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    grid = init_device_mesh("cpu", (plan.world // 2, 2), mesh_dim_names=("dp", "tp"))
+    rows, columns = grid.get_group("tp"), grid.get_group("dp")
+
+    def step(number: int) -> None:
+        groups = [rows, columns]
+        if plan.fault == "order" and number == plan.step and plan.is_here:
+            plan.mark()
+            groups = [columns, rows]
+        for group in groups:
+            dist.all_reduce(torch.ones(WIDTH), group=group)
+
+    return step
+
+
+def experts(plan: Plan) -> Step:
+    """Tokens go to their experts in each half of the ranks and come back; all ranks then agree."""
+    half = plan.world // 2
+    halves = [dist.new_group(range(half)), dist.new_group(range(half, plan.world))]
+    own = halves[plan.rank // half]
+
+    def step(number: int) -> None:
+        tokens, there = torch.randn(half * 4, WIDTH), torch.empty(half * 4, WIDTH)
+        dist.all_to_all_single(there, tokens, group=own)
+        dist.all_to_all_single(tokens, there, group=own)
+        dist.all_reduce(torch.ones(WIDTH))
+
+    return step
+
+
+class Samples(torch.utils.data.Dataset[torch.Tensor]):
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.plan.fault == "loader" and self.plan.is_here and index == self.plan.step:
+            self.plan.mark()
+            time.sleep(FOR_EVER_S)
+        return torch.randn(8, WIDTH)
+
+
+def loader(plan: Plan) -> Step:
+    module = nn.parallel.DistributedDataParallel(model())
+    optimizer = torch.optim.SGD(module.parameters(), 0.001)
+    batches = iter(
+        torch.utils.data.DataLoader(
+            Samples(plan), batch_size=None, num_workers=1, prefetch_factor=2
+        )
+    )
+
+    def step(number: int) -> None:
+        train(module, next(batches), optimizer)
+
+    return step
+
+
+def thread(plan: Plan) -> Step:
+    """A second thread prepares the batches; the first waits for them."""
+    ready: queue.Queue[torch.Tensor] = queue.Queue(maxsize=2)
+
+    def prepare() -> None:
+        for number in range(1_000_000):
+            if plan.fault == "thread" and number == plan.step and plan.is_here:
+                plan.mark()
+                plan.stuck.wait()
+            ready.put(torch.randn(8, WIDTH))
+
+    threading.Thread(target=prepare, daemon=True).start()
+    module = nn.parallel.DistributedDataParallel(model())
+    optimizer = torch.optim.SGD(module.parameters(), 0.001)
+
+    def step(number: int) -> None:
+        train(module, ready.get(), optimizer)
+
+    return step
+
+
+JOBS: dict[str, Callable[[Plan], Step]] = {
+    job.__name__: job for job in (ddp, fsdp, pipeline, mesh, experts, loader, thread)
+}
+
+
+def numbers() -> Iterator[int]:
+    step = 0
+    while True:
+        yield step
+        step += 1
+
+
+def work(plan: Plan, *, says_rank: bool) -> None:
+    """`says_rank`: the program itself says which rank it is, because the environment does not."""
+    torch.set_num_threads(1)
+    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if plan.fault == "start" and plan.is_here:
+        plan.mark()
+        time.sleep(FOR_EVER_S)
+    if plan.fault.startswith("again") and attempt == 0:  # before any rank left a trace in the store
+        if plan.is_here:
+            raise RuntimeError("planted, and gone when it is started again")
+        time.sleep(FOR_EVER_S)
+    if says_rank:
+        where = f"tcp://{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        dist.init_process_group("gloo", where, rank=plan.rank, world_size=plan.world)
+    else:
+        dist.init_process_group("gloo")
+    step = JOBS[plan.job](plan)
+    for number in numbers():
+        if plan.rank == 0 and number % 20 == 0:
+            with (plan.folder / "steps").open("a") as steps:
+                steps.write(f"{number} {time.time()}\n")
+        plan.strike(number)
+        if plan.fault in ("nothing", "again") and number == plan.step and plan.is_here:
+            plan.mark()
+        step(number)
+        time.sleep(plan.pause_s)
+
+
+def spawned(rank: int, world: int, arguments: tuple[str, str, int, int, Path]) -> None:
+    work(Plan(*arguments, rank=rank, world=world), says_rank=True)
+
+
+def main() -> None:
+    job, fault, culprit, step, folder = sys.argv[1:6]
+    arguments = job, fault, int(culprit), int(step), Path(folder)
+    names = next((names for names in RANKS if names[0] in os.environ), None)
+    if names is None:  # this process starts the ranks itself
+        world = int(os.environ["LIVE_JOB_RANKS"])
+        context = multiprocessing.get_context("spawn")
+        ranks = [
+            context.Process(target=spawned, args=(rank, world, arguments)) for rank in range(world)
+        ]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
+        return
+    rank, world = (int(os.environ[name]) for name in names)
+    work(Plan(*arguments, rank=rank, world=world), says_rank=names[0] != "RANK")
+
+
+if __name__ == "__main__":
+    main()
