@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 SHOWN_WHOLE = 16  # fleets up to this size are shown whole
+GROUPED = 5  # so many nodes that are not healthy are grouped by what is wrong with them
 LISTED = 40  # nodes not healthy that are shown of a larger one
 METRICS = 200  # metrics that are shown, those with most defects first
 
@@ -45,6 +46,7 @@ def render(view: CampaignView, console: Console) -> None:
         if len(parts) > LISTED:
             console.print(f"  and {len(parts) - LISTED:,} more causes", highlight=False)
         console.print()
+    _print_causes(view, console)
     _print_nodes(view, console)
     _print_instructions(view, console)
     if rows:
@@ -96,6 +98,22 @@ def _print_nodes(view: CampaignView, console: Console) -> None:
         console.print(f"  and {unlisted:,} more that are not healthy", highlight=False)
     if healthy:
         console.print(f"  {healthy:,} healthy nodes are not listed", highlight=False)
+
+
+def _print_causes(view: CampaignView, console: Console) -> None:
+    """Print how many nodes have the same fault, if some do."""
+    causes = view.causes
+    bad = sum(len(group.nodes) for group in causes)
+    if bad < GROUPED or len(causes) == bad:
+        return
+    rows = table("nodes")
+    rows.add_column("what is wrong with them", overflow="fold", ratio=3)
+    rows.add_column("which", overflow="fold", ratio=2)
+    for group in causes[:LISTED]:
+        text = f"{GLYPH[group.judgement]} {group.cause}"
+        add_row(rows, f"{len(group.nodes):,}", text, short_node_list(group.nodes))
+    console.print(rows)
+    console.print()
 
 
 def _part_table(parts: Sequence[PartVerdict]) -> Table:

@@ -11,7 +11,7 @@ from anubis.lab.simulation.reckoning import Reckoning
 from anubis.report import coverage, kinds
 from anubis.report.coverage import TierCrossed
 from anubis.report.json import json_line
-from anubis.report.view import CampaignView
+from anubis.report.view import CampaignView, CauseGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,9 @@ class SummaryLine:
     not_applicable: Sequence[str]
     defective_parts: Sequence[str]
     unknown_parts: Sequence[str]
+    causes: Sequence[CauseGroup]
+    """Nodes that are not healthy, grouped by what is wrong with them: the worst verdict first, then
+    the largest group."""
     duration_s: float
 
 
@@ -126,6 +129,7 @@ def _summary_fields(view: CampaignView) -> SummaryLine:
         not_applicable=named(Judgement.NOT_APPLICABLE),
         defective_parts=parts_named(Judgement.DEFECTIVE),
         unknown_parts=parts_named(Judgement.UNKNOWN),
+        causes=view.causes,
         duration_s=round(view.duration_s, 3),
     )
 

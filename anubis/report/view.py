@@ -14,6 +14,7 @@ from pathlib import Path
 from anubis.core.fabric import Fabric, Nic, Part, RailNic, RailNics
 from anubis.core.judge.kinds import kinds_of
 from anubis.core.judge.remedies import remedy_of
+from anubis.core.judge.sentences import cause_of
 from anubis.core.network.coverage import Coverage, coverage_of, untested_by_reason
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.traffic import keep_crossing, observe_traffic
@@ -161,6 +162,22 @@ class CampaignView:
         ]
 
     @property
+    def causes(self) -> list[CauseGroup]:
+        """Group all nodes that are not healthy by what is wrong with them: the worst verdict first,
+        then the largest group."""
+        groups: dict[tuple[Judgement, str, str], list[str]] = {}
+        for node in self.nodes_worst_first():
+            if node.judgement is not Judgement.HEALTHY:
+                cause = cause_of(node.node, node.code, node.reason)
+                groups.setdefault((node.judgement, node.code, cause), []).append(node.node)
+        ordered = sorted(groups, key=lambda key: (WORST_FIRST.index(key[0]), -len(groups[key])))
+        return [
+            CauseGroup(judgement=judgement, code=code, cause=cause, nodes=tuple(names_of_group))
+            for judgement, code, cause in ordered
+            if (names_of_group := groups[judgement, code, cause])
+        ]
+
+    @property
     def kinds(self) -> list[NodeKind]:
         """Kinds of nodes that were told apart under one sku, each judged by itself."""
         return kinds_of(self.criteria)
@@ -180,6 +197,17 @@ class CampaignResult:
     @property
     def judgement(self) -> Judgement:
         return self.view.assessment.judgement
+
+
+@dataclass(frozen=True, kw_only=True)
+class CauseGroup:
+    """Nodes with the same fault."""
+
+    judgement: Judgement
+    code: str
+    cause: str
+    """What is wrong with them all, without names and amounts."""
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -429,7 +429,7 @@ def test_a_port_that_is_switched_off_is_down_only_where_it_is_expected(machine, 
 
 def test_a_slower_port_is_worse_than_the_fleet(machine, look, defects):
     machine.set_port("mlx5_0", "rate", "200 Gb/sec (2X NDR)")
-    assert "50% below normal" in defects(look(machine))["port_gbps", "mlx5_0"].reason
+    assert "50% slower than normal" in defects(look(machine))["port_gbps", "mlx5_0"].reason
 
 
 def test_an_error_counter_that_rises_meanwhile_is_a_defect_and_one_that_stands_is_none(

@@ -122,7 +122,7 @@ def test_a_limit_holds_a_metric_that_the_fleet_judges_as_well():
     )
     by_node = {v.participants[0]: v for v in found.alone}
     assert "limit at least 55" in by_node["n0"].reason
-    assert "below normal" in by_node["n1"].reason
+    assert "slower than normal" in by_node["n1"].reason
     assert len(list(found.verdicts())) == 6  # one for each unit, never two
 
 

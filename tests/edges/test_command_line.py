@@ -169,7 +169,7 @@ def test_a_node_that_got_slower_is_found_by_what_was_learned_before(accepted):
     assert [verdict["node"]] == slower.summary["defective"]
     assert (verdict["benchmark"], verdict["metric"]) == ("flow", "speed")
     assert verdict["code"] == "FLOW.SPEED"
-    assert "20% below normal" in verdict["reason"]
+    assert "20% slower than normal" in verdict["reason"]
     assert len(verdict["reason"]) <= 200
 
     accepted.pace.write_text("120, 121, 119, 120")
@@ -206,7 +206,7 @@ def test_judging_again_by_other_criteria_runs_nothing(accepted):
     stricter = accepted.write("stricter.json", document)
     done = accepted.run("judge", "--json", "--criteria", str(stricter))
     assert done.code == 1
-    assert all("50% below normal" in line["reason"] for line in done.verdicts)
+    assert all("50% slower than normal" in line["reason"] for line in done.verdicts)
 
     document["sku"] = "another kind"
     other = accepted.write("other.json", document)

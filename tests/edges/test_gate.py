@@ -339,7 +339,10 @@ def test_a_bad_link_is_no_go_for_a_job_across_it_until_both_ends_pass_again(pair
     first = pair_gate(paired, "n[1-4]", "--json")
     assert (first.code, first.summary["answer"], first.summary["defective"]) == (1, "no-go", [])
     (link,) = first.summary["links"]
-    assert (sorted(link["nodes"]), "50% below normal" in link["reason"]) == (["n1", "n2"], True)
+    assert (sorted(link["nodes"]), "50% slower than normal" in link["reason"]) == (
+        ["n1", "n2"],
+        True,
+    )
 
     before = ran(paired)
     again = pair_gate(paired, "n[1-4]").out

@@ -221,6 +221,18 @@ def large_view(nodes: int = 3000) -> CampaignView:
     return fleet_view(names, defective=set(names[7::101]), lost=set(names[11::450]), samples=12)
 
 
+def test_nodes_with_the_same_fault_are_one_group_worst_and_largest_first():
+    groups = large_view().causes
+    assert [(group.code, len(group.nodes)) for group in groups] == [
+        ("GEMM.TFLOPS.BF16", len(range(7, 3000, 101))),
+        ("NODE-LOST", len(range(11, 3000, 450))),
+    ]
+    text = shown(large_view())
+    assert "30      ✗ gemm@1 tflops:bf16" in text
+    assert "7       ? lost while gemm@1 ran" in text
+    assert "what is wrong with them" not in shown(small_view())
+
+
 # --- for programs --------------------------------------------------------------------------
 
 
@@ -258,6 +270,20 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
         "not_applicable": [],
         "defective_parts": [],
         "unknown_parts": [],
+        "causes": [
+            {
+                "judgement": "defective",
+                "code": "GEMM.TFLOPS.BF16",
+                "cause": "gemm@1 tflops:bf16",
+                "nodes": ["n03"],
+            },
+            {
+                "judgement": "unknown",
+                "code": "NODE-LOST",
+                "cause": "lost while gemm@1 ran",
+                "nodes": ["n02"],
+            },
+        ],
         "duration_s": 754.0,
     }
 

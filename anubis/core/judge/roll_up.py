@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from anubis.core.judge.sentences import metric_words, node_sentence
 from anubis.core.judge.unanswered import unanswered_benchmarks
 from anubis.core.judge.verdicts import EXCUSED, WITHIN
 from anubis.core.records import BatchVerdict, Execution, Judgement, NodeVerdict, Plan, Verdict
@@ -87,24 +88,15 @@ def _node_verdict(
 
 
 def _sentence(first: Verdict, worst: Sequence[Verdict], measured: Collection[str]) -> str:
-    """State how many of a node's devices the verdict is about, then the worst of them."""
-    prefix = f"{first.benchmark}: " if first.benchmark else ""
-    kind = _kind(first.device)
-    short = {v.device for v in worst if v.metric and v.benchmark == first.benchmark}
-    short = {device for device in short if _kind(device) == kind}
-    if first.judgement is not Judgement.DEFECTIVE or not first.metric or len(short) < 2:
+    """The sentence about a node; it names the program unless it has words for what was measured."""
+    has_words = first.metric and metric_words(first.benchmark, first.metric)
+    prefix = f"{first.benchmark}: " if first.benchmark and not has_words else ""
+    if first.judgement is not Judgement.DEFECTIVE or not first.metric:
         more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
         return f"{prefix}{first.reason}{more}"
-    total = len(short.union(device for device in measured if _kind(device) == kind))
-    noun = {"cuda": "GPUs", "gpu": "GPUs"}.get(kind, "devices")
-    scope = f"all {total} {noun}" if len(short) == total else f"{len(short)} of {total} {noun}"
+    short = {v.device for v in worst if v.metric and v.benchmark == first.benchmark}
     further = len({(v.benchmark, v.parameters, v.metric) for v in worst}) - 1
-    also = f"; {further} more metric{'s' * (further > 1)} as well" if further else ""
-    return f"{prefix}{scope} fall short, the worst: {first.reason}{also}"
-
-
-def _kind(device: str) -> str:
-    return device.partition(":")[0]
+    return prefix + node_sentence(first.reason, first.device, short, measured, further)
 
 
 def _devices_measured(

@@ -1,4 +1,4 @@
-"""Verdicts on units, single or in batches, and the sentences that operators act on."""
+"""Verdicts on units, single or in batches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.judge.criteria import worst_slow_samples
+from anubis.core.judge.sentences import Shortfall, shortfall_sentence, slow_samples_sentence
 from anubis.core.judge.units import Unit, Units
 from anubis.core.records import (
     BatchVerdict,
@@ -98,32 +99,28 @@ def spelled_code(benchmark: str, metric: str) -> str:
 
 
 def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
-    """The sentence that an operator acts on: how far off, in the metric's own unit."""
-    limit = f"(similarity {similarity:.3f}, limit {criterion.alpha:g})"
+    short = Shortfall(
+        benchmark=unit.key.workload.benchmark,
+        metric=unit.key.metric,
+        unit=criterion.unit,
+        direction=criterion.direction,
+        device=unit.device,
+        measured=float(np.median(unit.samples)),
+        normal=float(np.median(criterion.reference)),
+        similarity=similarity,
+        alpha=criterion.alpha,
+    )
     slow = worst_slow_samples(unit.samples, criterion)
     if slow and slow.number:
-        measure = "" if criterion.unit == "1" else f" {criterion.unit}"
-        return (
-            f"{unit.key.metric} on {unit.device} slow at times: {slow.number} of {slow.samples} "
-            f"samples at {slow.measured:.4g}{measure} instead of {slow.usual:.4g}; "
-            f"healthy: {slow.share:.1%} {limit}"
+        return slow_samples_sentence(
+            short,
+            number=slow.number,
+            samples=slow.samples,
+            measured=slow.measured,
+            usual=slow.usual,
+            share=slow.share,
         )
-    measured, normal = float(np.median(unit.samples)), float(np.median(criterion.reference))
-    if (
-        criterion.unit == "1"
-        and measured < normal
-        and measured.is_integer()
-        and normal.is_integer()
-    ):
-        return f"{unit.key.metric} on {unit.device}: {measured:g} of {normal:g} {limit}"
-    change = abs(measured / normal - 1)
-    word = "below" if measured < normal else "above"
-    amount = f"{change:.0%} {word} normal" if change >= 0.005 else "slow in its tail"
-    measure = "" if criterion.unit == "1" else f" {criterion.unit}"
-    return (
-        f"{unit.key.metric} on {unit.device} {amount}: median {measured:.4g}{measure}, "
-        f"normal {normal:.4g} {limit}"
-    )
+    return shortfall_sentence(short)
 
 
 def missing_criterion_reason(key: CriterionKey, keys: Iterable[CriterionKey]) -> str:

@@ -25,6 +25,7 @@ from anubis.core.network.posterior import Case, FaultPrior, Observation, Problem
 
 FEWEST_FLOWS = 12  # fewer flows do not show what a cause usually takes
 LAYERS = 3  # levels of causes behind causes
+NOTHING = 0.995  # a larger shortfall is called so
 SURELY, DEAD, UNSTEADY = 0.999, 0.9, 0.25  # shares: of paths, of the rate, of flows
 WRONG_ROUTES = 3.0  # routes are wrong if chance explains better by more than exp of this
 
@@ -261,10 +262,11 @@ def sentence(fabric: Fabric, cause: Cause) -> str:
     way = {"both": "", "out": ", outwards only", "in": ", inwards only"}[cause.way]
     when = "" if cause.steady else ", on and off"
     flows = len(cause.bad) + cause.good
-    return (
-        f"{place}{way}{when}: {cause.shortfall:.0%} below normal in {len(cause.bad)} of {flows} "
-        f"flows, {min(cause.confidence, 0.999):.1%} sure"
-    )
+    some = f"all {flows}" if flows == len(cause.bad) else f"{len(cause.bad)} of {flows}"
+    how = f"{cause.shortfall:.0%} below normal in {len(cause.bad)} of {flows} flows"
+    if cause.shortfall >= NOTHING:
+        how = f"carries nothing, {some} flows through it failed"
+    return f"{place}{way}{when}: {how}, {min(cause.confidence, 0.999):.1%} sure"
 
 
 def subject(fabric: Fabric, cause: Cause) -> str:
