@@ -29,11 +29,12 @@ from anubis.core.history.status import Incident
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.keeper_events import SeenJob, SeenNode
 from anubis.core.keep.life import State
-from anubis.core.records import CampaignKind, Judgement
+from anubis.core.records import Judgement
 from anubis.operations.clusters import time_in
 from anubis.operations.decide import Terms
 from anubis.operations.fleet import glance_at
 from anubis.operations.nodes import nodes
+from anubis.operations.requests import ValidateRequest
 from anubis.operations.sweep import sweep
 from anubis.report.gate import sentence
 from anubis.service.fleet_cache import Board
@@ -100,7 +101,7 @@ class Life:
     def _measure(self, some, **trouble):
         """With all others, so that there is something to compare with."""
         self.site.describe(seed=self.draw.randrange(1000), **trouble)
-        self.site.measure(CampaignKind.VALIDATE, self.draw.choice([None, None, some]))
+        self.site.measure(ValidateRequest, self.draw.choice([None, None, some]))
         self.site.describe()
 
     def do_tell(self, some):

@@ -24,13 +24,14 @@ from anubis.core.history.events import (
 )
 from anubis.core.keep.commands import Mode, Prove
 from anubis.core.keep.life import State
-from anubis.core.records import CampaignKind, Judgement
+from anubis.core.records import Judgement
 from anubis.operations.campaigns import hold_clock
 from anubis.operations.clusters import time_in
 from anubis.operations.fleet import standings
 from anubis.operations.import_ import report_incidents
 from anubis.operations.keep import actions
 from anubis.operations.nodes import nodes
+from anubis.operations.requests import ValidateRequest
 from anubis.operations.tell import tell
 from anubis.report import nodes as node_listing
 from anubis.report.fleet import judgement_reason, node_fields
@@ -65,7 +66,7 @@ class Story:
                     site.tell(of[0](nodes=some, **of[1]), id=f"{number}")
                 case "measure":
                     site.describe(seed=number, **of[0])
-                    site.measure(CampaignKind.VALIDATE, some if of[1] else None)
+                    site.measure(ValidateRequest, some if of[1] else None)
                     site.describe()
                 case "jump":
                     self.doubts += 1

@@ -13,7 +13,8 @@ import pytest
 
 from anubis.config import catalog
 from anubis.core.history.events import NodeAdded, RepairBegun, RepairDone
-from anubis.core.records import CampaignKind, Judgement
+from anubis.core.records import Judgement
+from anubis.operations.requests import AcceptRequest
 from anubis.reach.orchestrators.hosts import HostsOrchestrator
 from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.reach.orchestrators.orchestrator import NodeSkus
@@ -48,7 +49,7 @@ class KeptFleet:
         self.site.owner = orchestrator(NodeSkus(otherwise="h100"), self.site.later)
 
     def accept(self):
-        result = self.site.measure(CampaignKind.ACCEPT, self.proven)
+        result = self.site.measure(AcceptRequest, self.proven)
         verdicts = result.view.assessment.nodes
         return [verdict.node for verdict in verdicts if verdict.judgement is Judgement.HEALTHY]
 
