@@ -33,6 +33,13 @@ WORDS = {  # what a driver writes behind a number of which the number alone does
     },
 }
 
+VERDICTS = {  # rows of which the line itself says what is to be done
+    "xid-149-peer": "NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000)",
+    "xid-154-none": "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)",
+    "xid-154-drain": "GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)",
+    "xid-154": "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+}
+
 
 def event_of(line):
     (event,) = parse_kernel(kernel_lines(line, 0.0), TABLE)
@@ -44,6 +51,7 @@ def test_each_xid_is_recognised_in_a_line_and_has_the_gravity_of_its_row(row):
     severe, mild = WORDS.get(row.xid, ("GPU says something", ""))
     words = severe if row.gravity == "critical" else mild if "nonfatal" in row.code else severe
     words = "an event without a word on it" if row.code.endswith("unknown") else words
+    words = VERDICTS.get(row.code, words)
     event = event_of(f"[ 12.5] NVRM: Xid (PCI:0000:3b:00): {row.xid}, pid=17, name=python, {words}")
     assert (event.code, event.gravity, event.device) == (row.code, row.gravity, "0000:3b:00")
 

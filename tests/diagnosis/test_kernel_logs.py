@@ -25,7 +25,13 @@ JOURNAL = json.dumps(
     [
         (f"[ 1843.308145] {FALLEN}", None),
         (f"4,1234,5678901,-;{FALLEN}", None),
+        (f"[<    0.000005>] {FALLEN}", None),
+        (f"[ 1843.308145 <    0.000005>] {FALLEN}", None),
+        (f"[  +0.000005] {FALLEN}", None),
+        (f"[Feb14 05:03] {FALLEN}", None),
+        (FALLEN, None),
         (f"[Sat Feb 14 05:03:41 2026] {FALLEN}", AT),
+        (f"[Sat Feb 14 05:03:41 2026 <    0.000005>] {FALLEN}", AT),
         (f"kern  :err   : [Sat Feb 14 05:03:41 2026] {FALLEN}", AT),
         (f"2026-02-14T05:03:41,000000+00:00 {FALLEN}", AT),
         (f"2026-02-14T06:03:41+0100 n1 kernel: {FALLEN}", AT),
@@ -49,6 +55,16 @@ def test_a_gpu_that_fell_off_without_an_xid_is_named_by_the_line_before(tmp_path
     (event,) = evidence.log
     assert (event.code, event.node, event.device) == ("gpu-fallen-off", "n2", "0000:b3:00")
     assert evidence.unread == {"n1"}
+
+
+def test_lines_without_the_mark_of_a_kernel_log_are_counted_and_told(tmp_path):
+    unmarked = "amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!"
+    (tmp_path / "n1.log").write_text(f"[1.0] a\nepoch 3\n{unmarked}\nepoch 4\n")
+    evidence = read_kernel(tmp_path, TWO, CLASSES)
+    (event,) = evidence.log
+    assert (event.code, event.device) == ("amdgpu-reset", "0000:c1:00.0")
+    (why,) = evidence.gaps.values()
+    assert why.startswith("2 of 4 lines of kernel logs were left out")
 
 
 def test_a_flood_is_cut_in_the_middle(tmp_path):

@@ -399,3 +399,16 @@ def test_of_ranks_that_count_steps_the_one_that_stopped_tells(tmp_path):
         (tmp_path / f"rank_{rank}.log").write_text("".join(lines))
     (progress,) = read(tmp_path).progress
     assert progress.after == 3
+
+
+def test_what_the_scheduler_says_of_tasks_and_nodes_is_believed(tmp_path):
+    file = tmp_path / "slurm-17.out"
+    file.write_text(
+        "srun: error: n1: tasks 0-1,3: Out Of Memory\n2026-02-14T05:03:41 step 9\n"
+        "srun: error: Node failure on n2\n"
+    )
+    ranks = RankMap(nodes={0: "n1", 1: "n1", 2: "n2", 3: "n1"}, addresses={"n1": "n1", "n2": "n2"})
+    evidence = read_training(file, ranks, CLASSES)
+    assert [(ended.rank, ended.signal) for ended in evidence.exits] == [(0, 9), (1, 9), (3, 9)]
+    assert list(evidence.unreachable) == ["n2"]
+    assert Collector.REACH in evidence.collectors

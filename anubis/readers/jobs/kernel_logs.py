@@ -1,7 +1,8 @@
 """Kernel logs of a job's nodes, as events: the output of `dmesg`, `journalctl -k` or /dev/kmsg.
 
 The table of classes says what a line means. If lines give only seconds since the start of the node,
-it is not known when they were written.
+or since the line before, or no time at all, it is not known when they were written. A line without
+any mark of a kernel log counts only if a class recognises it; how many did not is told.
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ from anubis.readers.jobs.log_lines import log_files, node_of_file, read_lines, t
 from anubis.readers.jobs.trace_reader import TraceReader
 
 KMSG = re.compile(r"^\d+,\d+,\d+,[^;]*;(.*)$")
-SINCE_START = re.compile(r"^(?:\w+ *:\w+ *: )?\[ *\d+\.\d+\](?:\[[^\]]*\])? ?(.*)$")
-WITH_DATE = re.compile(r"^(?:\w+ *:\w+ *: )?\[\w{3} \w{3} +\d+ [\d:]+ \d{4}\] ?(.*)$")
+# seconds since the start of the node, or (`dmesg --show-delta`, `--reltime`) since the line before
+SINCE_START = re.compile(
+    r"^(?:\w+ *:\w+ *: )?\[(?: *\d+\.\d+(?: *< *\d+\.\d+>)?|< *\d+\.\d+>| *\+\d+\.\d+|"
+    r"\w{3} ?\d{1,2} \d\d:\d\d)\](?:\[[^\]]*\])? ?(.*)$"
+)
+WITH_DATE = re.compile(
+    r"^(?:\w+ *:\w+ *: )?\[\w{3} \w{3} +\d+ [\d:]+ \d{4}(?: *< *\d+\.\d+>)?\] ?(.*)$"
+)
 JOURNAL = re.compile(
     r"^(?:\d{4}-\d\d-\d\dT\S+|\w{3} +\d+ [\d:]+) (?:(\S+) (\S+?)(?:\[\d+\])?: )?"
     r"(?:\[ *\d+\.\d+\] ?)?(.*)$"
@@ -39,6 +46,7 @@ class KernelLine:
     message: str
     at: float | None = None
     host: str = ""
+    is_marked: bool = True  # it has the mark of a kernel log
 
 
 def read_kernel(
@@ -49,14 +57,14 @@ def read_kernel(
     events: list[LogEvent] = []
     seen: set[str] = set()
     files = log_files(path)
-    lines = 0
+    lines, dropped = 0, 0
     for file in files:
         node = node_of_file(file, path, nodes)
         if not node and len(nodes) == len(files) == 1:
             node = nodes[0]
         reader = _Lines(about=written_at(file), zone=zone)
-        events_of_file = parse_kernel(reader.read(read_lines(file)), classes)
-        lines += reader.count
+        events_of_file = parse_kernel(reader.read(read_lines(file), classes), classes)
+        lines, dropped = lines + reader.count, dropped + reader.dropped
         for event in events_of_file:
             owner = node or ranks.node_named(event.node)
             if not owner and not nodes:
@@ -69,23 +77,37 @@ def read_kernel(
         job="",
         at=0.0,
         collectors=frozenset({Collector.KERNEL_LOG}),
+        gaps={Collector.KERNEL_LOG: _dropped(dropped, lines)} if dropped else {},
         log=tuple(events),
         unread=frozenset(nodes) - seen,
     )
 
 
+def _dropped(count: int, lines: int) -> str:
+    is_one = count == 1
+    return (
+        f"{count:,} of {count + lines:,} lines of kernel logs {'was' if is_one else 'were'} left"
+        f" out: {'it has' if is_one else 'they have'} no stamp of dmesg or of a journal"
+    )
+
+
 @dataclass(kw_only=True)
 class _Lines:
-    """Lines as messages of the kernel, and how many there were."""
+    """Lines as messages of the kernel, and how many there were. Lines of other programs in a
+    journal are no messages of the kernel, and are not counted as left out."""
 
     about: float
     zone: tzinfo
     count: int = 0
+    dropped: int = 0
     hosts: set[str] = field(default_factory=set)
 
-    def read(self, lines: Iterable[str]) -> Iterator[KernelLine]:
+    def read(self, lines: Iterable[str], classes: ErrorClasses) -> Iterator[KernelLine]:
         for line in lines:
             for entry in kernel_lines(line, self.about, self.zone):
+                if not entry.is_marked and _recognise(entry.message, classes)[0] is None:
+                    self.dropped += 1
+                    continue
                 self.count += 1
                 if entry.host:
                     self.hosts.add(entry.host)
@@ -111,8 +133,8 @@ def kernel_lines(line: str, about: float, zone: tzinfo = UTC) -> Iterator[Kernel
         host, tag, message = match[1] or "", match[2] or "kernel", match[3]
         if tag == "kernel":
             yield KernelLine(message=message, at=time_of(line, about, zone), host=host)
-    elif "NVRM:" in line:  # a line that follows the first of its record
-        yield KernelLine(message=line.strip())
+    else:  # a line that follows the first of its record, or `dmesg --notime`
+        yield KernelLine(message=line.strip(), is_marked="NVRM:" in line)
 
 
 def _parse_json(line: str) -> Iterator[KernelLine]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from itertools import chain, islice
@@ -58,10 +58,15 @@ GROUP = re.compile(r"\[PG (?:ID )?(\d+)(?: PG GUID ([^ )]+\)?))? Rank (\d+)\]")
 BARE_RANK = re.compile(r"(?<!\w)\[Rank (\d+)\]")
 ENTRY = re.compile(r"^\s*(time|host|rank|exitcode)\s*: (.+)")
 SRUN = re.compile(
-    r"srun: error: (\S+): tasks? (\d+): (Killed|Terminated|Segmentation fault|Bus error|Aborted|"
-    r"Exited with exit code (\d+))"
+    r"srun: error: (\S+): tasks? ([\d,-]{1,60}): (Killed|Terminated|Segmentation fault|Bus error|"
+    r"Aborted|Out Of Memory|Exited with exit code (\d+))"
 )
-SIGNALS = {"Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6}
+SIGNALS = {
+    **{"Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6},
+    "Out Of Memory": 9,  # by the kernel
+}
+NODE_FAILURE = re.compile(r"(?:srun|salloc): error: Node failure on ([\w.-]+)")
+MOST_TASKS = 4096  # of one line
 ROOT_CAUSE = "Root Cause (first observed failure)"
 FAILED = "failed (exitcode:"  # torchrun, of each attempt
 RESTARTS = "will restart worker group"
@@ -182,6 +187,7 @@ class Reading:
     lines: int = 0
     events: list[tuple[Speaker, str, LogEvent]] = field(default_factory=list)  # speaker, host
     exits: list[Exit] = field(default_factory=list)
+    lost_nodes: dict[str, float | None] = field(default_factory=dict)  # by the scheduler → when
     progress: dict[tuple[Speaker, str], tuple[int, int, int, str]] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)  # address → host
     process_ranks: dict[str, tuple[int, int]] = field(default_factory=dict)  # process → ranks, rank
@@ -242,6 +248,8 @@ class Reading:
             self._failed_at = self._now() or 0.0
         if "srun: error" in text and (match := SRUN.search(text)):
             self._read_srun(match)
+        if "Node failure on" in text and (match := NODE_FAILURE.search(text)):
+            self.lost_nodes.setdefault(match[1], self._now())
         recognised = self.classes.match_training(text)
         if recognised is not None:
             self._tell(speaker, host, recognised, text)
@@ -425,14 +433,22 @@ class Reading:
         self._entry = {}
 
     def _read_srun(self, match: re.Match[str]) -> None:
-        rank = int(match[2])
-        if self.ranks.nodes and self.ranks.node_of(rank) != self.ranks.node_named(match[1]):
-            return  # a task that is no rank
         at = self._now()
-        if match[4]:
-            self.exits.append(exit_of(rank, int(match[4]), at))
-        else:
-            self.exits.append(Exit(rank=rank, signal=SIGNALS[match[3]], at=at))
+        for rank in _tasks(match[2]):
+            if self.ranks.nodes and self.ranks.node_of(rank) != self.ranks.node_named(match[1]):
+                continue  # a task that is no rank
+            if match[4]:
+                self.exits.append(exit_of(rank, int(match[4]), at))
+            else:
+                self.exits.append(Exit(rank=rank, signal=SIGNALS[match[3]], at=at))
+
+
+def _tasks(text: str) -> Iterator[int]:
+    """Yield the numbers of Slurm's list of tasks: 0-2,7."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal():
+            yield from islice(range(int(first), int(last or first) + 1), MOST_TASKS)
 
 
 def exit_of(rank: int, code: int, at: float | None) -> Exit:
@@ -514,6 +530,12 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
     collectors = {Collector.TRAINING_LOG}
     collectors |= {Collector.EXITS} if exits else set()
     collectors |= {Collector.PROGRESS} if advances else set()
+    lost = {
+        placed.node_named(host) or host: reading.about if at is None else at
+        for reading in readings
+        for host, at in reading.lost_nodes.items()
+    }
+    collectors |= {Collector.REACH} if lost else set()
     return JobEvidence(
         job="",
         at=0.0,
@@ -521,6 +543,7 @@ def gather(readings: Iterable[Reading], ranks: RankMap) -> JobEvidence:
         ranks=placed,
         log=tuple(log),
         exits=exits,
+        unreachable=lost,
         advances=_add_members(advances, placed),
         mute=frozenset(spoken - {rank for rank, _ in advances}),
         progress=_steps_of(readings),
