@@ -18,8 +18,9 @@ from anubis.core.diagnose.analyst import JobTrouble
 from anubis.core.diagnose.chain import InferenceRule
 from anubis.core.diagnose.cures import WEIGHTS, PastDiagnosis
 from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
-from anubis.core.diagnose.diagnostician import DiagnosisAnswer, diagnose
+from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
 from anubis.core.diagnose.evidence import JobEvidence, RankMap, Stall, join_evidence
+from anubis.core.diagnose.facts import JobFact
 from anubis.core.diagnose.faults import fault_of
 from anubis.core.errors import ConfigError, EvidenceError, UsageError, did_you_mean
 from anubis.core.history.events import EventRecord, SuspicionRaised
@@ -157,22 +158,33 @@ def _suspicions(
 ) -> list[EventRecord]:
     """Suspicions that are new: a node that is suspected already is left out."""
     diagnosis = view.diagnosis
-    fault = fault_of(diagnosis.cause)
     kept = [entry for entry in part.keeping.suspicions() if entry.source == SOURCE]
     fresh = []
-    for node in diagnosis.nodes:
+    for node, (cause, confidence) in _suspects(diagnosis).items():
+        fault = fault_of(cause)
         of_node = [entry for entry in kept if entry.node == node]
         if all(entry.ended_at is not None and entry.ended_at < diagnosis.at for entry in of_node):
             raised = SuspicionRaised(
                 nodes=(node,),
                 category=categories.get(fault, fault),
                 source=SOURCE,
-                reason=headline(view),
-                confidence=WEIGHTS[diagnosis.cure.level] * diagnosis.confidence,
+                reason=cause.evidence if cause and not diagnosis.nodes else headline(view),
+                confidence=confidence,
             )
             id = f"{SOURCE} {node} {len(of_node) + 1}"
             fresh.append(EventRecord(id=id, at=diagnosis.at, event=raised))
     return fresh
+
+
+def _suspects(diagnosis: Diagnosis) -> dict[str, tuple[JobFact | None, float]]:
+    """Nodes that a test should prove or clear, with the fact that speaks against each and how
+    strongly."""
+    if diagnosis.nodes:
+        confidence = WEIGHTS[diagnosis.cure.level] * diagnosis.confidence
+        return dict.fromkeys(diagnosis.nodes, (diagnosis.cause, confidence))
+    return {
+        fact.whom.node: (fact, fact.confidence) for fact in diagnosis.likeliest if fact.whom.node
+    }
 
 
 def rules() -> tuple[InferenceRule, ...]:

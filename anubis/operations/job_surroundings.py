@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from anubis.core.diagnose.evidence import Collector, JobEvidence, WorkingPair, join_evidence
+from anubis.core.fabric import Part
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.keep.silent_nodes import unreachable
 from anubis.core.network.posterior import FaultPrior
+from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.clusters import time_in
 from anubis.operations.links import measured_across
@@ -19,6 +21,7 @@ from anubis.text.wording import moment
 
 SHORT = FaultPrior().limit
 MOST_OF_JOB = 0.5  # of its nodes in one rack: if more, all errors touch it by chance
+KNOWN_BAD = 20.0  # factor on the odds of a part that the last scan called defective
 SCANNED_BYTES = 1 << 20  # the smallest message with which pairs are measured
 
 
@@ -50,7 +53,12 @@ def _network_evidence(
     caller.remark(f"the fabric is that of campaign {campaign.id}, {moment(measured_at)}")
     working = tuple(working_pairs(network)) if campaign.created_at >= at else ()
     return JobEvidence(
-        job="", at=at, collectors=frozenset(), fabric=campaign.plan.fabric, working=working
+        job="",
+        at=at,
+        collectors=frozenset(),
+        fabric=campaign.plan.fabric,
+        working=working,
+        hints=dict.fromkeys(defective_parts(network), KNOWN_BAD),
     )
 
 
@@ -69,6 +77,12 @@ def groups_of(
 def _tells_apart(of_node: Mapping[str, str], nodes: Sequence[str]) -> bool:
     largest = max(Counter(of_node.values()).values(), default=0)
     return 0 < largest <= MOST_OF_JOB * len(nodes)
+
+
+def defective_parts(network: NetworkView) -> Iterator[Part]:
+    for verdict in network.parts:
+        if verdict.judgement is Judgement.DEFECTIVE:
+            yield from verdict.parts
 
 
 def working_pairs(network: NetworkView) -> Iterator[WorkingPair]:

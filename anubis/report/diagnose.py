@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 WIDTH = 79
 LABEL = 10
+LIKELIEST = 4  # parts to test first that a terminal names
 MORE = 2  # facts that a terminal lists beside those that decide
 VERBS = {
     JobTrouble.FAILED: "failed",
@@ -105,6 +106,8 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
             "who",
             "; ".join(_culprit_names(diagnosis.culprits[:4])) + _count_more(diagnosis.culprits),
         )
+    if diagnosis.likeliest:
+        yield "test first", "; ".join(_likely_names(diagnosis.likeliest))
     if diagnosis.cause and diagnosis.cause not in diagnosis.decisive[:1]:
         yield "why", diagnosis.cause.evidence
     elif diagnosis.cause and diagnosis.cause.kind in (FactKind.ABSENT, FactKind.UNFINISHED):
@@ -118,6 +121,15 @@ def ten_lines(view: DiagnosisView) -> Iterator[tuple[str, str]]:
         yield "next", step
     if gaps := missing_evidence(diagnosis.gaps.values()):
         yield "not seen", gaps
+
+
+def _likely_names(likeliest: Sequence[JobFact]) -> Iterator[str]:
+    """Yield each part that may be behind the errors, with its chance; many are summed up."""
+    for fact in likeliest[:LIKELIEST]:
+        yield f"{subject_name(fact.whom)} ({fact.confidence:.0%})"
+    if rest := likeliest[LIKELIEST:]:
+        chance = sum(fact.confidence for fact in rest)
+        yield f"{len(rest):,} more ({chance:.0%} together)"
 
 
 def moving(progress: Sequence[Rise]) -> str:

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
+from anubis.core.diagnose.crash_scene import SKEW_S, scene_of
 from anubis.core.diagnose.evidence import Call, CallState, Collector, JobEvidence, RankMap
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
-from anubis.core.diagnose.root_cause import SKEW_S, scene_of
 from anubis.core.fabric import RailNic
 from anubis.core.history.attributes import NodeAttributes
 from anubis.core.keep.life import Life

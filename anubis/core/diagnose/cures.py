@@ -73,6 +73,7 @@ def _levels() -> dict[str, int]:
         FactKind.UNFINISHED: 2,
         FactKind.MISSING: 1,
         FactKind.COMMON_PART: 3,
+        FactKind.LIKELY_PART: 1,
         FactKind.SILENT: 3,
         FactKind.DISTRIBUTED_ERROR: 3,
         FactKind.SLOW_COMPUTE: 0,

@@ -34,6 +34,7 @@ CAUSES = (
     FactKind.ABSENT,
     FactKind.ELSEWHERE,
     FactKind.DISTRIBUTED_ERROR,
+    FactKind.LIKELY_PART,
     FactKind.MISSING,
     FactKind.STANDSTILL,
     FactKind.SLOWED,
@@ -99,6 +100,13 @@ class Diagnosis:
         return (self.cause.code or self.cause.kind) if self.cause else ""
 
     @property
+    def likeliest(self) -> tuple[JobFact, ...]:
+        """The parts to test first, each with its chance; none if there is a culprit."""
+        if self.culprits or self.is_nobodys:
+            return ()
+        return tuple(fact for fact in self.facts if fact.kind is FactKind.LIKELY_PART)
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """Suspected nodes, each once."""
         return tuple(dict.fromkeys(whom.node for whom in self.culprits if whom.node))
@@ -117,7 +125,7 @@ def diagnose(
     analysis = analyse(reasoning, evidence)
     about = _facts_about(analysis, reasoning)
     cause = min(about, key=_depth, default=None)
-    return Diagnosis(
+    diagnosis = Diagnosis(
         job=evidence.job,
         at=evidence.at,
         trouble=analysis.trouble,
@@ -133,6 +141,11 @@ def diagnose(
         unmet=reasoning.unmet,
         progress=proof(evidence),
     )
+    likeliest = tuple(dict.fromkeys(fact.whom.node for fact in diagnosis.likeliest))
+    if any(likeliest):
+        tested = tuple(node for node in likeliest if node)
+        return replace(diagnosis, cure=replace(diagnosis.cure, tested=tested))
+    return diagnosis
 
 
 def unexplained_gaps(evidence: JobEvidence) -> dict[Collector, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self, TypeVar
 
-from anubis.core.fabric import Fabric
+from anubis.core.fabric import Fabric, Part
 from anubis.core.watch.findings import Look
 
 
@@ -299,6 +299,7 @@ class JobEvidence:
     groups: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict
     )  # without a fabric: "leaf", "rack" or the like → node → its name
+    hints: Mapping[Part, float] = field(default_factory=dict)  # factors on the odds of its parts
     alive: bool | None = None  # its processes still run; None: not checked
     stall: Stall | None = None
     pace: JobPace | None = None  # None: too little was recorded

@@ -27,6 +27,7 @@ class FactKind(StrEnum):
     # between two, or of the fabric
     DISTRIBUTED_ERROR = "distributed-error"  # one end reports the other
     COMMON_PART = "common-part"  # one part explains the distributed errors
+    LIKELY_PART = "likely-part"  # it may explain them: it is among the first parts to test
     # of the whole job
     SAME_ERROR = "same-error"  # on nine of ten ranks: the code, its data or its settings
     STANDSTILL = "standstill"  # its kernels do not end, for an unknown reason

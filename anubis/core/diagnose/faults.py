@@ -21,6 +21,7 @@ BY_KIND = {
     FactKind.UNREACHABLE: "unreachable",
     FactKind.SILENT: "unreachable",
     FactKind.COMMON_PART: "optical-cable",
+    FactKind.LIKELY_PART: "optical-cable",
     FactKind.DISTRIBUTED_ERROR: "optical-cable",
     FactKind.UNFINISHED: "optical-cable",
     FactKind.SLOW_NETWORK: "optical-cable",

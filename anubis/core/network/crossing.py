@@ -72,6 +72,11 @@ class Parts:
         self._uplinks = self._switch + len(fabric.switches)
         self._use = CableUse(fabric)
 
+    @property
+    def columns(self) -> Numbers:
+        """The first column of each part: at fault in both directions."""
+        return np.arange(self._uplinks + len(self.fabric.leaves), dtype=np.int64) * 3
+
     def part(self, column: int) -> Part:
         number = column // 3
         if number < self._nic:

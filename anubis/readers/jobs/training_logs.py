@@ -62,7 +62,11 @@ SRUN = re.compile(
     r"Aborted|Out Of Memory|Exited with exit code (\d+))"
 )
 SIGNALS = {
-    "Killed": 9, "Terminated": 15, "Segmentation fault": 11, "Bus error": 7, "Aborted": 6,
+    "Killed": 9,
+    "Terminated": 15,
+    "Segmentation fault": 11,
+    "Bus error": 7,
+    "Aborted": 6,
     "Out Of Memory": 9,  # by the kernel
 }
 NODE_FAILURE = re.compile(r"(?:srun|salloc): error: Node failure on ([\w.-]+)")

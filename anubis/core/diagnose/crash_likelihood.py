@@ -1,0 +1,528 @@
+"""The chance of each part to be behind a crash, by the time of every report and of every silence.
+
+A broken connection is reported by each of its ends after a patience that all hosts share, give or
+take a third. A host that has reported something ends soon. Its peers then report it, although their
+connections to it are sound: at once if these are sockets, after the same patience if they are RDMA.
+A host that is dead reports nothing.
+
+Who talks to whom is unknown, but for the pairs that are named or known to work, and so is the path
+of each connection: a part is crossed with the chance that the fabric gives. For every part the
+likelihood of all reports is computed as if that part had failed, for many patiences and both kinds
+of connections, and averaged over these. Then the best parts are tried together with every other
+one, because two may have failed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from anubis.core.arrays import Flags, Floats, Ints
+from anubis.core.diagnose.crash_scene import CrashScene
+from anubis.core.fabric import Fabric, Part, RailNic, rail_of
+from anubis.core.network.crossing import Flow, Parts
+from anubis.core.network.posterior import PRIOR
+
+LARGE_BYTES = 64 << 10  # a switch was seen to drop what is larger than 1 KB and to pass probes
+
+PATIENCES_S = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0)  # until a broken connection is reported
+JITTER = 0.3  # a patience may be longer by this share
+SCATTER_S = 0.5  # standard deviation of the clocks of hosts, and of whole seconds in logs
+LIVES_ON_S = 0.7  # mean time from the first report of a host to its end
+HEARS_S = 0.5  # mean time from the end of a host to the report of its peer, by a socket
+BEGINS = (0.02, 0.1)  # shares of a patience by which the first report may be later than possible
+FIRST_REPORTS = 3  # one of these is the first that is not stray
+
+STRAY = 0.02  # share of reports that have nothing to do with the crash,
+COINCIDENCE = 0.2  # and share of these on a connection that is broken as well
+WORKS_BROKEN = 1e-3  # chance that a pair is taken to work though its connection is broken
+MUTE = 0.03  # chance that a victim whose log was read logged nothing
+TARDY = 0.03  # chance that an end of a broken connection says nothing within the patience
+LAST_WORDS = 0.02  # chance that a dead host has logged an error before
+DEAD = 0.5  # chance that a host at fault is dead
+BOTH_IF_BROKEN, BOTH_IF_SOUND = 0.45, 0.05  # chance that both ends report it, not one alone
+
+TEMPER = 0.7  # reports of one host go together, so they prove less than as many apart
+ANOTHER = 0.08  # chance that one more part is at fault
+NO_PART = 0.2  # chance that no part of the fabric is at fault: a program ended
+WIDESPREAD = 0.02  # chance that what broke is no one part: each connection may be broken
+UNKNOWN = 0.5  # the same without a fabric: cables and switches are not known
+CERTAIN = 0.99  # a part that a connection surely crosses
+FIRST_ONES, SECOND_ONES = 12, 200  # parts that are tried together, the likeliest of each alone
+COURSES = 3  # of events, the likeliest, by which several parts are tried
+WIDEST = 60.0  # logarithm of a ratio; larger ones are cut
+
+
+class TalkingPair(NamedTuple):
+    """A connection between two hosts."""
+
+    a: str
+    b: str
+    rail: str  # "" if unknown
+
+
+def _pair_up(host: str, peer: str, device: str) -> TalkingPair:
+    a, b = sorted((host, peer))
+    return TalkingPair(a, b, rail_of(device) if device else "")
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """Parts that some connection with a report crosses, with the chance of each crossing. A part
+    without a fabric is a node, a NIC, or a group of nodes as a switch."""
+
+    parts: tuple[Part, ...]
+    row: Ints  # numbers of connections
+    column: Ints  # numbers of parts
+    chance: Floats
+
+    def sums(self, values: Floats) -> Floats:
+        return np.bincount(self.column, values, len(self.parts)).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class RankedPart:
+    part: Part
+    chance: float  # that it is at fault
+    pairs: int  # of hosts, with a report, whose connection may cross it
+    is_dead: bool  # as a host that is dead, it explains the reports better
+
+
+def rank_parts(scene: CrashScene) -> list[RankedPart]:
+    """Parts that may be at fault, the likeliest first."""
+    seen = _Reports.from_scene(scene)
+    suspects = _cross(scene, seen.connections)
+    return _Crash(scene, seen, suspects).rank() if suspects.parts else []
+
+
+# --- what was reported -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Reports:
+    """Connections that either end reports. Arrays have a row for each end; times are NaN if
+    unknown."""
+
+    connections: tuple[TalkingPair, ...]
+    has: Flags  # a report of this end
+    at: Floats  # and its time
+    spoke: Flags  # whether this end reported anything,
+    first: Floats  # and when first
+    is_read: Flags  # whether its log is available
+    times: Floats  # of everything, in order
+
+    @classmethod
+    def from_scene(cls, scene: CrashScene) -> _Reports:
+        earliest: dict[TalkingPair, dict[str, float]] = {}
+        for report in scene.reports:
+            if report.reporter != report.peer:
+                connection = _pair_up(report.reporter, report.peer, report.device)
+                by_end = earliest.setdefault(connection, {})
+                when = math.inf if report.at is None else report.at
+                by_end[report.reporter] = min(when, by_end.get(report.reporter, math.inf))
+        connections = tuple(sorted(earliest))
+        ends = [[connection.a for connection in connections], [c.b for c in connections]]
+        of_ends = [list(zip(connections, side, strict=True)) for side in ends]
+        at = [[earliest[c].get(end, math.inf) for c, end in side] for side in of_ends]
+        first = scene.first_words
+        since = [[first.get(end) for end in side] for side in ends]
+        dates = [moment for moment in first.values() if moment is not None]
+        dates += [report.at for report in scene.reports if report.at is not None]
+        shape = 2, len(connections)
+        return cls(
+            connections=connections,
+            has=np.array([[end in earliest[c] for c, end in side] for side in of_ends]).reshape(
+                shape
+            ),
+            at=np.where(np.isinf(at), np.nan, at).reshape(shape),
+            spoke=np.array([[end in first for end in side] for side in ends]).reshape(shape),
+            first=np.array(since, dtype=np.float64).reshape(shape),
+            is_read=np.array([[end not in scene.unread for end in side] for side in ends]).reshape(
+                shape
+            ),
+            times=np.sort(np.array(dates, dtype=np.float64)),
+        )
+
+    @property
+    def span_s(self) -> float:
+        return float(self.times[-1] - self.times[0]) + 2 * SCATTER_S
+
+
+# --- which parts connections cross ---------------------------------------------------------------
+
+
+def _cross(scene: CrashScene, connections: Sequence[TalkingPair]) -> Suspects:
+    crossed: dict[tuple[int, Part], float] = {}
+    on_fabric: list[tuple[int, str, float]] = []
+    for row, (a, b, rail) in enumerate(connections):
+        rails = _rails_between(scene.fabric, a, b, rail) if scene.fabric else []
+        if rails:
+            on_fabric += [(row, name, 1 / len(rails)) for name in rails]
+        else:
+            crossed.update(((row, part), 1.0) for part in _named_parts(scene, a, b, rail))
+    if scene.fabric and on_fabric:
+        for row, part, chance in _fabric_parts(scene.fabric, connections, on_fabric):
+            crossed[row, part] = min(1.0, crossed.get((row, part), 0.0) + chance)
+    parts = tuple(sorted({part for _, part in crossed}))
+    number = {part: column for column, part in enumerate(parts)}
+    return Suspects(
+        parts=parts,
+        row=np.array([row for row, _ in crossed], dtype=np.int64),
+        column=np.array([number[part] for _, part in crossed], dtype=np.int64),
+        chance=np.array(list(crossed.values()), dtype=np.float64),
+    )
+
+
+def _rails_between(fabric: Fabric, a: str, b: str, rail: str) -> list[str]:
+    """The rails that a connection may use: its own, or all that both hosts have."""
+    rails = [rail] if rail else fabric.rails
+    return [name for name in rails if fabric.nic(a, name) and fabric.nic(b, name)]
+
+
+def _named_parts(scene: CrashScene, a: str, b: str, rail: str) -> Iterator[Part]:
+    for host in (a, b):
+        yield Part("node", host)
+        if rail:
+            yield Part("nic", host, rail)
+        for kind, of_host in scene.groups.items():
+            if host in of_host:
+                yield Part("switch", of_host[host], kind)
+
+
+def _fabric_parts(
+    fabric: Fabric, connections: Sequence[TalkingPair], on_rails: Sequence[tuple[int, str, float]]
+) -> Iterator[tuple[int, Part, float]]:
+    parts = Parts(fabric)
+    flows = [_flow(fabric, connections[row], rail) for row, rail, _ in on_rails]
+    crossings = parts.crossings(flows, parts.columns)
+    for flow, column, chance in zip(
+        crossings.row.tolist(), crossings.column.tolist(), crossings.chance.tolist(), strict=True
+    ):
+        row, _, share = on_rails[flow]
+        yield row, parts.part(column), share * min(chance, 1.0)
+
+
+def _flow(fabric: Fabric, connection: TalkingPair, rail: str) -> Flow:
+    here, there = fabric.nic(connection.a, rail), fabric.nic(connection.b, rail)
+    via = fabric.route(here, there) if here and there else ()
+    return Flow(RailNic(connection.a, rail), RailNic(connection.b, rail), via)
+
+
+# --- how likely that is --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Course:
+    """How trouble spread. Without times nothing is assumed of it."""
+
+    begin: float  # the earliest time of a report on what broke
+    patience_s: float
+    is_rdma: bool
+
+    @property
+    def end(self) -> float:
+        """The latest time of such a report."""
+        return self.begin + JITTER * self.patience_s
+
+    def density_if_broken(self, at: Floats) -> Floats:
+        return _uniform(at, self.begin, self.end, SCATTER_S)
+
+    def density_if_sound(self, after: Floats) -> Floats:
+        """The density of a report so long after the first words of the peer."""
+        if self.is_rdma:
+            longest = (1 + JITTER) * self.patience_s
+            scatter = math.hypot(SCATTER_S, LIVES_ON_S)
+            return _uniform(after - LIVES_ON_S, self.patience_s, longest, scatter)
+        return _exponential(after, LIVES_ON_S + HEARS_S, SCATTER_S)
+
+
+def _courses(times: Floats) -> list[_Course | None]:
+    if not len(times):
+        return [None]
+    return [
+        _Course(begin, patience_s, is_rdma)
+        for patience_s in PATIENCES_S
+        for is_rdma in (False, True)
+        for begin in sorted(
+            {at - early * patience_s for at in times[:FIRST_REPORTS].tolist() for early in BEGINS}
+        )
+    ]
+
+
+def _uniform(x: Floats, low: float, high: float, scatter: float) -> Floats:
+    """Density of a uniform and a normal deviate together."""
+    from scipy.special import ndtr
+
+    return np.asarray((ndtr((x - low) / scatter) - ndtr((x - high) / scatter)) / (high - low))
+
+
+def _exponential(x: Floats, mean: float, scatter: float) -> Floats:
+    """Density of an exponential and a normal deviate together."""
+    from scipy.special import log_ndtr
+
+    ratio = scatter / mean
+    return np.asarray(np.exp(ratio**2 / 2 - x / mean + log_ndtr(x / scatter - ratio)) / mean)
+
+
+NOBODY, ALONE = -2, -1  # in place of the number of a part: of no part, or of each part alone
+Weights = tuple[Floats, int]  # logarithms, of each part beside the one of that number, or ALONE
+
+
+class _Crash:
+    """The scores of parts, alone and together, for one crash."""
+
+    def __init__(self, scene: CrashScene, seen: _Reports, suspects: Suspects) -> None:
+        self.scene, self.seen, self.suspects = scene, seen, suspects
+        parts = suspects.parts
+        self.is_node = np.array([part.kind == "node" for part in parts])
+        self.spoke = np.array([part.name in scene.first_words for part in parts])
+        own = [[c.a for c in seen.connections], [c.b for c in seen.connections]]
+        names = np.array([part.name for part in parts])
+        sides = [np.array(side)[suspects.row] == names[suspects.column] for side in own]
+        self.own_end = np.where(sides[0], 0, 1)  # of entries of nodes
+        self.at_node = self.is_node[suspects.column]
+        prior = [PRIOR[part.kind] * scene.hints.get(part, 1.0) for part in parts]
+        self.prior = np.log(np.array(prior) / sum(prior)) + math.log(1 - NO_PART)
+        self.prior += _log_cleared(scene, suspects)
+        self.below = _hosts_below(scene, parts)
+        self.surely = _ends_surely_crossing(suspects, seen)
+
+    def rank(self) -> list[RankedPart]:
+        from scipy.special import logsumexp
+
+        courses = _courses(self.seen.times)
+        by_course = [self._alone(course) for course in courses]
+        alive, dead, none = (
+            TEMPER * np.array([getattr(scores, name) for scores in by_course])
+            for name in ("alive", "dead", "none")
+        )
+        level = -math.log(len(courses))
+        single = self.prior + level + logsumexp(np.logaddexp(alive, dead), axis=0)
+        is_dead = dead.max(axis=0) > alive.max(axis=0)
+        anywhere = WIDESPREAD if self.scene.fabric else UNKNOWN
+        spread = TEMPER * np.array([scores.widespread for scores in by_course])
+        nowhere = np.array(
+            [math.log(NO_PART) + logsumexp(none), math.log(anywhere) + logsumexp(spread)]
+        )
+        weights: list[Weights] = [(level + nowhere, NOBODY), (single, ALONE)]
+        likeliest = np.argsort(-logsumexp(self.prior + np.logaddexp(alive, dead), axis=1))
+        for number in likeliest[:COURSES].tolist():
+            weights += self._together(by_course[number], single, is_dead, level)
+        return self._chances(weights, is_dead)
+
+    def _chances(self, weights: Sequence[Weights], is_dead: Flags) -> list[RankedPart]:
+        """Weights of all parts, alone or beside another one. Those of an empty set of parts, or of
+        too many, only make the others less sure."""
+        from scipy.special import logsumexp
+
+        total = logsumexp(np.concatenate([weight for weight, _ in weights]))
+        chance = np.zeros(len(self.suspects.parts))
+        for weight, beside in weights:
+            if beside == NOBODY:
+                continue
+            share = np.exp(weight - total)
+            chance += share
+            if beside != ALONE:
+                chance[beside] += share.sum()
+        pairs: list[set[tuple[str, str]]] = [set() for _ in chance]
+        for row, column in zip(self.suspects.row, self.suspects.column, strict=True):
+            pairs[column].add(self.seen.connections[row][:2])
+        return [
+            RankedPart(
+                part=self.suspects.parts[number],
+                chance=min(float(chance[number]), 1.0),
+                pairs=len(pairs[number]),
+                is_dead=bool(is_dead[number]),
+            )
+            for number in np.argsort(-np.round(chance, 9), kind="stable").tolist()
+        ]
+
+    def _alone(self, course: _Course | None) -> _Scores:
+        log_sound, log_end, pattern = self._connections(course)
+        broken = log_end.sum(axis=0) + pattern
+        row, crossed = self.suspects.row, self.suspects.chance
+        ratio = np.clip(broken - log_sound, -WIDEST, WIDEST)[row]
+        far = log_end[1 - self.own_end, row] - log_sound[row]
+        own = self.seen.has[self.own_end, row] * math.log(STRAY / self._span(course))
+        ratio_dead = np.where(self.at_node, np.clip(far + own, -WIDEST, WIDEST), ratio)
+        none = float(log_sound.sum())
+        alive = none + self.suspects.sums(np.log1p(crossed * np.expm1(ratio)))
+        alive += self._tardy_hosts(course)
+        dead = none + self.suspects.sums(np.log1p(crossed * np.expm1(ratio_dead)))
+        dead += np.where(self.spoke, math.log(LAST_WORDS), 0.0) + math.log(DEAD)
+        return _Scores(
+            none=none,
+            widespread=float(np.logaddexp(log_sound, broken).sum()) - len(broken) * math.log(2),
+            alive=alive + np.where(self.is_node, math.log(1 - DEAD), 0.0),
+            dead=np.where(self.is_node, dead, -np.inf),
+            ratio=ratio,
+            ratio_dead=ratio_dead,
+        )
+
+    def _span(self, course: _Course | None) -> float:
+        return 1.0 if course is None else self.seen.span_s
+
+    def _connections(self, course: _Course | None) -> tuple[Floats, Floats, Floats]:
+        """Log of the density of the reports on each connection if it is sound; if it is broken, of
+        each end apart; and of how many ends report it if it is broken."""
+        seen = self.seen
+        stray = 1 / self._span(course)
+        untimed = np.isnan(seen.at)
+        if course is None:
+            if_broken, if_sound = np.ones_like(seen.at), np.ones_like(seen.at)
+        else:
+            since = seen.first[::-1]
+            if_broken = np.where(untimed, 1.0, course.density_if_broken(seen.at))
+            after = course.density_if_sound(seen.at - since)
+            if_sound = np.where(untimed, 1.0, np.where(np.isnan(since), stray, after))
+        flat = np.where(untimed, 1.0, stray)
+        is_mute = seen.is_read[::-1] & ~seen.spoke[::-1]
+        if_sound = np.where(is_mute, MUTE * flat, if_sound)
+        log_sound = np.where(seen.has, np.log((1 - STRAY) * if_sound + STRAY * flat), 0.0)
+        log_broken = np.log((1 - STRAY) * if_broken + STRAY * COINCIDENCE * flat)
+        is_tardy = ~seen.has & self._is_tardy(course, seen.spoke, seen.first, seen.is_read)
+        log_end = np.where(seen.has, log_broken, np.where(is_tardy, math.log(TARDY), 0.0))
+        return (
+            log_sound.sum(axis=0) + _log_pattern(seen.has, seen.is_read, BOTH_IF_SOUND),
+            log_end,
+            _log_pattern(seen.has, seen.is_read, BOTH_IF_BROKEN),
+        )
+
+    def _is_tardy(
+        self, course: _Course | None, spoke: Flags, first: Floats, is_read: Flags
+    ) -> Flags:
+        """Flags for hosts that said nothing while a broken connection would have been reported."""
+        late = first > course.end + 2 * SCATTER_S if course else np.zeros_like(spoke)
+        return np.asarray(is_read & (~spoke | late))
+
+    def _tardy_hosts(self, course: _Course | None) -> Floats:
+        """Log of the chance of what hosts did not say that are behind a part with all that they
+        have: the host itself, or those at a leaf. Ends of its connections count already."""
+        first, unread = self.scene.first_words, self.scene.unread
+        hosts = [host for below in self.below for host in below]
+        when = np.array([first.get(host) for host in hosts], dtype=np.float64)
+        spoke = np.array([host in first for host in hosts], dtype=bool)
+        is_read = np.array([host not in unread for host in hosts], dtype=bool)
+        tardy = iter(self._is_tardy(course, spoke, when, is_read).tolist())
+        counts = [
+            sum(next(tardy) and (len(below) == 1 or host not in ends) for host in below)
+            for below, ends in zip(self.below, self.surely, strict=True)
+        ]
+        return math.log(TARDY) * np.array(counts, dtype=np.float64)
+
+    def _together(
+        self, scores: _Scores, single: Floats, is_dead: Flags, level: float
+    ) -> Iterator[Weights]:
+        """Weights of two parts together; and of three, which are too many to name any."""
+        few = np.argsort(-single, kind="stable")[:SECOND_ONES]
+        pairs = _Pairs(self, scores, is_dead, few)
+        best = (-math.inf, 0, 0)
+        for first in range(min(FIRST_ONES, len(few))):
+            weight = np.full(len(single), -np.inf)
+            weight[few] = pairs.weights(first) + level
+            weight[few[: first + 1]] = -np.inf  # itself, and pairs that were counted before
+            yield weight, int(few[first])
+            best = max(best, (float(weight.max()), first, int(np.argmax(weight[few]))))
+        yield pairs.weights(*best[1:]) + level, NOBODY
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Logarithms for one course: of no fault, of faults everywhere, and of each part alive or dead;
+    and for each crossing how much likelier the reports on the connection are if it is broken."""
+
+    none: float
+    widespread: float
+    alive: Floats
+    dead: Floats
+    ratio: Floats
+    ratio_dead: Floats
+
+
+class _Pairs:
+    """Weights of several parts at fault together: a connection is broken by the first of them that
+    it crosses."""
+
+    def __init__(self, crash: _Crash, scores: _Scores, is_dead: Flags, few: Ints) -> None:
+        suspects, connections = crash.suspects, len(crash.seen.connections)
+        place = np.full(len(suspects.parts), -1)
+        place[few] = np.arange(len(few))
+        kept = place[suspects.column] >= 0
+        row, column = suspects.row[kept], place[suspects.column[kept]]
+        dead = is_dead[suspects.column[kept]]
+        ratio = np.where(dead, scores.ratio_dead[kept], scores.ratio[kept])
+        self.crossed = np.zeros((connections, len(few)))
+        self.crossed[row, column] = suspects.chance[kept]
+        self.gain = np.zeros_like(self.crossed)
+        self.gain[row, column] = suspects.chance[kept] * np.exp(ratio)
+        self.own = crash.prior[few] + np.where(crash.is_node[few], math.log(DEAD), 0.0)
+        self.level = scores.none
+
+    def weights(self, *members: int) -> Floats:
+        """Log of the weight of these parts with each other one."""
+        missed, broken = np.ones((len(self.crossed), 1)), np.zeros((len(self.crossed), 1))
+        for member in members:
+            broken = broken + missed * self.gain[:, [member]]
+            missed = missed * (1 - self.crossed[:, [member]])
+        likelihood = np.log(missed * (1 - self.crossed + self.gain) + broken)
+        score = TEMPER * (self.level + likelihood.sum(axis=0))
+        fixed = float(self.own[list(members)].sum()) + len(members) * math.log(ANOTHER)
+        return np.asarray(score + self.own + fixed)
+
+
+def _log_pattern(has: Flags, may: Flags, both: float) -> Floats:
+    """Log of the chance that both ends of a connection report it, or just this one."""
+    pattern = np.where(has.all(axis=0), both, (1 - both) / 2)
+    return np.asarray(np.log(np.where(may.all(axis=0), pattern, 1.0)))
+
+
+def _log_cleared(scene: CrashScene, suspects: Suspects) -> Floats:
+    """Log of the chance that pairs work which would cross each part."""
+    named = set(_Reports.from_scene(scene).connections)
+    working = sorted(
+        {
+            _pair_up(pair.a, pair.b, pair.device)
+            for pair in scene.working
+            if (pair.size_bytes is None or pair.size_bytes >= LARGE_BYTES) and pair.a != pair.b
+        }
+    )
+    working = [connection for connection in working if connection not in named]
+    crossed = _cross(scene, working)
+    number = {part: column for column, part in enumerate(suspects.parts)}
+    cleared = np.zeros(len(suspects.parts))
+    missed = np.log(np.maximum(1 - crossed.chance, WORKS_BROKEN))
+    for part, value in zip(crossed.parts, crossed.sums(missed), strict=True):
+        if part in number:
+            cleared[number[part]] = value
+    return cleared
+
+
+def _hosts_below(scene: CrashScene, parts: Sequence[Part]) -> list[tuple[str, ...]]:
+    """The hosts of the job whose every connection, on some rail, crosses each part."""
+    job, at_leaf = set(scene.hosts), scene.fabric.nics_on if scene.fabric else {}
+    below: list[tuple[str, ...]] = []
+    for part in parts:
+        if part.kind in ("node", "nic"):
+            below.append((part.name,))
+        elif part.kind == "switch":
+            nics = at_leaf.get(part.name, ())
+            below.append(tuple(sorted({nic.node for nic in nics} & job)))
+        else:
+            below.append(())
+    return below
+
+
+def _ends_surely_crossing(suspects: Suspects, seen: _Reports) -> list[frozenset[str]]:
+    """The ends of connections that surely cross each part: how late they reported counts with the
+    connection."""
+    ends: list[set[str]] = [set() for _ in suspects.parts]
+    sure = suspects.chance > CERTAIN
+    for row, column in zip(
+        suspects.row[sure].tolist(), suspects.column[sure].tolist(), strict=True
+    ):
+        ends[column] |= set(seen.connections[row][:2])
+    return [frozenset(hosts) for hosts in ends]
