@@ -31,6 +31,7 @@ from anubis.lab.study.incidents import Category
 from anubis.lab.study.scenario import Jobs, RepairTimes, Scenario, Variations
 from anubis.operations.topology import survey
 from anubis.reach.executors.start_settings import PodSettings
+from anubis.reach.notifiers.webhook import WebhookSettings
 from anubis.reach.orchestrators.orchestrator_settings import (
     HostsSettings,
     KubernetesSettings,
@@ -60,6 +61,7 @@ LOADERS = {
     "telemetry": configs.telemetry,
     "watching": configs.watching,
     "diagnosis": configs.diagnosis,
+    "notifiers": configs.notifier,
     "classes": configs.error_classes,
     "topologies": lambda name: survey(name, None),
 }
@@ -94,6 +96,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     ],
     "watching/default.yaml": [WatchPolicy],
     "diagnosis/default.yaml": [DiagnosisPolicy],
+    "notifiers/plain.yaml": [WebhookSettings],
     "classes/default.yaml": [ErrorClasses, ErrorClass],
     "topologies/example.yaml": [Written, Rack, Links],
 }

@@ -12,9 +12,17 @@ import typer
 
 import anubis
 from anubis.cli import diagnose, main
+from anubis.config import configs
+from anubis.core.errors import ConfigError
+from anubis.core.keep.messages import KeeperMessage, Topic
+from anubis.operations.caller import NOBODY
 from anubis.operations.diagnose import DiagnosisRequest
+from anubis.operations.notify import deliver
+from anubis.reach import notifiers
+from anubis.reach.notifiers.notifier import notifier_kinds
 from anubis.readers import jobs
 from anubis.readers.jobs.trace_reader import trace_readers
+from anubis.store.history import History
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -38,6 +46,9 @@ def test_every_path_it_names_is_there():
         ("class Collector", "anubis/core/diagnose/evidence.py"),
         ("class JobEvidence", "anubis/core/diagnose/evidence.py"),
         ("TRACE", "anubis/readers/jobs/xpu_timer.py"),
+        ("class NotifierSettings", "anubis/reach/notifiers/notifier.py"),
+        ("NOTIFIER", "anubis/reach/notifiers/webhook.py"),
+        ("class NotifyError", "anubis/core/errors.py"),
         ("RULES", "anubis/core/diagnose/hang.py"),
         ("def near", "tests/edges/conftest.py"),
         ("def desk", "tests/edges/conftest.py"),
@@ -118,3 +129,51 @@ def test_a_collector_is_one_file(another_collector, tmp_path, monkeypatch):
     (tmp_path / "empty").write_text("")
     silent = anubis.diagnose_job(replace(request, places={"dumps": tmp_path}))
     assert "--roll-call" in silent.diagnosis.gaps["processes"]
+
+
+NOTIFIER = '''
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from anubis.reach.notifiers.notifier import NotifierSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookSettings(NotifierSettings):
+    """A line in a file for each message."""
+
+    notifier: Literal["book"]
+    file: str
+    """The file."""
+
+    def check(self):
+        pass
+
+    def send(self, message, cluster):
+        with Path(self.file).open("a") as book:
+            book.write(f"{message.sentence}\\n")
+
+
+NOTIFIER = BookSettings
+'''
+
+
+def test_a_notifier_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "book.py").write_text(NOTIFIER)
+    settings, book = tmp_path / "ours.yaml", tmp_path / "lines"
+    settings.write_text(f"{{notifier: book, file: {book}, topics: [drain, ticket]}}")
+    message = KeeperMessage(key="1", at=0.0, topic=Topic.DRAIN, subject="n1", sentence="n1 is out")
+    with monkeypatch.context() as patch:
+        patch.setattr(notifiers, "__path__", [*notifiers.__path__, str(tmp_path)])
+        notifier_kinds.cache_clear()
+        ours = configs.notifier(str(settings))
+    notifier_kinds.cache_clear()
+    with History.open(str(tmp_path / "history.sqlite")) as history:
+        part = history.cluster("mine")
+        part.messages.post([message, replace(message, key="2", topic=Topic.SUSPECT)])
+        for _ in range(2):
+            deliver(part, ours, NOBODY)
+    assert book.read_text() == "n1 is out\n"
+    with pytest.raises(ConfigError, match="webhook"):
+        configs.notifier(str(settings))

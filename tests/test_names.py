@@ -104,7 +104,7 @@ SAME_CONCEPT = {
     *("criteria", "decision", "diagnoses", "fleet", "history", "imports"),
     *("kinds", "kubernetes", "links", "maintenance", "nodes", "objections", "periodic_tasks"),
     *("risk_ranking", "slurm", "stalls", "sweep", "tickets", "tokens", "track_records"),
-    *("watch_rounds", "campaigns"),
+    *("watch_rounds", "campaigns", "messages"),
 }
 
 

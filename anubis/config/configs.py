@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # what a gate need not load
     from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
     from anubis.core.watch.watch_policy import WatchPolicy
     from anubis.lab.study.scenario import Scenario
+    from anubis.reach.notifiers.notifier import NotifierSettings
     from anubis.readers.incidents.incident_mapping import IncidentMapping
     from anubis.readers.telemetry.config import TelemetrySettings
 
@@ -509,6 +510,15 @@ def diagnosis(name: str) -> DiagnosisPolicy:
             names = ", ".join(trace_readers())
             raise ConfigError(f'"{path}": places has "{unknown[0]}", expected one of {names}')
     return policy
+
+
+def notifier(name: str) -> NotifierSettings:
+    """Read who is told what the keeper did, and how."""
+    from anubis.reach.notifiers.notifier import notifier_kinds
+
+    path = find("notifiers", name)
+    kinds = notifier_kinds()
+    return _read_by_kind(load_yaml(path, ConfigError), f'"{path}"', "notifier", kinds)
 
 
 def watching(name: str) -> WatchPolicy:

@@ -20,6 +20,7 @@ AnubisError                exit code 2: no verdict
 ├── MissingPackageError    a Python package that only some installations have is not there
 ├── ExecutorError          no node can be reached any more (not only one)
 ├── OrchestratorError      the owner of the nodes does not answer, refuses, or has them in use
+├── NotifyError            the receiver of messages does not answer, or refuses one
 └── StoreError             the history cannot be read or written
     ├── StoreUnreachableError  it cannot be reached now; a later try may succeed
     ├── CampaignTakenError     another process drives that campaign
@@ -122,6 +123,15 @@ class ExecutorError(AnubisError):
 
 class OrchestratorError(AnubisError):
     pass
+
+
+class NotifyError(AnubisError):
+    def __init__(
+        self, sentence: str, *, is_refusal: bool = False, pause_s: float | None = None
+    ) -> None:
+        super().__init__(sentence)
+        self.is_refusal = is_refusal  # of this message only: others may be received
+        self.pause_s = pause_s  # that the receiver asks for
 
 
 class StoreError(AnubisError):

@@ -29,6 +29,8 @@ from anubis.core.watch.findings import Look
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
 from anubis.operations.job_surroundings import surroundings
+from anubis.operations.keeping_policy import kept_policy
+from anubis.operations.notify import message_of_diagnosis
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.precedents import last_settings
 from anubis.operations.requests import LookRequest
@@ -120,7 +122,11 @@ def diagnose_and_tell(
         event_records = drop_strangers(event_records, part, request.cluster, caller)
         note(event_records, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
-            part.diagnoses.write(kept_of(view), details_of(view))
+            advice = kept_of(view)
+            with history.together():
+                part.diagnoses.write(advice, details_of(view))
+                if kept_policy(part).notify:  # sent by the keeper's next turn
+                    part.messages.post([message_of_diagnosis(advice)])
     return view, tuple(node for event_record in event_records for node in event_record.event.nodes)
 
 

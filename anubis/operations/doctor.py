@@ -14,10 +14,11 @@ from math import ceil
 from pathlib import Path
 from typing import Literal
 
-from anubis.config import catalog
+from anubis.config import catalog, configs
 from anubis.config.catalog import Catalog
-from anubis.core.errors import StoreError
+from anubis.core.errors import ConfigError, StoreError
 from anubis.core.records import BenchmarkSpec
+from anubis.operations.keeping_policy import kept_policy
 from anubis.reach.executors.machine import cpu_model, gpu_models
 from anubis.reach.executors.other_gpus import intel_gpus
 from anubis.store.history import History
@@ -61,7 +62,7 @@ def _checks(programs: Catalog) -> Iterator[Check]:
         yield _package(package, purpose)
     if count:
         yield _cuda()
-    yield _history()
+    yield from _history()
     for spec in programs.specs.values():
         yield _benchmark(spec, gpus=count)
 
@@ -115,14 +116,27 @@ def _way_to(package: str) -> str:
     return f'pip install "{named[0]}"' if named else f"pip install {package}"
 
 
-def _history() -> Check:
+def _history() -> Iterator[Check]:
     url = places.history_url()
     try:
         with History.open(url) as history:
             count = len(history.campaigns.newest(limit=1000))
+            named = {kept_policy(part).notify for part in history.every()} - {""}
     except StoreError as error:
-        return Check("history", "bad", str(error))
-    return Check("history", "good", f"{quantity(count, 'campaign')} in {url}")
+        yield Check("history", "bad", str(error))
+        return
+    yield Check("history", "good", f"{quantity(count, 'campaign')} in {url}")
+    yield from map(_notifier, sorted(named))
+
+
+def _notifier(name: str) -> Check:
+    """Check that the people whom a keeping policy names could be told from here."""
+    try:
+        settings = configs.notifier(name)
+        settings.check()
+    except ConfigError as error:
+        return Check(f"notifier {name}", "bad", str(error))
+    return Check(f"notifier {name}", "good", settings.summary)
 
 
 def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Check:

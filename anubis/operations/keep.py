@@ -4,18 +4,20 @@ allows, and propose the rest."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 
-from anubis.core.amounts import DAY_S
+from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.clock import Time
 from anubis.core.errors import (
     AnubisError,
     CampaignTakenError,
     ConfigError,
     Stopped,
+    StoreError,
     StoreUnreachableError,
     UsageError,
 )
@@ -65,11 +67,13 @@ from anubis.operations.keeping_policy import (
 )
 from anubis.operations.maintenance import news_of_windows, windows_known
 from anubis.operations.names import new_name
+from anubis.operations.notify import deliver, message_of_stop, messages_of, notifier_of
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.selector import Past, Present, risks
 from anubis.operations.standings import present_of
 from anubis.operations.tell import Telling, note, tell_all
 from anubis.operations.tokens import order_entry
+from anubis.reach.notifiers.notifier import NotifierSettings
 from anubis.reach.orchestrators.orchestrator import Orchestrator
 from anubis.report.keep import sentence
 from anubis.store.database import own_name
@@ -77,7 +81,9 @@ from anubis.store.history import ClusterHistory, History
 from anubis.store.holds import holder_of
 from anubis.store.keeping import Conclusion, KeptBy, LastTurn, News, Turn
 from anubis.text.hostlist import shorten
+from anubis.text.wording import moment
 
+LONG_S = HOUR_S  # without a turn; turns are minutes apart
 MOST_TURNS = 4  # enough to see the effect of what was done, and never an endless loop
 
 
@@ -106,6 +112,12 @@ class Keeping:
     orchestrator: Orchestrator | None = None
     service: str = ""  # which starts the turns; once another one acts, no turn is taken
     acting: str = ""  # another process, which acts by this policy
+    notifier: NotifierSettings | None = None  # who is told
+
+    def post(self, turn: Turn, event_records: Iterable[EventRecord] = ()) -> None:
+        """Keep messages about what the turn changed and learned, if somebody is told."""
+        if self.notifier:
+            turn.post(list(messages_of(turn.changed, event_records)))
 
     def __post_init__(self) -> None:
         if self.orchestrator is None and self.policy.acts_on_nodes and not self.acting:
@@ -128,12 +140,36 @@ def keep(
         began = time_in(part, caller, is_turn=True)
         if began.doubt:
             caller.remark(began.doubt)
-        keeper = _Hand(keeping, history, part, caller)
-        for _ in range(MOST_TURNS):
-            keeper.take_turn()
-            if not keeper.carry_out(drive or keeper.test):
-                break
+        with _telling_people(keeping, part, caller):
+            keeper = _Hand(keeping, history, part, caller)
+            for _ in range(MOST_TURNS):
+                keeper.take_turn()
+                if not keeper.carry_out(drive or keeper.test):
+                    break
         return look(part, began.now, time_in(part, caller))
+
+
+@contextmanager
+def _telling_people(keeping: Keeping, part: ClusterHistory, caller: Caller) -> Iterator[None]:
+    """Tell people that no turn was taken for long, or that this one failed, and what it did."""
+    notifier, last = keeping.notifier, part.keeping.last_turn()
+    if notifier is None:
+        yield
+        return
+    now = caller.clock()  # wall clock: it concludes nothing of nodes
+    if last and now - last.at > LONG_S:
+        why = f"no turn was taken from {moment(last.at)} to {moment(now)}"
+        part.messages.post([message_of_stop(part.cluster, now, why)])
+    try:
+        yield
+    except AnubisError as error:
+        why = f"a turn failed: {error}"
+        at = caller.clock()  # wall clock: as above
+        with suppress(StoreError):
+            part.messages.post([message_of_stop(part.cluster, at, why)])
+            deliver(part, notifier, caller)
+        raise
+    deliver(part, notifier, caller)
 
 
 def carry_out_test(keeping: Keeping, id: int, caller: Caller = NOBODY) -> bool:
@@ -185,6 +221,7 @@ def approve(
                 order = f"keep --do {id}: {sentence(action.command)}"
                 history.audit.add([order_entry(order, part.cluster, caller.name(), time.now)])
             turn.end(keeper, News(event_records=(), conclusions=()), time.now)
+            keeping.post(turn)
     return keep(keeping, caller, drive)
 
 
@@ -244,6 +281,7 @@ def keeping_of(
         orchestrator=orchestrator_of(described) if described else None,
         service=service,
         acting=acting,
+        notifier=notifier_of(chosen.policy),
     )
 
 
@@ -269,6 +307,7 @@ class _Hand:
         self, keeping: Keeping, history: History, part: ClusterHistory, caller: Caller
     ) -> None:
         self._history = history
+        self._keeping = keeping
         self._policy = keeping.policy
         self._chosen = ChosenPolicy(
             name=keeping.name, policy=keeping.policy, is_stated=keeping.is_stated
@@ -312,6 +351,7 @@ class _Hand:
             turn.keep(keeper.handle(*events, *([seen] if seen else []), waited), at)
             _confirm(turn, keeper, at)
             turn.end(keeper, _drop_later_news(news, verdicts), at)
+            self._keeping.post(turn, news.event_records)
 
     def _time(self) -> Time:
         return time_in(self._part, self._caller, is_turn=True)
@@ -592,7 +632,12 @@ class _Hand:
 
     def _fail(self, action: LifeAction, why: str) -> None:
         self._caller.remark(f"action {action.id}: {why}")
-        self._part.keeping.follow(action, Stage.FAILED, self._time().now, why)
+        at = self._time().now
+        failed = replace(action, stage=Stage.FAILED, changed_at=at, note=why)
+        with self._history.together():
+            self._part.keeping.follow(action, Stage.FAILED, at, why)
+            if self._keeping.notifier:
+                self._part.messages.post(list(messages_of([failed], ())))
 
     def _hear(self, event: LifeEvent, action: LifeAction, stage: Stage, note: str) -> None:
         time = self._time()
@@ -602,6 +647,7 @@ class _Hand:
             turn.keep(keeper.handle(event), event.at)
             turn.follow(action, stage, event.at, note)
             turn.end(keeper, News(event_records=(), conclusions=()), time.now)
+            self._keeping.post(turn)
 
     def _terms(self, proof: Proof) -> Terms:
         policy = self._policy

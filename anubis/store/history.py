@@ -28,6 +28,7 @@ from anubis.store.imports import Imports
 from anubis.store.keeping import KeeperState
 from anubis.store.looks import Looks
 from anubis.store.memory import Memory
+from anubis.store.messages import Messages
 from anubis.store.node_names import NodeNames
 from anubis.store.periodic_tasks import PeriodicTasks
 from anubis.store.settings import LastSettings
@@ -102,6 +103,7 @@ class ClusterHistory:
         self.jobs = JobRows(database, cluster)
         self.event_records = EventRecords(database, cluster)
         self.keeping = KeeperState(database, cluster)
+        self.messages = Messages(database, cluster)
         self.periodic_tasks = PeriodicTasks(database, cluster)
         self.looks = Looks(database, cluster)
         self.diagnoses = Diagnoses(database, cluster)

@@ -39,8 +39,9 @@ from anubis.core.keep.dating import ANY_TIME, Dating
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeping_policy import KeepingPolicy
 from anubis.core.keep.life import Debt, Life, State
+from anubis.core.keep.messages import KeeperMessage
 from anubis.core.keep.suspicions import KeptSuspicion, kept_suspicions
-from anubis.store import codec
+from anubis.store import codec, messages
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.checksums import Damage
 from anubis.store.claims import ProcessLock, driving_lock, keeping_lock
@@ -238,6 +239,7 @@ class Turn:
         self._before: dict[str, Life] = {}  # as they stand on disk
         self._damaged: list[str] = []
         self._by = by
+        self.changed: list[LifeAction] = []  # that were added, approved or failed in this turn
         self.left: tuple[tuple[float | None, ...], list[Life]] | None = None  # when it has ended
 
     def keeper(self, policy: KeepingPolicy) -> Keeper:
@@ -347,12 +349,19 @@ class Turn:
         action = LifeAction(id=0, at=at, command=command, stage=stage, changed_at=at, ordered_by=by)
         row = ACTIONS.row(action, cluster=self._cluster)
         del row["id"]
-        self._connection.execute(sa.insert(ACTIONS.table), row)
+        inserted = self._connection.execute(sa.insert(ACTIONS.table), row)
+        (id,) = inserted.inserted_primary_key or (0,)
+        self.changed.append(replace(action, id=id))
 
     def follow(self, action: LifeAction, stage: Stage, at: float, note: str = "") -> None:
-        _follow(
-            self._connection, self._cluster, replace(action, note=note or action.note), stage, at
-        )
+        noted = replace(action, note=note or action.note)
+        _follow(self._connection, self._cluster, noted, stage, at)
+        if stage is Stage.FAILED:
+            self.changed.append(replace(noted, stage=stage, changed_at=at))
+
+    def post(self, news: Sequence[KeeperMessage]) -> None:
+        """Keep messages to people together with what they are about."""
+        messages.post(self._connection, self._cluster, news)
 
     @property
     def _policy_name(self) -> str:
@@ -368,6 +377,7 @@ class Turn:
             [ACTIONS.row(approved, cluster=self._cluster)],
             replace=True,
         )
+        self.changed.append(approved)
 
     def open_actions(self) -> list[LifeAction]:
         return _actions(self._connection, self._cluster, OPEN)

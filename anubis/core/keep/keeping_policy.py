@@ -108,6 +108,9 @@ class KeepingPolicy:
     diagnose: str = ""
     """By which file under configs/diagnosis/ jobs are diagnosed when they ended or stand still.
     Without it, they are not."""
+    notify: str = ""
+    """By which file under configs/notifiers/ people are told what the keeper did. Without it,
+    nobody is."""
     sweep: SweepTask | None = None
     """When idle nodes are swept. Without it, never."""
     criteria: CriteriaTask | None = None

@@ -33,6 +33,7 @@ class HttpAnswer:
     kind: str  # of the content
     body: bytes
     location: str = ""
+    retry_after: str = ""
 
 
 class UnreachableError(TelemetryError):
@@ -98,6 +99,7 @@ def _ask(connection: http.client.HTTPConnection, question: HttpQuestion) -> Http
             kind=response.headers.get_content_type(),
             body=body,
             location=response.headers.get("Location", ""),
+            retry_after=response.headers.get("Retry-After", ""),
         )
 
 

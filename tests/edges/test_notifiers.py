@@ -1,0 +1,399 @@
+"""People hear of what the keeper did: once, whatever their server does meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import yaml
+
+from anubis.config import configs
+from anubis.core.errors import ConfigError, OrchestratorError
+from anubis.core.history.events import IncidentReported, SuspicionRaised
+from anubis.core.keep.commands import Mode
+from anubis.core.keep.messages import LONGEST_PAUSE_S, KeeperMessage, MessageStep, Topic
+from anubis.operations.caller import Caller
+from anubis.operations.diagnose import DiagnosisRequest, diagnose_and_tell
+from anubis.operations.keep import keep
+from anubis.operations.notify import deliver
+from anubis.reach.notifiers.webhook import WebhookSettings
+from anubis.store.history import History
+from tests.edges.test_keeping import ACT, Site
+from tests.patience import LIMIT_S
+
+SECRET = "the-secret-of-this-site"
+NOW = 1.7e9
+NEWS = KeeperMessage(
+    key="action 7 ordered",
+    at=NOW,
+    topic=Topic.DRAIN,
+    subject="n3",
+    sentence="keep n3 from jobs (GEMM.TFLOPS)",
+    step=MessageStep.ORDERED,
+)
+
+
+class Receiver:
+    """A server that answers as it is told to, and keeps what it has taken: a request that it
+    answers with 200, or one that it takes and does not answer (`lost`)."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.requests = []  # headers and body of each
+        self.taken = Counter()  # by idempotency key, as a receiver that knows a message again
+        self.ends = threading.Event()
+
+    @contextmanager
+    def listening(self):
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                answer = receiver.answers.pop(0) if receiver.answers else 200
+                receiver.requests.append((dict(self.headers), body))
+                if answer == "hang":
+                    receiver.ends.wait(LIMIT_S)
+                    return
+                if answer in (200, "lost"):
+                    receiver.taken[self.headers["Idempotency-Key"]] += 1
+                if answer == "lost":
+                    return
+                code, *headers = answer if isinstance(answer, tuple) else (answer,)
+                self.send_response(code)
+                for name, value in headers:
+                    self.send_header(name, value)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        self.url = f"http://127.0.0.1:{server.server_port}/hook"
+        try:
+            yield self
+        finally:
+            self.ends.set()
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+def webhook(url, **more):
+    body = {"text": "{sentence}", "key": "{key}", "thread": "{thread}", "topic": "{topic}"}
+    return WebhookSettings(notifier="webhook", url=url, body=body, **more)
+
+
+class Clock(Caller):
+    """At a time that we set, with the remarks that were made."""
+
+    def __init__(self, url):
+        self.now, self.remarks = NOW, []
+        super().__init__(history_url=url, clock=lambda: self.now)
+
+    def remark(self, sentence):
+        self.remarks.append(sentence)
+
+
+@pytest.fixture
+def part(tmp_path, tables):
+    url = str(tmp_path / "history.sqlite")
+    with History.open(url) as history:
+        part = history.cluster("mine")
+        part.caller = Clock(url)
+        yield part
+
+
+def send(part, notifier, after=0.0):
+    part.caller.now += after
+    deliver(part, notifier, part.caller)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [[503, 500], [500, (429, ("Retry-After", "90"))], ["lost", 503], ["hang"], [404], [(302,)]],
+    ids=str,
+)
+def test_a_receiver_that_fails_hangs_or_refuses_has_it_exactly_once_in_the_end(part, trouble):
+    receiver = Receiver(*trouble)
+    with receiver.listening():
+        notifier = webhook(receiver.url, deadline_s=0.5 if "hang" in trouble else 60.0)
+        part.messages.post([NEWS, NEWS])
+        part.messages.post([replace(NEWS, sentence="told again")])
+        send(part, notifier)
+        for _ in trouble:
+            send(part, notifier)
+            assert len(receiver.requests) <= len(trouble), "it pauses before it tries again"
+            send(part, notifier, after=LONGEST_PAUSE_S)
+        send(part, notifier, after=LONGEST_PAUSE_S)
+    keys = {headers["Idempotency-Key"] for headers, _ in receiver.requests}
+    assert len(keys) == 1
+    assert len(receiver.requests) == len(trouble) + 1
+    assert receiver.taken == {keys.pop(): 1 + trouble.count("lost")}
+    assert part.messages.waiting() == []
+    assert json.loads(receiver.requests[-1][1])["text"] == NEWS.sentence
+
+
+def test_the_receivers_own_pause_counts_and_grows_no_longer_than_an_hour(part):
+    receiver = Receiver((429, ("Retry-After", "600")), (503, ("Retry-After", "9" * 9)))
+    with receiver.listening():
+        notifier = webhook(receiver.url)
+        part.messages.post([NEWS])
+        for after, count in ((0.0, 1), (599.0, 1), (2.0, 2), (3599.0, 2), (2.0, 3)):
+            send(part, notifier, after)
+            assert len(receiver.requests) == count
+
+
+def test_one_that_is_refused_holds_up_no_other_and_one_that_is_not_answered_does(part):
+    other = replace(NEWS, key="action 8 ordered", at=NOW + 1, sentence="second")
+    for answer, at_once in ((400, 2), (503, 1)):
+        receiver = Receiver(answer)
+        with receiver.listening():
+            notifier = webhook(receiver.url)
+            suffixed = [replace(m, key=f"{m.key} {answer}") for m in (NEWS, other)]
+            part.messages.post(suffixed)
+            send(part, notifier)
+            assert len(receiver.requests) == at_once
+            send(part, notifier, after=LONGEST_PAUSE_S)
+            assert len(receiver.requests) == 3
+    assert part.messages.waiting() == []
+
+
+def test_a_process_that_is_killed_while_it_sends_loses_nothing_and_the_key_stays(part, monkeypatch):
+    receiver = Receiver()
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_):
+        raise Killed
+
+    with receiver.listening():
+        notifier = webhook(receiver.url)
+        part.messages.post([NEWS])
+        with monkeypatch.context() as patch:
+            patch.setattr(part.messages, "end", kill)  # received, and then no note of it
+            with pytest.raises(Killed):
+                send(part, notifier)
+        send(part, notifier)
+        assert len(receiver.requests) == 1, "another process may be sending it"
+        send(part, notifier, after=LONGEST_PAUSE_S)
+    first, second = receiver.requests
+    assert first[0]["Idempotency-Key"] == second[0]["Idempotency-Key"]
+    assert part.messages.waiting() == []
+
+
+def test_of_two_processes_one_sends(part):
+    part.messages.post([NEWS])
+    (mine,), (theirs,) = part.messages.due(NOW), part.messages.due(NOW)
+    assert part.messages.take(mine, NOW + 30)
+    assert not part.messages.take(theirs, NOW + 30)
+
+
+def test_after_a_week_it_is_given_up_and_a_wrong_clock_delays_nothing(part):
+    receiver = Receiver(*[500] * 99)
+    with receiver.listening():
+        notifier = webhook(receiver.url)
+        part.messages.post([NEWS])
+        send(part, notifier)
+        send(part, notifier, after=-90 * 86_400.0)
+        assert len(receiver.requests) == 2, "the date of the next try is no date"
+        send(part, notifier, after=96 * 86_400.0)
+        assert part.messages.waiting()
+        send(part, notifier, after=2 * 86_400.0)
+    assert part.messages.waiting() == []
+    assert "given up" in part.caller.remarks[-1]
+
+
+def test_it_is_signed_by_a_secret_that_is_kept_nowhere(part, monkeypatch, tmp_path):
+    monkeypatch.setenv("ANUBIS_TEST_SECRET", SECRET)
+    (tmp_path / "key").write_text("routing-key\n")
+    receiver = Receiver(400)
+    with receiver.listening():
+        notifier = webhook(
+            receiver.url,
+            secret="env:ANUBIS_TEST_SECRET",
+            headers={"Authorization": "env:ANUBIS_TEST_SECRET"},
+            credentials={"routing": f"file:{tmp_path / 'key'}"},
+        )
+        notifier = replace(notifier, body={**notifier.body, "routing": "{routing}"})
+        part.messages.post([NEWS])
+        send(part, notifier)
+    headers, body = receiver.requests[0]
+    signed = f"{headers['X-Anubis-Timestamp']}.".encode() + body
+    expected = hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+    assert headers["X-Anubis-Signature"] == f"sha256={expected}"
+    assert headers["Authorization"] == SECRET
+    assert json.loads(body)["routing"] == "routing-key"
+    kept = b"".join(file.read_bytes() for file in tmp_path.glob("history*"))
+    told = "".join(part.caller.remarks).encode()
+    assert b"n3" in kept
+    for secret in (SECRET.encode(), b"routing-key", b"/hook"):
+        assert secret not in kept + told
+
+
+@pytest.mark.parametrize(
+    ("keys", "complaint"),
+    [
+        ({"url": "http://example.com/x"}, "https"),
+        ({"url": "file:/nowhere"}, "nowhere"),
+        ({"url": "env:ANUBIS_NOT_SET"}, "ANUBIS_NOT_SET"),
+        ({"secret": "written out"}, "secret"),
+        ({"body": {"a": ["{no_such_name}"]}}, "no_such_name"),
+        ({"words": {"sign": {"drain": "x"}}}, "otherwise"),
+        ({"topics": ["drains"]}, "topics"),
+        ({"notifier": "pigeon"}, "webhook"),
+    ],
+    ids=str,
+)
+def test_what_could_never_be_sent_is_refused_with_the_reason(tmp_path, keys, complaint):
+    file = tmp_path / "ours.yaml"
+    stated = {"notifier": "webhook", "url": "https://example.com", "body": {"a": "{sentence}"}}
+    file.write_text(yaml.safe_dump({**stated, **keys}))
+    with pytest.raises(ConfigError, match=complaint):
+        configs.notifier(str(file)).check()
+
+
+SHIPPED = sorted(configs.files_of("notifiers"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_each_shipped_form_says_what_happened_and_executes_nothing(name, part, monkeypatch):
+    """Words of strangers stay words: no name is replaced in them, no sign of the receiver's is
+    left."""
+    nasty = '<!channel> {key} & "quoted"\n@here'
+    receiver = Receiver()
+    with receiver.listening():
+        shipped = configs.notifier(name)
+        stated = [shipped.url, *shipped.headers.values(), *shipped.credentials.values()]
+        for text in (text for text in stated if text.startswith("env:")):
+            monkeypatch.setenv(text.removeprefix("env:"), "x")
+        notifier = replace(shipped, url=receiver.url)
+        begins = replace(NEWS, topic=Topic.TICKET, sentence=nasty, subject="t-1")
+        ended = replace(begins, key="action 9 ordered", at=NOW + 1, ends=True)
+        out = replace(NEWS, key="action 10 ordered", at=NOW + 2)
+        part.messages.post(
+            [begins, ended, out, replace(out, key="x", at=NOW + 3, step=MessageStep.PROPOSED)]
+        )
+        send(part, notifier)
+    bodies = [body.decode() for _, body in receiver.requests]
+    wanted = [m for m in (begins, ended, out) if notifier.wants(m)]
+    assert len(bodies) == len(wanted) > 0
+    assert all(json.loads(body) for body in bodies)
+    if name == "slack":
+        assert "&lt;!channel&gt; {key} &amp; " in json.loads(bodies[0])["text"]
+    for body, message in zip(bodies, wanted, strict=True):
+        shown = body.count(message.identity("mine"))
+        assert shown <= 1, "the key is where the form has it, not where a stranger wrote {key}"
+
+
+# --- fed by the keeper ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def accepted(tmp_path_factory, told):
+    with Site.accepted(tmp_path_factory.mktemp("site"), told) as site:
+        return site
+
+
+@pytest.fixture
+def site(accepted, tmp_path, monkeypatch, told):
+    return accepted.copied(tmp_path / "home", monkeypatch, slow_share=0.125)
+
+
+def turn(site, notifier, **modes):
+    site.later(100)
+    keeping = replace(site.keeping(notify="plain", **modes), notifier=notifier)
+    return keep(keeping, site.caller)
+
+
+def told_of(receiver):
+    return Counter(json.loads(body)["topic"] for _, body in receiver.requests)
+
+
+def test_a_drain_a_swap_and_a_ticket_are_told_once_though_the_receiver_fails_twice(site):
+    receiver = Receiver(500, 503)
+    with receiver.listening():
+        notifier = webhook(receiver.url)
+        turn(site, notifier, **ACT, ticket=Mode.ACT)
+        assert len(receiver.requests) == 1, "it stops at an answer that is none"
+        for _ in range(4):
+            turn(site, notifier, **ACT, ticket=Mode.ACT)
+        assert told_of(receiver) == {"ticket": 3, "drain": 1}, "two tries were in vain"
+        assert set(receiver.taken.values()) == {1}
+        before = len(receiver.requests)
+        site.tell(SuspicionRaised(nodes=("n1",), category="gpu", source="us", reason="hot"))
+        turn(site, notifier, **ACT)
+        texts = [json.loads(body)["text"] for _, body in receiver.requests[before:]]
+        assert "n1 is suspected (gpu): hot" in texts
+
+
+def test_nobody_is_told_unless_it_is_switched_on(site):
+    fleet = site.keep(**ACT)
+    assert fleet.actions
+    with History.open(site.history) as history:
+        assert history.only().messages.waiting() == []
+
+
+def test_what_is_only_proposed_is_told_on_request(site):
+    receiver = Receiver()
+    with receiver.listening():
+        turn(site, webhook(receiver.url))
+        assert receiver.requests == []
+        site.tell(IncidentReported(nodes=("n2",), category="gpu"))
+        turn(site, webhook(receiver.url, proposals=True))
+    assert told_of(receiver) == {"drain": 1}
+    assert json.loads(receiver.requests[0][1])["text"].startswith("keep n2 from jobs")
+
+
+def test_a_turn_that_fails_and_a_keeper_that_was_away_are_told(site, monkeypatch):
+    receiver = Receiver()
+    with receiver.listening():
+        notifier = webhook(receiver.url, topics=(Topic.STOPPED,))
+        turn(site, notifier)
+
+        def deaf():
+            raise OrchestratorError("sinfo does not answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(site.owner, "observe", deaf)
+            for _ in range(3):
+                with pytest.raises(OrchestratorError):
+                    turn(site, notifier)
+        site.later(2 * 3600)
+        turn(site, notifier)
+    texts = [json.loads(body)["text"] for _, body in receiver.requests]
+    assert len(texts) == 2
+    assert texts[0].endswith("a turn failed: sinfo does not answer")
+    assert "no turn was taken from" in texts[1]
+
+
+def test_a_diagnosis_is_told_in_the_next_turn(site, tmp_path):
+    receiver = Receiver()
+    dumps = tmp_path / "scrape"
+    dumps.write_text('XPU_TIMER_COMMON_HANG{rank="0"} 1\nXPU_TIMER_COMMON_HANG{rank="1"} 1\n')
+    with receiver.listening():
+        notifier = webhook(receiver.url, topics=(Topic.DIAGNOSIS,))
+        turn(site, notifier)
+        request = DiagnosisRequest(
+            job="4711", nodes=("n1", "n2"), ranks_per_node=1, cluster=site.cluster,
+            at=site.wall_clock(),
+            places={"xpu-timer": dumps},
+        )  # fmt: skip
+        diagnose_and_tell(request, site.caller)
+        turn(site, notifier)
+        turn(site, notifier)
+    assert [json.loads(body)["text"] for _, body in receiver.requests] == [
+        "job 4711 hangs, and no culprit can be named"
+    ]
