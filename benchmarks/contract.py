@@ -139,6 +139,10 @@ class Benchmark:
     launcher: Literal["plain", "torchrun"] = "plain"
     settings: tuple[Setting, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.exclusive and self.scope == "node":
+            object.__setattr__(self, "metrics", (*self.metrics, *UNDER_LOAD))
+
     def describe(self) -> dict[str, Any]:
         document = {"schema": "anubis.describe/1", **asdict(self)}
         needs = ("tools", "gpu", "hca", "min_nodes", "min_devices")
@@ -156,6 +160,23 @@ class Benchmark:
         ]
         return document
 
+
+UNDER_LOAD = (  # of every program that has a node for itself: its GPUs are watched meanwhile
+    Metric(
+        "gpu_errors_per_min",
+        "1/min",
+        "lower",
+        "how fast a GPU's counters of errors rose while the program ran, by kind",
+        judged_by="limit",
+    ),
+    Metric(
+        "gpu_held_back",
+        "1",
+        "lower",
+        "share of looks at a busy GPU at which it slowed itself down, by reason",
+        judged_by="limit",
+    ),
+)
 
 AGREEMENT = higher(
     "agreement", "1", "1 when every checked answer is right, else 1 / (1 + wrong answers)", "1"
@@ -367,7 +388,7 @@ def _gpus_watched(report: Report) -> AbstractContextManager[None]:
         from kit.gpu_watch import node_watched
     except ImportError:  # a program that travels with this file alone
         return nullcontext()
-    return node_watched(report.notes)
+    return node_watched(report)
 
 
 def die_with_launcher() -> None:

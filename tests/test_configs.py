@@ -150,7 +150,8 @@ def test_the_default_policy_is_the_default():
     assert configs.policy("default") == Policy(
         limits=configs.limits("node_health")
         + configs.limits("dcgm_diag")
-        + configs.limits("answers"),
+        + configs.limits("answers")
+        + configs.limits("under_load"),
         expectations=configs.expectations("node_config"),
         remedies=configs.remedies("default"),
     )

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 
 from kit import nvml
 from kit.findings import Findings
-from kit.gpu_watch import sample, shares
+from kit.gpu_watch import SLOWDOWNS, sample, shares
 from kit.nvml import Reading
 
 PERIOD_S = 0.25  # between two looks at the throttle reasons
 PATIENCE_S = 30.0  # a driver that has to wake eight GPUs is slow; one that takes longer hangs
-SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 ONCE = nvml.CONDITION | nvml.IDENTITY
 
 

@@ -44,6 +44,16 @@ REASONS = (
 
 
 ALL_LINKS = 0xFFFFFFFF  # the scope of a field that is the sum over them
+RECOVERY_ACTIONS = {
+    0: "none",
+    1: "reset the GPU",
+    2: "restart the node",
+    3: "drain its peers",
+    4: "drain and reset the GPU",
+    5: "recover the IMEX domain",
+    6: "reset the bus",
+    7: "restart the system",
+}
 FABRIC_STATES = {1: "not started", 2: "in progress", 3: "completed"}
 
 
@@ -229,6 +239,28 @@ def fabric_state(gpu: Handle) -> str:
     return f"{state}, status {fabric.status}" if fabric.status else state
 
 
+def fabric_health(aspect: str) -> Reader:
+    """Return a reader of one aspect of its health: true if something is wrong."""
+
+    def is_unwell(gpu: Handle) -> bool:
+        mask = getattr(fabric_info(gpu), "healthMask", 0)  # of drivers that have one
+        name = f"NVML_GPU_FABRIC_HEALTH_MASK_{{}}_{aspect}"
+        value = mask >> getattr(pynvml, name.format("SHIFT")) & getattr(
+            pynvml, name.format("WIDTH")
+        )
+        if value == 0:  # each aspect says so
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return (value > 1) if aspect == "INCORRECT_CONFIGURATION" else value == 1
+
+    return is_unwell
+
+
+def recovery_action(gpu: Handle) -> str:
+    """Return what the driver wants to be done before the GPU is right again."""
+    (action,) = field_values(gpu, (pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0))
+    return RECOVERY_ACTIONS.get(action, f"action {action}")
+
+
 def fabric_name(gpu: Handle) -> str:
     """Return cluster and clique, within which GPUs of several hosts reach each other; "" if the
     fabric ends at the host."""
@@ -249,7 +281,23 @@ def temperature_c(gpu: Handle) -> int:
     return pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
 
 
+def memory_temperature_c(gpu: Handle) -> int:
+    (celsius,) = field_values(gpu, (pynvml.NVML_FI_DEV_MEMORY_TEMP, 0))
+    return celsius
+
+
+def instant_power_w(gpu: Handle) -> float:
+    """Return the power of this moment; the usual reading is the mean over a second."""
+    (mw,) = field_values(gpu, (pynvml.NVML_FI_DEV_POWER_INSTANT, 0))
+    return mw / 1e3
+
+
 def thermal_margin_c(gpu: Handle) -> int:
+    """Return the degrees that are left; older drivers name the temperature of a slowdown only."""
+    try:
+        return max(0, pynvml.nvmlDeviceGetMarginTemperature(gpu))
+    except (AttributeError, pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
+        pass
     slowdown = pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
     limit = pynvml.nvmlDeviceGetTemperatureThreshold(gpu, slowdown)
     return max(0, limit - temperature_c(gpu))
@@ -286,6 +334,11 @@ def nvlink_errors(kind: str) -> Reader:
         return sum(pynvml.nvmlDeviceGetNvLinkErrorCounter(gpu, link, counter) for link in up)
 
     return errors
+
+
+def nvlink_count(name: str) -> Reader:
+    """Return a reader of a counter that every link has from NVLink 5 on, over all that are up."""
+    return lambda gpu: sum(read_each_link(gpu, f"NVML_FI_DEV_NVLINK_COUNT_{name}"))
 
 
 def ecc_errors(kind: str, period: str) -> Reader:
@@ -397,7 +450,9 @@ STATE: dict[str, Reader] = {  # differs from second to second
     "sm_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "memory_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
     "power_w": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    "power_instant_w": instant_power_w,
     "temperature_c": temperature_c,
+    "memory_temperature_c": memory_temperature_c,
     "pcie_generation": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
     "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
     "reasons": reasons,
@@ -409,6 +464,21 @@ COUNTERS: dict[str, Reader] = {  # since they were cleared: only a rise counts
     "nvlink_errors:recovery": nvlink_errors("RECOVERY"),
     "nvlink_errors:crc_flit": nvlink_errors("CRC_FLIT"),
     "nvlink_errors:crc_data": nvlink_errors("CRC_DATA"),
+    "nvlink_errors:malformed_packets": nvlink_count("MALFORMED_PACKET_ERRORS"),
+    "nvlink_errors:buffer_overruns": nvlink_count("BUFFER_OVERRUN_ERRORS"),
+    "nvlink_errors:received": nvlink_count("RCV_ERRORS"),
+    "nvlink_errors:received_remote": nvlink_count("RCV_REMOTE_ERRORS"),
+    "nvlink_errors:integrity": nvlink_count("LOCAL_LINK_INTEGRITY_ERRORS"),
+    "nvlink_errors:recovery_failed": nvlink_count("LINK_RECOVERY_FAILED_EVENTS"),
+    "nvlink_symbols:effective": nvlink_count("EFFECTIVE_ERRORS"),
+    "nvlink_symbols:symbol": nvlink_count("SYMBOL_ERRORS"),
+}
+
+ERRORS: dict[str, Reader] = COUNTERS | {  # what a load may bring to light
+    "ecc_correctable": ecc_errors("CORRECTED", "VOLATILE"),
+    "ecc_uncorrectable": ecc_errors("UNCORRECTED", "VOLATILE"),
+    "rows_remapped:correctable": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
+    "rows_remapped:uncorrectable": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
 }
 
 
@@ -432,6 +502,12 @@ CONDITION: dict[str, Reader] = {  # errors, states and sizes
     "nvlinks": lambda gpu: sum(used_links(gpu)),
     "nvlinks_inactive": lambda gpu: used_links(gpu).count(False),
     "fabric_unready": fabric_unready,
+    "fabric_unhealthy:degraded_bandwidth": fabric_health("DEGRADED_BW"),
+    "fabric_unhealthy:route_recovery": fabric_health("ROUTE_RECOVERY"),
+    "fabric_unhealthy:route": fabric_health("ROUTE_UNHEALTHY"),
+    "fabric_unhealthy:access_timeout_recovery": fabric_health("ACCESS_TIMEOUT_RECOVERY"),
+    "fabric_unhealthy:configuration": fabric_health("INCORRECT_CONFIGURATION"),
+    "recovery_needed": lambda gpu: recovery_action(gpu) != RECOVERY_ACTIONS[0],
     "clock_max_mhz:sm": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM),
     "clock_max_mhz:memory": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(
         gpu, pynvml.NVML_CLOCK_MEM
@@ -479,5 +555,7 @@ IDENTITY: dict[str, Reader] = {  # explains a number and is no metric
     "temperature_c": temperature_c,
     "mig_mode": lambda gpu: pynvml.nvmlDeviceGetMigMode(gpu)[0],
     "fabric_state": fabric_state,
+    "nvlink_fabric": lambda gpu: fabric_name(gpu) or "of this host",
+    "recovery_action": recovery_action,
     "persistence_mode": lambda gpu: pynvml.nvmlDeviceGetPersistenceMode(gpu),
 }

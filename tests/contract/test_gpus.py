@@ -119,7 +119,7 @@ def test_one_link_counter_that_is_not_supported_takes_no_other_with_it(nvml, gpu
     assert reading.values == {
         f"nvlink_errors:{of}": 18000 for of in ("replay", "recovery", "crc_flit")
     }
-    assert reading.unsupported == ["nvlink_errors:crc_data"]
+    assert reading.unsupported[0] == "nvlink_errors:crc_data"  # then those of NVLink 5
 
 
 def test_text_of_older_bindings_is_text():
@@ -186,6 +186,7 @@ def test_the_summary_tells_clocks_power_temperature_and_reasons_of_the_gpu_asked
         nvml.wait_for_readings(4, gpu=1)
     state = states["1"]
     assert state.pop("readings") >= 3
+    state.pop("busy_readings", None), state.pop("held_back", None)  # from four on
     assert state == {
         "sm_mhz_median": 1980,
         "sm_mhz_min": 1200,
@@ -294,8 +295,8 @@ def test_the_loader_finds_the_library_and_the_uuid_the_gpu(nvml_library):
 
 def test_all_gpus_of_a_node_are_watched_and_one_that_is_lost_hides_no_other(nvml):
     nvml.plant(**BUSY, count=4, lost_2=1, handle_3=15)
-    notes = {}
-    with kit.gpu_watch.node_watched(notes, 0.01):
+    report, notes = reported()
+    with kit.gpu_watch.node_watched(report, 0.01):
         nvml.wait_for_readings(4, gpu=1)
     states = notes["gpu_state"]["node"]
     assert states.keys() == {"GPU-0", "GPU-1", "gpu 2", "gpu 3"}
@@ -318,7 +319,124 @@ def test_a_program_on_a_node_with_gpus_tells_their_state_or_why_not(run, benchma
 def test_a_driver_that_hangs_does_not_hold_up_what_is_measured(nvml, monkeypatch):
     monkeypatch.setattr(kit.gpu_watch, "PATIENCE_S", 0.1)
     nvml.plant(hang=60)
-    notes = {}
-    with kit.gpu_watch.node_watched(notes, 0.01):
+    report, notes = reported()
+    with kit.gpu_watch.node_watched(report, 0.01):
         pass
     assert notes["gpu_state"]["node"] == {"unread": "NVML does not answer"}
+
+
+# --- errors under load ---------------------------------------------------------------------
+
+
+def reported():
+    """A report of a program that measured something."""
+    report = contract.Report(
+        frozenset({"tflops", "gpu_errors_per_min", "gpu_held_back"}),
+        frozenset({"gpu_errors_per_min", "gpu_held_back"}),
+    )
+    report.add("tflops", "cuda:0", [1.0])
+    return report, report.notes
+
+
+def watched_facts(nvml, *, readings: int = 6) -> dict[tuple[str, str], float]:
+    report, _ = reported()
+    with kit.gpu_watch.node_watched(report, 0.01):
+        nvml.wait_for_readings(readings, gpu=1)
+    facts = {(s["metric"], s["device"]): s["samples"][0] for s in report.series}
+    facts.pop(("tflops", "cuda:0"))
+    return facts
+
+
+def test_errors_that_rise_under_load_are_facts_of_their_gpu(nvml, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    nvml.plant(**BUSY, count=2, pcie_replays_1=9, recoveries_1=2)
+    facts = watched_facts(nvml)
+    risen = {name: rate for name, rate in facts.items() if rate and "held" not in name[0]}
+    assert risen == {  # within less than a minute
+        ("gpu_errors_per_min:pcie_replays", "cuda:1"): 9,
+        ("gpu_errors_per_min:nvlink_errors_recovery", "cuda:1"): 2,
+    }
+    assert facts["gpu_errors_per_min:ecc_correctable", "cuda:0"] == 0
+    assert ("gpu_errors_per_min:nvlink_errors_integrity", "cuda:0") not in facts  # of NVLink 5
+
+
+def test_only_a_busy_gpu_shows_what_holds_it_back(nvml, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    nvml.plant(count=2, throttle_1=0x8)
+    facts = watched_facts(nvml)
+    shown = {name: share for name, share in facts.items() if name[0].startswith("gpu_held_back")}
+    assert shown == {
+        (f"gpu_held_back:{reason}", "cuda:1"): reason == "hw_slowdown"
+        for reason in kit.gpu_watch.SLOWDOWNS
+    }
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices"),
+    [
+        (None, {"GPU-0": "cuda:0", "GPU-1": "cuda:1", "GPU-2": "cuda:2"}),
+        ("2,0", {"GPU-2": "cuda:0", "GPU-0": "cuda:1"}),
+        ("GPU-1", {"GPU-1": "cuda:0"}),
+        ("MIG-1", {}),
+    ],
+)
+def test_errors_are_of_the_gpus_that_the_program_may_use(visible, devices, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert kit.gpu_watch.devices_by_name(["GPU-0", "GPU-1", "GPU-2"]) == devices
+
+
+def test_gpus_keep_their_numbers_beside_those_that_give_no_name(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    devices = kit.gpu_watch.devices_by_name(["gpu 1", "GPU-a", "GPU-b", "gpu 2"])
+    assert devices == {"gpu 1": "cuda:1", "GPU-a": "cuda:0", "GPU-b": "cuda:3", "gpu 2": "cuda:2"}
+
+
+# --- NVLink 5 and fabrics ------------------------------------------------------------------
+
+
+def value_of(gpu, name: str, table) -> object:
+    reading = kit.nvml.read(gpu, {name: table[name]})
+    return "unsupported" if reading.unsupported else {**reading.unread, **reading.values}[name]
+
+
+@pytest.mark.parametrize(
+    ("planted", "name", "value"),
+    [
+        ({}, "nvlink_fabric", "of this host"),  # it ends at the host
+        ({"cluster": 7, "clique": 3}, "nvlink_fabric", f"{7:032x}.3"),
+        ({"cluster": 7, "fabric": 2}, "nvlink_fabric", "of this host"),  # it is still being joined
+        ({"cluster": 7, "old_fabric": 1}, "nvlink_fabric", "of this host"),
+        ({"field230": 0}, "recovery_action", "none"),
+        ({"field230": 4}, "recovery_action", "drain and reset the GPU"),
+        ({"field230": 99}, "recovery_action", "action 99"),
+        ({}, "recovery_action", "unsupported"),
+        ({"field230": 1}, "recovery_needed", True),
+        ({"field230": 0}, "recovery_needed", False),
+        ({}, "fabric_unhealthy:route", "unsupported"),
+        ({"fabric_mask": 0b01_10_10_10}, "fabric_unhealthy:degraded_bandwidth", False),
+        ({"fabric_mask": 0b10_10_10_01}, "fabric_unhealthy:degraded_bandwidth", True),
+        ({"fabric_mask": 0b10_01_10_10}, "fabric_unhealthy:route", True),
+        ({"fabric_mask": 1 << 8}, "fabric_unhealthy:configuration", False),
+        ({"fabric_mask": 5 << 8}, "fabric_unhealthy:configuration", True),
+        ({"old_fabric": 1, "fabric_mask": 1}, "fabric_unhealthy:route", "unsupported"),
+        ({"field207": 2}, "nvlink_errors:buffer_overruns", 36),  # of 18 links
+        ({"field207": 2, "links_down": 3}, "nvlink_errors:buffer_overruns", 30),
+        ({"field221": 1}, "nvlink_symbols:symbol", 18),
+        ({"nvlink_tx": 3, "nvlink_rx": 4}, "nvlink_bytes", 7 << 10),
+        ({"field202": 5, "field204": 6}, "nvlink_bytes", 18 * 11),
+        ({"field164": 53125}, "nvlink_gbps", 956.25),
+        ({"field90": 26562, "links_down": 2}, "nvlink_gbps", 424.992),
+        ({"field82": 71}, "memory_temperature_c", 71),
+        ({"field186": 1_003_000}, "power_instant_w", 1003),
+        ({"margin": 17}, "thermal_margin_c", 17),
+        ({}, "thermal_margin_c", 61),  # to the temperature of a slowdown
+    ],
+)
+def test_a_driver_of_blackwells_is_read_and_an_older_one_too(nvml, planted, name, value):
+    nvml.plant(**planted)
+    kit.nvml.begin()
+    tables = (kit.nvml.STATE, kit.nvml.CONDITION, kit.nvml.COUNTERS, kit.nvml.IDENTITY)
+    (table,) = [t for t in (*tables, kit.nvml.FABRIC) if name in t]
+    assert value_of(kit.nvml.gpus_by_index()[0][0], name, table) == value

@@ -227,6 +227,7 @@ def test_a_healthy_node_tells_all_and_is_healthy(spec, good_run):
     assert {metric.partition(":")[0] for metric, _ in found} >= {
         metric.name for metric in spec.metrics
     } - {"pages_retired", "page_retirement_pending", "sxids", "mount_missing"} - {
+        *("fabric_unhealthy", "nvlink_symbols", "recovery_needed"),  # newer GPUs have these
         "clock_offset_ms",
         "port_down",  # of ports that are named as expected
     }
@@ -240,6 +241,7 @@ def test_the_environment_tells_what_explains_the_numbers_and_what_could_not_be_r
     assert facts["gpus"]["cuda:1"] == {
         "model": "NVIDIA H200",
         "address": "0000:3b:00.0",
+        "nvlink_fabric": "of this host",
         "vbios": "96.00.BC.00.01",
         "pcie_generation_now": 1,
         "power_default_w": 700,

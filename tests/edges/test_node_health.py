@@ -139,7 +139,9 @@ def test_a_simulated_fleet_has_no_faults_that_nobody_planted(near, suite):
 
 
 def shipped_limits():
-    tables = (configs.limits(name) for name in ("node_health", "dcgm_diag", "answers"))
+    tables = (
+        configs.limits(name) for name in ("node_health", "dcgm_diag", "answers", "under_load")
+    )
     return tuple(chain.from_iterable(tables))
 
 

@@ -45,15 +45,17 @@ NUMBER(nvmlDeviceGetEnforcedPowerLimit, "power_cap", 700000)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "power_default", 700000)
 NUMBER(nvmlDeviceGetPersistenceMode, "persistence", 1)
 
+static unsigned asked_replays[8], asked_recoveries[8]; /* since the driver was taken up */
 int nvmlDeviceGetPcieReplayCounter(struct gpu *gpu, unsigned *count) {
-  static unsigned asked[8];
   if (lost(gpu)) return LOST;
-  *count = 40 + (asked[gpu->index]++ ? planted("pcie_replays", gpu, 0) : 0);
+  *count = 40 + (asked_replays[gpu->index]++ ? planted("pcie_replays", gpu, 0) : 0);
   return 0;
 }
 int nvmlInitWithFlags(unsigned flags) {
   sleep(planted("hang", 0, 0));
   memset(readings, 0, sizeof readings);
+  memset(asked_replays, 0, sizeof asked_replays);
+  memset(asked_recoveries, 0, sizeof asked_recoveries);
   initialized = 1;
   return planted("init", 0, 0);
 }
@@ -137,9 +139,11 @@ int nvmlDeviceGetFieldValues(struct gpu *gpu, int count, struct field *fields) {
     char name[16];
     snprintf(name, sizeof name, "field%u", fields[i].id);
     const char *what = fields[i].id == 138 ? "nvlink_tx" : fields[i].id == 139 ? "nvlink_rx" : name;
-    fields[i].value = planted(what, gpu, 0);
+    enum { ABSENT = 999999999 };
+    unsigned value = planted(what, gpu, ABSENT);
+    fields[i].value = value;
     fields[i].type = 3; /* unsigned long long */
-    fields[i].answer = fields[i].value ? 0 : NOT_SUPPORTED;
+    fields[i].answer = value == ABSENT ? NOT_SUPPORTED : 0;
   }
   return lost(gpu) ? LOST : 0;
 }
@@ -198,6 +202,12 @@ int nvmlDeviceGetSramEccErrorStatus(struct gpu *gpu, struct sram *status) {
   status->exceeded = planted("sram", gpu, 0);
   return 0;
 }
+struct margin { unsigned version; int celsius; };
+int nvmlDeviceGetMarginTemperature(struct gpu *gpu, struct margin *margin) {
+  if (margin->version != 0x1000008) return MISMATCH; /* nvmlMarginTemperature_v1 of nvml.h */
+  margin->celsius = planted("margin", gpu, 0);
+  return lost(gpu) ? LOST : margin->celsius ? 0 : NOT_SUPPORTED;
+}
 int nvmlDeviceGetTemperatureThreshold(struct gpu *gpu, int which, unsigned *celsius) {
   if (which != 1) return INVALID_ARGUMENT;
   *celsius = 92;
@@ -234,10 +244,9 @@ int nvmlDeviceGetNvLinkState(struct gpu *gpu, unsigned link, unsigned *up) {
   return 0;
 }
 int nvmlDeviceGetNvLinkErrorCounter(struct gpu *gpu, unsigned link, int counter, unsigned long long *count) {
-  static unsigned asked[8];
   if (planted("no_nvlink_counter", gpu, 9) == counter) return NOT_SUPPORTED;
   *count = 1000;
-  if (link == 17 && counter == 1 && asked[gpu->index]++) *count += planted("recoveries", gpu, 0);
+  if (link == 17 && counter == 1 && asked_recoveries[gpu->index]++) *count += planted("recoveries", gpu, 0);
   return 0;
 }
 struct fabric { unsigned char cluster[16]; int status; unsigned clique; unsigned char state; };
