@@ -30,6 +30,7 @@ from anubis.core.records import (
     SlowSteps,
     Workload,
 )
+from anubis.text import places
 from anubis.text.files import json_value, read_text, write_whole
 from anubis.text.reading import read
 
@@ -275,3 +276,14 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
 
 def _select_fields(record: object, names: Iterable[str]) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names}
+
+
+def read_in_use(suite: str) -> tuple[CriteriaSet, ...]:
+    """Criteria used unless others are named: for each sku the first found among those learned here,
+    those in the working folder, and those shipped."""
+    of_sku: dict[str, CriteriaSet] = {}
+    for folder in (places.criteria(), Path("criteria"), places.shipped_folder("criteria")):
+        if suite in suites(folder):
+            for criteria in load(folder, suite):
+                of_sku.setdefault(criteria.sku, criteria)
+    return tuple(of_sku.values())

@@ -234,6 +234,11 @@ class Fabric:
             links_of[link.b].append(link)
         return {switch: tuple(links) for switch, links in links_of.items()}
 
+    @property
+    def has_rdma_adapters(self) -> bool:
+        """True if a NIC has the name of an adapter that does remote memory access."""
+        return any(nic.device.startswith(("mlx", "HCA")) for nic in self.nics)
+
     def uplinks(self, switch: str) -> tuple[Link, ...]:
         return tuple(
             link

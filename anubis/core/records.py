@@ -622,6 +622,14 @@ class CriteriaSet:
         return self.node_kind.sku if self.node_kind else self.sku
 
 
+_DISTANCE = re.compile(r" (at \d+ hops|in groups of \d).*")
+
+
+def strip_distance(sku: str) -> str:
+    """The sku without the distance of its pairs or the size of its groups."""
+    return _DISTANCE.sub("", sku)
+
+
 def sets_taught_by(sets: Iterable[CriteriaSet], plan: Plan) -> tuple[CriteriaSet, ...]:
     """The sets without those that only judge the plan's own fabric."""
     return tuple(

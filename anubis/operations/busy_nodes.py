@@ -84,22 +84,21 @@ def others_work(
     """Read whose work is on the nodes. `windows`: of maintenance; `jobs`: those without a reported
     end, both from the history. `own_job`: the job that the nodes are for; empty: the Slurm job in
     which this process runs."""
-    of_history = {node: sentence(window, at) for node, window in open_windows(windows, at).items()}
+    owner = owner_name(cluster) if cluster else ""
     orchestrator = orchestrator_of(cluster) if cluster else None
-    if orchestrator is None or cluster is None:
-        return replace(told_work(jobs, at, own_job), maintained=of_history)
     try:
-        seen = orchestrator.observe()
+        seen = orchestrator.observe() if orchestrator else None
     except OrchestratorError as error:
         raise OrchestratorError(
             f"nothing was started, because the jobs on the nodes are unknown: {error}"
         ) from None
-    shown = open_windows(windows_seen(seen), at)
+    maintained = open_windows(windows, at) | (open_windows(windows_seen(seen), at) if seen else {})
     return OthersWork(
         seen=seen,
         own_job=own_job or _own_slurm_job(),
-        owner=owner_name(cluster),
-        maintained=of_history | {node: sentence(window, at) for node, window in shown.items()},
+        owner=owner,
+        told_jobs={} if seen else jobs_on_nodes(jobs, at),
+        maintained={node: sentence(window, at) for node, window in maintained.items()},
     )
 
 

@@ -110,11 +110,14 @@ def plan_campaign(request: CampaignRequest, caller: Caller = NOBODY) -> PlannedC
         # wall clock: only a plan, before the history is read
         work = others_work(brief.setting.cluster, {}, caller.clock())
         brief = spare_busy(brief, work, caller)
-    programs = brief.setting.programs()
     with executor_of(
-        brief.setting.cluster, programs, caller, used=brief.benchmarks, nodes=brief.request.nodes
+        brief.setting.cluster,
+        brief.programs,
+        caller,
+        used=brief.benchmarks,
+        nodes=brief.request.nodes,
     ) as executor:
-        plan = campaign_files.make_plan(brief, executor.nodes(), programs)
+        plan = campaign_files.make_plan(brief, executor.nodes())
     alone = [entry for phase in plan.phases for entry in phase.entries if entry.scope == "node"]
     if plan.reproducing:
         caller.remark(_search_sentence(plan))
@@ -174,22 +177,21 @@ def carried_out(
     long or fail, so a caller that makes more of the result gives its own answer inside the block.
     `beside`: writes what belongs to the campaign; a refused campaign leaves no trace of either."""
     brief = campaign_files.read_request(request, caller)
-    programs = brief.setting.programs()
     with caller.history() as history, ExitStack() as until_all_has_ended:
         part = history.cluster(name_in_history(request.cluster, brief.setting.cluster))
         work = _others_work(part, brief.setting.cluster, caller, request.job)
         brief = spare_busy(brief, work, caller)
         with executor_of(
             brief.setting.cluster,
-            programs,
+            brief.programs,
             caller,
             used=brief.benchmarks,
             nodes=brief.request.nodes,
             fabric=brief.simulated_fabric(),
         ) as executor:
-            nodes = free_nodes(brief, executor.nodes(), work, caller)
-            plan = campaign_files.make_plan(brief, nodes, programs)
             cluster = identify(request.cluster, brief.setting.cluster)
+            nodes = free_nodes(brief, executor.nodes(), work, caller)
+            plan = campaign_files.make_plan(brief, nodes)
             campaign = _new_campaign(brief, plan, caller, executor, part)
 
             def begin() -> None:
@@ -206,8 +208,8 @@ def carried_out(
 def _others_work(
     part: ClusterHistory, cluster: configs.Cluster, caller: Caller, job: str = ""
 ) -> OthersWork:
-    at = time_in(part, caller).now
-    return others_work(cluster, windows_known(part), at, part.jobs.open_jobs(), job)
+    at, windows = time_in(part, caller).now, windows_known(part)
+    return others_work(cluster, windows, at, part.jobs.open_jobs(), job)
 
 
 def resume_campaign(

@@ -13,7 +13,6 @@ from anubis.core.judge.comparison import criterion_changes
 from anubis.core.judge.renewal import Renewal, renewal
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.records import CriteriaSet
-from anubis.operations.campaign_files import criteria_in_use
 from anubis.operations.decide import Terms, read_repertoire
 from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.learn import learn
@@ -37,7 +36,7 @@ def renew_criteria(task: PeriodicTaskRun) -> PeriodicTaskRecord:
     latest = _latest_campaign(task, suite, since)
     if latest is None:
         return task.end_unchanged(f"suite {suite} has measured nothing since {moment(since)}")
-    in_use = criteria_in_use(suite)
+    in_use = criteria_files.read_in_use(suite)
     if not in_use:
         return task.end_unchanged(
             f"there are no criteria of suite {suite} to renew: learn them with anubis accept"
@@ -110,7 +109,12 @@ def _take(task: PeriodicTaskRun, folder: Path) -> PeriodicTaskRecord:
     before, after = (criteria_files.load(folder / name) for name in (BEFORE, AFTER))
     suites = {of_sku.provenance.suite for of_sku in before}
     skus = {of_sku.sku for of_sku in before}
-    in_use = [of_sku for suite in suites for of_sku in criteria_in_use(suite) if of_sku.sku in skus]
+    in_use = [
+        of_sku
+        for suite in suites
+        for of_sku in criteria_files.read_in_use(suite)
+        if of_sku.sku in skus
+    ]
     if criterion_changes(before, in_use):
         raise CriteriaError(
             "the criteria in use changed since these were proposed: nothing is changed, and the"

@@ -103,19 +103,23 @@ def _open_ray(
     require_package("ray", f'cluster "{cluster.name}"')
     from anubis.reach.executors.ray_cluster import RayExecutor
 
+    way, started = cluster.way, None
+    address = "" if way else ray_address(cluster)
+    token = None if way else _token(cluster)
     names = requested or (hostlist.expand(cluster.nodes) if cluster.nodes else ())
-    started = None
-    if way := cluster.way:
+    skus = hostlist.labels(cluster.skus)
+    if way:
         started = until_all_has_ended.enter_context(_bring_up(way, names, caller))
+        address, token = started.address, started.token
     executor = RayExecutor(
-        started.address if started else ray_address(cluster),
+        address,
         programs.programs,
         catalog.parse_result,
         names=names,
         sku=cluster.sku,
-        skus=hostlist.labels(cluster.skus),
+        skus=skus,
         settings=cluster.settings,
-        token=started.token if started else _token(cluster),
+        token=token,
         missing_is_fine=missing_is_fine,
         started=started,
     )
@@ -145,8 +149,9 @@ def _bring_up(
             f" them, or write"
             " `nodes:` or `orchestrator:` into the cluster's file"
         )
+    ways = ways_to(names, way)
     caller.doing(f"bringing up Ray on {quantity(len(names), 'node')}")
-    return closing(StartedRay(way, ways_to(names, way)))
+    return closing(StartedRay(way, ways))
 
 
 def ray_address(cluster: configs.RayCluster) -> str:

@@ -16,7 +16,7 @@ from anubis.core.judge.criteria import learn
 from anubis.core.judge.groups import cast_votes
 from anubis.core.judge.kinds import find_kinds, is_of_no_kind, kinds_of, split_by_kind
 from anubis.core.judge.software import Versions
-from anubis.core.judge.units import Units, strip_distance
+from anubis.core.judge.units import Units
 from anubis.core.records import (
     CriteriaSet,
     Criterion,
@@ -25,6 +25,7 @@ from anubis.core.records import (
     Provenance,
     Workload,
     criteria_by_key,
+    strip_distance,
 )
 
 FAST = 0.9  # quantile of what pairs reach

@@ -6,7 +6,6 @@ made only on request.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +34,6 @@ from anubis.core.records import (
 
 Names = tuple[str, ...]
 T = TypeVar("T", bound=np.generic)
-_DISTANCE = re.compile(r" (at \d+ hops|in groups of \d).*")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -219,11 +217,6 @@ def _split_by_distance(measured: Sequence[Units], fabric: Fabric) -> list[Units]
             key = replace(key, sku=key.sku + distance, device_kind=kind)
             by_key[key].append(replace(alike.subset(np.array(places)), key=key))
     return [parts[0] if len(parts) == 1 else _join(parts) for parts in by_key.values()]
-
-
-def strip_distance(sku: str) -> str:
-    """The sku without the distance of its pairs or the size of its groups."""
-    return _DISTANCE.sub("", sku)
 
 
 def _kind(rails: Rails, names: Names, device: str, mixed: bool) -> tuple[str, str]:
