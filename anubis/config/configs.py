@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -380,8 +381,9 @@ def cluster(name: str) -> Cluster:
     if isinstance(written, str) and is_path(written):
         document["keeping"] = str(path.parent / written)
     cabled = document.get("topology")
-    if isinstance(cabled, str) and (path.parent / cabled).is_file():
-        document["topology"] = str(path.parent / cabled)
+    with suppress(OSError):  # a name may be too long for a file
+        if isinstance(cabled, str) and (path.parent / cabled).is_file():
+            document["topology"] = str(path.parent / cabled)
     is_real = document.get("executor") != "simulated"  # simulated nodes have no other owner
     owner = document.pop("orchestrator", None) if is_real else None
     described = _read_by_kind(document, f'"{path}"', "executor", CLUSTERS)
