@@ -42,10 +42,16 @@ def test_every_link_of_a_page_leads_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-def test_readme_leads_to_every_page():
+def test_the_index_leads_to_every_page_and_the_readme_to_the_index_and_each_door():
+    folder = ROOT / "docs"
+    index = (folder / "README.md").read_text()
+    for page in [*folder.glob("*.md"), folder / "results/README.md"]:
+        if page.name != "README.md" or page.parent != folder:
+            assert f"({page.relative_to(folder)})" in index, page.name
     readme = (ROOT / "README.md").read_text()
-    for page in [*(ROOT / "docs").glob("*.md"), ROOT / "docs/results/README.md"]:
+    for page in [folder / "README.md", *folder.glob("start-*.md")]:
         assert f"({page.relative_to(ROOT)})" in readme, page.name
+        assert len(page.read_text().splitlines()) <= 80
 
 
 def test_the_index_of_results_has_each_page_and_the_script_that_makes_it():

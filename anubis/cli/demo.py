@@ -16,6 +16,7 @@ import typer
 
 from anubis.cli.remarks import say, show_status
 from anubis.text import places
+from anubis.text.wording import quantity
 
 if TYPE_CHECKING:
     from anubis.operations.demo import DemoStep
@@ -95,7 +96,7 @@ def _first_lines(step: DemoStep, lines: Sequence[str]) -> list[str]:
     begin = next((n for n, line in enumerate(lines) if line.startswith(step.since)), 0)
     shown = list(lines[begin : begin + step.shown])
     left = len(lines) - begin - len(shown)
-    return [*shown, f"… and {left} more lines"] if left > 0 else shown
+    return [*shown, f"… and {quantity(left, 'more line')}"] if left > 0 else shown
 
 
 def _width() -> int:
