@@ -1,5 +1,5 @@
 # Anubis, its programs and Ray, for a pod or a container on a node (configs/kubernetes/):
-#   docker build -t registry.example.com/anubis:0.1.0 .
+#   docker build -t registry.example.com/anubis:1.0.0rc1 .
 # It runs as the user anubis (10001). On nodes it needs root for InfiniBand, locked memory and the kernel's log, so the pods
 # of configs/kubernetes/ that measure ask for that themselves. Packages come from where pip, uv and apt are configured to look.
 # Python's packages are those of requirements.lock, compared with its hashes; torch differs by its build and is in no lock.

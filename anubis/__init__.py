@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 # What type checkers and editors read is the list of what there is; each name is loaded when it is
 # first asked for.

@@ -27,7 +27,7 @@ from tests.edges.kubernetes_server import PODS, SECRETS, FakeApi, api_server, ku
 from tests.edges.test_kubernetes import right_used
 from tests.patience import eventually
 
-IMAGE = "registry.example.com/anubis:0.1.0"
+IMAGE = "registry.example.com/anubis:1.0.0rc1"
 RIGHTS = Path(__file__).parents[2] / "configs" / "kubernetes"
 H100 = {"status": {"allocatable": {"nvidia.com/gpu": "8", "amd.com/gpu": "0", "cpu": "96"}}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import Distribution, PathDistribution
@@ -32,6 +33,20 @@ def site(tmp_path_factory) -> Path:
     install = (str(UV), "pip", "install", "--offline", "--quiet", "--no-deps")
     run(*install, "--target", str(folder / "site"), str(wheel))
     return folder / "site"
+
+
+def test_wheel_and_source_archive_are_the_same_bytes_wherever_they_are_built(tmp_path):
+    """Built here, and from a copy at another place, of another time, for its owner only."""
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*_cache", ".venv", ".hypothesis"))
+    for path in copy.rglob("*"):
+        path.chmod(0o700 if path.is_dir() or os.access(path, os.X_OK) else 0o600)
+    build = (str(UV), "build", "--offline", "--no-build-isolation", "--python", sys.executable)
+    for name, source in (("here", ROOT), ("there", copy)):
+        run(*build, "--quiet", "--out-dir", str(tmp_path / name), str(source))
+    here, there = (sorted((tmp_path / name).glob("anubis_fleet*")) for name in ("here", "there"))
+    assert [file.suffix for file in here] == [".whl", ".gz"]
+    assert [file.read_bytes() for file in here] == [file.read_bytes() for file in there]
 
 
 @pytest.fixture
@@ -68,6 +83,7 @@ def test_the_command_works_without_a_checkout(site, apart):
 def test_the_distribution_says_what_it_is(distribution):
     assert distribution.name == "anubis-fleet"
     assert distribution.version == anubis.__version__
+    assert f"version: {anubis.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert distribution.metadata["License-Expression"] == "Apache-2.0"
     licence = distribution.read_text("licenses/LICENSE")
     assert licence == (ROOT / "LICENSE").read_text()
