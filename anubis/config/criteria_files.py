@@ -233,12 +233,16 @@ def _drop_limits_of_slowest(document: dict[str, Any], where: str) -> None:
 
 def _check_slow_steps(slow: SlowSteps, where: str) -> None:
     of_chance = 0 < slow.both <= slow.once < 1
-    of_shares = slow.shares and all(
-        share.times > 1 and 0 <= share.share <= 1 and share.steps >= 0 and share.clump >= 1
+    of_shares = all(
+        share.times > 1
+        and 0 <= share.share <= 1
+        and share.steps >= 0
+        and 0 <= share.correlation < 1
         for share in slow.shares
     )
     of_places = len(slow.usual) == len(slow.scatter) > 0 and min(slow.scatter) >= 0
-    if not (of_chance and of_shares and of_places):
+    of_cost = slow.lost >= 0 and 0 <= slow.least < 1
+    if not (of_chance and of_shares and of_places and of_cost):
         raise CriteriaError(
             f"{where}: slow_steps needs as many numbers in usual as in scatter, shares from 0 to 1 "
             "of steps that take more than 1 times as long, and chances with 0 < both <= once < 1"

@@ -544,7 +544,7 @@ class SlowShare:
     times: float
     share: float
     steps: int  # from which it was learned
-    clump: float  # how many slow steps count as one, because they come together; at least 1
+    correlation: float  # of two steps of one unit: 0 if slow steps come one by one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -553,7 +553,9 @@ class SlowSteps:
 
     usual: tuple[float, ...]  # logarithm of the usual time at each place of a run, or everywhere
     scatter: tuple[float, ...]  # how much larger it may be there by chance
-    shares: tuple[SlowShare, ...]
+    shares: tuple[SlowShare, ...]  # of what is rare: steps slower than the first are set aside
+    lost: float  # the time that a healthy unit loses in slow steps, relative to its usual time
+    least: float  # slow steps that cost no more than this share of a unit's rate are no defect
     once: float  # if so many slow steps are less likely than this, the unit is a suspect;
     both: float  # if those of two measurements are less likely than this, it is defective
 

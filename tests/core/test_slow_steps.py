@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from anubis.core.judge import criteria, medoid
-from anubis.core.judge.slow_steps import (
-    count_slow,
-    learn_share,
-    learn_slow_steps,
-    set_aside,
-    tail_chances,
-)
+from anubis.core.judge.slow_steps import learn_share, learn_slow_steps, set_aside, tail_chances
+from anubis.core.judge.twice import count_equal_chances
 from anubis.core.records import CriterionKey, MetricSpec, Policy, SlowShare, Workload
 
 STEPS = 32
@@ -63,6 +58,19 @@ def with_collections_of_garbage(times, rng):
     return times
 
 
+def with_bursts(times, rng):
+    """One run in 14 has a burst of 2 to 8 steps that take twice as long."""
+    times = times.copy()
+    for run in np.flatnonzero(rng.random(len(times)) < 0.07):
+        times[run, rng.integers(24) :][: rng.integers(2, 9)] *= 2
+    return times
+
+
+def in_two_modes(times, rng):
+    """Three steps in ten take half as long again, which is how the program runs."""
+    return longer(times, rng, 0.3, 1.5)
+
+
 HEALTHY = {
     "steady": lambda times, rng: times,
     "one step in 100 twice as long": lambda times, rng: longer(times, rng, 0.01),
@@ -71,7 +79,10 @@ HEALTHY = {
     "warm-up": with_warm_up,
     "checkpoints": with_checkpoints,
     "garbage": with_collections_of_garbage,
+    "bursts": with_bursts,
+    "two modes": in_two_modes,
 }
+BAD_ONCE = {"bursts"}  # healthy runs that are, and so are measured again
 
 
 def learn(times, **policy):
@@ -84,10 +95,15 @@ def goodness(times):
     return medoid.Bundle.from_samples([1 / run for run in times])
 
 
+def count_slow(units, slow):
+    return set_aside(units, slow).slow
+
+
 def called(first, second, learned):
     """By two measurements of all, as a campaign judges its suspects."""
     short, again = (criteria.shortfalls(times, learned) for times in (first, second))
-    return (short.suspicion(learned) >= 1) & (short.together(again, learned) >= 1)
+    beyond_chance = count_equal_chances(short, again, learned, len(first)) == 0
+    return (short.suspicion(learned) >= 1) & (short.together(again, learned) >= 1) & beyond_chance
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -101,7 +117,7 @@ def test_of_two_hundred_healthy_nodes_at_most_one_is_called_by_its_slow_steps(ki
         assert not learned.refusal
         at_once.append((criteria.similarities(first, learned) <= learned.alpha).mean())
         by_both.append(called(first, second, learned).mean())
-    assert np.mean(at_once) <= 0.005
+    assert np.mean(at_once) <= (0.08 if kind in BAD_ONCE else 0.005)
     assert np.mean(by_both) <= 0.005
 
 
@@ -130,9 +146,10 @@ def test_slow_steps_of_a_run_leave_its_level_as_it_was():
     times = steady(rng, 16)
     spoiled = longer(times, rng, 0.05, 5.0)
     units = goodness(spoiled)
-    level, counts = set_aside(units, learn_slow_steps(units, 0.01, 1e-4))
-    assert counts[0].tolist() == (spoiled != times).sum(axis=1).tolist()
-    assert np.allclose(level.values, goodness(times).values, rtol=0.02)
+    apart = set_aside(units, learn_slow_steps(units, 0.01, 1e-4))
+    assert apart.slow[0].tolist() == (spoiled != times).sum(axis=1).tolist()
+    assert np.allclose(apart.level.values, goodness(times).values, rtol=0.02)
+    assert np.allclose(apart.lost, (spoiled / times).mean(axis=1) - 1, atol=0.02)
 
 
 @given(st.floats(0.1, 10), st.integers(0, 15), st.integers(0, 31))
@@ -150,7 +167,7 @@ def test_a_slower_node_has_no_more_slow_steps_and_one_more_stall_is_one_more(pac
 
 def test_runs_of_differing_length_are_compared_with_their_own_usual_step():
     rng = np.random.default_rng(45)
-    runs = [steady(rng, 1, steps)[0] for steps in rng.integers(20, 60, 12)]
+    runs = [with_warm_up(steady(rng, 1, steps), rng)[0] for steps in rng.integers(20, 60, 12)]
     runs[5][[3, 9]] *= 2
     counts = count_slow(goodness(runs), learn_slow_steps(goodness(runs), 0.01, 1e-4))
     assert counts[1].tolist() == [2 * (i == 5) for i in range(12)]
@@ -175,22 +192,54 @@ def test_too_short_runs_have_no_slow_steps():
 
 @pytest.mark.parametrize(("share", "steps", "length"), [(0.0, 224, 32), (0.01, 2000, 64)])
 def test_the_chance_of_so_many_is_the_tail_of_the_beta_binomial_distribution(share, steps, length):
-    seen = SlowShare(times=1.1, share=share, steps=steps, clump=1.0)
+    seen = SlowShare(times=1.1, share=share, steps=steps, correlation=0.0)
     hits = share * steps
     truth = stats.betabinom(length, hits + 0.5, steps - hits + 0.5).sf(np.arange(-1, length))
     assert np.allclose(tail_chances(length, seen), truth, rtol=1e-6)
 
 
-def test_slow_steps_that_come_in_fours_count_as_one():
-    """Chances of groups of four are those of a quarter of the steps."""
-    fours = SlowShare(times=1.1, share=0.02, steps=8000, clump=4.0)
-    alone = SlowShare(times=1.1, share=0.02, steps=2000, clump=1.0)
-    assert np.allclose(tail_chances(64, fours)[::4], tail_chances(16, alone))
+def test_slow_steps_of_one_unit_that_come_together_are_correlated():
+    """Groups of four, of which one step tells the other three."""
     rng = np.random.default_rng(47)
-    counts = 4 * rng.binomial(16, 0.05, 500)
-    learned = learn_share(1.1, counts, np.full(500, 64))
-    assert learned.clump == pytest.approx(4, rel=0.25)
-    assert learn_share(1.1, rng.binomial(64, 0.05, 500), np.full(500, 64)).clump == 1
+    lengths = np.full(500, 64)
+    learned = learn_share(1.1, 4 * rng.binomial(16, 0.05, 500), lengths)
+    assert learned.correlation == pytest.approx(3 / 63, rel=0.25)
+    assert learn_share(1.1, rng.binomial(64, 0.05, 500), lengths).correlation == 0
+
+
+@pytest.mark.parametrize("correlation", [0.01, 0.1])
+def test_shares_that_differ_by_a_beta_distribution_give_the_distribution_of_counts(correlation):
+    seen = SlowShare(times=1.1, share=0.05, steps=10**9, correlation=correlation)
+    a, b = (share * (1 / correlation - 1) for share in (0.05, 0.95))
+    truth = stats.betabinom(64, a, b).sf(np.arange(-1, 64))
+    assert np.allclose(tail_chances(64, seen), truth, rtol=1e-3)
+
+
+def test_slow_steps_that_cost_little_are_no_defect_unless_stricter_limits_are_welcome():
+    rng = np.random.default_rng(50)
+    first, second = (stalled(steady(rng, 32, 200), rng, [0], steps=4) for _ in range(2))  # 2 %
+    more = stalled(first, rng, [1], steps=14)
+    assert not called(first, second, learn(first)).any()
+    assert np.flatnonzero(called(first, second, learn(first, own_alpha=True))).tolist() == [0]
+    again = stalled(second, rng, [1], steps=14)
+    assert np.flatnonzero(called(more, again, learn(more))).tolist() == [1]
+
+
+def test_who_is_bad_twice_is_in_doubt_if_as_many_are_as_those_who_come_and_go_explain():
+    """Of 100 nodes 30 are bad, each time others: 9 are twice by chance, and no more."""
+    rng = np.random.default_rng(51)
+    learned = learn(steady(rng, 100), own_alpha=True)
+
+    def judged(bad_both, bad_once):
+        first, second = steady(rng, 100), steady(rng, 100)
+        first[: bad_both + bad_once] *= 1.2
+        second[:bad_both] *= 1.2
+        short, again = (criteria.shortfalls(times, learned) for times in (first, second))
+        return count_equal_chances(short, again, learned, 100)[:bad_both]
+
+    assert judged(9, 21).all()
+    assert not judged(9, 2).any()
+    assert not judged(1, 0).any()
 
 
 @pytest.mark.parametrize("share", [0.002, 0.01, 0.05])

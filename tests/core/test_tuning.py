@@ -333,7 +333,8 @@ def test_a_faulty_repeat_is_found_among_those_it_is_learned_with(systems, fault)
         means = [run.mean() for run in runs]
         if system[0] != "resnet" or max(means) > 1.02 * min(means):
             continue
-        slow = {"all": 0.92 * runs[0], "tenth": planted(runs[0], 0)["tenth"]}
+        each_tenth = np.arange(runs[0].size) % 10 == 3
+        slow = {"all": 0.92 * runs[0], "tenth": np.where(each_tenth, runs[0] / 1.5, runs[0])}
         mixed = [slow[fault], *runs[1:]]
         found = tune(mixed)
         learned = learn(cut(mixed, found), key=KEY, metric=RATE, nodes=len(runs), policy=Policy())

@@ -344,7 +344,10 @@ CRITERIA: dict[str, tuple[Callable[[str], str], str]] = {
     ),
     "alpha too high": (entry(alpha=1.5), "alpha 1.5"),
     "slow steps without places": (
-        entry(slow_steps={"usual": [], "scatter": [], "shares": [], "once": 0.1, "both": 0.1}),
+        entry(
+            slow_steps={"usual": [], "scatter": [], "shares": []}
+            | {"lost": 0.0, "least": 0.0, "once": 0.1, "both": 0.1}
+        ),
         "slow_steps needs as many numbers in usual as in scatter",
     ),
     "a limit that is no more": (

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100  # a fleet whose kept units alternate for ever is refused
 OF_SLOW_STEPS = 0.3  # share of the rate of false alarms; the rest is for mean and typical step
+OF_LOSS = 0.5  # of what alpha allows: nodes of a job slow each other in slow steps
 MEAN = 1.0  # the tail resolution with which a loss counts by its mean
 USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
 
@@ -96,7 +97,7 @@ def learn(
     slow = None
     if count_slow and policy.calibrated and not two_sided:
         slow = _learn_slow_steps(measured.subset(voters), policy, strictness.rate)
-    level = slow_steps.set_aside(measured, slow)[0] if slow else measured
+    level = slow_steps.set_aside(measured, slow).level if slow else measured
     fleet = level.sort_each()
     begin = None if start is None else goodness(start.reference, start.direction)
     taught = _Class(fleet, voters, begin, policy, strictness, slow is not None)
@@ -124,12 +125,14 @@ def learn(
 
 def _learn_slow_steps(units: medoid.Bundle, policy: Policy, rate: float) -> SlowSteps | None:
     """The slow steps of a fleet. If suspects are measured again, each of the two measurements may
-    be as likely as the root of what both together may be."""
+    be as likely as the root of what both together may be. What costs little is no defect unless
+    stricter limits are welcome."""
     from anubis.core.judge import slow_steps
 
     both = rate * OF_SLOW_STEPS
     once = math.sqrt(both) if policy.confirm else both
-    return slow_steps.learn_slow_steps(units, once, both)
+    least = 0.0 if policy.own_alpha else OF_LOSS * (1 - policy.alpha)
+    return slow_steps.learn_slow_steps(units, once, both, least)
 
 
 def _refusal(criterion: Criterion, policy: Policy) -> str:
@@ -377,14 +380,21 @@ class Shortfalls:
 
     level: Samples
     slow: Ints  # the slow steps of each unit, a row for each share
+    lost: Samples  # the time that each unit loses in them, relative to its usual time
     steps: Ints  # of each unit
 
     def __getitem__(self, chosen: slice) -> Shortfalls:
-        return Shortfalls(self.level[chosen], self.slow[:, chosen], self.steps[chosen])
+        return Shortfalls(
+            self.level[chosen], self.slow[:, chosen], self.lost[chosen], self.steps[chosen]
+        )
 
     def suspicion(self, criterion: Criterion) -> Samples:
         """The shortfall by the limit of one of two measurements."""
         return self._combine(criterion, lambda slow: slow.once)
+
+    def slow_suspicion(self, criterion: Criterion) -> Samples:
+        """The same by the slow steps alone."""
+        return replace(self, level=np.zeros_like(self.level)).suspicion(criterion)
 
     def shortfall(self, criterion: Criterion) -> Samples:
         """The shortfall by the limit of all that was measured."""
@@ -393,8 +403,12 @@ class Shortfalls:
     def together(self, again: Shortfalls, criterion: Criterion) -> Samples:
         """The shortfall of two measurements of the same units: the mean of their levels, and all
         slow steps."""
+        steps = self.steps + again.steps
         both = Shortfalls(
-            (self.level + again.level) / 2, self.slow + again.slow, self.steps + again.steps
+            level=(self.level + again.level) / 2,
+            slow=self.slow + again.slow,
+            lost=(self.lost * self.steps + again.lost * again.steps) / steps,
+            steps=steps,
         )
         return both._combine(criterion, lambda slow: slow.both, first=self)
 
@@ -411,7 +425,10 @@ class Shortfalls:
             return self.level
         own = (first.slow, first.steps) if first else None
         chance = slow_steps.chances(self.slow, self.steps, slow, own)
-        larger: Samples = np.maximum(self.level, slow_steps.surprise(chance, limit(slow)))
+        short = slow_steps.surprise(chance, limit(slow))
+        if slow.least:
+            short = np.minimum(short, slow_steps.costs(self.lost, slow) / slow.least)
+        larger: Samples = np.maximum(self.level, short)
         return larger
 
 
@@ -421,10 +438,13 @@ def shortfalls(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Sh
     measured = as_measured(samples, criterion.direction, criterion.key)
     slow = criterion.slow_steps
     if slow is None:
-        level, counts = measured, np.zeros((0, len(measured)), dtype=np.int64)
+        nothing = np.zeros(len(measured))
+        level, counts, lost = measured, np.zeros((0, len(measured)), dtype=np.int64), nothing
     else:
-        level, counts = slow_steps.set_aside(measured, slow)
-    return Shortfalls(_level_shortfalls(level.sort_each(), criterion), counts, measured.lengths)
+        apart = slow_steps.set_aside(measured, slow)
+        level, counts, lost = apart.level, apart.slow, apart.lost
+    short = _level_shortfalls(level.sort_each(), criterion)
+    return Shortfalls(short, counts, lost, measured.lengths)
 
 
 def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Samples:

@@ -11,13 +11,16 @@ checkpoints are slow on all nodes, and so they are not counted. Steps that take 
 longer are counted apart, so that many small ones do not hide a few large ones.
 
 The fleet's share of slow steps, without the units that have oddly many, gives the chance of so many
-slow steps on a healthy unit. The share is known from a limited number of steps; the beta-binomial
-distribution allows for that (Jeffreys' prior).
+slow steps on a healthy unit. The share is known from a limited number of steps, and units differ;
+the beta-binomial distribution allows for both (Jeffreys' prior).
+
+If many steps take 10 % longer, this is how the program runs, and only slower ones are set aside.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,52 +37,64 @@ UPPER = 0.75  # quantile of the shares of slow steps; of those above only "at le
 ODD_FLEETS = 0.01  # share of healthy fleets in which units are left out because of their count
 BY_CHANCE = 0.05  # the chance above which counts vary no more than by chance
 INDEPENDENT = 2  # the counts of three kinds of slow steps go together, and amount to two
+USUAL = 0.08  # share of steps: if more are so slow, that is how the program runs
+MOST_ALIKE = 0.99  # correlation of the steps of a unit; with 1 its counts would be all or nothing
 MOST_ROUNDS = 100  # a bound for counts that converge slowly
 SETTLED = 1e-6  # of the share: counts are whole, so less changes no verdict
 DIGITS = 5  # of logarithms that are kept
 STALL = 2.0  # times as long, the stalls by which the power of a criterion is stated
 
 
-def learn_slow_steps(units: medoid.Bundle, once: float, both: float) -> SlowSteps | None:
+def learn_slow_steps(
+    units: medoid.Bundle, once: float, both: float, least: float = 0.0
+) -> SlowSteps | None:
     """The slow steps of a fleet, from goodness in the order of measuring; None if runs are too
-    short. `once`, `both`: the chances at which a unit is a suspect, and is called defective."""
+    short. `once`, `both`: the chances at which a unit is a suspect, and
+    is called defective. `least`: the share of a unit's rate that its slow steps cost at least."""
     if units.lengths.min() < FEWEST_STEPS:
         return None
-    length = run_length(units.lengths)
-    usual, scatter = _usual_of_places(_runs(units, length)) if length else _usual_of_all(units)
+    usual, scatter = _usual_of_places(units) or _usual_of_all(units)
     slow = SlowSteps(
         usual=tuple(usual.round(DIGITS).tolist()),
         scatter=tuple(scatter.round(DIGITS).tolist()),
-        shares=tuple(SlowShare(times=times, share=0.0, steps=0, clump=1.0) for times in TIMES),
+        shares=tuple(
+            SlowShare(times=times, share=0.0, steps=0, correlation=0.0) for times in TIMES
+        ),
+        lost=0.0,
+        least=least,
         once=once,
         both=both,
     )
+    apart = np.abs(_find_apart(units, slow)[0])
+    rare = [s for s in slow.shares if float(np.mean(apart > math.log(s.times))) <= USUAL]
+    slow = replace(slow, shares=tuple(rare))
+    counted = set_aside(units, slow)
     return replace(
         slow,
         shares=tuple(
-            learn_share(times, counts, units.lengths)
-            for times, counts in zip(TIMES, count_slow(units, slow), strict=True)
+            learn_share(share.times, counts, units.lengths)
+            for share, counts in zip(slow.shares, counted.slow, strict=True)
         ),
+        lost=float(np.median(counted.lost)),
     )
 
 
-def run_length(lengths: Ints) -> int:
-    """The number of steps of a run, of which each unit has one or several; 0 if they differ or are
-    too few to compare them place by place."""
-    fewest = int(lengths.min())
-    if np.any(lengths % fewest) or int(np.sum(lengths // fewest)) < FEWEST_UNITS:
-        return 0
-    return fewest
+def _runs(units: medoid.Bundle, length: int) -> Samples | None:
+    """The logarithm of the time of each step, a row for each run of this length; None if units are
+    no whole number of runs."""
+    return None if np.any(units.lengths % length) else -np.log(units.values.reshape(-1, length))
 
 
-def _runs(units: medoid.Bundle, length: int) -> Samples:
-    """The logarithm of the time of each step, a row for each run."""
-    return -np.log(units.values.reshape(-1, length))
-
-
-def _usual_of_places(runs: Samples) -> tuple[Samples, Samples]:
-    """The usual time at each place of a run, and how much more it may be there by chance."""
-    usual = np.zeros(runs.shape[1])
+def _usual_of_places(units: medoid.Bundle) -> tuple[Samples, Samples] | None:
+    """The usual time at each place of a run, and how much more it may be there by chance; None if
+    runs are too few. Of runs that differ in length, up to the end of the shortest."""
+    fewest = int(units.lengths.min())
+    runs = _runs(units, fewest)
+    if runs is None:
+        runs = -np.log([steps[:fewest] for steps in units])
+    if len(runs) < FEWEST_UNITS:
+        return None
+    usual = np.zeros(fewest)
     for _ in range(2):  # the pace of a run depends on what is usual at its places
         usual = np.median(runs - _pace(runs - usual)[:, None], axis=0)
     apart = runs - usual
@@ -103,25 +118,52 @@ def _usual_of_all(units: medoid.Bundle) -> tuple[Samples, Samples]:
     return np.array([usual]), np.array([DEVIATIONS * float(np.median(apart))])
 
 
-def _find_excess(units: medoid.Bundle, slow: SlowSteps) -> tuple[Samples, Samples]:
+def _find_apart(units: medoid.Bundle, slow: SlowSteps) -> tuple[Samples, Samples]:
     """The logarithm of how many times as long as usual each step takes, 0 within the scatter; and
     the goodness of the usual step at its place, at the pace of its run."""
     usual, scatter = np.array(slow.usual), np.array(slow.scatter)
-    length = usual.size
-    if length > 1 and not np.any(units.lengths % length):
-        runs = _runs(units, length)
+    runs = _runs(units, usual.size) if usual.size > 1 else None
+    if runs is not None:
         normal = _pace(runs - usual)[:, None] + usual
-        excess = runs - normal
-        return np.where(excess > scatter, excess, 0.0).ravel(), np.exp(-normal).ravel()
-    of_run = [_pace(-np.log(steps)) for steps in units]
-    normal = np.repeat(of_run, units.lengths) + np.median(usual)
-    excess = -np.log(units.values) - normal
-    return np.where(excess > scatter.max(), excess, 0.0), np.exp(-normal)
+        apart = runs - normal
+        return np.where(np.abs(apart) > scatter, apart, 0.0).ravel(), np.exp(-normal).ravel()
+    parts = []
+    for steps in units:
+        more = max(0, steps.size - usual.size)
+        at, far = (
+            np.concatenate((of_places[: steps.size], np.full(more, np.median(of_places))))
+            for of_places in (usual, scatter)
+        )
+        run = -np.log(steps)
+        normal = _pace(run - at) + at
+        parts.append((np.where(np.abs(run - normal) > far, run - normal, 0.0), np.exp(-normal)))
+    apart, usual_goodness = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return apart, usual_goodness
 
 
-def count_slow(units: medoid.Bundle, slow: SlowSteps) -> Ints:
-    """The number of slow steps of each unit, a row for each share."""
-    return _count(_find_excess(units, slow)[0], units, slow)
+@dataclass(frozen=True)
+class SetAside:
+    """Units without their slow steps, and what these are."""
+
+    level: medoid.Bundle  # the usual step of a run in place of each slow one
+    slow: Ints  # the number of slow steps of each unit, a row for each share
+    lost: Samples  # the time that each unit loses in slow steps, relative to its usual time
+
+
+def set_aside(units: medoid.Bundle, slow: SlowSteps) -> SetAside:
+    if not slow.shares:
+        nothing = np.zeros((0, len(units)), dtype=np.int64)
+        return SetAside(level=units, slow=nothing, lost=np.zeros(len(units)))
+    excess, normal = _find_apart(units, slow)
+    is_slow = excess > math.log(slow.shares[0].times)
+    level = np.where(is_slow, normal, units.values)
+    begins = units.starts[:-1]
+    lost = np.add.reduceat(np.where(is_slow, 1 / units.values - 1 / normal, 0.0), begins)
+    return SetAside(
+        level=medoid.Bundle(level, units.lengths),
+        slow=_count(excess, units, slow),
+        lost=lost / np.add.reduceat(1 / normal, begins),
+    )
 
 
 def _count(excess: Samples, units: medoid.Bundle, slow: SlowSteps) -> Ints:
@@ -133,56 +175,57 @@ def _count(excess: Samples, units: medoid.Bundle, slow: SlowSteps) -> Ints:
     )
 
 
-def set_aside(units: medoid.Bundle, slow: SlowSteps) -> tuple[medoid.Bundle, Ints]:
-    """The units with the usual step of their run in place of each slow one, and the number of slow
-    steps of each."""
-    excess, normal = _find_excess(units, slow)
-    is_slow = excess > math.log(slow.shares[0].times)
-    level = medoid.Bundle(np.where(is_slow, normal, units.values), units.lengths)
-    return level, _count(excess, units, slow)
-
-
 def learn_share(times: float, counts: Ints, lengths: Ints) -> SlowShare:
     """The share of slow steps of the usual units.
 
-    Units with more slow steps than three quarters of the units have count as "at least so many", so
-    that a bad quarter hardly moves the share. Units with more slow steps than this share explains
-    are odd, and left out.
-
-    Slow steps of one run often have one cause, and so the counts of usual units vary more than
-    chance would have it. By that factor, slow steps and all steps count as fewer (quasi-binomial,
-    McCullagh and Nelder 1989, section 4.5).
+    At first, units with more slow steps than three quarters of the units have count as "at least so
+    many", so that a bad quarter hardly moves the share. Units with more slow steps than the share
+    explains are odd, and left out. The counts of usual units may vary more than chance would have
+    it, because slow steps of one run have one cause, or because units differ. This makes some of
+    those that were left out usual, and so on until nothing changes.
     """
-    from scipy.special import bdtrc, pdtrc
-
     if not counts.any():
-        return SlowShare(times=times, share=0.0, steps=int(lengths.sum()), clump=1.0)
-    share = _share_of_most(counts, lengths)
-    tails = np.where(counts > 0, bdtrc(counts - 1.0, lengths, share), 1.0)
-    order = np.argsort(tails, kind="stable")
-    too_many = pdtrc(np.arange(counts.size), counts.size * tails[order]) <= ODD_FLEETS
-    odd = int(np.flatnonzero(too_many)[-1]) + 1 if too_many.any() else 0
-    usual = order[min(odd, (counts.size - 1) // 2) :]
-    share = float(counts[usual].sum() / lengths[usual].sum())
+        return SlowShare(times=times, share=0.0, steps=int(lengths.sum()), correlation=0.0)
+    share, correlation, usual = _share_of_most(counts, lengths), 0.0, np.arange(0)
+    for _ in range(MOST_ROUNDS):
+        now_usual = _usual_units(counts, lengths, share, correlation)
+        if now_usual.size <= usual.size:
+            break
+        usual = now_usual
+        share = float(counts[usual].sum() / lengths[usual].sum())
+        correlation = _correlation(counts[usual], lengths[usual], share)
     return SlowShare(
-        times=times,
-        share=share,
-        steps=int(lengths[usual].sum()),
-        clump=_clump(counts[usual], lengths[usual], share),
+        times=times, share=share, steps=int(lengths[usual].sum()), correlation=correlation
     )
 
 
-def _clump(counts: Ints, lengths: Ints, share: float) -> float:
-    """The factor by which counts vary more than by chance, if that is no chance: Pearson's
-    statistic by its degrees of freedom."""
+def _usual_units(counts: Ints, lengths: Ints, share: float, correlation: float) -> Ints:
+    """The units without those that have more slow steps than chance explains, in one healthy fleet
+    of a hundred."""
+    from scipy.special import betainc, pdtrc
+
+    varies = 1 + (lengths - 1) * correlation  # the variance, by this factor (quasi-binomial)
+    hits, rest = counts / varies, (lengths - counts) / varies
+    tails = np.where(counts > 0, betainc(np.maximum(hits, 1e-9), rest + 1, share), 1.0)
+    order = np.argsort(tails, kind="stable")
+    too_many = pdtrc(np.arange(counts.size), counts.size * tails[order]) <= ODD_FLEETS
+    odd = int(np.flatnonzero(too_many)[-1]) + 1 if too_many.any() else 0
+    return order[min(odd, (counts.size - 1) // 2) :]
+
+
+def _correlation(counts: Ints, lengths: Ints, share: float) -> float:
+    """The correlation of two steps of one unit by which counts vary more than by chance, if that is
+    no chance: from Pearson's statistic by its degrees of freedom."""
     from scipy.special import chdtrc
 
     if not 0 < share < 1 or counts.size < 2:
-        return 1.0
+        return 0.0
     expected = share * lengths
     statistic = float(((counts - expected) ** 2 / (expected * (1 - share))).sum())
     degrees = counts.size - 1
-    return statistic / degrees if chdtrc(degrees, statistic) < BY_CHANCE else 1.0
+    if chdtrc(degrees, statistic) >= BY_CHANCE:
+        return 0.0
+    return min(MOST_ALIKE, (statistic / degrees - 1) / (float(lengths.mean()) - 1))
 
 
 def _share_of_most(counts: Ints, lengths: Ints) -> float:
@@ -216,9 +259,12 @@ def chances(
     first, of_steps = own if own is not None else (counts, lengths)
     least = np.ones(lengths.size)
     for share, number, before in zip(slow.shares, counts, first, strict=True):
-        cases = np.stack((lengths, of_steps, before), axis=1)
-        for length, steps, hits in np.unique(cases, axis=0).tolist():
-            here = np.flatnonzero(np.all(cases == (length, steps, hits), axis=1))
+        some = np.flatnonzero(number)
+        cases, case = np.unique(
+            np.stack((lengths, of_steps, before), axis=1)[some], axis=0, return_inverse=True
+        )
+        for i, (length, steps, hits) in enumerate(cases.tolist()):
+            here = some[case == i]
             tails = tail_chances(length, share, (hits, steps))
             least[here] = np.minimum(least[here], tails[number[here]])
     return np.minimum(1.0, INDEPENDENT * least)
@@ -226,20 +272,29 @@ def chances(
 
 def tail_chances(length: int, share: SlowShare, own: tuple[float, int] = (0, 0)) -> Samples:
     """The chance of at least 0, 1, ... slow steps among so many: the tail of the beta-binomial
-    distribution, by the steps from which the share was learned without a unit's own."""
-    from scipy.special import betaln, gammaln
+    distribution. The share varies between units, and is known from the steps from which it was
+    learned, without a unit's own."""
+    from scipy.special import betaln
 
     hits, of_steps = own
     rest = max(0, share.steps - of_steps)
     slow = min(max(0.0, share.share * share.steps - hits), rest)
-    a, b = slow / share.clump + 0.5, (rest - slow) / share.clump + 0.5
-    independent = math.ceil(length / share.clump)
-    k = np.arange(independent + 1)
-    ways = gammaln(independent + 1) - gammaln(k + 1) - gammaln(independent - k + 1)
-    terms = np.exp(ways + betaln(k + a, independent - k + b) - betaln(a, b))
-    tails = np.log(np.clip(np.cumsum(terms[::-1])[::-1], 1e-300, 1.0))
-    by_count: Samples = np.exp(np.interp(np.arange(length + 1) / share.clump, k, tails))
-    return by_count
+    independent = (rest + 1) / (1 + (length - 1) * share.correlation)
+    alike = min(MOST_ALIKE, share.correlation + 1 / (1 + independent))
+    a, b = ((1 / alike - 1) * part / (rest + 1) for part in (slow + 0.5, rest - slow + 0.5))
+    k = np.arange(length)
+    next_by_this = (length - k) * (a + k) / ((k + 1) * (b + length - k - 1))
+    logarithms = np.concatenate(([betaln(a, b + length) - betaln(a, b)], np.log(next_by_this)))
+    terms = np.exp(np.cumsum(logarithms))
+    tails: Samples = np.clip(np.cumsum(terms[::-1])[::-1], 1e-300, 1.0)
+    return tails
+
+
+def costs(lost: Samples, slow: SlowSteps) -> Samples:
+    """The share of a unit's rate that its slow steps cost, beyond what they cost a healthy one."""
+    extra = np.maximum(0.0, lost - slow.lost)
+    share: Samples = extra / (1 + extra)
+    return share
 
 
 def surprise(chance: Samples, limit: float) -> Samples:
@@ -261,7 +316,7 @@ class SlowSamples:
 
 def worst_of(unit: medoid.Bundle, slow: SlowSteps) -> SlowSamples:
     """The slow steps of the first unit that chance explains least."""
-    excess, normal = _find_excess(unit, slow)
+    excess, normal = _find_apart(unit, slow)
     counts = _count(excess, unit, slow)
     by_share = [
         float(chances(counts[[i]], unit.lengths, replace(slow, shares=(share,)))[0])
@@ -281,21 +336,23 @@ def worst_of(unit: medoid.Bundle, slow: SlowSteps) -> SlowSamples:
 def smallest_stalls(units: medoid.Bundle, slow: SlowSteps, least: float) -> float | None:
     """The smallest share of the steps of a run that shows if each takes twice as long: at `least`
     that share of these healthy units would be called defective. 1 if half of the steps do not
-    suffice, None if units differ in length."""
+    suffice, None if units differ in length or if slow steps are usual."""
     length = int(units.lengths[0])
-    if np.any(units.lengths != length):
+    if np.any(units.lengths != length) or not slow.shares:
         return None
-    counts = count_slow(units, slow)
+    before = set_aside(units, slow)
+    counts = before.slow
     seen = np.array([np.log(STALL) > np.log(share.times) for share in slow.shares])
     visible = float(np.mean(np.array(slow.scatter) < math.log(STALL)))
 
     def shows(stalls: int) -> bool:
-        more = np.minimum(counts + seen[:, None] * round(stalls * visible), length)
+        stalled = round(stalls * visible)
+        more = np.minimum(counts + seen[:, None] * stalled, length)
+        lost = before.lost + (STALL - 1) * stalled / length
         lengths = units.lengths
         once = chances(more, lengths, slow) <= slow.once
         both = chances(2 * more, 2 * lengths, slow, own=(more, lengths)) <= slow.both
-        return float(np.mean(once & both)) >= least
+        return float(np.mean(once & both & (costs(lost, slow) >= slow.least))) >= least
 
-    return next(
-        (round(stalls / length, 3) for stalls in range(1, length // 2 + 1) if shows(stalls)), 1.0
-    )
+    stalls = bisect_left(range(1, length // 2 + 1), True, key=shows) + 1
+    return round(stalls / length, 3) if stalls <= length // 2 else 1.0

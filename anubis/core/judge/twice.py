@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from anubis.core.arrays import Flags
+from anubis.core.arrays import Flags, Ints
 from anubis.core.fabric import Fabric
 from anubis.core.judge.criteria import Shortfalls, shortfalls, to_similarity
 from anubis.core.judge.units import Unit, Units
@@ -17,6 +17,7 @@ from anubis.core.network.sharing import LEAST_LOST, CableUse
 from anubis.core.records import Criterion, Samples
 
 GOOD = 2 / 3  # of the limit: a unit that is no further off was good that time
+BY_CHANCE = 0.05  # the probability above which chance explains so many units that are bad twice
 
 
 @dataclass(frozen=True)
@@ -46,24 +47,32 @@ def judge_by_both_times(
     """The doubts about units that were measured again and fell short, and flags for those that are
     excused. In `similarity`, that of both times replaces the first.
 
-    A unit is in doubt if it was bad one time and good the other, or if the healthy nodes measured
-    beside it fell short the second time too. A pair that is good undisturbed is excused, and judged
-    by that time, if it may have shared a cable before.
+    A unit is in doubt if it was bad one time and good the other, if chance explains that it was bad
+    twice, or if the healthy nodes measured beside it fell short the second time too. A pair that is
+    good undisturbed is excused, and judged by that time, if it may have shared a cable before.
     """
     excused = np.zeros(len(alike), dtype=bool)
     again = np.flatnonzero(np.diff(alike.firsts) > planned_runs)
     if not again.size:
         return {}, excused
-    first, second, both = judge_each_time(
-        [alike[i] for i in again.tolist()], criterion, planned_runs
+    planned, repeated = judge_each_time([alike[i] for i in again.tolist()], criterion, planned_runs)
+    first, second, similarity[again] = (
+        to_similarity(shortfall, criterion)
+        for shortfall in (
+            planned.suspicion(criterion),
+            repeated.suspicion(criterion),
+            planned.together(repeated, criterion),
+        )
     )
-    similarity[again] = both
     limit = 1 - criterion.alpha
     alone = np.array([len(alike.participants[i]) == 1 for i in again])
     controls = alone & (1 - first <= GOOD * limit)
     upset = again[controls & (1 - second >= limit)]
+    equal_chances = count_equal_chances(planned, repeated, criterion, len(alike))
     doubts = {}
-    for i, at_first, at_second in zip(again.tolist(), first, second, strict=True):
+    for i, at_first, at_second, as_bad_once in zip(
+        again.tolist(), first, second, equal_chances.tolist(), strict=True
+    ):
         if 1 - at_first > LEAST_LOST and at_second > criterion.alpha:
             pair = alike.participants[i], alike.devices[i]
             excused[i] = shared is not None and shared.are_possible(*pair)
@@ -76,26 +85,59 @@ def judge_by_both_times(
         elif upset.size and upset.size == controls.sum():
             beside = ", ".join(alike.participants[upset[0]])
             doubts[i] = f"when it was measured again, {beside} fell short too"
+        elif as_bad_once > 0:
+            doubts[i] = (
+                "bad twice, which may be chance: "
+                f"{as_bad_once} of {len(alike)} were as bad once and then good"
+            )
     return doubts, excused
 
 
 def judge_each_time(
     again: Sequence[Unit], criterion: Criterion, planned_runs: int
-) -> tuple[Samples, Samples, Samples]:
-    """The similarities of the planned runs, of those repeated because the unit fell short, and of
-    both together."""
+) -> tuple[Shortfalls, Shortfalls]:
+    """The shortfalls of the planned runs, and of those repeated because the unit fell short."""
     planned = [np.concatenate(unit.repeats[:planned_runs]) for unit in again]
     repeated = [np.concatenate(unit.repeats[planned_runs:]) for unit in again]
-    first, second = (shortfalls(samples, criterion) for samples in (planned, repeated))
-    at_first, at_second, both = (
-        to_similarity(shortfall, criterion)
-        for shortfall in (
-            first.suspicion(criterion),
-            second.suspicion(criterion),
-            first.together(second, criterion),
-        )
+    return shortfalls(planned, criterion), shortfalls(repeated, criterion)
+
+
+def count_equal_chances(
+    first: Shortfalls, second: Shortfalls, criterion: Criterion, units: int
+) -> Ints:
+    """The number of units that were as bad once and not the other time, for each unit that was bad
+    twice by chance. 0 for units that were bad by their level, their slow steps or any of them
+    beyond chance, -1 for units that were good once."""
+    views = (
+        (first.level, second.level),
+        (first.slow_suspicion(criterion), second.slow_suspicion(criterion)),
+        (first.suspicion(criterion), second.suspicion(criterion)),
     )
-    return at_first, at_second, both
+    by_view = np.array([_count_equal_chances(*view, units) for view in views])
+    counts: Ints = np.where(np.any(by_view == 0, axis=0), 0, by_view.max(axis=0))
+    return counts
+
+
+def _count_equal_chances(first: Samples, second: Samples, units: int) -> Ints:
+    """The same by one shortfall, in units of the limit.
+
+    How many come and go shows how often a healthy unit is so bad once. Twice is the square of it.
+    Chance explains a unit if it makes as many so bad twice in one fleet of twenty.
+    """
+    from scipy.special import pdtrc
+
+    both = np.minimum(first, second)
+    counts = np.full(both.size, -1)
+    bad = np.flatnonzero(both > GOOD)
+    limit = both[bad, None]
+    passes = np.minimum(limit, 1.0)
+    went = np.sum((first >= passes) & (second < passes), axis=1)
+    beyond = (1 - np.sqrt(np.maximum(0.0, 1 - 4 * went / units))) / 2  # p (1 - p) come and go
+    once = np.sum((first >= limit) & (second < passes), axis=1)
+    twice = np.sum(both >= limit, axis=1)
+    expected = (once / (1 - beyond)) ** 2 / units
+    counts[bad] = np.where(pdtrc(twice - 1, expected) > BY_CHANCE, once, 0)
+    return counts
 
 
 def find_suspects(
