@@ -32,11 +32,9 @@ from anubis.lab.study.scenario import Jobs, RepairTimes, Scenario, Variations
 from anubis.operations.topology import survey
 from anubis.reach.executors.start_settings import PodSettings
 from anubis.reach.notifiers.webhook import WebhookSettings
-from anubis.reach.orchestrators.orchestrator_settings import (
-    HostsSettings,
-    KubernetesSettings,
-    SlurmSettings,
-)
+from anubis.reach.orchestrators.hosts import HostsSettings
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
+from anubis.reach.orchestrators.slurm import SlurmSettings
 from anubis.readers.incidents.incident_mapping import EventMapping, IntervalMapping
 from anubis.readers.telemetry.config import (
     AgentSettings,

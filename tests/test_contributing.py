@@ -18,8 +18,13 @@ from anubis.core.keep.messages import KeeperMessage, Topic
 from anubis.operations.caller import NOBODY
 from anubis.operations.diagnose import DiagnosisRequest
 from anubis.operations.notify import deliver
-from anubis.reach import notifiers
+from anubis.operations.owners import orchestrator_of, owner_name
+from anubis.reach import notifiers, orchestrators
 from anubis.reach.notifiers.notifier import notifier_kinds
+from anubis.reach.orchestrators.orchestrator_settings import (
+    job_of_this_process,
+    orchestrator_kinds,
+)
 from anubis.readers import jobs
 from anubis.readers.jobs.trace_reader import trace_readers
 from anubis.store.history import History
@@ -46,6 +51,13 @@ def test_every_path_it_names_is_there():
         ("class Collector", "anubis/core/diagnose/evidence.py"),
         ("class JobEvidence", "anubis/core/diagnose/evidence.py"),
         ("TRACE", "anubis/readers/jobs/xpu_timer.py"),
+        ("class OrchestratorSettings", "anubis/reach/orchestrators/orchestrator_settings.py"),
+        ("ORCHESTRATOR", "anubis/reach/orchestrators/hosts.py"),
+        ("def run_command", "anubis/reach/orchestrators/site_commands.py"),
+        ("class OrchestratorError", "anubis/core/errors.py"),
+        ("KeptEvent", "anubis/core/history/events.py"),
+        ("def _note", "anubis/core/keep/keeper.py"),
+        ("def _event", "anubis/cli/keep.py"),
         ("class NotifierSettings", "anubis/reach/notifiers/notifier.py"),
         ("NOTIFIER", "anubis/reach/notifiers/webhook.py"),
         ("class NotifyError", "anubis/core/errors.py"),
@@ -177,3 +189,67 @@ def test_a_notifier_is_one_file(tmp_path, monkeypatch):
     assert book.read_text() == "n1 is out\n"
     with pytest.raises(ConfigError, match="webhook"):
         configs.notifier(str(settings))
+
+
+ORCHESTRATOR = '''
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from anubis.core.keep.keeper_events import FleetSeen, SeenNode
+from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD
+from anubis.reach.orchestrators.orchestrator_settings import OrchestratorKind, OrchestratorSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoardSettings(OrchestratorSettings):
+    """A board: a file for each node, with the reason why it is out."""
+
+    kind: Literal["board"]
+    folder: str
+    """The board."""
+
+
+class BoardOrchestrator:
+    def __init__(self, settings, skus=SKUS_UNTOLD):
+        self.folder, self.skus = Path(settings.folder), skus
+
+    def observe(self):
+        files = sorted(self.folder.iterdir())
+        nodes = {f.name: SeenNode(sku=self.skus.find(f.name), cordon=f.read_text()) for f in files}
+        return FleetSeen(at=0.0, nodes=nodes)
+
+    def cordon(self, node, reason):
+        (self.folder / node).write_text(reason)
+
+    def release(self, node):
+        self.cordon(node, "")
+
+
+ORCHESTRATOR = OrchestratorKind(
+    settings=BoardSettings, open=BoardOrchestrator, title="the board", job_variable="BOARD_JOB"
+)
+'''
+
+
+def test_an_orchestrator_is_one_file_and_its_settings(tmp_path, monkeypatch):
+    (tmp_path / "board.py").write_text(ORCHESTRATOR)
+    board, cluster = tmp_path / "board", tmp_path / "ours.yaml"
+    board.mkdir()
+    (board / "n1").write_text("")
+    owner = f"{{kind: board, folder: {board}}}"
+    cluster.write_text(f"{{executor: ray, nodes: n1, sku: h100, orchestrator: {owner}}}")
+    with monkeypatch.context() as patch:
+        patch.setattr(orchestrators, "__path__", [*orchestrators.__path__, str(tmp_path)])
+        patch.setenv("BOARD_JOB", "17")
+        orchestrator_kinds.cache_clear()
+        described = configs.cluster(str(cluster))
+        ours = orchestrator_of(described)
+        assert owner_name(described) == "the board"
+        assert job_of_this_process() == "17"
+    orchestrator_kinds.cache_clear()
+    ours.cordon("n1", "anubis[GEMM.SLOW]: slow")
+    (seen,) = ours.observe().nodes.values()
+    assert (seen.sku, seen.is_cordoned_by_anubis) == ("h100", True)
+    with pytest.raises(ConfigError, match="hosts, kubernetes, slurm"):
+        configs.cluster(str(cluster))

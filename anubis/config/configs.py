@@ -32,11 +32,8 @@ from anubis.core.text import escape_line
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.machine import port_range
 from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart, StartSettings
-from anubis.reach.orchestrators.orchestrator_settings import (
-    ORCHESTRATORS,
-    KubernetesSettings,
-    OrchestratorSettings,
-)
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
+from anubis.reach.orchestrators.orchestrator_settings import OrchestratorSettings, settings_kinds
 from anubis.text import hostlist, places
 from anubis.text.reading import Shape, kind_of, load_yaml, read
 
@@ -396,7 +393,7 @@ def orchestrator(name: str) -> OrchestratorSettings:
     path = find("orchestrators", name)
     document = load_yaml(path, ConfigError)
     _read_nodes_beside(document, path)
-    return _read_by_kind(document, f'"{path}"', "kind", ORCHESTRATORS)
+    return _read_by_kind(document, f'"{path}"', "kind", settings_kinds())
 
 
 def _read_nodes_beside(table: object, path: Path) -> None:
@@ -414,7 +411,7 @@ def _orchestrator_in(written: object, where: str) -> OrchestratorSettings:
         case str():
             return orchestrator(written)
         case dict():
-            return _read_by_kind(written, f'{where}, "orchestrator"', "kind", ORCHESTRATORS)
+            return _read_by_kind(written, f'{where}, "orchestrator"', "kind", settings_kinds())
     raise ConfigError(f'{where}: "orchestrator" is {kind_of(written)}, expected a name or a table')
 
 

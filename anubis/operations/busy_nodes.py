@@ -4,7 +4,6 @@ the way to the nodes."""
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +20,7 @@ from anubis.operations.caller import Caller
 from anubis.operations.campaign_files import Brief
 from anubis.operations.maintenance import windows_seen
 from anubis.operations.owners import orchestrator_of, owner_name
+from anubis.reach.orchestrators.orchestrator_settings import job_of_this_process
 from anubis.report.maintenance import sentence
 from anubis.text import hostlist
 from anubis.text.hostlist import shorten
@@ -82,7 +82,7 @@ def others_work(
     own_job: str = "",
 ) -> OthersWork:
     """Read whose work is on the nodes. `windows`: of maintenance; `jobs`: those without a reported
-    end, both from the history. `own_job`: the job that the nodes are for; empty: the Slurm job in
+    end, both from the history. `own_job`: the job that the nodes are for; empty: the job in
     which this process runs."""
     owner = owner_name(cluster) if cluster else ""
     orchestrator = orchestrator_of(cluster) if cluster else None
@@ -95,7 +95,7 @@ def others_work(
     maintained = open_windows(windows, at) | (open_windows(windows_seen(seen), at) if seen else {})
     return OthersWork(
         seen=seen,
-        own_job=own_job or _own_slurm_job(),
+        own_job=own_job or job_of_this_process(),
         owner=owner,
         told_jobs={} if seen else jobs_on_nodes(jobs, at),
         maintained={node: sentence(window, at) for node, window in maintained.items()},
@@ -104,11 +104,7 @@ def others_work(
 
 def told_work(jobs: Iterable[Job], at: float, own_job: str = "") -> OthersWork:
     """Work that was reported, and nothing else; arguments as above."""
-    return OthersWork(told_jobs=jobs_on_nodes(jobs, at), own_job=own_job or _own_slurm_job())
-
-
-def _own_slurm_job() -> str:
-    return os.environ.get("SLURM_JOB_ID", "")
+    return OthersWork(told_jobs=jobs_on_nodes(jobs, at), own_job=own_job or job_of_this_process())
 
 
 def spare_busy(brief: Brief, work: OthersWork, caller: Caller) -> Brief:

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from anubis.config import configs
-from anubis.reach.orchestrators.hosts import HostsOrchestrator
-from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.reach.orchestrators.orchestrator import NodeSkus, Orchestrator
-from anubis.reach.orchestrators.orchestrator_settings import (
-    HostsSettings,
-    KubernetesSettings,
-    SlurmSettings,
-)
-from anubis.reach.orchestrators.slurm import SlurmOrchestrator
+from anubis.reach.orchestrators.orchestrator_settings import orchestrator_kinds
 from anubis.text import hostlist
 
 
@@ -20,8 +13,7 @@ def owner_name(cluster: configs.Cluster) -> str:
     them."""
     if isinstance(cluster, configs.SimulatedCluster) or cluster.orchestrator is None:
         return ""
-    kind = cluster.orchestrator.kind
-    return "its orchestrator" if kind == "hosts" else kind
+    return orchestrator_kinds()[cluster.orchestrator.kind].title
 
 
 def orchestrator_of(cluster: configs.Cluster) -> Orchestrator | None:
@@ -30,11 +22,5 @@ def orchestrator_of(cluster: configs.Cluster) -> Orchestrator | None:
         return None
     by_node = hostlist.labels(cluster.skus) if isinstance(cluster, configs.RayCluster) else {}
     skus = NodeSkus(by_node=by_node, otherwise=cluster.sku)
-    match cluster.orchestrator:
-        case SlurmSettings() as settings:
-            return SlurmOrchestrator(settings, skus)
-        case KubernetesSettings() as settings:
-            return KubernetesOrchestrator(settings, skus)
-        case HostsSettings() as settings:
-            return HostsOrchestrator(settings, skus)
-    return None
+    settings = cluster.orchestrator
+    return orchestrator_kinds()[settings.kind].open(settings, skus) if settings else None

@@ -21,7 +21,7 @@ from anubis.config import catalog, configs
 from anubis.core.errors import AnubisError, CatalogError
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.reach.executors.start_settings import PodSettings
-from anubis.reach.orchestrators.orchestrator_settings import ORCHESTRATORS
+from anubis.reach.orchestrators.orchestrator_settings import settings_kinds
 from tests.edges.desk import ANUBIS, FLOW, NO_VERDICT, Desk, Done
 from tests.patience import LIMIT_S, eventually
 
@@ -569,9 +569,9 @@ def keys_of(record: type[Any]) -> Iterator[tuple[str, ...]]:
     """Of what its file may say, and of the tables in it."""
     for key in fields(record):
         yield (key.name,)
-        for inner in (SimulatedFleet, PodSettings, *ORCHESTRATORS.values()):
+        for inner in (SimulatedFleet, PodSettings, *settings_kinds().values()):
             if inner.__name__ in str(key.type) or (
-                key.name == "orchestrator" and inner in ORCHESTRATORS.values()
+                key.name == "orchestrator" and inner in settings_kinds().values()
             ):
                 yield from ((key.name, *path) for path in keys_of(inner))
 
@@ -582,7 +582,9 @@ def test_whatever_stands_in_a_cluster_s_file_is_a_cluster_or_one_sentence(kind, 
     for path in sorted(set(keys_of(configs.CLUSTERS[kind]))):
         if path[0] == "orchestrator" and len(path) > 1 and kind != "local":
             continue  # it is the same in each
-        owners = ({"kind": name} for name in ORCHESTRATORS) if path[0] == "orchestrator" else ({},)
+        owners = (
+            ({"kind": name} for name in settings_kinds()) if path[0] == "orchestrator" else ({},)
+        )
         for owner in owners:
             for value in ODD if len(path) == 1 else ODD[::5]:
                 document: Any = {**WHOLE[kind], **({"orchestrator": owner} if owner else {})}

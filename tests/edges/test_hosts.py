@@ -8,9 +8,8 @@ import pytest
 
 from anubis.core.errors import OrchestratorError
 from anubis.core.keep.reasons import reason
-from anubis.reach.orchestrators.hosts import HostsOrchestrator, parse_jobs_of_host
+from anubis.reach.orchestrators.hosts import HostsOrchestrator, HostsSettings, parse_jobs_of_host
 from anubis.reach.orchestrators.orchestrator import NodeSkus
-from anubis.reach.orchestrators.orchestrator_settings import HostsSettings
 from tests.edges.desk import Desk
 from tests.patience import eventually
 

@@ -17,7 +17,7 @@ from anubis.core.keep.reasons import SPARE, reason
 from anubis.reach.executors.machine import sku_of as sku_of_machine
 from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.reach.orchestrators.kubernetes_objects import flag, sku_by_gpus
-from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig, owner
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")

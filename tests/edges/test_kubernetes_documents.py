@@ -22,7 +22,7 @@ from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
 from anubis.reach.orchestrators.kubernetes_api import ApiReply, KubernetesApi, pause_after
 from anubis.reach.orchestrators.kubernetes_fields import Fields
 from anubis.reach.orchestrators.kubernetes_objects import is_something
-from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from tests.edges.kubernetes_server import kubeconfig
 
 SLOW = reason("GEMM.SLOW", "gemm is 12 % slower than its peers")

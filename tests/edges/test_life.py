@@ -15,10 +15,10 @@ from anubis.config import catalog
 from anubis.core.history.events import NodeAdded, RepairBegun, RepairDone
 from anubis.core.records import Judgement
 from anubis.operations.requests import AcceptRequest
-from anubis.reach.orchestrators.hosts import HostsOrchestrator
+from anubis.reach.orchestrators.hosts import HostsOrchestrator, HostsSettings
 from anubis.reach.orchestrators.kubernetes import KubernetesOrchestrator
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from anubis.reach.orchestrators.orchestrator import NodeSkus
-from anubis.reach.orchestrators.orchestrator_settings import HostsSettings, KubernetesSettings
 from anubis.report.keep import sentence
 from tests.edges.desk import FLOW, Desk
 from tests.edges.kubernetes_server import FakeApi, api_server, kubeconfig

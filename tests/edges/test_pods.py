@@ -21,7 +21,7 @@ from anubis.core.errors import ConfigError, OrchestratorError
 from anubis.reach.executors import dispatch, pods
 from anubis.reach.executors.pods import Pods
 from anubis.reach.executors.start_settings import PodSettings, PodStart, RayStart
-from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from tests.edges.fake_kubelet import FakeKubelet
 from tests.edges.kubernetes_server import PODS, SECRETS, FakeApi, api_server, kubeconfig
 from tests.edges.test_kubernetes import right_used

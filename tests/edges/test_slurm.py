@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from anubis.core.errors import OrchestratorError
 from anubis.core.keep.keeper_events import SeenJob, SeenWindow
 from anubis.core.keep.reasons import reason
-from anubis.reach.orchestrators.orchestrator_settings import SlurmSettings
 from anubis.reach.orchestrators.slurm import (
     COLUMNS,
     SlurmOrchestrator,
+    SlurmSettings,
     fleet_seen,
     parse_jobs,
     parse_nodes,

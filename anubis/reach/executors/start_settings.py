@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from anubis.core.records import BenchmarkSpec
-from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 
 # in a document's environment: devices without samples, and why (they failed, or did not answer)
 FAILED_DEVICES, SILENT_DEVICES = "failed_devices", "silent_devices"

@@ -7,16 +7,77 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Literal
 
 from anubis.core.errors import OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode
 from anubis.core.keep.reasons import is_ours
 from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
-from anubis.reach.orchestrators.orchestrator_settings import HostsSettings
+from anubis.reach.orchestrators.orchestrator_settings import (
+    OrchestratorKind,
+    OrchestratorSettings,
+    check_positive,
+)
 from anubis.reach.orchestrators.site_commands import run_command
 from anubis.text import hostlist
 
 UNSEEN = "unseen"  # a job that may run where nobody answers
+
+
+SHELLS_ELSEWHERE = ("ssh", "pdsh", "clush", "sh", "bash")  # what they get is read by a shell
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsSettings(OrchestratorSettings):
+    """Hosts that neither Slurm nor Kubernetes has, by commands of your own.
+
+    Each command is a list of words, run here and never through a shell; `{node}` in a word stands
+    for the node, `{reason}` for the reason of a cordon.
+    """
+
+    kind: Literal["hosts"]
+    nodes: str
+    """Which nodes there are: a node list, or @file, beside this file."""
+    jobs: tuple[str, ...]
+    """Prints the jobs of a node, one a line: its id, and then, if known, whose it is."""
+    job_ids: Literal["host", "fleet"] = "host"
+    """Whether each node has ids of its own, as processes have (host), or an id that several nodes
+    print is one job on all of them (fleet). Only such jobs can be watched."""
+    cordoned: tuple[str, ...] = ()
+    """Prints the reason why a node is kept from jobs, or nothing. Default: Anubis only looks for
+    jobs, and takes no node out."""
+    cordon: tuple[str, ...] = ()
+    """Keeps further jobs from a node. The reason also comes on its standard input, which is the
+    way for commands that a shell reads, such as those of ssh."""
+    release: tuple[str, ...] = ()
+    """Takes that back."""
+    deadline_s: float = 10.0
+    """How long one command may take for one node."""
+    at_once: int = 32
+    """How many nodes are asked at once."""
+
+    def __post_init__(self) -> None:
+        check_positive("deadline_s", self.deadline_s)
+        check_positive("at_once", self.at_once)
+        hostlist.expand(self.nodes)
+        orders = {name: getattr(self, name) for name in ("cordoned", "cordon", "release")}
+        if missing := [name for name, words in orders.items() if not words]:
+            if len(missing) < len(orders):
+                raise ValueError(f'"{missing[0]}" is missing: give all of {", ".join(orders)}')
+            orders = {}
+        for name, words in {"jobs": self.jobs, **orders}.items():
+            _check_words(name, words)
+
+
+def _check_words(name: str, words: tuple[str, ...]) -> None:
+    if not any("{node}" in word for word in words):
+        raise ValueError(f'"{name}" has no word with {{node}}, so it would say the same of all')
+    program = words[0].rpartition("/")[2]
+    if program in SHELLS_ELSEWHERE and any("{reason}" in word for word in words):
+        raise ValueError(
+            f'"{name}" hands the reason to {program}, where a shell would read it: take it from the'
+            " standard input instead"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,3 +187,8 @@ def _refuse_others_reason(node: str, reason: str) -> None:
         raise OrchestratorError(
             f'"{node}" is kept from jobs with the reason "{reason}": anubis leaves it as it is'
         )
+
+
+ORCHESTRATOR = OrchestratorKind(
+    settings=HostsSettings, open=HostsOrchestrator, title="its orchestrator"
+)

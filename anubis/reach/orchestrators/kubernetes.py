@@ -37,8 +37,9 @@ from anubis.reach.orchestrators.kubernetes_objects import (
     sku_by_label,
     windows_of,
 )
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
-from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+from anubis.reach.orchestrators.orchestrator_settings import OrchestratorKind
 
 MOST_TRIES = 20  # when others change a node again and again
 MOST_OWNERS = 5  # above a pod
@@ -209,3 +210,8 @@ class KubernetesOrchestrator:
             return owner
         document = accept(reply, f'owner "{owner.job}"')
         return replace(owner_of(document), ends_by=ends_by(document))
+
+
+ORCHESTRATOR = OrchestratorKind(
+    settings=KubernetesSettings, open=KubernetesOrchestrator, title="kubernetes"
+)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from anubis.core.errors import OrchestratorError
 from anubis.core.text import escape_line
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields
-from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 from anubis.text.packages import require_package
 
 Returned = TypeVar("Returned")

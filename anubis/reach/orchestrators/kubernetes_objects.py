@@ -19,7 +19,7 @@ from anubis.core.keep.reasons import NO_DEFECT, code_of, is_ours, sentence_of
 from anubis.core.text import escape_line
 from anubis.reach.executors.machine import slug
 from anubis.reach.orchestrators.kubernetes_fields import Document, Fields, instant
-from anubis.reach.orchestrators.orchestrator_settings import KubernetesSettings
+from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
 
 WRITER = "anubis"  # what Kubernetes notes beside each field that we write
 MARK = "anubis-fleet/cordon"  # the annotation that makes a cordon ours; it holds our reason

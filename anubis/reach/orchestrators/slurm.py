@@ -12,16 +12,21 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
+from typing import Literal
 
 from anubis.core.errors import HostlistError, OrchestratorError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob, SeenNode, SeenWindow
 from anubis.core.keep.reasons import is_ours
 from anubis.reach.executors.start_settings import SLURM_JOB
 from anubis.reach.orchestrators.orchestrator import SKUS_UNTOLD, NodeSkus
-from anubis.reach.orchestrators.orchestrator_settings import SlurmSettings
+from anubis.reach.orchestrators.orchestrator_settings import (
+    OrchestratorKind,
+    OrchestratorSettings,
+    check_positive,
+)
 from anubis.reach.orchestrators.site_commands import run_command
 from anubis.reach.orchestrators.slurm_states import SlurmState, read_state
 from anubis.text import hostlist
@@ -39,6 +44,23 @@ OF_JOBS = "%A|%T|%S|%e|%N|%u|%j"  # id, state, start, end at the latest, nodes, 
 IN_SECONDS = {"SLURM_TIME_FORMAT": "%s"}
 UNLISTED = "maintenance"  # the window of nodes that show one, and whose reservation is hidden
 FIELD = re.compile(r"(?:^|\s)([A-Za-z]+)=(\S*)")  # of a reservation
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmSettings(OrchestratorSettings):
+    """Slurm, by its own commands: `sinfo`, `squeue` and `scontrol`."""
+
+    kind: Literal["slurm"]
+    partition: str = ""
+    """The partition that these nodes are in, or several with commas between them. Default: all."""
+    features: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of hardware by Slurm's features: a feature, and the sku of the nodes that have it. What
+    the cluster's own `skus` say comes first."""
+    deadline_s: float = 10.0
+    """How long a command of Slurm may take."""
+
+    def __post_init__(self) -> None:
+        check_positive("deadline_s", self.deadline_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,3 +332,25 @@ def _blank_unknown(text: str) -> str:
 
 def _seconds(text: str) -> float | None:
     return float(text) if text.strip().isdigit() else None
+
+
+def nodes_without_jobs() -> frozenset[str]:
+    """Return nodes that Slurm starts no job on although they are sound to reach: drained, without a
+    job, and not in a maintenance."""
+    seen = SlurmOrchestrator(SlurmSettings(kind="slurm")).observe()
+    return frozenset(name for name, node in seen.nodes.items() if is_drained(node))
+
+
+def is_drained(node: SeenNode) -> bool:
+    """True if a node is drained, has no job, and is not in a maintenance."""
+    shown = read_state(node.state)
+    is_free = node.is_up and not node.jobs and not shown.is_in_maintenance
+    return is_free and "drain" in shown.words
+
+
+ORCHESTRATOR = OrchestratorKind(
+    settings=SlurmSettings,
+    open=SlurmOrchestrator,
+    title="slurm",
+    job_variable="SLURM_JOB_ID",
+)
