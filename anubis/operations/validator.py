@@ -35,7 +35,7 @@ from anubis.core.judge.judgement import assess
 from anubis.core.judge.learning import learn_criteria
 from anubis.core.judge.software import versions
 from anubis.core.judge.units import Units, latest_executions, partition, relevant_units, units
-from anubis.core.network.traffic import undisturbed_pair_tests
+from anubis.core.network.traffic import turns_of_pair_tests
 from anubis.core.records import (
     Assessment,
     Campaign,
@@ -135,7 +135,7 @@ def carry_out(
                             phase,
                             turn,
                             verdict[0],
-                            undisturbed=undisturbed_pair_tests(campaign.plan, final),
+                            turns=turns_of_pair_tests(campaign.plan, final),
                             confirm=campaign.policy.confirm,
                         )
                         spare = nodes_handed_back(campaign.plan, phase, verdict[0]) - let_go

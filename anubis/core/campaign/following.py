@@ -6,7 +6,7 @@ They depend only on the plan and the verdicts so far, so a resumed campaign gets
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import chain, filterfalse
+from itertools import chain
 
 from anubis.core.campaign.planning import IN_GROUPS, follow_ups
 from anubis.core.fabric import natural_key
@@ -15,6 +15,7 @@ from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import add_hints
 from anubis.core.network.pairing import PairTest, batches, pair_test_at
 from anubis.core.network.rails import Rails
+from anubis.core.network.repetition import Repetition, is_repeated
 from anubis.core.network.reproduction import (
     MOST_FAILING,
     Asked,
@@ -25,7 +26,13 @@ from anubis.core.network.reproduction import (
     pair_tests_inside,
     pairs_of_parts,
 )
-from anubis.core.network.traffic import keep_crossing, observe_traffic, rails_of
+from anubis.core.network.traffic import (
+    NO_PAIR_TURNS,
+    PairTurns,
+    keep_crossing,
+    observe_traffic,
+    rails_of,
+)
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
     FAILED_ONCE,
@@ -51,7 +58,7 @@ def following_steps(
     turn: int,
     assessment: Assessment,
     *,
-    undisturbed: Collection[PairTest] = (),
+    turns: PairTurns = NO_PAIR_TURNS,
     confirm: bool = True,
 ) -> tuple[Step, ...]:
     """The next steps of a phase: second tries of programs that failed on single nodes, second
@@ -61,13 +68,13 @@ def following_steps(
     if _models(plan, phase):
         return (
             *_second_tries(plan, phase, turn, assessment),
-            *_reproducing_steps(plan, phase, turn, assessment, undisturbed),
+            *_reproducing_steps(plan, phase, turn, assessment, turns),
         )
     return (
         *_second_tries(plan, phase, turn, assessment),
         *(_measurements_again(plan, phase, turn, assessment) if confirm else ()),
         *(
-            tuple(_confirming_steps(plan, phase, turn, assessment, undisturbed))
+            tuple(_confirming_steps(plan, phase, turn, assessment, turns))
             or _bisecting_steps(plan, phase, turn, assessment)
         ),
     )
@@ -145,23 +152,32 @@ def _confirming_steps(
     phase: int,
     turn: int,
     assessment: Assessment,
-    undisturbed: Collection[PairTest],
+    turns: PairTurns,
     begun: int = 0,
 ) -> Iterator[Step]:
-    """Yield one more round of pairs, in which suspects meet nodes known to be good, and pairs that
-    are bad for no known reason measure again, undisturbed. If some remain in doubt, further rounds
-    follow."""
+    """Yield one more round of pairs, in which suspects meet nodes known to be good, and bad pairs
+    measure again, undisturbed: a few at each leaf, and all that no part explains. If some remain in
+    doubt, further rounds follow."""
     if plan.fabric and turn < begun + CONFIRMING_TURNS:
         assessment = keep_crossing(plan, assessment)
-        seen = observe_traffic(
-            plan.fabric, assessment.alone, assessment.batch_verdicts, undisturbed
-        )
+        seen = observe_traffic(plan.fabric, assessment.alone, assessment.batch_verdicts, turns)
         model = add_hints(seen.model, plan.fabric, plan.counters)
         chosen = confirmation(plan.fabric, seen.observations, model, again=turn > begun)
         rails = rails_of(plan.fabric, assessment.alone, assessment.batch_verdicts)
-        repeated = _unexplained_pairs(assessment, rails)
+        unexplained = (
+            pair_test
+            for pair_test in _unexplained_pairs(assessment, rails)
+            if not is_repeated(turns.get(pair_test, ()))
+        )
+        proven = [
+            part
+            for verdict in assessment.parts
+            if verdict.judgement is Judgement.DEFECTIVE
+            for part in verdict.parts
+        ]
+        repeated = chain(Repetition(plan.fabric, seen).pairs_to_repeat(proven), unexplained)
         pair_tests = (pair_test_at(plan.fabric, rail_nics) for rail_nics in chosen)
-        pairs = dict.fromkeys(chain(filterfalse(undisturbed.__contains__, repeated), pair_tests))
+        pairs = dict.fromkeys(chain(repeated, pair_tests))
         for position, entry in enumerate(plan.phases[phase].entries):
             if entry.scope == "pair" or entry.groups not in (*IN_GROUPS, PARTS):
                 can_cross = plan.spec(entry.workload).crosses_rails
@@ -228,7 +244,7 @@ def _reproducing_steps(
     phase: int,
     turn: int,
     assessment: Assessment,
-    undisturbed: Collection[PairTest],
+    turns: PairTurns,
 ) -> Iterator[Step]:
     models = _models(plan, phase)
     entries = plan.phases[phase].entries
@@ -247,7 +263,7 @@ def _reproducing_steps(
         return
     if any(plan.crosses(verdict) for verdict in assessment.verdicts()):
         further_pairs = list(
-            _confirming_steps(plan, phase, turn, assessment, undisturbed, begun=ACROSS_IN)
+            _confirming_steps(plan, phase, turn, assessment, turns, begun=ACROSS_IN)
         )
         yield from further_pairs
         if not further_pairs and not any(verdict.parts for verdict in assessment.parts):

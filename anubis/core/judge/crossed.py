@@ -14,7 +14,7 @@ from functools import cached_property
 from anubis.core.fabric import Fabric, Part
 from anubis.core.network.attribution import node_verdicts, part_verdicts
 from anubis.core.network.coverage import Reach
-from anubis.core.network.traffic import LIMIT, Traffic, observe_traffic, undisturbed_pair_tests
+from anubis.core.network.traffic import LIMIT, Traffic, observe_traffic, turns_of_pair_tests
 from anubis.core.records import BatchVerdict, Execution, Judgement, PartVerdict, Plan, Verdict
 
 NOT_MEASURED, NO_GOOD_PAIR = "NOT-MEASURED", "NO-GOOD-PAIR"
@@ -40,7 +40,7 @@ class Crossed:
             fabric,
             list(filter(plan.crosses, alone)),
             list(filter(plan.crosses, batch_verdicts)),
-            undisturbed_pair_tests(plan, executions),
+            turns_of_pair_tests(plan, executions),
         )
         return cls(plan, fabric, traffic, part_verdicts(fabric, traffic, plan.counters))
 

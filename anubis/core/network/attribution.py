@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from anubis.core.fabric import Fabric, Part, RailNic, natural_key
-from anubis.core.network.crossing import Flow, nic_part
+from anubis.core.network.crossing import Flow, may_cross, nic_part
 from anubis.core.network.hints import add_hints
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import (
@@ -22,6 +22,7 @@ from anubis.core.network.localization import (
     subject,
 )
 from anubis.core.network.posterior import Observation
+from anubis.core.network.repetition import CauseDoubt, Repetition
 from anubis.core.network.traffic import LIMIT, Traffic
 from anubis.core.network.unexplained import unexplained_parts
 from anubis.core.records import (
@@ -53,7 +54,13 @@ def part_verdicts(
     located = locate(fabric, traffic.observations, add_hints(traffic.model, fabric, counters))
     routed = any(observation.flow.via for observation in traffic.observations)
     doubts = () if located.by_routes or not routed else (ROUTES_ASIDE,)
-    causes = [_part_verdict(inspection, cause, traffic, doubts) for cause in located.causes]
+    repetition = Repetition(fabric, traffic)
+    causes = [
+        _part_verdict(
+            inspection, cause, traffic, repetition.doubt(cause, located.causes[:place]), doubts
+        )
+        for place, cause in enumerate(located.causes)
+    ]
     silent = (_silent_rail(fabric, rail, nodes) for rail, nodes in sorted(traffic.silent.items()))
     return (*causes, *silent, *unexplained_parts(fabric, located, traffic.strays))
 
@@ -72,16 +79,20 @@ def _silent_rail(fabric: Fabric, rail: str, nodes: Collection[str]) -> PartVerdi
 
 
 def _part_verdict(
-    inspection: Inspection, cause: Cause, traffic: Traffic, doubts: Sequence[str]
+    inspection: Inspection,
+    cause: Cause,
+    traffic: Traffic,
+    doubt: CauseDoubt | None,
+    doubts: Sequence[str],
 ) -> PartVerdict:
     fabric = inspection.fabric
-    judgement, code = _judge(fabric, cause, traffic)
+    judgement, code = _judge(fabric, cause, traffic, doubt)
     return PartVerdict(
         parts=cause.parts,
         subject=subject(fabric, cause),
         judgement=judgement,
         code=code,
-        reason=_reason(fabric, cause, code),
+        reason=_reason(fabric, cause, code, doubt),
         confidence=cause.confidence,
         evidence=(
             *doubts,
@@ -104,17 +115,21 @@ def _rank_parts(fabric: Fabric, cause: Cause) -> list[str]:
     return [*listed, f"and {more:,} more, none of them more probable"] if more > 0 else listed
 
 
-def _reason(fabric: Fabric, cause: Cause, code: str) -> str:
+def _reason(fabric: Fabric, cause: Cause, code: str, doubt: CauseDoubt | None) -> str:
     summary = sentence(fabric, cause)
     if code == "NOT-MEASURED":
         parts = ", ".join(describe(fabric, part) for part in cause.parts[:SHOWN])
         return f"{parts}: none of {len(cause.bad)} flows across it could be measured"
     if code == "NO-CONTRAST":
         return f"{summary}; every pair at this distance crosses it: nothing to compare it with"
+    if doubt and code == doubt.code:
+        return f"{summary}; {doubt.reason}"
     return summary
 
 
-def _judge(fabric: Fabric, cause: Cause, traffic: Traffic) -> tuple[Judgement, str]:
+def _judge(
+    fabric: Fabric, cause: Cause, traffic: Traffic, doubt: CauseDoubt | None
+) -> tuple[Judgement, str]:
     """The judgement on a cause, and its code. Several parts that cannot be told apart are still a
     defect, unless nodes are among them: then a good node would be blamed together with the bad one.
     """
@@ -125,6 +140,8 @@ def _judge(fabric: Fabric, cause: Cause, traffic: Traffic) -> tuple[Judgement, s
     nodes = any(part.kind in ("node", "nic") for part in cause.parts)
     if cause.confidence < SURE or (nodes and len(cause.parts) > 1):
         return Judgement.UNKNOWN, "CANNOT-TELL-APART"
+    if doubt:
+        return Judgement.UNKNOWN, doubt.code
     return Judgement.DEFECTIVE, f"NETWORK.{cause.parts[0].kind.upper()}"
 
 
@@ -239,7 +256,7 @@ def _rail_nics(traffic: Traffic) -> tuple[set[RailNic], dict[RailNic, list[Flow]
         flow = observation.flow
         for rail_nic in (flow.source, flow.target):
             if observation.shortfall <= LIMIT:
-                well.add(rail_nic)
+                well |= set() if flow.gone else {rail_nic}
             else:
                 short.setdefault(rail_nic, []).append(flow)
     return well, {rail_nic: flows for rail_nic, flows in short.items() if rail_nic not in well}
@@ -259,28 +276,8 @@ def _unproven_nics(
     return {
         rail_nic.node: nic_part(fabric, *rail_nic)
         for rail_nic, flows in short.items()
-        if not faulty or not all(_is_explained(fabric, flow, faulty) for flow in flows)
+        if not faulty or not all(may_cross(fabric, flow, faulty) for flow in flows)
     }
-
-
-def _is_explained(fabric: Fabric, flow: Flow, faulty: Collection[Part]) -> bool:
-    """True if a faulty part may be on the path of a flow."""
-    a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
-    passed = set(flow.via)
-    if a and b and not passed:
-        passed = set(fabric.parts_between(a.switch, b.switch)[1])
-    ends = {flow.source, flow.target}
-    for part in faulty:
-        match part.kind:
-            case "node" if part.name in {rail_nic.node for rail_nic in ends}:
-                return True
-            case "nic" if RailNic(part.name, part.other) in ends:
-                return True
-            case "link" if {part.name, part.other} <= passed:
-                return True
-            case "switch" | "uplinks" if part.name in passed:
-                return True
-    return False
 
 
 def blamed_nodes(parts: Sequence[PartVerdict]) -> Iterator[Verdict]:

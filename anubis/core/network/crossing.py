@@ -6,7 +6,7 @@ together, a switch. Most can be at fault in one direction only. A column is a pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -34,6 +34,8 @@ class Flow:
     back: tuple[str, ...] = field(default=(), compare=False)  # the way back of a mutual flow
     undisturbed: bool = field(default=False, compare=False)  # no other pair could use its cables
     excused: float = field(default=0.0, compare=False)  # the chance of another reason to be bad
+    turns: tuple[int, ...] = field(default=(), compare=False)  # in which it was measured, if known
+    gone: bool = field(default=False, compare=False)  # once bad, once good: says nothing of cables
 
     @property
     def may_share(self) -> bool:
@@ -314,6 +316,26 @@ class Parts:
             numbers[link.a, link.b] = number, True
             numbers[link.b, link.a] = number, False
         return numbers
+
+
+def may_cross(fabric: Fabric, flow: Flow, parts: Collection[Part]) -> bool:
+    """True if one of these parts may be on the path of a flow."""
+    a, b = fabric.nic(*flow.source), fabric.nic(*flow.target)
+    passed = set(flow.via)
+    if a and b and not passed:
+        passed = set(fabric.parts_between(a.switch, b.switch)[1])
+    ends = {flow.source, flow.target}
+    for part in parts:
+        match part.kind:
+            case "node" if part.name in {rail_nic.node for rail_nic in ends}:
+                return True
+            case "nic" if RailNic(part.name, part.other) in ends:
+                return True
+            case "link" if {part.name, part.other} <= passed:
+                return True
+            case "switch" | "uplinks" if part.name in passed:
+                return True
+    return False
 
 
 def nic_part(fabric: Fabric, node: str, rail: str) -> Part:

@@ -83,7 +83,8 @@ def locate(
         newly = _merge_directions(newly, shortfall, observations)
         crossings += newly
         shortfall = _unexplained_shortfall(shortfall, newly, model)
-    bad = np.flatnonzero(shortfalls > model.limit)
+    stays = np.array([not flow.gone for flow in flows], dtype=bool)
+    bad = np.flatnonzero((shortfalls > model.limit) & stays)
     for crossed in crossings:
         bad = np.setdiff1d(bad, crossed.bad)
     causes = [crossed.cause for crossed in crossings]

@@ -89,6 +89,7 @@ def odds(shortfall: Shares, model: FaultPrior, shared: Shares | float = 0.0) -> 
 
 # --- observations and columns that are connected ----------------------------------------------
 
+ENDS = [KINDS.index(kind) for kind in ("node", "nic")]
 FITFUL = [KINDS.index(kind) for kind in ("node", "nic", "link")]
 HALF = 0.5  # share of tests in which a fault that comes and goes shows
 CERTAIN, AGAINST = 0.999, 0.5  # a path that is surely taken; odds that speak against it
@@ -363,6 +364,7 @@ class Problem:
         shared = shared + np.array([flow.excused for flow in flows], dtype=np.float64)
         self.odds = odds(shortfall, model, shared)
         crossed, classes = parts.classes(flows, np.flatnonzero(self.odds > 1))
+        crossed = self._drop_gone(crossed, classes, flows)
         fitful = (
             _fitful_classes(crossed, self.odds) if model.intermittent else np.empty(0, np.int64)
         )
@@ -380,6 +382,21 @@ class Problem:
         prior = prior * np.where(self.steady, 1.0, model.intermittent)
         self.weight = np.log(prior / (1 - prior)) + self._sums(alone, ~self._speaking)
         self.kept = self.weight + self._sums(alone, self._speaking) > np.log(KEPT)
+
+    def _drop_gone(
+        self, crossed: Crossings, classes: Sequence[Numbers], flows: Sequence[Flow]
+    ) -> Crossings:
+        """The crossings without those of flows that were bad and became good. They say nothing of
+        cables and switches: on the same way such a fault would have shown again, or it is no fault.
+        """
+        gone = np.flatnonzero([flow.gone for flow in flows])
+        if not len(gone) or not len(classes):
+            return crossed
+        is_end = np.logical_or.reduceat(
+            np.isin(self.parts.kinds(np.concatenate(classes)), ENDS), _starts(classes)
+        )
+        kept = is_end[crossed.column] | ~np.isin(crossed.row, gone)
+        return Crossings(crossed.row[kept], crossed.column[kept], crossed.chance[kept])
 
     def _sums(self, values: Shares, entries: Flags) -> Shares:
         count = len(self.classes)

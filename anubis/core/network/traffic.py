@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 
@@ -15,10 +16,25 @@ from anubis.core.network.pairing import PairTest, joined_nics, pair_test_at, pai
 from anubis.core.network.posterior import FaultPrior, Observation
 from anubis.core.network.rails import Rails
 from anubis.core.network.unexplained import NOT_MAPPED, UNEXPLAINED, Stray
-from anubis.core.records import Assessment, BatchVerdict, Execution, Judgement, Plan, Verdict
+from anubis.core.records import (
+    Assessment,
+    BatchVerdict,
+    Ended,
+    Execution,
+    Judgement,
+    Plan,
+    Verdict,
+)
+
+PairTurns = Mapping[PairTest, tuple[int, ...]]  # in which a pair measured, the first one first
+
+NO_PAIR_TURNS: PairTurns = MappingProxyType({})
 
 LIMIT = FaultPrior().limit
+UNSTABLE = "UNSTABLE"  # bad once and good once
+USUALLY_GONE, MOST_GONE = 0.05, 0.5  # share of flows that are bad for reasons that come and go
 UNMEASURED = ("NOT-MEASURED", "TIMED-OUT")
+TRIED = (Ended.MEASURED, Ended.FAILED, Ended.TIMED_OUT)
 ONE_WAY = ("forth", "back")  # of a metric: first node to second, or back; others: both
 
 
@@ -32,12 +48,15 @@ class Traffic:
     unmapped: frozenset[tuple[str, str]] = frozenset()  # nodes, devices without good pair
     silent: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by rail, the nodes that
     # met on it: none of its flows was measured, while others were, so no part of it is at fault
+    turns: PairTurns = field(default_factory=dict)
 
     def shortfalls(self) -> dict[RailNics, float]:
         """The shortfall by source and target; a flow both ways at once counts for both."""
         shortfalls: dict[RailNics, float] = {}
         for observation in self.observations:
             flow = observation.flow
+            if flow.gone:
+                continue
             ways = [(flow.source, flow.target)]
             if flow.mutual:
                 ways.append((flow.target, flow.source))
@@ -61,7 +80,7 @@ class Traffic:
         good = [
             observation.shortfall
             for observation in self.observations
-            if 0 < observation.shortfall <= LIMIT
+            if 0 < observation.shortfall <= LIMIT and not observation.flow.gone
         ]
         return FaultPrior(limit=LIMIT, noise=1.4826 * float(np.median(good)) if good else 0.0)
 
@@ -75,22 +94,27 @@ def keep_crossing(plan: Plan, assessment: Assessment) -> Assessment:
     )
 
 
-def undisturbed_pair_tests(plan: Plan, executions: Iterable[Execution]) -> frozenset[PairTest]:
-    """The pairs that measured in a later turn, in which no two may share a cable."""
-    steps = (execution.step for execution in executions)
-    later = (step for step in steps if step.turn and step.workload in plan.crossing)
-    return frozenset(filter(None, map(pair_test_of, later)))
+def turns_of_pair_tests(plan: Plan, executions: Iterable[Execution]) -> PairTurns:
+    """The turns in which each pair measured, or tried to. In later turns no two pairs may share a
+    cable."""
+    turns: dict[PairTest, list[int]] = {}
+    for execution in executions:
+        step = execution.step
+        pair_test = pair_test_of(step) if step.workload in plan.crossing else None
+        if pair_test and execution.ended in TRIED:
+            turns.setdefault(pair_test, []).append(step.turn)
+    return {pair_test: tuple(sorted(set(numbers))) for pair_test, numbers in turns.items()}
 
 
 def observe_traffic(
     fabric: Fabric,
     alone: Sequence[Verdict],
     batch_verdicts: Sequence[BatchVerdict],
-    undisturbed: Collection[PairTest] = (),
+    turns: PairTurns = NO_PAIR_TURNS,
 ) -> Traffic:
     """The traffic that these verdicts describe. A flow falls short by 1 - similarity; it is bad
     exactly if one of its verdicts is defective."""
-    flows = _Flows(rails_of(fabric, alone, batch_verdicts), undisturbed)
+    flows = _Flows(rails_of(fabric, alone, batch_verdicts), turns)
     for batch_verdict in batch_verdicts:
         rows = flows.rows_of(batch_verdict)
         if (
@@ -105,9 +129,8 @@ def observe_traffic(
             continue
         doubt = verdict.code, f"{verdict.benchmark}: {verdict.reason}"
         if verdict.judgement is Judgement.DEFECTIVE:
-            short = max(1 - (verdict.similarity or 0.0), float(np.nextafter(LIMIT, 1)))
             row = flows.row(verdict.participants, verdict.device)
-            flows.note(verdict.metric, np.array([row]), np.array([short]))
+            flows.note(verdict.metric, np.array([row]), np.array([_shortfall(verdict)]))
             flows.doubts[row] = doubt
         elif verdict.code in UNMEASURED:
             missed = flows.miss(verdict.participants, verdict.device)
@@ -116,6 +139,9 @@ def observe_traffic(
             row = flows.row(verdict.participants, verdict.device)
             flows.doubts[row] = doubt
             flows.unjudged.add(row)
+            if verdict.code == UNSTABLE:
+                way = _quantity(verdict.metric)[1]
+                flows.gone[row, way] = max(flows.gone.get((row, way), 0.0), _shortfall(verdict))
     for batch_verdict in batch_verdicts:
         if batch_verdict.judgement is Judgement.UNKNOWN:
             flows.leave_open(batch_verdict)
@@ -133,6 +159,10 @@ def rails_of(
     return Rails.from_devices(fabric, devices)
 
 
+def _shortfall(verdict: Verdict) -> float:
+    return max(1 - (verdict.similarity or 0.0), float(np.nextafter(LIMIT, 1)))
+
+
 def _quantity(metric: str) -> tuple[str, str]:
     """The name and direction of a metric, without the size of its messages."""
     name, _, aspect = metric.partition(":")
@@ -148,13 +178,14 @@ class _Flows:
     """
 
     rails: Rails
-    undisturbed: Collection[PairTest]
+    turns: PairTurns
     numbers: dict[tuple[tuple[str, ...], RailNics | None, str], int] = field(default_factory=dict)
     worst: dict[str, Shares] = field(default_factory=dict)
     missed: set[int] = field(default_factory=set)
     doubts: dict[int, tuple[str, str]] = field(default_factory=dict)  # code, reason
     judged: dict[tuple[str, str], list[Numbers]] = field(default_factory=dict)
     unjudged: set[int] = field(default_factory=set)
+    gone: dict[tuple[int, str], float] = field(default_factory=dict)  # row and way: shortfall, once
     rows_by_pairs: dict[tuple[int, int], tuple[BatchVerdict, Numbers]] = field(default_factory=dict)
 
     def row(self, names: tuple[str, ...], device: str) -> int:
@@ -224,6 +255,11 @@ class _Flows:
                 continue
             for way, flow in self.flows(ends):
                 short = self.shortfall(way, row)
+                if (row, way) in self.gone:
+                    gone = replace(flow, gone=True, excused=self.share_gone())
+                    once = self.gone[row, way], 0.0
+                    observations += (Observation(gone, shortfall) for shortfall in once)
+                    continue
                 if row in self.unjudged and short <= LIMIT:
                     continue  # a good result beside one that could not be judged clears no node
                 if not way and short <= LIMIT and self.is_measured(row, ONE_WAY):
@@ -239,6 +275,7 @@ class _Flows:
             strays=tuple(self.strays()),
             unmapped=self.devices_without_good_pair(),
             silent=silent,
+            turns=self.turns,
         )
 
     def flows(self, ends: RailNics) -> Iterator[tuple[str, Flow]]:
@@ -246,10 +283,15 @@ class _Flows:
         fabric, (first, second) = self.rails.fabric, ends
         a, b = fabric.nic(*first), fabric.nic(*second)
         there, back = (fabric.route(a, b), fabric.route(b, a)) if a and b else ((), ())
-        undisturbed = bool(self.undisturbed) and pair_test_at(fabric, ends) in self.undisturbed
-        yield "forth", Flow(first, second, there, undisturbed=undisturbed)
-        yield "back", Flow(second, first, back, undisturbed=undisturbed)
-        yield "", Flow(first, second, there, mutual=True, back=back, undisturbed=undisturbed)
+        turns = self.turns.get(pair_test_at(fabric, ends), ()) if self.turns else ()
+        forth = Flow(first, second, there, undisturbed=any(turns), turns=turns)
+        yield "forth", forth
+        yield "back", replace(forth, source=second, target=first, via=back)
+        yield "", replace(forth, mutual=True, back=back)
+
+    def share_gone(self) -> float:
+        """The share of flows that were bad and became good, by which more would by chance."""
+        return min(USUALLY_GONE + len(self.gone) / (2 * len(self.numbers)), MOST_GONE)
 
     def strays(self) -> Iterator[Stray]:
         """Yield the measurements that no flow represents. A good pair without NICs adds nothing if

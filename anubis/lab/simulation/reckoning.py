@@ -6,7 +6,7 @@ Only trouble that the campaign can see counts: in its own benchmarks, on its own
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from anubis.core.fabric import Fabric, Part
@@ -63,7 +63,8 @@ def plants_of(fleet: SimulatedFleet, specs: Iterable[BenchmarkSpec]) -> dict[str
 
 def network_of(fleet: SimulatedFleet, fabric: Fabric, nodes: Collection[str]) -> SimulatedNetwork:
     """Network whose faults are among these nodes."""
-    return faulty(fabric, nodes, fleet.faults, fleet.seed)
+    network = faulty(fabric, nodes, fleet.faults, fleet.seed)
+    return replace(network, loaded=fleet.loaded_share)
 
 
 def reckon(fleet: SimulatedFleet, plan: Plan, assessment: Assessment) -> Reckoning:

@@ -27,6 +27,7 @@ from anubis.text import hostlist
 
 SHARES = (
     "slow_share",
+    "loaded_share",
     "crash_share",
     "hang_share",
     "lost_share",
@@ -71,6 +72,8 @@ class SimulatedFleet:
     """Nodes of another kind, the last ones: faster in every benchmark."""
     fast_by: float = 0.07
     """How much faster they are."""
+    loaded_share: float = 0.0
+    """Cables that other jobs load, of all cables between switches; others in each minute."""
     faults: tuple[str, ...] = ()
     """Faults of the network that a scan meets: slow node, slow NIC, bad cable, lossy uplink, slow
     leaf, dead leaf."""

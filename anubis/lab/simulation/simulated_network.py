@@ -1,14 +1,14 @@
 """Simulated measurements of pairs of nodes on a fabric with faults: seeded rates, and their paths.
 
 Every flow takes one path: by the forwarding tables if the fabric has them, and then the path is
-known to the measurement; else each measurement draws a way at every fork (ECMP), and the path is
-unknown.
+known to the measurement; else a way is drawn at every fork (ECMP), and the path is unknown. A step
+that measures a pair again takes the same path.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -37,6 +37,8 @@ FaultKind = Literal["slow node", "slow NIC", "bad cable", "lossy uplink", "slow 
 FAULT_KINDS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 DEPTH = 16  # forks on a way
+TAKEN = (0.2, 0.6)  # share of a loaded cable that other jobs take
+MINUTE_S = 60.0
 # Is the cable bad → share of such cables that count errors, and their usual count. A fault which
 # takes a tenth of the rate counts far more errors than plugging and age.
 ERRING = {False: (0.05, 20), True: (0.9, 20_000)}
@@ -51,8 +53,9 @@ class Fault:
     shows: float = 1.0  # share of the tests in which it shows
 
 
+_Cable = tuple[str, str, int]  # from, to, and index of the cable, as the link names its ends
 Passed = tuple[str, str, int]  # from, to, and index of the cable
-Drawn = tuple[PairTest, int]  # and the seed of its paths
+Drawn = tuple[PairTest, int, int, int]  # the seeds of its test and of its paths, and its minute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +77,11 @@ class SimulatedNetwork:
     noise: float = 0.01  # standard deviation of a rate
     seed: int = 0
     gbytes_s: float = 49.0  # on one leaf; each tier above costs one percent
+    loaded: float = 0.0  # share of the cables that other jobs load, others in each turn or minute
 
     def measure(self, pairs: Iterable[RailNics], turn: int = 0) -> list[tuple[Flow, float]]:
         """Flows and rates of both directions of each pair of NICs, one at a time; another turn
-        hashes other paths."""
+        hashes other paths, and other jobs load other cables."""
         return [self._flow_and_rate(trip) for trip in self._trips(pairs, turn)]
 
     def measure_at_once(self, pairs: Iterable[RailNics], turn: int = 0) -> list[tuple[Flow, float]]:
@@ -127,9 +131,9 @@ class SimulatedNetwork:
     def _trips_of(self, drawn: Drawn) -> dict[str, tuple[_Trip, ...]]:
         """Trips forth and back, by the rail of the first node."""
         if drawn not in self._trip_cache:
-            pair_test, turn = drawn
+            pair_test, turn, paths, minute = drawn
             self._trip_cache[drawn] = {
-                a.rail: tuple(self._trips([(a.rail_nic, b.rail_nic)], turn))
+                a.rail: tuple(self._trips([(a.rail_nic, b.rail_nic)], turn, paths, minute))
                 for a, b in joined_nics(self.fabric, pair_test)
             }
         return self._trip_cache[drawn]
@@ -138,16 +142,40 @@ class SimulatedNetwork:
         """Faults that show in a test."""
         return [fault for fault, draw in zip(self.faults, draws, strict=True) if draw < fault.shows]
 
-    def _trips(self, pairs: Iterable[RailNics], turn: int) -> Iterator[_Trip]:
+    def _trips(
+        self,
+        pairs: Iterable[RailNics],
+        turn: int,
+        paths: int | None = None,
+        minute: int | None = None,
+    ) -> Iterator[_Trip]:
+        """Yield the trips of each pair, forth and back. The paths, and what other jobs load, are
+        those of this turn unless they have seeds of their own."""
         flows = [way for a, b in pairs for way in ((a, b), (b, a))]
         rng = np.random.default_rng([self.seed, turn])
         noise = rng.normal(1, self.noise, len(flows)).tolist()
         forks = rng.random((len(flows), DEPTH)).tolist()
         shown = np.repeat(rng.random((len(flows) // 2, len(self.faults))), 2, axis=0)
+        if paths is not None:
+            forks = np.random.default_rng([self.seed, paths]).random((len(flows), DEPTH)).tolist()
+        taken = self._loads(turn if minute is None else minute)
         for flow, scatter, draws, faults in zip(
             flows, noise, forks, map(self._showing_faults, shown), strict=True
         ):
-            yield self._trip(flow, scatter, draws, faults)
+            yield self._trip(flow, scatter, draws, faults, taken)
+
+    def _loads(self, minute: int) -> Mapping[_Cable, float]:
+        """The share of each loaded cable that other jobs take in this minute."""
+        if not self.loaded:
+            return {}
+        rng = np.random.default_rng([self.seed, minute, 3])
+        every = [
+            (link.a, link.b, cable)
+            for link in self.fabric.links
+            for cable in range(len(link.cables))
+        ]
+        loaded = np.flatnonzero(rng.random(len(every)) < self.loaded).tolist()
+        return {every[place]: float(rng.uniform(*TAKEN)) for place in loaded}
 
     def _trip(
         self,
@@ -155,6 +183,7 @@ class SimulatedNetwork:
         scatter: float,
         draws: Sequence[float],
         faults: Sequence[Fault],
+        taken: Mapping[_Cable, float],
     ) -> _Trip:
         a, b = map(self._nic, ends)
 
@@ -163,7 +192,7 @@ class SimulatedNetwork:
 
         route = self.fabric.route(a, b)
         via, cables = self._route_cables(a, b) if route else self._walk(a, b, choose_way)
-        loss = _loss(faults, ends, via, cables)
+        loss = max(_loss(faults, ends, via, cables), _load(taken, via, cables))
         rate = self._rate_past(len(via)) * (1 - loss)
         return _Trip(
             flow=Flow(*ends, via),
@@ -278,6 +307,13 @@ def _loss(
     return worst
 
 
+def _load(taken: Mapping[_Cable, float], via: Sequence[str], cables: Sequence[int]) -> float:
+    """The largest share that other jobs take of a cable on the path."""
+    passed = zip(via, via[1:], cables, strict=False)
+    ways = (way for a, b, cable in passed for way in ((a, b, cable), (b, a, cable)))
+    return max((taken.get(way, 0.0) for way in ways), default=0.0) if taken else 0.0
+
+
 def _way_over(part: Part, via: Sequence[str], cables: Sequence[int]) -> Way | None:
     for here, there, cable in zip(via, via[1:], cables, strict=False):
         if cable == 0 and {here, there} == {part.name, part.other}:
@@ -343,12 +379,13 @@ def readings(
     spec: BenchmarkSpec,
     samples: int,
     beside: Iterable[Step] = (),
+    at: float = 0.0,
 ) -> Readings:
-    """Readings of a pair program while the pairs beside it measure as well: each direction on each
-    rail. Paths are drawn by step."""
-    own = _draw(step)
+    """Readings of a pair program at this time, while the pairs beside it measure as well: each
+    direction on each rail."""
+    own = _draw(step, at)
     scatter = np.random.default_rng([network.seed, own[1]]).normal(1, 0.002, samples)
-    pairs_beside = [_draw(step_beside) for step_beside in beside]
+    pairs_beside = [_draw(step_beside, at) for step_beside in beside]
     series = []
     for a, b in joined_nics(network.fabric, own[0]):
         rates = [max(rate, 0.01) for rate in network.rates(own, a.rail, pairs_beside)]
@@ -368,10 +405,10 @@ def readings(
 def share_left(network: SimulatedNetwork, step: Step) -> float:
     """Share of the pace of a group that sends in a ring which the faults of the network leave."""
     names = step.participants
-    drawn = _path_seed(step)
+    drawn = _seed(step.id)
     return min(
         (
-            network.share_left((PairTest(a, b), drawn))
+            network.share_left((PairTest(a, b), drawn, drawn, 0))
             for a, b in zip(names, names[1:] + names[:1], strict=True)
             if a != b
         ),
@@ -379,13 +416,14 @@ def share_left(network: SimulatedNetwork, step: Step) -> float:
     )
 
 
-def _draw(step: Step) -> Drawn:
+def _draw(step: Step, at: float) -> Drawn:
     first, second = step.participants
-    return PairTest(first, second, step.shift), _path_seed(step)
+    paths = _seed(f"{first} {second} {step.shift}")
+    return PairTest(first, second, step.shift), _seed(step.id), paths, int(at // MINUTE_S)
 
 
-def _path_seed(step: Step) -> int:
-    return int.from_bytes(hashlib.blake2b(step.id.encode(), digest_size=4).digest(), "little")
+def _seed(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
 
 
 def _values(metric: MetricSpec, rates: Sequence[float]) -> list[tuple[str, float]]:

@@ -132,7 +132,12 @@ class SimulatedExecutor:
     def _measure(self, step: Step, spec: BenchmarkSpec) -> Readings:
         if self.network and step.id in self._on_fabric and len(step.participants) == 2:
             return readings(
-                self.network, step, spec, self._fleet.samples, self._concurrent_steps(step)
+                self.network,
+                step,
+                spec,
+                self._fleet.samples,
+                self._concurrent_steps(step),
+                self._clock,
             )
         left = share_left(self.network, step) if self.network else 1.0
         return measure(self._fleet, self.planted, step, spec, left)

@@ -1,0 +1,151 @@
+"""Repeat bad pairs before a part is blamed, and weigh what they say the second time.
+
+Traffic of other jobs slows pairs as a bad cable does, but comes and goes. A pair that measures
+again takes the same cables, if its connection hashes alike, so a fault shows again. How often that
+happens by chance is learned from the pairs that were bad once and good again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from anubis.core.fabric import Fabric, Part, RailNics
+from anubis.core.network.crossing import Flow, may_cross
+from anubis.core.network.localization import Cause
+from anubis.core.network.pairing import PairTest, joined_nics
+from anubis.core.network.traffic import LIMIT, Traffic
+
+MOST_AT_LEAF = 4  # pairs to repeat in one turn, of those that meet one leaf on a rail
+BY_CHANCE = 0.002  # a part is blamed only if chance would be seen again less often than this
+USUAL, WEIGHT = 0.05, 1.0  # share of pairs that are slow now and then, before any was measured
+
+FlowShortfalls = Mapping[RailNics, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CauseDoubt:
+    """The reason why a cause is no defect yet."""
+
+    code: str  # CAME-AND-WENT, or NOT-REPEATED
+    reason: str
+
+
+def is_repeated(turns: Sequence[int]) -> bool:
+    return len(turns) > 1
+
+
+class Repetition:
+    """The pairs of some traffic that are bad, and those that were bad once and good again."""
+
+    def __init__(self, fabric: Fabric, traffic: Traffic) -> None:
+        self.fabric, self.turns = fabric, traffic.turns
+        shortfalls = traffic.shortfalls()
+        worst = {pair_test: self._shortfall(pair_test, shortfalls) for pair_test in self.turns}
+        self.bad = {pair_test: short for pair_test, short in worst.items() if short > LIMIT}
+        repeated = (pair_test for pair_test, turns in self.turns.items() if is_repeated(turns))
+        self.gone = [pair_test for pair_test in repeated if pair_test not in self.bad]
+        self._gone_flows: dict[frozenset[str], list[Flow]] = {}
+        for observation in traffic.observations:
+            if observation.flow.gone:
+                self._gone_flows.setdefault(_nodes(observation.flow), []).append(observation.flow)
+
+    def pairs_to_repeat(self, proven: Collection[Part]) -> Iterator[PairTest]:
+        """Yield bad pairs that chance may have slowed each time, and that no proven fault explains,
+        the worst first; at each leaf a few, so that a slow leaf does not repeat all of its pairs.
+        """
+        chance = self._chance(self.gone)
+        met: Counter[str] = Counter()
+        for pair_test in sorted(self.bad, key=lambda pair_test: (-self.bad[pair_test], pair_test)):
+            repeats = len(self.turns[pair_test]) - 1
+            leaves = {nic.switch for nics in joined_nics(self.fabric, pair_test) for nic in nics}
+            doubtful = chance**repeats >= BY_CHANCE and not self._may_cross(pair_test, proven)
+            if doubtful and all(met[leaf] < MOST_AT_LEAF for leaf in leaves):
+                met.update(leaves)
+                yield pair_test
+
+    def doubt(self, cause: Cause, larger: Iterable[Cause] = ()) -> CauseDoubt | None:
+        """The doubt about a cause that was not seen again, or not more often than chance would be.
+        None if there is none, or if nothing is known about when pairs were measured. `larger`: the
+        causes that explain more flows.
+
+        Other jobs load a cable, and so all pairs on it, in a turn. So the turns count for a part
+        between nodes, but the pairs for a node or NIC, whose partners are elsewhere.
+        """
+        if not self.turns:
+            return None
+        flows = [observation.flow for observation in cause.bad]
+        first = min((flow.turns[0] for flow in flows if flow.turns), default=0)
+        bad = {_nodes(flow) for flow in flows if not flow.gone}
+        is_end = all(part.kind in ("node", "nic") for part in cause.parts)
+        later = [
+            pair_test
+            for pair_test, turns in self.turns.items()
+            if turns[-1] > first
+            and (is_end or is_repeated(turns))
+            and self._may_cross(pair_test, cause.parts)
+        ]
+        if not is_end and all(any(flow in of for of in map(_bad_flows, larger)) for flow in flows):
+            reason = "a larger fault hides whether it was there both times"
+            return CauseDoubt(code="NOT-REPEATED", reason=reason)
+        if not later:
+            return CauseDoubt(code="NOT-REPEATED", reason="no pair across it was measured again")
+        again = [pair_test for pair_test in later if frozenset(pair_test.pair) in bad]
+        if is_end:
+            elsewhere = [pair_test for pair_test in self.gone if pair_test not in later]
+            chance = _chance_of(len(again), len(later), self._chance(elsewhere))
+        else:
+            times = max((len(self.turns[pair_test]) - 1 for pair_test in again), default=0)
+            chance = self._chance(self.gone) ** times if 2 * len(again) >= len(later) else 1.0
+        if chance < BY_CHANCE:
+            return None
+        seen = (
+            f"{len(again)} of {len(later)} pairs across it fell short" if again else "it was gone"
+        )
+        return CauseDoubt(code="CAME-AND-WENT", reason=f"when measured again, {seen}")
+
+    def _chance(self, gone: Iterable[PairTest]) -> float:
+        """The chance of a pair to be slow on a rail, for reasons that come and go."""
+        count = sum(map(self._rails_gone, gone))
+        return (count + USUAL * WEIGHT) / (self._rails_measured + WEIGHT)
+
+    @cached_property
+    def _rails_measured(self) -> int:
+        return sum(1 for pair_test in self.turns for _ in joined_nics(self.fabric, pair_test))
+
+    def _rails_gone(self, pair_test: PairTest) -> int:
+        flows = self._gone_flows.get(frozenset(pair_test.pair), ())
+        return max(1, len({flow.source.rail for flow in flows}))
+
+    def _shortfall(self, pair_test: PairTest, shortfalls: FlowShortfalls) -> float:
+        """The worst shortfall of a pair, both ways and on all rails; 0 if nothing was observed."""
+        ends = ((a.rail_nic, b.rail_nic) for a, b in joined_nics(self.fabric, pair_test))
+        ways = (way for a, b in ends for way in ((a, b), (b, a)))
+        return max((shortfalls.get(way, 0.0) for way in ways), default=0.0)
+
+    def _may_cross(self, pair_test: PairTest, parts: Collection[Part]) -> bool:
+        fabric = self.fabric
+        flows: Iterable[Flow] = (
+            Flow(a.rail_nic, b.rail_nic, (*fabric.route(a, b), *fabric.route(b, a)))
+            for a, b in joined_nics(fabric, pair_test)
+        )
+        if pair_test not in self.bad:  # the rails on which it was bad once, if they are known
+            flows = self._gone_flows.get(frozenset(pair_test.pair), flows)
+        return any(may_cross(fabric, flow, parts) for flow in flows)
+
+
+def _bad_flows(cause: Cause) -> set[Flow]:
+    return {observation.flow for observation in cause.bad}
+
+
+def _nodes(flow: Flow) -> frozenset[str]:
+    return frozenset((flow.source.node, flow.target.node))
+
+
+def _chance_of(least: int, tests: int, rate: float) -> float:
+    """The chance that at least so many of these tests are bad, each at this rate."""
+    from scipy.special import bdtrc
+
+    return float(bdtrc(least - 1, tests, rate)) if least else 1.0

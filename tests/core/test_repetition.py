@@ -1,0 +1,107 @@
+"""What is slow once and good again is unknown; what is slow each time is named."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from fleets import spec
+
+from anubis.core.campaign.planning import plan
+from anubis.core.records import (
+    Campaign,
+    CampaignKind,
+    Judgement,
+    Needs,
+    Policy,
+    Readings,
+    Series,
+    Suite,
+    SuiteEntry,
+)
+from anubis.lab.simulation.simulated_fabric import FatTree
+from anubis.lab.simulation.simulated_fleet import SimulatedFleet
+from anubis.operations.validator import carry_out
+from anubis.reach.executors.simulated import SimulatedExecutor
+
+PAIR = spec("pair", scope="pair", needs=Needs(min_nodes=2))
+SPINES, LEAF = 8, 8
+TREE = FatTree(nodes=64, nodes_per_leaf=LEAF, spines=SPINES).fabric()
+
+
+def share(*names):
+    """The same names give the same share from 0 to 1."""
+    return int.from_bytes(sha256(repr(names).encode()).digest()[:6]) / 2**48
+
+
+class Pairs(SimulatedExecutor):
+    """Two tiers: a flow passes the cable up from its leaf and one down from the same spine, always
+    the same. `left(cable, step)` is what a cable leaves of a flow."""
+
+    def __init__(self, left):
+        super().__init__(SimulatedFleet(nodes=",".join(TREE.nodes), slow_share=0), {"pair": PAIR})
+        self.left = left
+
+    def _measure(self, step, spec):
+        a, b = step.participants
+        return Readings.pack(
+            Series(metric=f"rate:{way}", device="cpu", samples=self.samples(ends, step))
+            for way, ends in (("forth", (a, b)), ("back", (b, a)))
+        )
+
+    def samples(self, ends, step):
+        rng = np.random.default_rng([*step.id.encode(), *ends[0].encode()])
+        leaves = [TREE.nodes.index(end) // LEAF for end in ends]
+        spine = int(share(ends) * SPINES)
+        cables = [(leaf, spine) for leaf in leaves] if leaves[0] != leaves[1] else []
+        left = min((self.left(cable, step) for cable in cables), default=1.0)
+        return 100 * left * rng.normal(1, 0.005, 8)
+
+
+def scan(left):
+    executor = Pairs(left)
+    suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups="quick"),))
+    campaign = Campaign(
+        id="c",
+        kind=CampaignKind.SCAN,
+        plan=plan(suite, executor.nodes(), {"pair": PAIR}, TREE),
+        policy=Policy(),
+        executor="simulated",
+        created_at=0.0,
+    )
+    return carry_out(
+        campaign, executor, keep=lambda batch: None, observe=lambda machine, events: None
+    ).assessment
+
+
+def blamed(assessment):
+    return [part for part in assessment.parts if part.judgement is Judgement.DEFECTIVE]
+
+
+LOADED = {(3, spine) for spine in range(4)}  # half of the cables of leaf 3
+
+
+@pytest.mark.parametrize("turns", [(0,), (0, 2)])
+def test_what_other_jobs_load_in_some_turns_is_unknown(turns):
+    """The pairs of a loaded leaf are slow together, which looks like a fault of the leaf."""
+    assessment = scan(lambda cable, step: 0.6 if cable in LOADED and step.turn in turns else 1.0)
+    assert not blamed(assessment)
+    assert not assessment.named(Judgement.DEFECTIVE)
+    assert assessment.judgement is Judgement.UNKNOWN
+    assert "UNSTABLE" in {verdict.code for verdict in assessment.alone}
+
+
+def test_what_is_slow_each_time_is_named():
+    (part,) = blamed(scan(lambda cable, step: 0.6 if cable in LOADED else 1.0))
+    assert {end.name for end in part.parts} | {end.other for end in part.parts} >= {"leaf-0-3"}
+
+
+def test_cables_that_other_jobs_load_by_chance_blame_nothing():
+    """One cable in five is loaded, other ones in each turn."""
+    for seed in range(2, 5):
+        assessment = scan(
+            lambda cable, step, seed=seed: 0.6 if share(seed, cable, step.turn) < 0.2 else 1.0
+        )
+        assert not blamed(assessment)
+        assert assessment.judgement is Judgement.UNKNOWN
