@@ -66,6 +66,15 @@ def test_tables_behind_the_topology_tell_every_route(tmp_path, fabric, tables_of
     assert routes_of(read.fabric) == routes_of(fabric)
 
 
+def test_guids_keep_the_routes_of_tables_whose_lids_are_of_another_time(tmp_path):
+    turned = [TREE.nics[-1].lid, *(nic.lid for nic in TREE.nics[:-1])]
+    nics = (replace(nic, lid=lid) for nic, lid in zip(TREE.nics, turned, strict=True))
+    old = replace(TREE, nics=tuple(nics))
+    file = tmp_path / "fabric.txt"
+    file.write_text(ibnetdiscover_of(TREE) + dump_fts_of(old))
+    assert routes_of(fabric_sources.load(file).fabric) == routes_of(TREE)
+
+
 def test_a_traced_path_tells_one_route():
     traced = forwarding.parse(TRACED, TREE, "it", None)
     fabric = replace(TREE, routes=traced)

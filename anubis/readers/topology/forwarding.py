@@ -44,16 +44,19 @@ def split(text: str) -> tuple[str, str]:
 
 def parse(text: str, fabric: Fabric, source: str, as_of: float | None) -> Routes | None:
     """Return the routes in a text; None if it has no table of a switch of this fabric. If a switch
-    has two, the later counts."""
-    nic_of = {f"lid {nic.lid}": nic.id for nic in fabric.nics if nic.lid}
-    nic_of |= {nic.guid: nic.id for nic in fabric.nics if nic.guid}
-    nic_of |= {guid_of(nic.id): nic.id for nic in fabric.nics if nic.guid}
+    has two, the later counts. LIDs change, GUIDs do not: a LID counts for a NIC only if no entry of
+    that switch has the GUID of the NIC."""
+    by_lid = {f"lid {nic.lid}": nic.id for nic in fabric.nics if nic.lid}
+    by_guid = {nic.guid: nic.id for nic in fabric.nics if nic.guid}
+    by_guid |= {guid_of(nic.id): nic.id for nic in fabric.nics if nic.guid}
     switch_of = {switch.guid: switch.id for switch in fabric.switches if switch.guid}
     ports: dict[str, dict[str, int]] = {}
-    for guid, target, port in _entries(text):
-        switch, nic = switch_of.get(guid), nic_of.get(target)
-        if switch and nic and 0 < port < NO_WAY:
-            ports.setdefault(switch, {})[nic] = port
+    entries = list(_entries(text))
+    for nic_of in (by_lid, by_guid):
+        for guid, target, port in entries:
+            switch, nic = switch_of.get(guid), nic_of.get(target)
+            if switch and nic and 0 < port < NO_WAY:
+                ports.setdefault(switch, {})[nic] = port
     return Routes.from_ports(ports, source, as_of) if ports else None
 
 
@@ -73,7 +76,9 @@ def _entries(text: str) -> Iterator[tuple[str, str, int]]:
             direction, guid, lid = end.groups()
             if direction == "To":
                 for here, port in path:
-                    yield here, f"lid {lid}" if lid else guid_of(guid), port
+                    yield here, guid_of(guid), port
+                    if lid:
+                        yield here, f"lid {lid}", port
             switch, path = guid_of(guid), []
         elif hop := _HOP.fullmatch(row):
             path.append((switch, int(hop.group(1))))
