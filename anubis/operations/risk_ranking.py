@@ -42,7 +42,8 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
     past = read_past(part, now, model, repertoire.demands)
     horizon_h = repertoire.policy.horizon_h
     nodes = _fleet_nodes(part, past, now)
-    risk = model or base_rate(past.logbook, now)
+    base = base_rate(past.logbook, now)
+    risk = model or base
     statuses = past.logbook.statuses(Instants.now(nodes, now), risk.covariates)
     owing = np.array([node in past.standing.owes for node in nodes], dtype=bool)
     chances = np.where(owing, 1.0, risk.chances_within(statuses, horizon_h))
@@ -69,6 +70,7 @@ def _glance(part: ClusterHistory, repertoire: Repertoire, now: float) -> RiskGla
         middle=float(np.median(chances)) if nodes else 0.0,
         half=_half(chances),
         model=model.model.name if model else "",
+        is_assumed=model is None and not base.seen,
         looks=looks,
         trained_at=model.origin.trained_at if model else None,
         origin=model.origin if model else None,

@@ -64,11 +64,17 @@ class BaseRate:
     """One rate for every node: the fleet's incidents per hour in service."""
 
     per_h: float
+    seen: int  # incidents on which it rests; without any it is assumed
     covariates: tuple[str, ...] = ()
 
     @property
     def assumed(self) -> str:
         days = 1 / self.per_h / 24
+        if not self.seen:
+            return (
+                "no model of risk is trained and no incident is known, so one incident in"
+                f" {days:.0f} days is assumed for every node"
+            )
         return (
             "no model of risk is trained, so every node has the fleet's base rate, one incident in"
             f" {days:.0f} days"
@@ -82,7 +88,8 @@ def base_rate(logbook: Logbook, now: float) -> BaseRate:
     """Base rate of the logbook up to now, with one incident in 90 days added."""
     uptimes = logbook.uptimes(logbook.returns(), now, ())
     hours = float(uptimes.duration_h.sum()) + EXPECTED_H
-    return BaseRate(per_h=(float(np.count_nonzero(uptimes.observed)) + 1) / hours)
+    seen = int(np.count_nonzero(uptimes.observed))
+    return BaseRate(per_h=(seen + 1.0) / hours, seen=seen)
 
 
 def risks(past: Past, nodes: Sequence[str], at: float, hours: float) -> dict[str, float]:

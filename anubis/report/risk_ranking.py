@@ -45,6 +45,7 @@ class RiskGlance:
     middle: float  # the chance of the middle node
     half: int  # nodes that carry half of what is expected
     model: str  # empty: the base rate of all nodes
+    is_assumed: bool  # no model, and no incident on which a base rate could rest
     looks: bool  # at each node
     trained_at: float | None
     origin: ModelProvenance | None
@@ -106,6 +107,7 @@ def risk_page(glances: Sequence[RiskGlance], as_of: float) -> str:
         total=sum(glance.total for glance in glances),
         horizon_h=glances[0].horizon_h if glances else DAY_H,
         is_modelled=bool(glances) and all(glance.model for glance in glances),
+        is_assumed=bool(glances) and all(glance.is_assumed for glance in glances),
         shown=SHOWN,
         notable=notable,
         in_words=describe_carrier,

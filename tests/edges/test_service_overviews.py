@@ -175,8 +175,17 @@ def test_a_ticket_names_the_devices_that_fell_short(near):
 def test_without_a_model_the_page_says_that_nobody_can_tell_who_is_next(visitor):
     assert items(visitor.ask("/v1/risk")) == []
     text = text_of(page(visitor, "/risk"))
-    assert "no model is trained, so every node counts with the base rate of all" in text
+    assert "no incident is known and no model is trained, so a chance of" in text
+    assert "incidents assumed within" in text
     assert "anubis risk train" in text
+    history, now = visitor.house.history.only(), time.time()
+    history.watches.add([Watch(node="n1", since=now - 300 * 86_400)])
+    past = Incident(node="n1", category="gpu", start=now - 86_400, end=now - 80_000)
+    history.incidents.add([past])
+    visitor.house.overviews._kept.clear()
+    text = text_of(page(visitor, "/risk"))
+    assert "no model is trained, so every node counts with the base rate of all" in text
+    assert "incidents expected within" in text
 
 
 def test_with_a_model_each_node_has_its_chance_and_what_carries_it(visitor):
