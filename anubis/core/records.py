@@ -997,7 +997,8 @@ class SelectionPolicy:
     silence lowers no risk."""
     search: Literal["greedy", "optimum"] = "greedy"
     """`greedy` first takes what lowers the risk most per second; `optimum` finds the cheapest
-    sufficient choice, and may need a minute for hundreds of nodes."""
+    sufficient choice. It may need a minute for hundreds of nodes, and then takes the better one of
+    what it has found and the greedy choice."""
 
     def __post_init__(self) -> None:
         if isinstance(self.p0, str) and self.p0 != "job":

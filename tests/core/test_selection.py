@@ -534,3 +534,12 @@ def test_the_optimum_is_cheaper_where_the_best_per_second_leads_astray():
     puzzle = menu(known, [1, 5])
     assert names(choose(puzzle, p0=0)) == ["a", "b"]
     assert names(optimum(puzzle, p0=0)) == ["b"]
+
+
+def test_a_search_that_finds_nothing_in_time_leaves_the_greedy_choice(monkeypatch):
+    known = detection("ab", "b", "b", "b")
+    puzzle = menu(known, [1, 5])
+    monkeypatch.setattr("anubis.core.select.optimum.LONGEST_S", 0.0)
+    assert names(optimum(puzzle, p0=0)) in (["b"], ["a", "b"])
+    monkeypatch.setattr("anubis.core.select.optimum._Programme._solve", lambda *_: None)
+    assert names(optimum(puzzle, p0=0)) == ["a", "b"]

@@ -14,24 +14,32 @@ from anubis.core.arrays import Floats
 from anubis.core.select.selection import Choice, Menu, choose
 
 SLACK = 1e-9  # for shares that add up to at most 1
+PLACES = 6  # decimals of a risk: the solver keeps its rules to a millionth
 LONGEST_S = 20.0  # time limit of one search; the best choice by then is taken
 
 
 def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
     """The cheapest choice that reaches p0 or, if none does, the cheapest that covers the most.
 
-    Tests of it whose drop per node-second is below `worth` are left out.
+    Tests of it whose drop per node-second is below `worth` are left out. The greedy choice is taken
+    if the time limit ends the search before it finds a better one.
     """
-    p = menu.exposure.p
+    p, greedy = menu.exposure.p, choose(menu, p0=p0, worth=worth)
     if not p > p0 or not menu.open.any():
-        return choose(menu, p0=p0, worth=worth)
+        return greedy
     programme = _Programme(menu)
     run = programme.cheapest_runs(p0 / p)
     if run is None:
         run = programme.cheapest_runs(programme.least_left() + SLACK)
     chosen = () if run is None else np.flatnonzero(run[: programme.runs] > 0.5)
     among = {divmod(int(i), len(menu.durations_s)) for i in chosen}
-    return choose(menu, p0=p0, worth=worth, among=among)
+    found = choose(menu, p0=p0, worth=worth, among=among)
+    return min(found, greedy, key=lambda choice: _badness(choice, p0))
+
+
+def _badness(choice: Choice, p0: float) -> tuple[float, float]:
+    """The risk above p0, to the solver's precision, then the cost: the smaller, the better."""
+    return max(0.0, round(choice.remaining - p0, PLACES)), choice.node_seconds
 
 
 class _Programme:
