@@ -6,7 +6,6 @@ from anubis.operations.caller import Caller as Caller
 from anubis.operations.campaigns import plan_campaign as plan_campaign
 from anubis.operations.campaigns import resume_campaign as resume_campaign
 from anubis.operations.campaigns import run_campaign as run_campaign
-from anubis.operations.decide import Terms as Terms
 from anubis.operations.decide import select as select
 from anubis.operations.diagnose import DiagnosisRequest as DiagnosisRequest
 from anubis.operations.diagnose import diagnose_and_tell as diagnose_and_tell
@@ -54,12 +53,14 @@ from anubis.operations.policy_limits import adopt_alphas as adopt_alphas
 from anubis.operations.policy_limits import write_policy as write_policy
 from anubis.operations.requests import AcceptRequest as AcceptRequest
 from anubis.operations.requests import CampaignRequest as CampaignRequest
+from anubis.operations.requests import GateRequest as GateRequest
 from anubis.operations.requests import JudgeRequest as JudgeRequest
 from anubis.operations.requests import LearnRequest as LearnRequest
 from anubis.operations.requests import LocateRequest as LocateRequest
 from anubis.operations.requests import LookRequest as LookRequest
 from anubis.operations.requests import ScanRequest as ScanRequest
 from anubis.operations.requests import SimulateRequest as SimulateRequest
+from anubis.operations.requests import Terms as Terms
 from anubis.operations.requests import ValidateRequest as ValidateRequest
 from anubis.operations.risk import evaluate_risk as evaluate_risk
 from anubis.operations.risk import foresee as foresee

@@ -41,11 +41,9 @@ def duration_s(text: str, option: str) -> float:
     return seconds
 
 
-def budget(text: str | None) -> Budget:
+def budget(text: str) -> Budget:
     from anubis.core.select.selection import Budget
 
-    if text is None:
-        return Budget()
     try:
         return Budget.from_text(text)
     except ValueError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,7 +11,9 @@ import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.page_files import check_page
 from anubis.cli.terminal import Answerer, Terminal, turn_termination_into_interrupt
+from anubis.cli.verb import Without, verb
 from anubis.core.errors import UsageError, did_you_mean
+from anubis.operations.requests import GateRequest, Terms
 
 if TYPE_CHECKING:
     from anubis.core.history.events import FleetEvent
@@ -22,43 +23,10 @@ EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", 
 CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")
 
 
+@verb
 def gate(
-    nodes: options.NodesNamed,
-    duration: Annotated[
-        str, typer.Option("--duration", metavar="TIME", help="How long the job runs: 90m, 24h, 2d.")
-    ],
-    on_unknown: Annotated[
-        str,
-        typer.Option(
-            "--on-unknown",
-            metavar="pass|fail",
-            help="Whether a node that no test could judge passes.",
-        ),
-    ] = "fail",
-    no_tests: Annotated[
-        bool,
-        typer.Option(
-            "--no-tests",
-            help="Answer from the history alone; unknown if tests would have to run first.",
-        ),
-    ] = False,
-    job: Annotated[
-        str,
-        typer.Option(
-            "--job",
-            metavar="NAME",
-            help="The job that the nodes are for: if it was reported to run there, they are "
-            "tested all the same. [default: $SLURM_JOB_ID]",
-        ),
-    ] = "",
-    cluster: options.ClusterAsked = None,
-    suite: options.Suite = "quick",
-    policy: options.Policy = "default",
-    criteria: options.Criteria = None,
-    benchmarks: options.Benchmarks = None,
-    budget: options.TestBudget = None,
-    together: options.Together = False,
-    partners: options.Partners = None,
+    request: GateRequest,
+    terms: Terms,
     junit: options.JUnit = None,
     nagios: options.Nagios = False,
     why: options.Why = False,
@@ -70,31 +38,15 @@ def gate(
     if json and nagios:
         raise UsageError("--json and --nagios exclude each other: give one of them")
     check_page(junit, "--junit")
-    seconds = amounts.duration_s(duration, "--duration")
-    passes = amounts.choose_word("--on-unknown", on_unknown, ("pass", "fail")) == "pass"
-    terms = _terms(suite, policy, benchmarks, budget)
-    terms = replace(
-        terms,
-        together=together,
-        partners=amounts.nodes(partners) or (),
-        cluster=cluster,
-        criteria=criteria,
-        job=job,
-    )
     turn_termination_into_interrupt()
     answerer = gate_answer.GateAnswerer(as_json=json, nagios=nagios, junit=junit, why=why)
     with answerer.leaving():
-        anubis.gate(
-            amounts.node_names(nodes),
-            seconds,
-            terms,
-            unknown_passes=passes,
-            may_test=not no_tests,
-            caller=answerer,
-        )
+        anubis.gate(request, terms, answerer)
 
 
+@verb
 def select(
+    *,
     nodes: options.NodesNamed,
     event: Annotated[
         str, typer.Option("--event", metavar="EVENT", help=f"What happened: {', '.join(EVENTS)}.")
@@ -117,13 +69,7 @@ def select(
             help="Whether the criteria could be learned again after the upgrade.",
         ),
     ] = "learned",
-    cluster: options.ClusterAsked = None,
-    suite: options.Suite = "quick",
-    policy: options.Policy = "default",
-    benchmarks: options.Benchmarks = None,
-    budget: options.TestBudget = None,
-    together: options.Together = False,
-    partners: options.Partners = None,
+    terms: Annotated[Terms, Without(("job", "criteria"))],
     why: options.Why = False,
     json: options.Json = False,
 ) -> None:
@@ -135,12 +81,6 @@ def select(
     from anubis.cli import decision
 
     happened = _event(event, amounts.node_names(nodes), duration, category, criteria)
-    terms = replace(
-        _terms(suite, policy, benchmarks, budget),
-        together=together,
-        partners=amounts.nodes(partners) or (),
-        cluster=cluster,
-    )
     decision.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
 
 
@@ -169,7 +109,9 @@ def _event(
     raise UsageError(f'--event "{kind}" is not known; {did_you_mean(kind, EVENTS)}')
 
 
+@verb
 def sweep(
+    *,
     nodes: options.Nodes = None,
     budget: Annotated[
         str,
@@ -177,22 +119,16 @@ def sweep(
             "--budget", metavar="AMOUNT", help="Node-hours in total (8nh), or time per node (30m)."
         ),
     ] = "1nh",
-    cluster: options.ClusterAsked = None,
-    suite: options.Suite = "quick",
-    policy: options.Policy = "default",
-    criteria: options.Criteria = None,
-    benchmarks: options.Benchmarks = None,
+    terms: Annotated[Terms, Without(("job", "budget", "together", "partners"))],
     why: options.Why = False,
     json: options.Json = False,
 ) -> None:
     """Test the idle nodes that are most at risk, within a budget."""
-    terms = _terms(suite, policy, benchmarks, budget)
+    terms = replace(terms, budget=amounts.budget(budget))
     turn_termination_into_interrupt()
     answerer = SweepAnswerer(as_json=json, why=why)
     with answerer.leaving():
-        anubis.sweep(
-            amounts.nodes(nodes), replace(terms, cluster=cluster, criteria=criteria), answerer
-        )
+        anubis.sweep(amounts.nodes(nodes), terms, answerer)
 
 
 class SweepAnswerer(Answerer):
@@ -217,14 +153,3 @@ class SweepAnswerer(Answerer):
             decision.show_reasons(result.decision)
         if result.owing:
             decision.show_owing(result.owing)
-
-
-def _terms(
-    suite: str, policy: str, benchmarks: list[Path] | None, budget: str | None
-) -> anubis.Terms:
-    return anubis.Terms(
-        suite=suite,
-        policy=policy,
-        benchmarks=benchmarks or (),
-        budget=amounts.budget(budget),
-    )

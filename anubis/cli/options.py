@@ -82,39 +82,6 @@ WithoutDamaged = Annotated[
         help="Leave out executions that are damaged in the history: what they measured is unknown.",
     ),
 ]
-Criteria = Annotated[
-    Path | None,
-    typer.Option(
-        "--criteria",
-        metavar="PATH",
-        help="A criteria file, or a folder of them. Default: what accept learned for the "
-        "suite, else ./criteria, else what comes with Anubis.",
-    ),
-]
-TestBudget = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        metavar="AMOUNT",
-        help="Upper limit for the tests: node-hours in total (8nh), or time per node (30m).",
-    ),
-]
-Together = Annotated[
-    bool,
-    typer.Option(
-        "--together",
-        help="One subset of tests for all nodes, which are measured with each other. Default: "
-        "each node gets its own, and is measured with proven nodes.",
-    ),
-]
-Partners = Annotated[
-    str | None,
-    typer.Option(
-        "--partners",
-        metavar="NODES",
-        help="More idle nodes: those that are proven may take part in tests of several nodes.",
-    ),
-]
 Benchmarks = Annotated[
     list[Path] | None,
     typer.Option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as AbstractSequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -19,26 +19,36 @@ from anubis.operations.requests import Argument, FlagWord, Option, TextForm
 READERS: Mapping[TextForm, Callable[[str, str], object]] = {
     "nodes": lambda text, _: amounts.node_names(text),
     "date": amounts.instant,
+    "duration": amounts.duration_s,
+    "budget": lambda text, _: amounts.budget(text),
+    "pass|fail": lambda text, flag: amounts.choose_word(flag, text, ("pass", "fail")) == "pass",
     "time": lambda text, flag: amounts.instant(text, flag).timestamp(),
 }
+
+
+@dataclass(frozen=True)
+class Without:
+    """Fields of a record for which a verb does not ask."""
+
+    names: tuple[str, ...]
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
     """The function as typer takes it; whoever calls that gives options, and records are made of
     them."""
     hints = get_type_hints(function, include_extras=True)
-    records: dict[str, Any] = {n: hint for n, hint in hints.items() if is_dataclass(hint)}
+    records = {name: pair for name, hint in hints.items() if (pair := _record_of(hint))}
     parameters: list[Parameter] = []
     for parameter in signature(function).parameters.values():
         if parameter.name in records:
-            parameters.extend(_record_parameters(records[parameter.name]))
+            parameters.extend(_record_parameters(records[parameter.name][1]))
         else:
             parameters.append(_parameter(parameter.name, hints[parameter.name], parameter.default))
 
     @wraps(function)
     def command(**options: Any) -> None:
-        for name, record in records.items():
-            options[name] = record(**_read(record, options))
+        for name, (record, shown) in records.items():
+            options[name] = record(**_read(shown, options))
         function(**options)
 
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # inspect reads it
@@ -50,17 +60,22 @@ def _parameter(name: str, kind: object, default: object) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _declared(record: Any) -> Iterator[tuple[Field[Any], Option]]:
-    for field in fields(record):
-        for mark in get_args(field.type)[1:]:
-            if isinstance(mark, Option):
-                yield field, mark
+def _record_of(hint: Any) -> tuple[Any, list[Field[Any]]] | None:
+    """A record with those of its fields that are asked for; None for another parameter."""
+    record, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    if not is_dataclass(record):
+        return None
+    left_out = {name for mark in marks if isinstance(mark, Without) for name in mark.names}
+    return record, [field for field in fields(record) if field.name not in left_out]
 
 
-def _record_parameters(record: Any) -> Iterator[Parameter]:
-    marks = {field.name: mark for field, mark in _declared(record)}
-    for field in fields(record):
-        mark = marks.get(field.name)
+def _option_of(field: Field[Any]) -> Option | None:
+    return next((mark for mark in get_args(field.type)[1:] if isinstance(mark, Option)), None)
+
+
+def _record_parameters(shown: Iterable[Field[Any]]) -> Iterator[Parameter]:
+    for field in shown:
+        mark = _option_of(field)
         if mark is None:
             if get_origin(field.type) is Annotated:  # an option of the command line only
                 yield _parameter(field.name, field.type, field.default)
@@ -81,7 +96,8 @@ def _option(field: Field[Any], mark: Option) -> Parameter:
         info = typer.Option(*flags, metavar=mark.metavar, help=mark.help, min=mark.least)
     kind, default = get_args(field.type)[0], field.default
     if mark.form:
-        kind, default = (str, default) if default is MISSING else (str | None, None)
+        kind = str if default is MISSING or mark.written else str | None
+        default = default if default is MISSING else mark.written
     elif get_origin(kind) is AbstractSequence:
         kind, default = list[get_args(kind)[0]] | None, None  # type: ignore[misc] # made as it runs
     elif kind is bool:
@@ -94,13 +110,12 @@ def _flags(field: Field[Any], mark: Option) -> tuple[str, ...]:
     return mark.flags or (f"--{field.name.replace('_', '-')}",)
 
 
-def _read(record: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """The record's fields among the options, which are taken out; what was not given is left to the
+def _read(shown: Iterable[Field[Any]], options: dict[str, Any]) -> dict[str, Any]:
+    """The fields among the options, which are taken out; what was not given is left to the
     record."""
     values: dict[str, Any] = {}
-    marks = {field.name: mark for field, mark in _declared(record)}
-    for field in fields(record):
-        mark = marks.get(field.name)
+    for field in shown:
+        mark = _option_of(field)
         if mark and mark.words:
             if word := _chosen_word(mark.words, options):
                 values[field.name] = word

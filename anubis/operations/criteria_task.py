@@ -13,12 +13,12 @@ from anubis.core.judge.comparison import criterion_changes
 from anubis.core.judge.renewal import Renewal, renewal
 from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.records import CriteriaSet
-from anubis.operations.decide import Terms, read_repertoire
+from anubis.operations.decide import read_repertoire
 from anubis.operations.history import MOST_CAMPAIGNS
 from anubis.operations.learn import learn
 from anubis.operations.names import new_name
 from anubis.operations.periodic_task_run import PeriodicTaskRun
-from anubis.operations.requests import LearnRequest
+from anubis.operations.requests import LearnRequest, Terms
 from anubis.text import places
 from anubis.text.wording import moment, quantity
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anubis.config import catalog, configs
@@ -38,6 +37,7 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, find, time_in
 from anubis.operations.names import new_name
 from anubis.operations.objections import objections_in
+from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, Selector, offers, read_past
 from anubis.operations.strangers import refuse_partners_of_themselves, refuse_strangers
 from anubis.operations.tell import note
@@ -46,21 +46,6 @@ from anubis.text import places
 
 if TYPE_CHECKING:
     from anubis.report.view import CampaignResult
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """Which tests may be chosen, their budget, and how they are run."""
-
-    suite: str = "quick"
-    policy: str = "default"
-    benchmarks: Sequence[Path] = ()  # folders with programs beside the shipped ones
-    budget: Budget = Budget()
-    together: bool = False  # all nodes run the same tests, as partners of each other
-    partners: Sequence[str] = ()  # other idle nodes, used as partners if proven
-    cluster: str | None = None  # None: the only one that the history knows, or this machine
-    criteria: Path | None = None
-    job: str = ""  # id of the job that the nodes are for: its own work there is no obstacle
 
 
 USUAL: Terms = Terms()
@@ -202,7 +187,7 @@ def weigh(
         at=at,
         together=terms.together,
         partners=partners,
-        budget=terms.budget,
+        budget=terms.budget or Budget(),
     )
 
 

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 from anubis.core.campaign.planning import MET
 from anubis.core.errors import NothingLearnedError
 from anubis.core.select.decision import Decision
-from anubis.core.select.selection import Budget
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import carried_out
 from anubis.operations.clusters import THIS_MACHINE, refuse_unreachable
-from anubis.operations.decide import Terms
-from anubis.operations.requests import AcceptRequest, ValidateRequest
+from anubis.operations.requests import AcceptRequest, Terms, ValidateRequest
 from anubis.store.history import History
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def carried_out_tests(
         try:
             result = until_answered.enter_context(carried_out(request, caller, beside))
         except NothingLearnedError:
-            if terms.criteria or terms.budget != Budget():
+            if terms.criteria or terms.budget:
                 raise
             first = _acceptance(request, tested, caller)
             result = until_answered.enter_context(carried_out(first, caller, beside))

@@ -14,13 +14,11 @@ from anubis.core.history.maintenance import open_windows
 from anubis.core.history.standing import Debts, Standing, tell_debts
 from anubis.core.records import Judgement, SelectionPolicy
 from anubis.core.select.decision import Decision
-from anubis.core.select.selection import Budget
 from anubis.operations.busy_nodes import told_work
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
-    Terms,
     add,
     keep,
     owed_after,
@@ -31,6 +29,7 @@ from anubis.operations.decide import (
 )
 from anubis.operations.objections import objections_in
 from anubis.operations.owners import owner_name
+from anubis.operations.requests import GateRequest, Terms
 from anubis.report.gate import BadLinks, Doubt, GateResult
 from anubis.report.maintenance import sentence
 from anubis.store.history import ClusterHistory
@@ -40,14 +39,7 @@ if TYPE_CHECKING:
 
 
 def gate(
-    nodes: Sequence[str],
-    duration_s: float,
-    terms: Terms = USUAL,
-    *,
-    unknown_passes: bool = False,
-    may_test: bool = True,
-    is_kept: bool = True,
-    caller: Caller = NOBODY,
+    request: GateRequest, terms: Terms = USUAL, caller: Caller = NOBODY, *, is_kept: bool = True
 ) -> GateResult:
     """Decide if nodes are good for a job. Nothing runs without `may_test`, nor on nodes that the
     history calls unfit, that are under maintenance at any time of the job, or at work for another
@@ -55,7 +47,9 @@ def gate(
     the history before anything runs, together with its campaign; otherwise the caller keeps it. A
     refused gate leaves no trace. Nodes that the cluster does not have are refused, unless another
     node stops the job anyway: a caller that reads a refusal as "unknown" must not lose a no-go."""
-    job = JobAllocated(nodes=tuple(nodes), duration_s=duration_s)
+    nodes, duration_s = tuple(request.nodes), request.duration_s
+    may_test, unknown_passes = request.may_test, request.unknown_passes
+    job = JobAllocated(nodes=nodes, duration_s=duration_s)
     repertoire = read_repertoire(terms)
     with caller.history() as history:
         part, cluster = find(history, terms.cluster, caller, nodes)
@@ -144,7 +138,7 @@ def _busy_nodes(
 def _doubt(decision: Decision, terms: Terms, policy: SelectionPolicy) -> Doubt:
     if decision.is_bearable:
         return ""
-    if terms.budget != Budget():
+    if terms.budget:
         return "budget"
     return "" if policy.above_p0 == "go" else "policy"
 

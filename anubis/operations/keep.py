@@ -57,7 +57,7 @@ from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, resolve, time_in
-from anubis.operations.decide import Repertoire, Terms, decide, past_of, read_repertoire, weigh
+from anubis.operations.decide import Repertoire, decide, past_of, read_repertoire, weigh
 from anubis.operations.keeping_policy import (
     ChosenPolicy,
     acting_process,
@@ -69,6 +69,7 @@ from anubis.operations.maintenance import news_of_windows, windows_known
 from anubis.operations.names import new_name
 from anubis.operations.notify import deliver, message_of_stop, messages_of, notifier_of
 from anubis.operations.owners import orchestrator_of
+from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, Present, risks
 from anubis.operations.standings import present_of
 from anubis.operations.tell import Telling, note, tell_all

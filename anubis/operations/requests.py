@@ -16,8 +16,10 @@ from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
     from anubis.core.records import Arrangement, CampaignKind, CriteriaSet, Workload
+    from anubis.core.select.selection import Budget
 
-TextForm = Literal["nodes", "date", "time"]  # of a value that a command line has as text
+# of a value that a command line has as text
+TextForm = Literal["nodes", "date", "time", "duration", "budget", "pass|fail"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Option:
     form: TextForm | None = None
     least: float | None = None
     words: tuple[FlagWord, ...] = ()  # one flag for each value
+    written: str | None = None  # the default as text
 
 
 class Argument(Option):
@@ -303,6 +306,99 @@ class LocateRequest(CampaignRequest):
     policy: PolicyFile = "default"
     criteria: CriteriaPath = None
     benchmarks: BenchmarkFolders = ()
+
+
+# --- tests that are worth their time ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GateRequest:
+    """Decide if nodes are good for a job."""
+
+    nodes: Annotated[
+        Sequence[str],
+        Argument(
+            metavar="NODES",
+            form="nodes",
+            help="Node list: node[01-16], a comma list, or @file.",
+        ),
+    ]
+    duration_s: Annotated[
+        float,
+        Option(
+            flags=("--duration",),
+            metavar="TIME",
+            form="duration",
+            help="How long the job runs: 90m, 24h, 2d.",
+        ),
+    ]
+    _: KW_ONLY
+    unknown_passes: Annotated[
+        bool,
+        Option(
+            flags=("--on-unknown",),
+            metavar="pass|fail",
+            form="pass|fail",
+            written="fail",
+            help="Whether a node that no test could judge passes.",
+        ),
+    ] = False
+    may_test: Annotated[
+        bool,
+        Option(
+            flags=("--no-tests",),
+            help="Answer from the history alone; unknown if tests would have to run first.",
+        ),
+    ] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Which tests may be chosen, their budget, and how they are run."""
+
+    job: Annotated[
+        str,  # its own work there is no obstacle
+        Option(
+            metavar="NAME",
+            help="The job that the nodes are for: if it was reported to run there, they are "
+            "tested all the same. [default: $SLURM_JOB_ID]",
+        ),
+    ] = ""
+    cluster: Annotated[
+        str | None,
+        Option(
+            flags=("--cluster", "-c"),
+            help="A name under configs/clusters/, or a file. Default: the only cluster that the "
+            "history knows, or this machine.",
+        ),
+    ] = None
+    suite: SuiteName = "quick"
+    policy: PolicyFile = "default"
+    criteria: CriteriaPath = None
+    benchmarks: BenchmarkFolders = ()
+    budget: Annotated[
+        "Budget | None",  # None: no limit
+        Option(
+            metavar="AMOUNT",
+            form="budget",
+            help="Upper limit for the tests: node-hours in total (8nh), or time per node (30m).",
+        ),
+    ] = None
+    together: Annotated[
+        bool,
+        Option(
+            help="One subset of tests for all nodes, which are measured with each other. Default: "
+            "each node gets its own, and is measured with proven nodes.",
+        ),
+    ] = False
+    partners: Annotated[
+        Sequence[str],
+        Option(
+            metavar="NODES",
+            form="nodes",
+            help="More idle nodes: those that are proven may take part in tests of several nodes.",
+        ),
+    ] = ()
 
 
 # --- what was measured before ----------------------------------------------------------------

@@ -16,7 +16,8 @@ from anubis.models.risk.contributions import carriers
 from anubis.models.risk.trained import Trained
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.decide import Repertoire, Terms, read_repertoire
+from anubis.operations.decide import Repertoire, read_repertoire
+from anubis.operations.requests import Terms
 from anubis.operations.selector import Past, base_rate, read_past
 from anubis.report.risk_ranking import NodeAtRisk, RiskGlance
 from anubis.store.history import ClusterHistory

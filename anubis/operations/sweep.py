@@ -15,7 +15,6 @@ from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import cluster_file, find, time_in
 from anubis.operations.decide import (
     USUAL,
-    Terms,
     add,
     busy_nodes,
     keep,
@@ -27,6 +26,7 @@ from anubis.operations.decide import (
 )
 from anubis.operations.decided_tests import carried_out_tests
 from anubis.operations.objections import objections_in
+from anubis.operations.requests import Terms
 from anubis.operations.selector import Past
 from anubis.report.sweep import SweepResult
 from anubis.store.history import ClusterHistory

@@ -13,9 +13,9 @@ from anubis.core.keep.periodic_tasks import PeriodicTaskRecord
 from anubis.core.records import Judgement, NodeVerdict
 from anubis.core.select.selection import Budget
 from anubis.operations.clusters import time_in
-from anubis.operations.decide import Terms
 from anubis.operations.names import new_name
 from anubis.operations.periodic_task_run import PeriodicTaskRun
+from anubis.operations.requests import Terms
 from anubis.operations.sweep import sweep
 from anubis.store.holds import holder_of
 from anubis.text.hostlist import shorten

@@ -18,8 +18,9 @@ from anubis.core.keep.reserve import next_in_line, reserve_of, wanted_here
 from anubis.core.records import Policy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import time_in
-from anubis.operations.decide import Terms, past_of, read_repertoire
+from anubis.operations.decide import past_of, read_repertoire
 from anubis.operations.keeping_policy import kept_policy
+from anubis.operations.requests import Terms
 from anubis.operations.selector import risks
 from anubis.report.tickets import OutOfWork, Spare, SpareBuffer, Ticket, next_awaited
 from anubis.store.history import ClusterHistory, History

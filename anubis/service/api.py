@@ -13,11 +13,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from anubis.core.history.events import KEPT, NodeAdded
 from anubis.core.keep.actions import LifeAction
 from anubis.core.records import Judgement
-from anubis.operations.decide import Terms
 from anubis.operations.diagnose_due import kept_diagnosis
 from anubis.operations.fleet import campaign_at_a_glance
 from anubis.operations.history import recall
 from anubis.operations.import_ import report_incidents
+from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.tell import Telling
 from anubis.operations.watch_rounds import last_look
 from anubis.report import decision as decisions
@@ -35,7 +35,7 @@ from anubis.service.problems import MEDIA_TYPE, SCHEMA, Refused
 from anubis.service.requester import Requester
 from anubis.service.requests import (
     EventEnvelope,
-    GateRequest,
+    GateBody,
     check_name,
     read_event,
     read_request,
@@ -164,7 +164,7 @@ def router(house: House) -> APIRouter:
         answer_gate,
         "Whether nodes are good for a job, at once from the history.",
         "gate",
-        request_schema(GateRequest),
+        request_schema(GateBody),
         202,
     )
     post("/events", take_event, "What happened to nodes.", "receipt", _event_schema(), 201)
@@ -401,7 +401,7 @@ async def _answer_from_overview(
 
 
 async def answer_gate(house: House, request: Request) -> Response:
-    wish = read_request(await request.body(), kind_of(request), GateRequest)
+    wish = read_request(await request.body(), kind_of(request), GateBody)
     requester, began, settings = requester_of(request), time.monotonic(), house.settings
     if wish.start_tests:
         requester.require("act")
@@ -409,8 +409,7 @@ async def answer_gate(house: House, request: Request) -> Response:
     question = GateQuestion(
         history_url=house.history_url,
         token=requester.token,
-        nodes=wish.names(),
-        duration_s=wish.duration_s,
+        request=GateRequest(wish.names(), wish.duration_s, unknown_passes=wish.unknown_passes),
         terms=Terms(
             suite=settings.suite,
             policy=settings.policy,
@@ -418,7 +417,6 @@ async def answer_gate(house: House, request: Request) -> Response:
             cluster=meant,
             job=wish.job,
         ),
-        unknown_passes=wish.unknown_passes,
     )
     reply = await house.gates.ask(question)
     cluster = reply.decision.cluster
@@ -431,11 +429,12 @@ async def answer_gate(house: House, request: Request) -> Response:
 
 
 def _start_tests(house: House, question: GateQuestion, cluster: str, requester: Requester) -> None:
-    nodes, settings = ",".join(question.nodes), house.settings
-    words = ["gate", nodes, "--duration", f"{question.duration_s:.0f}s", "--json"]
+    wish, settings = question.request, house.settings
+    nodes = ",".join(wish.nodes)
+    words = ["gate", nodes, "--duration", f"{wish.duration_s:.0f}s", "--json"]
     words += ["--suite", settings.suite, "--policy", settings.policy]
     words += [word for folder in settings.benchmarks for word in ("--benchmarks", str(folder))]
-    words += ["--on-unknown", "pass" if question.unknown_passes else "fail"]
+    words += ["--on-unknown", "pass" if wish.unknown_passes else "fail"]
     words += [f"--job={question.terms.job}"] if question.terms.job else []
     if cluster in settings.clusters:
         words += ["--cluster", settings.clusters[cluster]]

@@ -9,13 +9,13 @@ import signal
 import threading
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import get_context, parent_process
 
 from anubis.core.select.decision import Decision
-from anubis.operations.decide import Terms
 from anubis.operations.gate import gate
+from anubis.operations.requests import GateRequest, Terms
 from anubis.report.gate import gate_fields
 from anubis.report.json import json_line
 from anubis.service.problems import Refused
@@ -28,10 +28,8 @@ PATIENCE_S = 25.0  # of the requester; the service gives up every answer after 3
 class GateQuestion:
     history_url: str
     token: str
-    nodes: tuple[str, ...]
-    duration_s: float
+    request: GateRequest
     terms: Terms
-    unknown_passes: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +43,9 @@ class GateReply:
 def reply(question: GateQuestion) -> GateReply:
     """Answer from the history alone. Nothing is written: the service has one writer, and a second
     one would wait long until the first is idle."""
-    result = gate(
-        question.nodes,
-        question.duration_s,
-        question.terms,
-        unknown_passes=question.unknown_passes,
-        may_test=False,
-        is_kept=False,
-        caller=Requester(open_history(question.history_url), question.token, ()),
-    )
+    requester = Requester(open_history(question.history_url), question.token, ())
+    request = replace(question.request, may_test=False)
+    result = gate(request, question.terms, requester, is_kept=False)
     return GateReply(
         line=json_line("gate", gate_fields(result)),
         answer=result.answer,

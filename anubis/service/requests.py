@@ -24,7 +24,7 @@ LONGEST_ID = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class GateRequest:
+class GateBody:
     nodes: tuple[str, ...]
     """Names, or node lists such as node[01-16]."""
     duration_s: float

@@ -31,10 +31,9 @@ from anubis.core.keep.keeper_events import SeenJob, SeenNode
 from anubis.core.keep.life import State
 from anubis.core.records import Judgement
 from anubis.operations.clusters import time_in
-from anubis.operations.decide import Terms
 from anubis.operations.fleet import glance_at
 from anubis.operations.nodes import nodes
-from anubis.operations.requests import ValidateRequest
+from anubis.operations.requests import Terms, ValidateRequest
 from anubis.operations.sweep import sweep
 from anubis.report.gate import sentence
 from anubis.service.fleet_cache import Board

@@ -50,7 +50,6 @@ from anubis.core.records import Judgement
 from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import run_campaign
-from anubis.operations.decide import Terms
 from anubis.operations.fleet import standings
 from anubis.operations.gate import gate
 from anubis.operations.import_ import report_incidents
@@ -65,7 +64,13 @@ from anubis.operations.keep import (
     keeping_of,
 )
 from anubis.operations.nodes import nodes
-from anubis.operations.requests import AcceptRequest, ScanRequest, ValidateRequest
+from anubis.operations.requests import (
+    AcceptRequest,
+    GateRequest,
+    ScanRequest,
+    Terms,
+    ValidateRequest,
+)
 from anubis.operations.sweep import sweep
 from anubis.operations.tell import tell
 from anubis.operations.watch_rounds import Watching, watch_jobs
@@ -222,7 +227,7 @@ class Site:
     def asked(self, *nodes, may_test=False, **more):
         programs = (self.desk.programs,)
         terms = Terms(suite=self.suite, benchmarks=programs, cluster=self.cluster, **more)
-        return gate(nodes, 3600.0, terms, may_test=may_test, caller=self.caller)
+        return gate(GateRequest(nodes, 3600.0, may_test=may_test), terms, self.caller)
 
     def mend(self):
         """The slow node is slow no more."""
@@ -713,7 +718,7 @@ def test_under_maintenance_a_node_is_left_alone_by_every_verb_until_it_ends(site
     assert {n for n, s in states(fleet).items() if s is State.MAINTENANCE} == {site.bad, good}
     assert not site.drained
     terms = Terms(suite=site.suite, benchmarks=(site.desk.programs,), cluster=site.cluster)
-    answer = gate((good,), 3600.0, terms, caller=site.caller)
+    answer = gate(GateRequest((good,), 3600.0), terms, site.caller)
     assert (answer.answer, answer.is_tested, answer.named(Judgement.DEFECTIVE)) == (
         *("no-go", False, []),
     )
@@ -739,7 +744,7 @@ def test_a_job_that_would_run_into_a_maintenance_does_not_begin(site):
     site.tell(MaintenancePlanned(nodes=(good,), begin=begin, end=begin + 100))
     terms = Terms(suite=site.suite, benchmarks=(site.desk.programs,), cluster=site.cluster)
     answers = {
-        hours: gate((good,), hours * 3600.0, terms, may_test=False, caller=site.caller).answer
+        hours: gate(GateRequest((good,), hours * 3600.0, may_test=False), terms, site.caller).answer
         for hours in (1, 3)
     }
     assert answers == {1: "go", 3: "no-go"}

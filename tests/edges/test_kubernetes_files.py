@@ -26,7 +26,7 @@ import yaml
 from anubis.cli.main import app
 from anubis.config import configs
 from anubis.report.json import json_line
-from anubis.service.requests import GateRequest, read_request
+from anubis.service.requests import GateBody, read_request
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "kubernetes"
@@ -219,8 +219,8 @@ def test_a_job_begins_where_the_gate_says_go(gate, tmp_path):
     assert (done.returncode, done.stdout) == (0, "anubis: go: node007\n")
     [(token, body)] = gate.requests
     assert token == "Bearer the-token"
-    request = read_request(json.dumps(body).encode(), "application/json", GateRequest)
-    assert request == GateRequest(nodes=("node007",), duration_s=86400.0, cluster="prod")
+    request = read_request(json.dumps(body).encode(), "application/json", GateBody)
+    assert request == GateBody(nodes=("node007",), duration_s=86400.0, cluster="prod")
 
 
 @needs_curl

@@ -22,14 +22,16 @@ from anubis.core.select.selection import Budget
 from anubis.lab.simulation.simulated_fleet import plants
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import plan_campaign, resume_campaign, run_campaign
-from anubis.operations.decide import Terms, select
+from anubis.operations.decide import select
 from anubis.operations.gate import gate
 from anubis.operations.history import timeline
 from anubis.operations.requests import (
     AcceptRequest,
     CampaignRequest,
+    GateRequest,
     LocateRequest,
     ScanRequest,
+    Terms,
     ValidateRequest,
 )
 from anubis.operations.sweep import sweep
@@ -189,7 +191,7 @@ def fleet(desk, url):
 
 
 def gate_of(desk, *nodes, caller):
-    return gate(nodes, 86400.0, desk.terms, caller=caller)
+    return gate(GateRequest(nodes, 86400.0), desk.terms, caller)
 
 
 def executions(desk) -> int:

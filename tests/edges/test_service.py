@@ -26,9 +26,9 @@ from anubis.core.keep.life import Debt, Life
 from anubis.core.keep.periodic_tasks import PeriodicTask
 from anubis.operations import tell as telling
 from anubis.operations.caller import Caller
-from anubis.operations.decide import Terms
 from anubis.operations.keep import KeptFleet
 from anubis.operations.keeper_health import Upkeep
+from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.tell import Telling
 from anubis.operations.tokens import make_token, revoke_token
 from anubis.service import admission, event_queue, gate, pages
@@ -152,10 +152,8 @@ def test_who_answers_a_gate_writes_nothing_and_the_one_writer_keeps_it(fleet, vi
     question = GateQuestion(
         history_url=url,
         token="",
-        nodes=("n1",),
-        duration_s=60.0,
+        request=GateRequest(("n1",), 60.0),
         terms=terms,
-        unknown_passes=False,
     )
     decisions = visitor.house.history.only().decisions
     answered = reply(question)
