@@ -14,6 +14,7 @@ from anubis.core.diagnose.cures import WORDS, CureLevel
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer
 from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise
 from anubis.core.diagnose.facts import FactKind, JobFact, Whom
+from anubis.core.diagnose.settling import settling_collector
 from anubis.report.json import json_line
 from anubis.text.wording import short_node_list
 
@@ -186,14 +187,34 @@ def next_steps(view: DiagnosisView) -> list[str]:
     answer."""
     diagnosis = view.diagnosis
     cluster = f" --cluster {view.cluster}" if view.cluster else ""
+    settled_by = [
+        f"anubis diagnose{f' {diagnosis.job}' if diagnosis.job else ''} {option}"
+        for option in settling_options(view)
+    ]
     if diagnosis.cure.tested:
-        return [f"anubis validate '{short_node_list(diagnosis.cure.tested)}'{cluster}"]
-    if diagnosis.trouble is JobTrouble.UNKNOWN:
-        return [f"anubis diagnose{f' {diagnosis.job}' if diagnosis.job else ''} {settling(view)}"]
+        return [f"anubis validate '{short_node_list(diagnosis.cure.tested)}'{cluster}", *settled_by]
     nodes = sorted(set(view.evidence.ranks.nodes.values()))
-    if view.diagnosis.answer is DiagnosisAnswer.UNKNOWN and diagnosis.facts and nodes:
-        return [f"anubis locate '{short_node_list(nodes)}'{cluster}"]
-    return []
+    is_unknown = view.diagnosis.answer is DiagnosisAnswer.UNKNOWN
+    if is_unknown and diagnosis.trouble is not JobTrouble.UNKNOWN and diagnosis.facts and nodes:
+        return [*settled_by, f"anubis locate '{short_node_list(nodes)}'{cluster}"]
+    return settled_by
+
+
+def settling_options(view: DiagnosisView) -> list[str]:
+    """List the option that would settle the answer, if one would."""
+    from anubis.readers.jobs.trace_reader import trace_readers
+
+    diagnosis = view.diagnosis
+    if diagnosis.trouble is JobTrouble.UNKNOWN:
+        return [settling(view)]
+    needed = settling_collector(
+        diagnosis.trouble,
+        diagnosis.cause.kind if diagnosis.cause else None,
+        diagnosis.collectors,
+        is_named=diagnosis.answer is DiagnosisAnswer.NAMED,
+    )
+    readers = (reader for reader in trace_readers().values() if needed in reader.brings)
+    return [f"--{reader.place} FOLDER" for reader in readers][:1]
 
 
 def settling(view: DiagnosisView) -> str:

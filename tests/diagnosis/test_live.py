@@ -203,7 +203,7 @@ def test_a_job_that_became_slower_as_a_whole_is_slow_by_its_own_pace():
     (fact,) = reason(evidence, slow.RULES).facts
     assert (fact.kind, fact.whom, "3.0 times slower" in fact.evidence) == ("slowed", Whom(), True)
     waiting = tuple(
-        ProcessState(rank=rank, pulse=Pulse.ANSWERS, waits=0.5) for rank in range(2)
+        ProcessState(rank=rank, pulse=Pulse.ANSWERS, waits=0.6) for rank in range(2)
     )  # other work takes its processors
     assert not reason(replace(evidence, processes=waiting), slow.RULES).facts
     steady = pace_of(launches((1.0, 1.0), 300))

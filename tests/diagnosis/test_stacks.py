@@ -28,6 +28,7 @@ from anubis.core.diagnose.evidence import (
 )
 from anubis.core.diagnose.live_progress import (
     HALF_REST_S,
+    LONGEST_STILL_S,
     MUTE_S,
     REST_S,
     TURNS,
@@ -165,6 +166,7 @@ def test_a_rank_whose_interpreter_does_not_answer_is_named_unless_most_do_not():
         )
         return replace(still([SEND] * 4), processes=tuple(states))
 
+    assert not reason(replace(mute(1), stall=None), hang.RULES).facts  # it may only be slow
     (fact,) = reason(mute(1), hang.RULES).facts
     assert (fact.kind, fact.whom.rank, fact.code) == ("stopped", 1, "mute")
     assert not reason(mute(0, 1), hang.RULES).facts
@@ -205,6 +207,15 @@ def test_programs_that_communicate_and_go_on_prove_that_a_job_moves_and_circles_
     assert [count.after - count.before for count in circling.counts] == [0, 0]
     assert working.is_settled
     assert not circling.is_settled
+
+
+def test_a_job_whose_programs_wake_up_and_stay_where_they_are_stands_still_after_a_minute():
+    """As ranks that try again and again to reach one that never joined."""
+    standstill = Standstill()
+    for at in range(int(LONGEST_STILL_S)):
+        assert standstill.observe(looks(at=at, rests=[0.0, at], sleeps=20 * at)) is None
+    last = looks(at=LONGEST_STILL_S, rests=[0.0, LONGEST_STILL_S], sleeps=20 * 60)
+    assert standstill.observe(last) == 0.0
 
 
 def test_a_job_that_rests_hangs_though_it_recorded_nothing():

@@ -39,11 +39,17 @@ FEWEST_SLEEPS = 2  # of a program between two looks, that show that it was woken
 TURNS_FRESH_S = 6.0  # a rank that took a turn within so long moves
 FRESH_S = 3.0  # a job that moved within so long moves, or within its longest pause
 VOUCHES_S = 60.0  # for so long after the last look a move proves that the job moves
+FRESH_LOOKS = 2.0  # or within so many looks: a rank may have been too slow to answer the last
+MOST_FRESH_S = 9.0  # the same at most
 PARTS = 6  # of the recent collectives, each counted as one step
 FEWEST_IN_PART = 2  # collectives: the waits of one are chance
+ENOUGH = 8 * PARTS  # collectives that show it
 RECENT = 600  # collectives
+RECENT_S = 20.0  # of which older ones count only if there are too few: a rank may have become slow
 PACE_PARTS = 20  # of all recorded collectives, whose paces are compared
-LATE_PARTS = 4  # of them, the last, that show how fast the job is lately
+EARLY_PARTS = 8  # of them at least, the first, that show how fast the job was
+LATE_PARTS = 4  # of them at least, the last, that show how fast it is
+SHORTEST_S = 1e-6  # between two collectives
 KEPT = 0.9  # share of the earlier parts that were as fast
 
 OUT = frozenset({Pulse.STOPPED, Pulse.GONE, Pulse.UNHEARD})
@@ -92,14 +98,24 @@ class TurnCounter:
     _places: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _sleeps: dict[int, int] = field(default_factory=dict)
     _have_communicated: bool = False  # some rank was seen to leave a call of communication
+    _changed_at: float | None = None  # the last look at which any rank was at another place
+
+    def same_s(self, at: float) -> float:
+        """Seconds for which all programs have been at the same places, some of them in a call of
+        communication; 0: none is."""
+        is_any = any(map(is_waiting, self._places.values()))
+        return at - self._changed_at if is_any and self._changed_at is not None else 0.0
 
     def observe(self, evidence: JobEvidence) -> None:
+        if self._changed_at is None and evidence.stacks:
+            self._changed_at = evidence.at
         for stack in evidence.stacks:
             if stack.thread:
                 continue
             before = self._places.get(stack.rank)
             if before not in (None, stack.frames):
                 self._count(stack.rank, evidence.at)
+                self._changed_at = evidence.at
                 self._have_communicated |= is_waiting(before or ()) != is_waiting(stack.frames)
             self._places[stack.rank] = stack.frames
         for process in evidence.processes:
@@ -160,6 +176,7 @@ class Standstill:
     _still_since: float = 0.0  # the first look with the present counts
     _looked_at: float = 0.0
     _longest_pause_s: float = 0.0  # between two looks that saw a move
+    _longest_look_s: float = 0.0  # between two looks
     _recorded_pause_s: float = 0.0  # in the records from before the first look
     _out: frozenset[int] = frozenset()  # ranks that did not answer the last look
     _mute_since: dict[int, float] = field(default_factory=dict)
@@ -171,6 +188,11 @@ class Standstill:
         """Seconds without a move, by the last look."""
         quiet_s = 0.0 if self._moved_at is None else self._looked_at - self._moved_at
         return quiet_s if self._counts else self._rest_s
+
+    @property
+    def rest_s(self) -> float:
+        """Seconds for which the programs have rested, if that shows that the job stands still."""
+        return self._rest_s
 
     @property
     def is_settled(self) -> bool:
@@ -193,8 +215,9 @@ class Standstill:
     @property
     def fresh_s(self) -> float:
         """Time after its last move for which a job still counts as moving: its longest pause so
-        far."""
-        return max(FRESH_S, self._longest_pause_s)
+        far, or two looks."""
+        look_s = min(FRESH_LOOKS * self._longest_look_s, MOST_FRESH_S)
+        return max(FRESH_S, self._longest_pause_s, look_s)
 
     def observe(self, evidence: JobEvidence) -> float | None:
         """Take in the next evidence. Return the time since which the job stands still, or None."""
@@ -202,6 +225,10 @@ class Standstill:
         twice, self._out = out & self._out, out
         self._turns.observe(evidence)
         self._rest_s = rest_of(evidence.processes) or self._mute_s(evidence)
+        if (same_s := self._turns.same_s(evidence.at)) >= LONGEST_STILL_S:
+            self._rest_s = self._rest_s or same_s
+        if self._moved_at is not None:
+            self._longest_look_s = max(self._longest_look_s, evidence.at - self._looked_at)
         counts: Counts = {
             (advance.rank, advance.communicator): (advance.enqueued, advance.completed)
             for advance in evidence.advances
@@ -297,7 +324,7 @@ def steps_of(calls: Iterable[Call]) -> Iterator[StepTime]:
         return
     ranks = frozenset().union(*launches.values())
     entire = [number for number in sorted(launches) if launches[number].keys() == ranks]
-    pairs = [pair for pair in pairwise(entire[-RECENT:]) if pair[1] == pair[0] + 1]
+    pairs = [pair for pair in pairwise(_recent(entire, launches)) if pair[1] == pair[0] + 1]
     length = len(pairs) // PARTS
     if len(ranks) < 2 or length < FEWEST_IN_PART:
         return
@@ -315,10 +342,18 @@ def steps_of(calls: Iterable[Call]) -> Iterator[StepTime]:
             )
 
 
+def _recent(numbers: Sequence[int], launches: Mapping[int, Mapping[int, float]]) -> list[int]:
+    """Numbers of the last collectives, which show how long steps take now."""
+    few = numbers[-RECENT:]
+    end = max(launches[few[-1]].values()) if few else 0.0
+    late = [number for number in few if max(launches[number].values()) >= end - RECENT_S]
+    return late if len(late) > ENOUGH else list(few[-ENOUGH - 1 :])
+
+
 def pace_of(calls: Iterable[Call]) -> JobPace | None:
-    """Pace of a job earlier and lately, in equal parts of its recorded collectives. Pauses such as
-    checkpoints fall into few parts: earlier is what most parts kept, lately what all last ones
-    took at least."""
+    """Pace of a job earlier and lately, in equal parts of its recorded collectives, divided where
+    they differ most. Pauses such as checkpoints fall into few parts: earlier is what most parts
+    kept, lately what all later ones took at least."""
     launches = _launches(calls)
     ends = [max(launches[number].values()) for number in sorted(launches)][WARM_UP:]
     length = (len(ends) - 1) // PACE_PARTS
@@ -326,12 +361,15 @@ def pace_of(calls: Iterable[Call]) -> JobPace | None:
         return None
     marks = ends[len(ends) - 1 - length * PACE_PARTS :: length]
     parts = [(after - before) / length for before, after in pairwise(marks)]
-    earlier, lately = sorted(parts[:-LATE_PARTS]), parts[-LATE_PARTS:]
-    return JobPace(
-        earlier_s=earlier[int(KEPT * len(earlier))],
-        lately_s=min(lately),
-        since=marks[-1 - LATE_PARTS],
+    paces = (
+        JobPace(
+            earlier_s=sorted(parts[:start])[int(KEPT * start)],
+            lately_s=min(parts[start:]),
+            since=marks[start],
+        )
+        for start in range(EARLY_PARTS, PACE_PARTS - LATE_PARTS + 1)
     )
+    return max(paces, key=lambda pace: pace.lately_s / max(pace.earlier_s, SHORTEST_S))
 
 
 def _launches(calls: Iterable[Call]) -> dict[int, dict[int, float]]:

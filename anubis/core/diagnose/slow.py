@@ -36,6 +36,8 @@ LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over i
 ALPHA_CONFIDENCE = 0.85  # two independent signs agree: it is waited for, and works longer
 WAITS_CONFIDENCE = 0.8  # the processor may be taken by another job, not by a fault here
 BETA_CONFIDENCE = 0.75  # the wire has two ends
+STARVED_RATIO = 2.0  # the same where all programs wait for processors
+MOST_WAITED = 0.9  # share of the time: threads that wait side by side count more than once
 SLOWED_RATIO = 1.5  # of the pace lately over the pace before
 SLOWED_CONFIDENCE = 0.8  # the program may have changed its batch, or entered another phase
 
@@ -105,8 +107,9 @@ def _peers(
 
 def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
     evidence = hearing.evidence
-    if _all_starve(evidence):
-        return
+    waits = {state.rank: state.waits or 0.0 for state in evidence.processes}
+    usual = median(waits.values()) if waits else 0.0
+    ratio = STARVED_RATIO if _all_starve(evidence) else OWN_RATIO
     measured = paces(evidence.steps)
     excesses = {rank: _excesses(pace, measured, evidence) for rank, pace in measured.items()}
     noise = _noise(excesses.values())
@@ -115,8 +118,10 @@ def _slow_compute(hearing: Hearing) -> Iterator[JobFact]:
         if not peers or pace.own_s is None or pace.share is None or pace.share >= ALPHA:
             continue
         typical = median(peers)
+        waited_s = max(0.0, waits.get(rank, 0.0) - usual) * pace.duration_s
         is_much = pace.own_s - typical > LEAST_EFFECT * pace.duration_s
-        if is_much and pace.own_s >= OWN_RATIO * typical and _lasts(excesses[rank], noise):
+        is_slow = pace.own_s - waited_s >= ratio * typical
+        if is_much and is_slow and _lasts(excesses[rank], noise):
             yield JobFact(
                 kind=FactKind.SLOW_COMPUTE,
                 whom=rank_subject(evidence, pace.rank),
@@ -160,8 +165,8 @@ def _lasts(excesses: Sequence[float], noise: float) -> bool:
 
 
 def _all_starve(evidence: JobEvidence) -> bool:
-    """Return whether the programs of most ranks wait for a processor: then a late rank is not
-    slow."""
+    """Return whether the programs of most ranks wait for a processor: then a rank that is a little
+    late is not slow."""
     waits = [state.waits for state in evidence.processes if state.waits is not None]
     return bool(waits) and median(waits) >= WAITS
 
@@ -223,13 +228,15 @@ def _slow_wires(
 
 
 def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
-    """A job that became slower against its own pace, unless its programs want for processors: then
-    other work on its machines is the reason."""
+    """A job that became slower against its own pace, by more than its programs wait for processors:
+    that time is taken by other work on its machines."""
     pace = hearing.evidence.pace
-    if pace is None or _all_starve(hearing.evidence):
+    if pace is None or pace.earlier_s <= 0:
         return
-    ratio = pace.lately_s / pace.earlier_s if pace.earlier_s > 0 else 0.0
-    if ratio >= SLOWED_RATIO:
+    waits = [state.waits for state in hearing.evidence.processes if state.waits is not None]
+    waited = min(median(waits), MOST_WAITED) if waits else 0.0
+    ratio = pace.lately_s / pace.earlier_s
+    if ratio * (1 - waited) >= SLOWED_RATIO:
         yield JobFact(
             kind=FactKind.SLOWED,
             whom=Whom(),

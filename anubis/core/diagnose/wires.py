@@ -121,7 +121,9 @@ def _slow_link(hearing: Hearing) -> Iterator[JobFact]:
     end. A slow wire delays data and acknowledgements, so both ways count; in a ring of sound hosts
     bytes wait in one direction."""
     wires = Wires(hearing.evidence)
-    shares = {pair: fmean(wires.busy_shares(pair).values()) for pair in wires.connections}
+    dead = wires.select(lambda connection: connection.resent >= RESENT)  # not slow, but cut
+    pairs = wires.connections.keys() - dead.keys()
+    shares = {pair: fmean(wires.busy_shares(pair).values()) for pair in pairs}
     waiting = {pair: share for pair, share in shares.items() if share >= SENDING}
     least = min(waiting.values(), default=0.0)
     beside = max((share for pair, share in shares.items() if pair not in waiting), default=None)

@@ -158,6 +158,7 @@ class LiveLook:
     rests: Mapping[int, float] = field(default_factory=dict)  # ranks, and for how long
     sleeps: Mapping[int, int] = field(default_factory=dict)  # ranks, and how often they slept
     quiet_s: float = 0.0  # for so long nothing has moved
+    rest_s: float = 0.0  # for so long its programs have rested, if that shows that it hangs
     hangs: bool = False
     counts: tuple[RankCount, ...] = ()  # how far ranks came while they were looked at
     fresh_s: float = 0.0  # what moved so lately moves
@@ -224,6 +225,7 @@ def watch_ranks(
             yield replace(
                 look,
                 quiet_s=standstill.quiet_s,
+                rest_s=standstill.rest_s,
                 hangs=hangs,
                 counts=standstill.counts,
                 fresh_s=standstill.fresh_s,
@@ -376,7 +378,8 @@ def hang_together(looks: Sequence[LiveLook]) -> bool:
         for look in looks
         for count in look.counts
     )
-    return not moves and rest_of(evidence.processes) > 0
+    rests = all(look.rest_s for look in looks) or rest_of(evidence.processes) > 0
+    return rests and not moves
 
 
 def stall_of(looks: Sequence[LiveLook], evidence: JobEvidence) -> Stall | None:
@@ -395,16 +398,16 @@ def stall_of(looks: Sequence[LiveLook], evidence: JobEvidence) -> Stall | None:
             ),
         )
     rest_s = rest_of(evidence.processes)
-    if not rest_s:
+    if rest_s:
+        resting = sum((process.rests_s or 0.0) >= rest_s for process in evidence.processes)
+        resting_ranks = (
+            f"the main threads of {resting} of {len(evidence.processes)} ranks have not run"
+        )
+    elif rest_s := min(look.rest_s for look in looks):
+        resting_ranks = "no program has been at another place, or none has answered,"
+    else:
         return None
-    resting = sum((process.rests_s or 0.0) >= rest_s for process in evidence.processes)
-    return Stall(
-        since=at - rest_s,
-        sentence=(
-            f"the main threads of {resting} of {len(evidence.processes)} ranks have not run for"
-            f" {rest_s:.0f} s"
-        ),
-    )
+    return Stall(since=at - rest_s, sentence=f"{resting_ranks} for {rest_s:.0f} s")
 
 
 def evidence_of_looks(looks: Sequence[LiveLook]) -> JobEvidence:

@@ -1,0 +1,43 @@
+"""What would settle a diagnosis: stated for each story before it was asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from anubis.core.diagnose.analyst import JobTrouble
+from anubis.core.diagnose.evidence import Collector
+from anubis.core.diagnose.facts import FactKind
+from anubis.core.diagnose.settling import WHO, WHY, settling_collector
+from anubis.readers.jobs.trace_reader import trace_readers
+
+ALL = frozenset(Collector)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "cause", "missing", "is_named", "wanted"),
+    [
+        # it hangs and nobody knows where its programs are
+        (JobTrouble.HUNG, FactKind.STANDSTILL, {Collector.STACKS}, False, Collector.STACKS),
+        (JobTrouble.HUNG, FactKind.STANDSTILL, {Collector.CALLS}, False, Collector.CALLS),
+        # a rank is absent: its stack shows what it does instead, then its kernel log why
+        (JobTrouble.HUNG, FactKind.ABSENT, {Collector.STACKS}, True, Collector.STACKS),
+        (JobTrouble.HUNG, FactKind.ABSENT, {Collector.KERNEL_LOG}, True, Collector.KERNEL_LOG),
+        # it failed without a word
+        (JobTrouble.FAILED, FactKind.GONE, {Collector.TRAINING_LOG}, True, Collector.TRAINING_LOG),
+        # broken hardware needs no more words
+        (JobTrouble.FAILED, FactKind.CRITICAL_ERROR, ALL, True, None),
+        # as a whole: telemetry shows whether clocks or the network fell
+        (JobTrouble.SLOW, FactKind.SLOWED, {Collector.TELEMETRY}, False, Collector.TELEMETRY),
+        (JobTrouble.NOTHING, None, ALL, False, None),
+        (JobTrouble.HUNG, FactKind.ABSENT, set(), True, None),
+    ],
+)
+def test_the_first_missing_collector_that_shows_more_is_named(
+    trouble, cause, missing, is_named, wanted
+):
+    assert settling_collector(trouble, cause, ALL - set(missing), is_named=is_named) is wanted
+
+
+def test_an_option_brings_each_of_them():
+    brought = {name for reader in trace_readers().values() for name in reader.brings}
+    assert {name for row in (*WHO.values(), *WHY.values()) for name in row} <= brought
