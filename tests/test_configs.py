@@ -149,7 +149,8 @@ def test_the_default_policy_is_the_default():
         limits=configs.limits("node_health")
         + configs.limits("dcgm_diag")
         + configs.limits("answers")
-        + configs.limits("under_load"),
+        + configs.limits("under_load")
+        + configs.limits("sdc_screen"),
         expectations=configs.expectations("node_config"),
         remedies=configs.remedies("default"),
     )

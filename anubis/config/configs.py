@@ -332,7 +332,7 @@ class _PolicyFile:
     min_units: int = Policy.min_units
     retries: int = Policy.retries
     stop_early: bool = Policy.stop_early
-    limits: tuple[str, ...] = ("node_health", "dcgm_diag", "answers", "under_load")
+    limits: tuple[str, ...] = ("node_health", "dcgm_diag", "answers", "under_load", "sdc_screen")
     """Tables of limits, by their names under configs/policies/limits/. They apply whatever the
     fleet shows."""
     overrides: tuple[Limit, ...] = ()

@@ -140,7 +140,8 @@ def test_a_simulated_fleet_has_no_faults_that_nobody_planted(near, suite):
 
 def shipped_limits():
     tables = (
-        configs.limits(name) for name in ("node_health", "dcgm_diag", "answers", "under_load")
+        configs.limits(name)
+        for name in ("node_health", "dcgm_diag", "answers", "under_load", "sdc_screen")
     )
     return tuple(chain.from_iterable(tables))
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import fake_sms
 import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
@@ -207,7 +208,10 @@ class Posing(TorchFunctionMode):
                 copy_on(gpu_of(tensor))
         with nullcontext() if name != "_scaled_mm" else torch.backends.mkldnn.flags(enabled=False):
             answer = function(*args, **kwargs)  # oneDNN lacks MI300's fp8 on processors with AMX
-        return pose(answer, gpu) if gpu is not None else answer
+        if gpu is None:
+            return answer
+        fake_sms.spoil(name, gpu, answer)
+        return pose(answer, gpu)
 
     def attribute(self, function: Any, tensor: torch.Tensor) -> Any:
         gpu = gpu_of(tensor)

@@ -1,0 +1,134 @@
+"""A search for wrong numbers that nothing reports: silent data corruption.
+
+Three ways that fail differently. Products and other operations on small integers have one exact
+answer, whatever the order of the sum: the host knows it, and the GPU's is compared with it bit for
+bit. Numbers with full mantissas have no such answer: they are computed again with rows and columns
+moved by tiles, so that other processors do the same sums, and the odd result tells the place. What
+is left, a GPU whose processors all err alike, differs from its siblings: digests of the same
+numbers are compared among the GPUs of the node. The host compares some results itself, since the
+comparison may be at fault.
+
+No GPU is called healthy: the answer is "fewer than 1 wrong in so many comparisons". What is wrong
+again when the same numbers are computed again is a defect, with its operation, tile and bits; what
+is not was seen once.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import contract
+from kit.each_gpu import GPUS, each_gpu
+from kit.screening import NAMES, TILE, Ledger, find_odd
+
+if TYPE_CHECKING:
+    import torch
+
+SIZE = {"cuda": 2048, "cpu": 192}
+TERMS = {"cuda": 2048, "cpu": 192}  # of a sum: more of them would not stay exact
+
+BENCHMARK = contract.Benchmark(
+    name="sdc_screen",
+    version="1",
+    summary="Operations whose right bits are known, compared whole: silent data corruption.",
+    stresses="matrix units, arithmetic, special functions, sorting and copies of each GPU",
+    reveals="processors, and places of memory, that give wrong numbers without an error",
+    duration_s=60.0,
+    metrics=(
+        contract.AGREEMENT,
+        contract.Metric(
+            "seen_once",
+            "1",
+            "lower",
+            "wrong results that did not come back when the same numbers were computed again",
+            judged_by="limit",
+        ),
+    ),
+    parameters=(
+        GPUS,
+        contract.Parameter(
+            "operations", "all", f"any of {', '.join(NAMES)}", more_is_stronger=True
+        ),
+        contract.Parameter(
+            "seconds", 45.0, "of screening", smoke=0.0, at_least=0, more_is_stronger=True
+        ),
+        contract.Parameter(
+            "size",
+            0,
+            f"rows and columns, a multiple of {TILE}; "
+            f"0: {SIZE['cuda']} on GPUs, {SIZE['cpu']} on a CPU",
+            smoke=192,
+            at_least=0,
+        ),
+    ),
+)
+
+
+def measure(report: contract.Report, operations: str, seconds: float, size: int) -> None:
+    from kit.timing import devices
+
+    words = ",".join(NAMES) if operations == "all" else operations
+    chosen = contract.choose("operations", words, NAMES)
+    if size % TILE or 0 < size < 3 * TILE:
+        raise contract.BadParameter(
+            f'size cannot be "{size}": use a multiple of {TILE}, three tiles of which are moved'
+        )
+    for device in devices():
+        n = size or SIZE[device.type]
+        ledger = screen(device, chosen, n, min(n, TERMS[device.type]), seconds)
+        report.note(size=n)
+        show(report, str(device), ledger)
+
+
+def screen(
+    device: torch.device, operations: list[str], n: int, terms: int, seconds: float
+) -> Ledger:
+    """Screen round after round, each with other numbers; at least one."""
+    from kit.screening import operations_on
+
+    ledger = Ledger()
+    screened = operations_on(device, operations, n, terms, ledger.left_out)
+    end = perf_counter() + seconds
+    for turn in count():
+        for operation in screened:
+            operation.screen(turn, ledger)
+        if perf_counter() >= end:
+            return ledger
+    raise AssertionError("turns never end")
+
+
+def show(report: contract.Report, device: str, ledger: Ledger) -> None:
+    for name, compared in ledger.compared.items():
+        report.add(f"agreement:{name}", device, contract.agreement(ledger.defects[name]))
+        report.add(f"seen_once:{name}", device, [float(ledger.seen_once[name])])
+        facts = report.notes.setdefault("fewer_than_one_wrong_in", {}).setdefault(device, {})
+        if not ledger.defects[name] and not ledger.seen_once[name]:
+            facts[name] = compared // 3  # with 95 %: the rule of three
+    for fact, table in (
+        ("wrong", ledger.wrong),
+        ("digests", ledger.digests),
+        ("left_out", ledger.left_out),
+    ):
+        if table:
+            report.notes.setdefault(fact, {})[device] = dict(table)
+
+
+def compare_siblings(report: contract.Report, **_: contract.Value) -> None:
+    """Compare the GPUs of a node, which computed the same numbers."""
+    digests = report.notes.get("digests", {})
+    names = dict.fromkeys(name for by_name in digests.values() for name in by_name)
+    for name in names if len(digests) > 1 else ():
+        of_devices = {device: by[name] for device, by in digests.items() if name in by}
+        odd, is_known = find_odd(of_devices)
+        if not is_known:
+            report.notes.setdefault("siblings_without_majority", {})[name] = of_devices
+            continue
+        for device in of_devices:
+            wrong = contract.agreement(int(device in odd))
+            report.add(f"agreement:siblings/{name}", device, wrong)
+
+
+if __name__ == "__main__":
+    contract.run(BENCHMARK, each_gpu(measure, compare_siblings))

@@ -1,0 +1,173 @@
+"""sdc_screen: its answers are exact, and it tells a defect from what came once, and where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import contract
+import kit.screening
+import pytest
+import sdc_screen
+import torch
+from kit.screening import PRODUCTS, TILE, Ledger, Operation, bits, find_odd, operations_on, places
+
+CPU = torch.device("cpu")
+N = 3 * TILE  # fewer would come back to where they were
+
+
+def operation(name: str) -> Operation:
+    (found,) = [
+        one for one in operations_on(CPU, kit.screening.NAMES, N, N, {}) if one.name == name
+    ]
+    return found
+
+
+def screened(planted: Operation, turns: int = 1) -> Ledger:
+    ledger = Ledger()
+    for turn in range(turns):
+        planted.screen(turn, ledger)
+    return ledger
+
+
+# --- the answers are exact -----------------------------------------------------------------
+
+# bits of the sum's mantissa: matrix units add the 16-bit formats in fp32
+MANTISSA = {"fp64": 53, "fp32": 24, "tf32": 24, "fp16": 24, "bf16": 24, "int8": 31}
+OF_A_FACTOR = {"fp64": 53, "fp32": 24, "tf32": 11, "fp16": 11, "bf16": 8, "int8": 8}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_no_partial_sum_leaves_the_mantissa_in_any_order(name):
+    _, largest = PRODUCTS[name]
+    assert largest * largest * max(sdc_screen.TERMS.values()) <= 1 << MANTISSA[name]
+    assert largest <= 1 << OF_A_FACTOR[name]
+
+
+@pytest.mark.parametrize("name", ["fp64/nn", "fp32/nt", "bf16/tn", "fp16/nn", "int8/nt"])
+def test_the_truth_of_a_product_is_that_of_whole_numbers(name):
+    product = operation(name)
+    left, right = product.draw(1, True)
+    for row, column in ((0, 0), (5, 77), (N - 1, N - 1)):
+        terms = zip(left[row].tolist(), right[:, column].tolist(), strict=True)
+        exact = sum(int(a) * int(b) for a, b in terms)
+        kind = torch.int32 if name.startswith("int8") else left.dtype
+        assert product.truth(left, right)[row, column] == torch.tensor(exact).to(kind)
+
+
+def test_whatever_is_screened_on_a_healthy_device_is_right_and_never_called_healthy():
+    ledger = Ledger()
+    for one in operations_on(CPU, kit.screening.NAMES, N, N, ledger.left_out):
+        one.screen(0, ledger)
+    assert (ledger.defects, ledger.seen_once, ledger.wrong) == (Counter(), Counter(), {})
+    assert set(ledger.left_out) == {"tf32"}
+    report = contract.Report(frozenset({"agreement", "seen_once"}), frozenset({"seen_once"}))
+    sdc_screen.show(report, "cpu", ledger)
+    sure = report.notes["fewer_than_one_wrong_in"]["cpu"]
+    assert sure["fp32/nn"] == 3 * N * N // 3  # compared once with the truth and twice moved
+    assert sure["exp"] == 2 * N * N // 3
+
+
+# --- what is wrong -------------------------------------------------------------------------
+
+
+def erring(name: str, spoil) -> Operation:
+    """The operation of a device on which `spoil` changes every answer's bits."""
+    sound = operation(name)
+
+    def run(*inputs):
+        answer = sound.run(*inputs)
+        spoil(bits(answer))
+        return answer
+
+    return replace(sound, run=run)
+
+
+def test_a_processor_that_always_errs_is_a_defect_with_its_tile_lane_and_bits():
+    def spoil(answer):
+        answer[TILE + 3, 35] ^= 1 << 4
+
+    ledger = screened(erring("fp32/nn", spoil))
+    assert ledger.defects["fp32/nn"]
+    assert not ledger.seen_once
+    seen = {(tuple(w["tile"]), w["lane"], w["bits"], w["check"]) for w in ledger.wrong["fp32/nn"]}
+    assert seen >= {((1, 0), 3, "0x10", "exact"), ((1, 0), 3, "0x10", "moved")}
+
+
+def test_a_place_that_errs_on_full_mantissas_only_is_found_by_moving():
+    def spoil(answer):
+        number = answer.view(torch.float32)[9, TILE + 1]
+        if number != number.round():
+            answer[9, TILE + 1] ^= 1
+
+    (wrong,) = {
+        (tuple(w["tile"]), w["lane"], w["check"])
+        for w in screened(erring("fp32/nt", spoil)).wrong["fp32/nt"]
+    }
+    assert wrong == ((0, 1), 1, "moved")
+
+
+def test_what_does_not_come_back_was_seen_once():
+    left = [1]
+
+    def spoil(answer):
+        if left:
+            left.pop()
+            answer[7, 7] ^= 1
+
+    ledger = screened(erring("sort", spoil))
+    assert (ledger.defects, ledger.seen_once) == (Counter(), Counter({"sort": 1}))
+    assert ledger.wrong["sort"][0]["returns"] is False
+
+
+def test_a_kernel_whose_bits_change_with_the_place_of_a_tile_is_not_compared_so():
+    def spoil(answer):
+        answer += torch.arange(N, dtype=answer.dtype)[:, None]
+
+    ledger = screened(erring("exp", spoil))
+    assert (ledger.defects, ledger.seen_once) == (Counter(), Counter())
+    assert ledger.left_out == {"exp, moved": "its bits change with the place of a tile"}
+
+
+def test_a_nan_and_a_negative_zero_are_wrong_bits():
+    truth = bits(torch.zeros(TILE, TILE))
+    answer = torch.zeros(TILE, TILE)
+    answer[1, 2], answer[3, 4] = float("nan"), -0.0
+    assert [place[:2] for place in places(bits(answer), truth)] == [(1, 2), (3, 4)]
+
+
+# --- siblings ------------------------------------------------------------------------------
+
+
+def agreements(*digests: str) -> dict[str, float]:
+    report = contract.Report(frozenset({"agreement"}))
+    report.notes["digests"] = {f"cuda:{i}": {"fp32/nn": d} for i, d in enumerate(digests)}
+    sdc_screen.compare_siblings(report)
+    return {series["device"]: series["samples"][0] for series in report.series}
+
+
+def test_the_gpu_that_differs_from_most_is_wrong():
+    assert agreements("a", "a", "b", "a") == {"cuda:0": 1, "cuda:1": 1, "cuda:2": 0.5, "cuda:3": 1}
+
+
+@pytest.mark.parametrize("digests", [("a",), ("a", "b"), ("a", "b", "c"), ("a", "a", "b", "b")])
+def test_without_a_majority_nobody_is_accused(digests):
+    assert agreements(*digests) == {}
+    assert len(digests) == 1 or not find_odd(dict(enumerate(digests)))[1]
+
+
+def test_planted_processors_of_gpus_that_are_not_there_belong_to_tiles(monkeypatch):
+    monkeypatch.syspath_prepend("tests/gpus")
+    import fake_sms
+
+    fault = fake_sms.Fault(sms=frozenset({5}), keeps=1)
+    numbers = torch.zeros(4 * fake_sms.TILE, 8 * fake_sms.TILE)
+    fake_sms.FAULTS[0] = [fault]
+    try:
+        fake_sms.spoil("mm", 0, numbers)
+        fake_sms.spoil("exp", 0, SimpleNamespace())
+    finally:
+        fake_sms.FAULTS.clear()
+    hit = (numbers != 0).nonzero() // fake_sms.TILE
+    assert {tuple(place) for place in hit.tolist()} == {(0, 5), (2, 5)}  # of 16, row by row
