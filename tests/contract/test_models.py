@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import contract
 import numpy as np
 import pytest
@@ -41,18 +43,22 @@ TRANSFORMER_TABLE = {
 }
 
 
-def weights_of(name: str) -> int:
+def count_weights(network: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def weights_of(name: str, size: str = "published") -> int:
     with META:
-        return sum(parameter.numel() for parameter in model(name, "published").build().parameters())
+        return count_weights(model(name, size).build())
 
 
 @pytest.mark.parametrize("name", CNN_TABLE)
 def test_a_cnn_has_the_published_weights_and_multiplications(name):
     weights, billions = CNN_TABLE[name]
-    assert weights_of(name) == weights
     with META:
         network = model(name, "published").build()
         picture = torch.empty(1, 3, 224, 224)
+    assert count_weights(network) == weights
     with FlopCounterMode(display=False) as counter:
         assert network(picture).shape == (1, 1000)
     assert counter.get_total_flops() / 2e9 == pytest.approx(billions, abs=0.005)
@@ -81,9 +87,8 @@ def test_smaller_sizes_are_smaller_in_every_way(name):
     for large, small in ((published, reduced), (reduced, tiny)):
         assert small.length < large.length
         assert small.batch * small.length < large.batch * large.length
-        with META:
-            sizes = [sum(p.numel() for p in m.build().parameters()) for m in (large, small)]
-        assert sizes[0] > 2 * sizes[1]
+    weights = [weights_of(name, size) for size in SIZES]
+    assert all(larger > 2 * smaller for larger, smaller in pairwise(weights))
 
 
 def test_an_unknown_model_is_refused_with_those_there_are():

@@ -899,7 +899,7 @@ def names_of(marker: str) -> list[str]:
 
 @pytest.mark.long
 @needs_ucx
-@pytest.mark.parametrize("later_s", [0.0, 1.5])
+@pytest.mark.parametrize("later_s", [0.0, 0.5])
 def test_killed_at_any_moment_a_pair_leaves_nothing(
     benchmark_file, tmp_path, shared_memory, later_s
 ):
@@ -935,7 +935,7 @@ TOOL_OF = {  # by adapter: the tool that it waits for, and what it must believe 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("moment", ["it starts", "the tool starts", "the tool works"])
+@pytest.mark.parametrize("moment", ["it starts", "the tool works"])
 @pytest.mark.parametrize("name", TOOL_OF)
 def test_killed_at_any_moment_an_adapter_leaves_nothing(
     plant, stand_ins, tmp_path, shared_memory, name, moment
@@ -955,7 +955,7 @@ def test_killed_at_any_moment_an_adapter_leaves_nothing(
     )
     try:
         assert eventually(lambda: moment == "it starts" or tool in names_of(marker))
-        time.sleep({"it starts": 0.05, "the tool starts": 0.0, "the tool works": 0.3}[moment])
+        time.sleep({"it starts": 0.05, "the tool works": 0.3}[moment])
         assert program.poll() is None
         program.kill()
         program.wait()
