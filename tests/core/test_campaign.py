@@ -570,7 +570,7 @@ suites = st.lists(
     retries=st.integers(0, 2),
     parallel_nodes=st.sampled_from([None, 1, 2, 3]),
 )
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_whatever_happens_it_ends_and_keeps_the_rules(data, count, suite, retries, parallel_nodes):
     plan = small_plan(count, suite, small_fabric(count))
     world = World(plan, retries=retries, parallel_nodes=parallel_nodes)

@@ -638,7 +638,7 @@ def test_of_a_real_job_that_hangs_the_absent_rank_is_named(tmp_path: Path):
     (tmp_path / "train.py").write_text(JOB)
     live = tmp_path / "live"
     live.mkdir(mode=0o700)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = add_hook(dict(os.environ), live)
     with (tmp_path / "log").open("wb") as log:
         job = subprocess.Popen(
