@@ -235,7 +235,7 @@ def site(tmp_path, monkeypatch, told):
     return site
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_keeper_gate_sweep_lists_pages_and_figures_never_contradict_each_other(site, seed):
     life = Life(site, seed)
     for _ in range(3):

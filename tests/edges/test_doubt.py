@@ -245,7 +245,7 @@ def test_a_clock_that_is_set_right_within_a_campaign_leaves_it_its_nodes(site, o
             assert hold.until == pytest.approx(now + LASTS_S, abs=LASTS_S / 4)
 
 
-@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("seed", [1, pytest.param(5, marks=pytest.mark.long)])
 def test_a_doubt_leaves_nothing_behind_but_what_was_tested_once_in_addition(
     accepted, seed, tmp_path, monkeypatch, told
 ):

@@ -112,6 +112,7 @@ class MockedKubernetes:
         return "it ran"
 
 
+@pytest.mark.long
 def test_a_node_lives_on_a_mocked_kubernetes(fleet, tmp_path):
     with api_server() as api:
         for node in fleet.proven:
@@ -129,6 +130,7 @@ def test_a_node_lives_on_a_mocked_kubernetes(fleet, tmp_path):
     assert racks == {"r7"}
 
 
+@pytest.mark.long
 def test_a_node_lives_on_hosts_by_commands_of_a_site(fleet, tmp_path):
     hosts = SiteHosts(tmp_path / "hosts")
     for node in fleet.proven:

@@ -282,7 +282,6 @@ def executor(
 
 
 @pytest.mark.ray
-@pytest.mark.smoke
 def test_every_node_runs_the_program_that_travelled_there(
     executor: RayExecutor, cluster: Cluster, intruder: Intruder
 ) -> None:

@@ -61,6 +61,7 @@ def clear_tokens(visitor):
 # --- the documents ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_what_is_answered_is_what_the_openapi_document_says(visitor):
     from tests.edges.openapi import There, troubles  # it takes a second to load
 

@@ -93,6 +93,7 @@ def killed_at_its_third_run(desk):
     return bench
 
 
+@pytest.mark.long
 def test_a_test_whose_driver_was_killed_goes_on_when_its_hold_has_ended_and_is_done_once(near):
     bench = killed_at_its_third_run(near)
     bench.was_sent_long_ago()
@@ -119,6 +120,7 @@ def test_a_turn_waits_for_no_test_and_the_test_takes_the_turn_that_hears_its_ans
     assert eventually(lambda: not bench.holders())
 
 
+@pytest.mark.long
 def test_a_test_that_cannot_go_on_says_why_and_its_node_is_free(near):
     bench = killed_at_its_third_run(near)
     near.program("spin.py", SPIN.replace('"version": "1"', '"version": "2"', 1))
@@ -191,6 +193,7 @@ def test_a_service_has_no_turn_taken_once_another_one_acts(near):
         assert keeping.last_turn().by == "gone"
 
 
+@pytest.mark.long
 def test_who_resumes_what_another_drives_touches_no_node(near, monkeypatch):
     bench = killed_at_its_third_run(near)
     (campaign,) = bench.campaigns()
