@@ -126,6 +126,37 @@ def test_the_image_is_built_of_what_the_wheel_carries_and_nothing_else():
     assert {line[1:] for line in lines if line.startswith("!")} == needed
 
 
+def test_the_image_is_healthy_unless_it_serves_and_does_not_answer(tmp_path):
+    (written,) = re.findall(
+        r"^HEALTHCHECK .* CMD (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.M
+    )
+    first = tmp_path / "cmdline"  # of the container's first process
+    words = json.loads(written.replace("/proc/1/cmdline", str(first)))
+
+    def is_healthy(*command: str) -> bool:
+        first.write_text("\0".join(["python", "anubis", *command, ""]))
+        proxied = {**os.environ, "http_proxy": "http://127.0.0.1:9"}
+        done = subprocess.run([sys.executable, *words[1:]], env=proxied, capture_output=True)
+        return done.returncode == 0
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/healthz" else 404)
+            self.end_headers()
+
+    assert words[0] == "python"
+    assert is_healthy("agent")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as service:
+        port = str(service.server_port)
+        serving = threading.Thread(target=service.serve_forever)
+        serving.start()
+        assert is_healthy("serve", "--port", port)
+        assert is_healthy("serve", f"--port={port}")
+        service.shutdown()
+        serving.join()
+    assert not is_healthy("serve", "--port", port)
+
+
 def test_the_installer_of_the_image_is_locked_by_hashes():
     """As the Dockerfile and scripts/setup take it out of the lock."""
     words = ["sed", "-n", r"/^uv==/,/[^\\]$/p", ROOT / "requirements.lock"]

@@ -134,17 +134,19 @@ def test_a_gate_is_answered_at_once_and_kept_as_a_decision(visitor):
 
 
 def test_a_gate_for_a_job_is_answered_alike_by_both_doors(fleet, visitor):
-    """On a node where another job runs, as it was told, nobody passes."""
+    """On a node where another job runs, as it was told, nobody passes, tested or not."""
     running = Job(id="7", nodes=("n2",), start=time.time() - 60, planned_s=3600)
     visitor.house.history.only().jobs.add([running])
     asked = {"nodes": ["n[1-2]"], "duration_s": 60}
     words = ("gate", "n[1-2]", "--duration", "60s", "--no-tests", "--suite", fleet.where["suite"])
-    for job, expected in (("8", "unknown"), ("7", "go")):
+    for job, expected in (("8", "unknown"), ("7", "go"), ("8", "unknown"), ("7", "unknown")):
         answer = visitor.ask("/v1/gate", "POST", json={**asked, "job": job}).json()
         printed = fleet.ask(*words, "--job", job, "--json").summary
         known = {name: cell for name, cell in answer.items() if name != "remaining"}
         assert known == {name: printed[name] for name in known}
         assert (answer["answer"], [*answer["busy"]]) == (expected, ["n2"] * (job != "7"))
+        if expected == "go":
+            assert fleet.run("tell", "node-added", "n2", "--later").code == 0  # nobody tested it
 
 
 def test_who_answers_a_gate_writes_nothing_and_the_one_writer_keeps_it(fleet, visitor):
