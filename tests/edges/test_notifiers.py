@@ -194,6 +194,17 @@ def test_a_process_that_is_killed_while_it_sends_loses_nothing_and_the_key_stays
     assert part.messages.waiting() == []
 
 
+@pytest.mark.parametrize("at", [1e12, -1e14, 1e300])
+def test_a_time_that_no_calendar_has_stops_no_message(part, at):
+    receiver = Receiver()
+    with receiver.listening():
+        notifier = webhook(receiver.url)
+        part.messages.post([replace(NEWS, at=at)])
+        send(part, replace(notifier, body={**notifier.body, "time": "{time}"}))
+    (request,) = receiver.requests
+    assert json.loads(request[1])["time"] == ""
+
+
 def test_of_two_processes_one_sends(part):
     part.messages.post([NEWS])
     (mine,), (theirs,) = part.messages.due(NOW), part.messages.due(NOW)

@@ -144,7 +144,7 @@ class WebhookSettings(NotifierSettings):
             "subject": message.subject,
             "cluster": cluster,
             "step": message.step.value,
-            "time": datetime.fromtimestamp(message.at, UTC).isoformat(timespec="seconds"),
+            "time": _time(message.at),
             "key": message.identity(cluster),
             "thread": message.thread(cluster),
         }
@@ -168,6 +168,14 @@ def _fill(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, list | tuple):
         return [_fill(inner, names) for inner in value]
     return value
+
+
+def _time(at: float) -> str:
+    """The time as ISO 8601; empty if a wrong clock gave one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def _pause(retry_after: str) -> float | None:
