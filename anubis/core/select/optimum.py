@@ -33,8 +33,8 @@ def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
         run = programme.cheapest_runs(programme.least_left() + SLACK)
     chosen = () if run is None else np.flatnonzero(run[: programme.runs] > 0.5)
     among = {divmod(int(i), len(menu.durations_s)) for i in chosen}
-    found = choose(menu, p0=p0, worth=worth, among=among)
-    return min(found, greedy, key=lambda choice: _badness(choice, p0))
+    cheapest = choose(menu, p0=p0, worth=worth, among=among)
+    return min(cheapest, greedy, key=lambda choice: _badness(choice, p0))
 
 
 def _badness(choice: Choice, p0: float) -> tuple[float, float]:
