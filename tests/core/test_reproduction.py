@@ -190,6 +190,14 @@ def test_of_a_bad_leaf_no_node_is_blamed_and_its_switch_is(slow):
     assert rounds(outcome) <= 4
 
 
+@pytest.mark.parametrize("sick", [(0, 2), (1, 2, 3)])
+def test_of_several_bad_nodes_in_both_halves_of_a_leaf_each_is_named_and_not_the_switch(sick):
+    nodes = [NODES[4 + place] for place in sick]
+    outcome, _ = located(Cluster(*({node} for node in nodes)))
+    assert outcome.assessment.named(Judgement.DEFECTIVE) == tuple(nodes)
+    assert not outcome.assessment.parts
+
+
 def test_two_bad_nodes_in_two_pods_are_both_found():
     outcome, _ = located(Cluster({NODES[5]}, {NODES[30]}))
     assert outcome.assessment.named(Judgement.DEFECTIVE) == (NODES[5], NODES[30])

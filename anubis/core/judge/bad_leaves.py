@@ -49,6 +49,34 @@ def name_bad_leaves(
     yield from paths
 
 
+def excuse_whole_leaves(members: Sequence[Verdict], plan: Plan) -> Iterator[Verdict]:
+    """Yield the verdicts on members of groups. If a search blames every node of a leaf, the leaf is
+    to blame, and its nodes are in doubt."""
+    searched = {(workload.benchmark, workload.parameters) for workload in plan.reproducing}
+    blamed = {
+        verdict.participants[0]
+        for verdict in members
+        if verdict.judgement is Judgement.DEFECTIVE
+        and len(verdict.participants) == 1
+        and (verdict.benchmark, verdict.parameters) in searched
+    }
+    fabric = plan.fabric
+    names = [node.name for node in plan.nodes if fabric and node.name in fabric.nodes]
+    leaves = [leaf.nodes for leaf in divide(names, fabric).leaves()] if blamed and fabric else []
+    members_of_bad_leaves = {
+        node for leaf in leaves if len(leaf) >= FEWEST and blamed.issuperset(leaf) for node in leaf
+    }
+    for verdict in members:
+        if verdict.judgement is Judgement.DEFECTIVE and members_of_bad_leaves.issuperset(
+            verdict.participants
+        ):
+            reason = f"every node of its leaf fails alike: {verdict.reason}"
+            verdict = replace(
+                verdict, judgement=Judgement.UNKNOWN, code="NO-GOOD-PAIR", reason=reason
+            )
+        yield verdict
+
+
 def fails_together(leaf: Met, bad: Mapping[Met, bool], good: Collection[Met]) -> bool:
     """True if every part of the leaf that met good partners failed as well. `bad` has the groups
     that failed, and whether they gave no answer at all. If all groups of a size have nodes of the

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from anubis.core.judge.bad_leaves import name_bad_leaves
+from anubis.core.judge.bad_leaves import excuse_whole_leaves, name_bad_leaves
 from anubis.core.judge.criteria import shortfalls, similarities, to_similarity
 from anubis.core.judge.crossed import Crossed
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
@@ -96,7 +96,7 @@ def assess(
     alone += judge_silent_rails(executions, plan)
     alone += judge_unusable(executions, plan)
     in_suite = [v for v in (*alone, *_group_verdicts(batch_verdicts)) if not plan.crosses(v)]
-    members = judge_members(in_suite)
+    members = list(excuse_whole_leaves(list(judge_members(in_suite)), plan))
     passed_over: list[Verdict] = []
     unmeasured: tuple[PartVerdict, ...] = ()
     crossed = (

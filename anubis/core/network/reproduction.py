@@ -21,7 +21,6 @@ Answers = Mapping[Group, bool | None]  # did a group fail or fall short? None: u
 
 SMALLEST = 2  # the least number of nodes that can meet
 HALVES_AND_QUARTERS = 6  # 2 halves and 4 quarters of a group
-MANY = 8  # nodes; with fewer, quarters do not have several
 TO_MAKE_SURE = 2  # two rounds: each suspect with other partners, and the rest together
 MOST_ACROSS = 48  # pairs
 MOST_INSIDE = 2  # of a part
@@ -178,13 +177,11 @@ def _ask(division: Division, answers: Answers, *, is_whole: bool = False) -> Ite
 
 
 def _ask_within_leaf(group: Group, answers: Answers) -> Asked:
-    """Ask for halves, and halves of these. If none of them is well beside good partners, the cause
-    is something that all have in common, and a further search would blame every node of a switch.
-    """
+    """Ask for halves, and halves of these, down to single nodes. If every node fails beside good
+    partners, the cause is something that all have in common."""
     own = set(group)
-    smaller = [met for met in answers if own & set(met) and not own <= set(met)]
-    enough = HALVES_AND_QUARTERS if len(group) >= MANY else 2
-    if len(smaller) >= enough and all(answers[met] for met in smaller):
+    alone = {met: own & set(met) for met in answers if len(own & set(met)) == 1}
+    if own <= set().union(*alone.values()) and all(answers[met] for met in alone):
         return Asked()
     return Asked(halved=(group,))
 
