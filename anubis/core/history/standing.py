@@ -157,7 +157,7 @@ class Standing:
         never been proven."""
         if self.judgement(node) is not Judgement.UNKNOWN or node not in self.presumed:
             return ""
-        return f"{self.presumed[node]}, and it has passed nothing since"
+        return f"{self.presumed[node]}, and no test has cleared it since"
 
     def unknown_reason(self, node: str) -> str:
         """Sentence on what it owes, or on why its passes do not count; empty: it passed nothing."""
