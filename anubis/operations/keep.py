@@ -657,7 +657,7 @@ class _Hand:
             suite=policy.check if is_light else policy.suite,
             policy=policy.selection,
             benchmarks=self._benchmarks,
-            budget=Budget(seconds=policy.check_limit_s) if is_light else Budget(),
+            budget=Budget(seconds=policy.check_limit_s) if is_light else None,
             cluster=self._cluster,
         )
 

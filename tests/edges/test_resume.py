@@ -121,8 +121,8 @@ from anubis.cli import progress
 from anubis.cli.main import main
 from anubis.core.campaign import state_machine
 progress.LONG_GAP_S = 2.0
-machine.INATTENTIVE_S = 2.0
-machine.CampaignMachine.__init__.__kwdefaults__["silence_s"] = 0.5
+state_machine.INATTENTIVE_S = 2.0
+state_machine.CampaignMachine.__init__.__kwdefaults__["silence_s"] = 0.5
 main()
 """  # the wall clock jumps by an hour when the gate is there, and patience is short
 
