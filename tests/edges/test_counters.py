@@ -257,33 +257,32 @@ def test_a_leaf_that_lost_nine_of_16_uplinks_is_shown_as_degraded(fabric, near):
     fabric.settle()
 
 
-def test_a_scan_of_the_live_fabric_tells_lost_uplinks_and_errors_beside_its_verdict(fabric, near):
-    """The real tools read the fabric; the pairs are measured on a simulated fleet that is on it."""
+def test_a_scan_of_a_fabric_tells_lost_uplinks_and_errors_beside_its_verdict(
+    fabric, near, tmp_path
+):
+    """The real tools write what they read; the pairs are measured on a simulated fleet there."""
     nodes = [nic.node for nic in WHOLE.fabric().nics][:64]
     fleet = near.fleet(nodes=",".join(nodes), faults=["slow node"], seed=4)
     fabric.tell(*(f'Unlink "leaf-0-1"[{port}]' for port in range(17, 26)))
     fabric.settle()
-    planned = run_with(near, fabric, "scan", "--cluster", fleet, "--dry-run", "--json").lines
-    gaps = planned[-1]["missing_uplinks"]
+    files = tmp_path / "fabric.txt", tmp_path / "counters.txt"
+    files[0].write_text(fabric.run("ibnetdiscover").stdout)
+    words = ["scan", "--cluster", fleet, "--json", "--topology", str(files[0])]
+    gaps = near.run(*words, "--dry-run").lines[-1]["missing_uplinks"]
     assert [gap.split(" - ")[0] for gap in gaps] == ["leaf-0-1"] * 5
     assert "leaf-0-1 - spine-0-4 (1 cable)" in gaps
-    (part,) = parts_of(run_with(near, fabric, "scan", "--cluster", fleet, "--json"))
+    (part,) = parts_of(near.run(*words))
     slow = part["parts"][0]["name"]
     place = nodes.index(slow)
     leaf, port = f"leaf-0-{place // 16}", place % 16 + 1
     fabric.tell(f'PerformanceSet "{leaf}"[{port}] PortCounters.SymbolErrorCounter=1523')
-    (part,) = parts_of(run_with(near, fabric, "scan", "--cluster", fleet, "--json"))
+    files[1].write_text(fabric.run(*infiniband_counters.LIVE).stdout)
+    (part,) = parts_of(near.run(*words, "--counters", str(files[1])))
     assert part["parts"][0]["name"] == slow
     (counted,) = [line for line in part["evidence"] if "symbol_error" in line]
     assert f"1523 at {leaf} port {port}" in counted
     fabric.tell('ReLink "leaf-0-1"')
     fabric.settle()
-
-
-def run_with(near: Desk, fabric: Simulator, *words: str) -> Done:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", fabric.path)
-        return near.run(*words)
 
 
 def parts_of(done: Done) -> list[dict]:

@@ -40,6 +40,7 @@ WITHOUT_CHECKSUM: Mapping[str, str] = {
     "look_details": "likewise",
     "diagnoses": "a diagnosis suspects, and acquits nobody",
     "diagnosis_details": "likewise",
+    "messages": "what people are to be told of what was done: at worst they are told wrongly",
     "heard": "what a keeper has heard: at worst it hears an event again",
 }
 

@@ -276,7 +276,7 @@ def executor(
     with intruder:
         executor = RayExecutor(cluster.address, programs_in(folder), parse)
     yield executor
-    left = [node_agent.folder for agent in executor._agents.values() if not node_agent.lost]
+    left = [agent.folder for agent in executor._agents.values() if not agent.lost]
     executor.close()
     assert not [folder for folder in left if folder.exists()]
 
@@ -807,15 +807,15 @@ def test_nodes_are_called_by_host_then_address_then_port() -> None:
         record("local", "10.0.0.5", 7),
         record("local", "10.0.0.5", 8),
     ]
-    names = [node_agent.name for agent in agents_of(records, ())]
+    names = [agent.name for agent in agents_of(records, ())]
     assert names == ["10.0.0.3", "10.0.0.4", "10.0.0.5:7", "10.0.0.5:8", "n2", "n10"]
 
 
 def test_the_rail_nic_of_the_operator_is_measured_only_when_it_is_asked_for() -> None:
     rail_nic = {**record("login", "10.0.0.9"), "Resources": {"anubis_driver": 1.0}}
     records = [record("n1", "10.0.0.1"), rail_nic]
-    assert [node_agent.name for agent in agents_of(records, ())] == ["n1"]
-    assert [node_agent.name for agent in agents_of(records, ("login",))] == ["login"]
+    assert [agent.name for agent in agents_of(records, ())] == ["n1"]
+    assert [agent.name for agent in agents_of(records, ("login",))] == ["login"]
 
 
 def test_a_wanted_node_that_died_is_lost_and_one_that_never_was_is_an_error() -> None:
