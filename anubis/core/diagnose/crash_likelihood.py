@@ -287,7 +287,7 @@ class _Crash:
         self.at_node = self.is_node[suspects.column]
         prior = [PRIOR[part.kind] * scene.hints.get(part, 1.0) for part in parts]
         self.prior = np.log(np.array(prior) / sum(prior)) + math.log(1 - NO_PART)
-        self.prior += _log_cleared(scene, suspects)
+        self.prior += _log_cleared(scene, seen, suspects)
         self.below = _hosts_below(scene, parts)
         self.surely = _ends_surely_crossing(suspects, seen)
 
@@ -480,9 +480,9 @@ def _log_pattern(has: Flags, may: Flags, both: float) -> Floats:
     return np.asarray(np.log(np.where(may.all(axis=0), pattern, 1.0)))
 
 
-def _log_cleared(scene: CrashScene, suspects: Suspects) -> Floats:
+def _log_cleared(scene: CrashScene, seen: _Reports, suspects: Suspects) -> Floats:
     """Log of the chance that pairs work which would cross each part."""
-    named = set(_Reports.from_scene(scene).connections)
+    named = set(seen.connections)
     working = sorted(
         {
             _pair_up(pair.a, pair.b, pair.device)

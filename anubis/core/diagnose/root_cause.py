@@ -60,12 +60,10 @@ def root_causes(scene: CrashScene) -> tuple[RootCause, ...]:
 def _many_silent(scene: CrashScene) -> list[str]:
     """Hosts that several name and that log nothing, if they are more than the two that are tried
     together, and so few that each may be dead by itself."""
-    named_by: dict[str, set[str]] = {}
-    for report in scene.reports:
-        named_by.setdefault(report.peer, set()).add(report.reporter)
-    silent = named_by.keys() - scene.first_words.keys() - scene.unread
+    named = {report.peer for report in scene.reports}
+    silent = named - scene.first_words.keys() - scene.unread
     few = int(MOST_SILENT * len(scene.hosts))
-    several = sorted(host for host in silent if len(named_by[host]) >= FEWEST)
+    several = sorted(host for host in silent if len(_reporters(scene, host)) >= FEWEST)
     return several if len(several) > FEW and len(silent) <= few else []
 
 
