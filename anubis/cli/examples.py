@@ -76,7 +76,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "report": ("report", "report --html last.html", "report --nagios"),
     "tune": ("tune gemm", "tune gemm --write tuned.yaml"),
     "simulate": ("simulate --seeds 1", "simulate paper --html policies.html"),
-    "demo": ("demo", "demo --folder /tmp/anubis-demo"),
+    "demo": ("demo", "demo --folder anubis-demo"),
     "doctor": ("doctor", "doctor node[001-016] --cluster ssh"),
     "schema": ("schema", "schema verdict"),
     "import csv": (
