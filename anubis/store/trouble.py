@@ -39,6 +39,10 @@ ADVICE = (
     ("does not exist", "create it (createdb, createuser) or correct the URL"),
     ("authentication", "correct user and password in the URL, or use ~/.pgpass"),
     ("permission denied", "grant this user the right to create and write tables"),
+    (
+        "idle-in-transaction",
+        "it stood still too long, and nothing was changed: run again on a less busy machine",
+    ),
     ("connection", "expected a PostgreSQL server there: check that it runs and can be reached"),
     ("file exists", "expected a folder there: correct $ANUBIS_HOME"),
     ("not a directory", "expected a folder there: correct $ANUBIS_HOME"),

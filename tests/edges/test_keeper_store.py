@@ -130,7 +130,7 @@ def test_who_stands_still_in_a_turn_keeps_the_others_waiting_for_so_long_only(se
     url = server.new_database()
     with History.open(url) as still, History.open(url) as other:
         first, second = still.cluster("prod").keeping, other.cluster("prod").keeping
-        with pytest.raises(StoreUnreachableError):
+        with pytest.raises(StoreUnreachableError, match="nothing was changed"):
             stand_still(first, second)
         assert second.last_turn() == LastTurn(at=2.0, by="other")
 
