@@ -52,7 +52,11 @@ FOR_EACH_CONNECTION = (
     "SET tcp_keepalives_interval = 5",
     "SET tcp_keepalives_count = 4",
 )
-STOOD_STILL = "30s"  # with a whole table to itself, before the server ends the transaction
+# How long a process may stand still with a whole table to itself before the server ends its
+# transaction, and how often it shows that it does not: on a busy machine a turn of 50,000 nodes
+# computes for longer.
+STOOD_STILL = "30s"
+SHOWS_LIFE_S = 10.0
 UPGRADE_LOCK = 0x616E756269730000  # any number that nobody else takes in the same database
 
 
@@ -198,13 +202,33 @@ def upsert(
     connection.execute(statement, sorted(rows, key=itemgetter(*keys)))
 
 
-def write_alone(connection: sa.Connection, table: sa.Table) -> None:
-    """Make other writers to the table wait until this transaction ends; a server ends it if this
-    process stands still."""
-    if connection.dialect.name == "postgresql":  # SQLite has one writer anyway
-        limit = f"SET LOCAL idle_in_transaction_session_timeout = '{STOOD_STILL}'"
-        connection.exec_driver_sql(limit)
-        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
+@contextmanager
+def write_alone(connection: sa.Connection, table: sa.Table) -> Iterator[None]:
+    """Make other writers to the table wait for this transaction while the block runs; a server ends
+    the transaction if this process stands still."""
+    if connection.dialect.name != "postgresql":  # SQLite has one writer anyway
+        yield
+        return
+    limit = f"SET LOCAL idle_in_transaction_session_timeout = '{STOOD_STILL}'"
+    connection.exec_driver_sql(limit)
+    connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
+    is_over = threading.Event()
+    # one connection serves two threads, one statement after another
+    arguments = connection.connection.driver_connection, is_over
+    alive = threading.Thread(target=_show_life, args=arguments, daemon=True)
+    alive.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        alive.join()  # a statement after the end would begin another transaction
+
+
+def _show_life(connection: Any, is_over: threading.Event) -> None:
+    """Ask a server for nothing, again and again: a process that was stopped asks no more."""
+    while not is_over.wait(SHOWS_LIFE_S):
+        with suppress(connection.Error):  # whoever uses the connection next meets the same trouble
+            connection.execute("SELECT 1")
 
 
 def add_new(

@@ -74,8 +74,11 @@ class HeldNodes:
         self._since, self._until = now, now + LASTS_S
         with self._database.writing() as connection:  # kept, also where nodes are then refused
             _settle_damaged(connection, now)
-        with self._database.together(), self._database.writing() as connection:
-            write_alone(connection, HOLDS.table)
+        with (
+            self._database.together(),
+            self._database.writing() as connection,
+            write_alone(connection, HOLDS.table),
+        ):
             over = (HOLDS.c.until <= now) | (HOLDS.c.holder == self._holder)
             connection.execute(sa.delete(HOLDS.table).where(over))
             self._refuse_held(connection, now)

@@ -405,8 +405,7 @@ class KeeperState:
     def turn(self, by: str, time: Time | None = None) -> Iterator[Turn]:
         """Take a turn. `by`: the process that takes it, for the record. `time`: the clock that
         tells ages; None: no age is told."""
-        with self._database.writing() as connection:
-            write_alone(connection, KEEPERS.table)
+        with self._database.writing() as connection, write_alone(connection, KEEPERS.table):
             turn = Turn(connection, self._cluster, by, time)
             yield turn
         self._lives = turn.left
@@ -428,8 +427,7 @@ class KeeperState:
         """Redate what was kept during a doubt of the clock when it ends: once, by the process that
         is first. What others dated, such as imported incidents and planned maintenance, keeps its
         dates."""
-        with self._database.writing() as connection:
-            write_alone(connection, KEEPERS.table)
+        with self._database.writing() as connection, write_alone(connection, KEEPERS.table):
             time = tell_time(_kept_clock(connection, self._cluster), reading)
             if time.correction is None:
                 return

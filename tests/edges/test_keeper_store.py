@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -126,6 +127,7 @@ def test_who_took_the_last_turn_is_kept(url):
 
 def test_who_stands_still_in_a_turn_keeps_the_others_waiting_for_so_long_only(server, monkeypatch):
     monkeypatch.setattr(database, "STOOD_STILL", "300ms")
+    monkeypatch.setattr(database, "SHOWS_LIFE_S", 1e6)  # a stopped process shows none
     monkeypatch.setattr(database, "FOR_EACH_CONNECTION", ("SET lock_timeout = '100ms'",))
     url = server.new_database()
     with History.open(url) as still, History.open(url) as other:
@@ -133,6 +135,18 @@ def test_who_stands_still_in_a_turn_keeps_the_others_waiting_for_so_long_only(se
         with pytest.raises(StoreUnreachableError, match="nothing was changed"):
             stand_still(first, second)
         assert second.last_turn() == LastTurn(at=2.0, by="other")
+
+
+def test_a_turn_may_compute_for_longer_than_a_process_may_stand_still(server, monkeypatch):
+    monkeypatch.setattr(database, "STOOD_STILL", "1s")
+    monkeypatch.setattr(database, "SHOWS_LIFE_S", 0.01)
+    with History.open(server.new_database()) as history:
+        keeping = history.cluster("prod").keeping
+        with keeping.turn("me") as turn:
+            keeper = turn.keeper(POLICY)
+            time.sleep(1.5)
+            turn.end(keeper, turn.news(), 2.0)
+        assert keeping.last_turn() == LastTurn(at=2.0, by="me")
 
 
 def stand_still(keeping, other):
