@@ -578,6 +578,7 @@ class Criterion:
     proposed_alpha: float | None = None  # by the spread of the healthy; None: unknown
     shows: float | None = None  # the smallest loss in all samples that is found nine times in ten
     typical_alpha: float | None = None  # the limit of the typical loss; None: as alpha
+    siblings_alpha: float | None = None  # the limit of a unit beside the others of its node
     slow_steps: SlowSteps | None = None  # None: they are not counted
     stalls: float | None = None  # the smallest share of samples that is found if half as good
     repeats: int | None = None  # times the measuring that alpha takes; 0: never; None: unknown

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LISTED = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
 SHARES = (
-    *("alpha", "proposed_alpha", "typical_alpha", "tail"),
+    *("alpha", "proposed_alpha", "typical_alpha", "siblings_alpha", "tail"),
     *("shows", "stalls", "repeatability"),
 )
 HEALTHY = ("units", "healthy")  # one row of a table
@@ -169,6 +169,8 @@ class CriterionLine:
     """How many times as much would have to be measured for `alpha` to carry; 0: in vain."""
     tail: float | None
     typical_alpha: float | None
+    siblings_alpha: float | None
+    """The limit of a unit beside the others of its node; null: they are not compared."""
     slow_steps: Sequence[SlowShareFields]
     """The usual share of steps that take so many times as long as usual or longer."""
     units: int
@@ -203,6 +205,7 @@ def _fields(criterion: Criterion, suite: str) -> CriterionLine:
         stalls=criterion.stalls,
         tail=criterion.tail,
         typical_alpha=criterion.typical_alpha,
+        siblings_alpha=criterion.siblings_alpha,
         slow_steps=[
             {"times": share.times, "share": share.share}
             for share in (criterion.slow_steps.shares if criterion.slow_steps else ())

@@ -109,6 +109,27 @@ def test_a_node_says_how_many_of_its_gpus_fall_short_and_names_the_worst(slow, s
     assert "more" not in node.reason
 
 
+@pytest.mark.parametrize(
+    ("slow", "says"),
+    [
+        ([2], "10% slower than its siblings on cuda:2 (1 of 8 GPUs): 93.6 instead of 104 GB/s"),
+        (range(8), "slower than normal on all 8 GPUs (worst "),
+    ],
+)
+def test_a_node_says_whether_a_gpu_lags_behind_its_siblings_or_all_do_behind_the_fleet(slow, says):
+    """Nodes differ by 4 %, so that 6 % below the fleet's median is nothing by itself."""
+    plan = small_plan(16, [entry("compute")])
+
+    def rate(step, i):
+        number = int(step.participants[0].removeprefix("n"))
+        pace = 96.0 + 8.0 * number / 15
+        return pace * (0.9 if len(slow) == 1 else 0.8) if number == 15 and i in slow else pace
+
+    assessment = judged(plan, list(executions(plan, rate, devices=8)))
+    assert by_node(assessment) == {f"n{i}": D if i == 15 else H for i in range(16)}
+    assert says in assessment.nodes[15].reason
+
+
 def test_a_number_of_things_that_are_lacking_is_said_as_so_many_of_so_many():
     plan = small_plan(8, [entry("count")])
     missing = lambda step, i: 7.0 if step.participants == ("n3",) else 8.0  # noqa: E731

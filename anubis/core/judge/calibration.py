@@ -9,18 +9,26 @@ the scatter of all, and Student's t says how far off one more healthy unit may b
 With fewer than 20 units, each number of bad ones is tried by itself: the worst unit against all
 others, the worst two against the rest, and so on. Units that chance does not put so far off are
 left out, and Student's t is that of the rest.
+
+Several units of one node scatter on two levels: nodes differ, and so do the units within one. Each
+level has its own scatter, and the sum of both variances the degrees of freedom by Satterthwaite.
+
+Fewer than 20 units say little of how much the next one may differ, and Student's t is wide. There
+the policy is a prior: healthy units scatter by half of what alpha allows, which is worth 8 degrees
+of freedom. The limit is that with the prior or without it, whichever is stricter.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anubis.core.arrays import Flags, Ints
+from anubis.core.judge import siblings
 from anubis.core.records import Samples
 
 if TYPE_CHECKING:
@@ -36,6 +44,9 @@ ODD_FLEETS = 0.01  # share of fleets whose outermost healthy unit is left out as
 TWO_GROUPS = 0.8  # 1 for units on two levels only, about a half for an even scatter
 FOUND = 0.9  # a loss shows if this share of healthy units would be called defective with it
 TRIED = 128  # healthy units that are slowed down to see this
+OF_PRIOR = 0.5  # of what alpha allows: the scatter of healthy units as far as the policy says,
+PRIOR_DEGREES = 8  # and the degrees of freedom that this is worth
+CONTRADICTED = 0.05  # a scatter that a prior explains so seldom
 LARGEST_LOSS = 0.95  # nothing is left to measure beyond it
 PRECISE = 1e-3  # of a loss, as reports show it
 MOST_REPEATS = 100  # more cost so much that the metric is better left out
@@ -48,6 +59,37 @@ class Strictness:
     alpha: float
     rate: float
     two_sided: bool = False
+
+    def each_prior(self, units: int) -> Iterator[tuple[Prior | None, float]]:
+        """Yield what is known of the scatter of so many units before it is measured, and the rate
+        for a limit by it: nothing and, of few, what the policy says."""
+        yield None, self.rate
+        if units < SMALL:
+            spread = OF_PRIOR * (1 - self.alpha)
+            yield Prior(spread=spread, degrees=PRIOR_DEGREES), self.rate / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """What is known of a scatter before it is measured: an inverse gamma distribution of the
+    variance."""
+
+    spread: float
+    degrees: float
+
+    def moderate(self, spread: float, degrees: float) -> tuple[float, float]:
+        """The spread and the degrees of freedom by both, prior and measurement (Smyth 2004).
+
+        A prior never makes less of a scatter than was measured. It is dropped if the scatter is
+        larger than it explains, in one case of twenty (Fisher's F).
+        """
+        from scipy.special import fdtri
+
+        share = (spread / self.spread) ** 2
+        if share > fdtri(degrees, self.degrees, 1 - CONTRADICTED):
+            return spread, degrees
+        both = self.degrees + degrees
+        return self.spread * math.sqrt(max(share, (self.degrees + degrees * share) / both)), both
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +107,38 @@ class Calibration:
         return alpha_of(self.limit)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """How losses of healthy units scatter, and the units from which this was learned."""
+
+    middle: float
+    spread: float
+    degrees: float
+    uncertainty: float  # of the middle, a standard deviation
+    usual: Ints
+
+    def limit(self, rate: float) -> float:
+        """The loss of one more healthy unit that is exceeded at this rate: Student's prediction
+        interval."""
+        return self.middle + self.student(rate) * math.hypot(self.spread, self.uncertainty)
+
+    def student(self, rate: float) -> float:
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.degrees, 1 - rate))
+
+
 def alpha_of(limit: float) -> float:
     return min(TIGHTEST, max(0.0, 1 - limit))
 
 
 def calibrate_tail(
-    fleet: medoid.Bundle, votes: Ints, reference: Samples, tail: float, strictness: Strictness
+    fleet: medoid.Bundle,
+    votes: Ints,
+    reference: Samples,
+    tail: float,
+    strictness: Strictness,
+    owners: Ints | None = None,
 ) -> Calibration | None:
     """The calibration for one tail resolution from all units, in goodness; None if they are too
     few."""
@@ -83,16 +151,23 @@ def calibrate_tail(
         limit = max(_limit_at(scatter[usual], reach) for scatter in (balance, distance))
     else:  # a unit that is worse and better at once shows in the distance only
         usual = usual_units(balance, votes)
-        limit, usual = _limit_and_usual(balance, usual, votes, strictness.rate)
-        reach = _reach(usual.size - 1, usual.size, strictness.rate)
-        limit = max(limit, _limit_at(distance[usual], reach))
+        limit, usual = _limit_and_usual(balance, usual, votes, strictness, owners)
+        if owners is None:
+            reach = _reach(usual.size - 1, usual.size, strictness.rate)
+            limit = max(limit, _limit_at(distance[usual], reach))
+        else:
+            limit = max(limit, _limit_of_nested(distance, owners, strictness)[0])
     return Calibration(
         tail=tail, limit=limit, usual=usual, in_two_groups=has_two_levels(balance[usual])
     )
 
 
 def calibrate_together(
-    fleet: medoid.Bundle, votes: Ints, reference: Samples, rate: float
+    fleet: medoid.Bundle,
+    votes: Ints,
+    reference: Samples,
+    strictness: Strictness,
+    owners: Ints | None = None,
 ) -> Calibration | None:
     """The calibration for mean and typical loss, which share the rate."""
     from anubis.core.judge import medoid
@@ -101,7 +176,9 @@ def calibrate_together(
         return None
     balance, _ = _balance_and_distance(fleet, reference, 1.0, False)
     typical = medoid.typical_losses(fleet, reference)
-    (of_mean, usual), (of_typical, _) = _common_limits((balance, typical), votes, rate)
+    (of_mean, usual), (of_typical, _) = _common_limits(
+        (balance, typical), votes, strictness, owners
+    )
     return Calibration(
         tail=1.0,
         limit=of_mean,
@@ -111,50 +188,161 @@ def calibrate_together(
     )
 
 
+def calibrate_lags(lags: Samples, owners: Ints, rate: float) -> float | None:
+    """The share by which one more healthy unit may be worse than its siblings; None if units are
+    too few. As lags of one node are relative to each other, it knows one less than it has."""
+    counted = np.flatnonzero(siblings.have_siblings(owners))
+    nodes = np.unique(owners[counted]).size
+    if counted.size < FEWEST or nodes < 2:
+        return None
+    lags, votes = lags[counted], np.arange(counted.size)
+    scatter = _scatter_of(lags, usual_units(lags, votes), votes, rate)
+    return replace(scatter, degrees=scatter.degrees * (1 - nodes / counted.size)).limit(rate)
+
+
 def _common_limits(
-    losses: tuple[Samples, Samples], votes: Ints, rate: float
+    losses: tuple[Samples, Samples],
+    votes: Ints,
+    strictness: Strictness,
+    owners: Ints | None = None,
 ) -> list[tuple[float, Ints]]:
     """The limits of two kinds of loss, each with its usual units. A healthy unit is beyond any of
     them no more often than the rate. If the two losses are correlated, they cost little more than
     one."""
     usual_of = [usual_units(loss, votes) for loss in losses]
     of_both = np.intersect1d(usual_of[0], usual_of[1])
-    rate /= _independent_count(_correlation(*(loss[of_both] for loss in losses)), rate)
+    correlation = _correlation(*(loss[of_both] for loss in losses))
+    rate = strictness.rate / _independent_count(correlation, strictness.rate)
+    shared = replace(strictness, rate=rate)
     return [
-        _limit_and_usual(loss, usual, votes, rate)
+        _limit_and_usual(loss, usual, votes, shared, owners)
         for loss, usual in zip(losses, usual_of, strict=True)
     ]
 
 
-def _limit_and_usual(losses: Samples, usual: Ints, votes: Ints, rate: float) -> tuple[float, Ints]:
-    """The distance that one more healthy unit may be off, and the units from which it was learned.
-    If nodes vote for groups, half of few groups may be bad, and only the votes tell which."""
+def _limit_and_usual(
+    losses: Samples, usual: Ints, votes: Ints, strictness: Strictness, owners: Ints | None = None
+) -> tuple[float, Ints]:
+    """The distance that one more healthy unit may be off, and the units from which it was
+    learned."""
+    if owners is not None:
+        return _limit_of_nested(losses, owners, strictness)
+    limits = list[tuple[float, Ints]]()
+    for prior, rate in strictness.each_prior(losses.size):
+        scatter = _scatter_of(losses, usual, votes, rate, prior)
+        limits.append((scatter.limit(rate), scatter.usual))
+    return min(limits, key=lambda limit: limit[0])
+
+
+def _scatter_of(
+    losses: Samples, usual: Ints, votes: Ints, rate: float, prior: Prior | None = None
+) -> Scatter:
+    """The scatter of independent units. If nodes vote for groups, half of few groups may be bad,
+    and only the votes tell which."""
     if losses.size < SMALL and np.array_equal(votes, np.arange(losses.size)):
-        usual = _usual_of_few(losses, usual, rate)
-        return _limit_at(losses[usual], _reach(usual.size - 1, usual.size, rate)), usual
-    middle, spread, degrees = _scatter(losses, usual)
-    return middle + _reach(degrees, usual.size, rate) * spread, usual
+        usual = _usual_of_few(losses, usual, rate, prior)
+        middle, spread, degrees = _moments(losses[usual], prior)
+    else:
+        middle, spread, degrees = _scatter(losses, usual)
+    return Scatter(
+        middle=middle,
+        spread=spread,
+        degrees=degrees,
+        uncertainty=spread / math.sqrt(usual.size),
+        usual=usual,
+    )
 
 
-def _usual_of_few(losses: Samples, usual: Ints, rate: float) -> Ints:
+def _moments(losses: Samples, prior: Prior | None) -> tuple[float, float, float]:
+    """Mean, standard deviation and its degrees of freedom."""
+    measured = float(losses.std(ddof=1)), losses.size - 1.0
+    spread, degrees = prior.moderate(*measured) if prior else measured
+    return float(losses.mean()), spread, degrees
+
+
+def _limit_of_nested(losses: Samples, owners: Ints, strictness: Strictness) -> tuple[float, Ints]:
+    """The same for units of which nodes have several. Those of one node are beyond the limit
+    together the more often, the more of the scatter is the nodes'."""
+    nodes = int(owners.max()) + 1
+    on_each, limits = losses.size / nodes, list[tuple[float, Ints]]()
+    for prior, of_a_unit in strictness.each_prior(nodes):
+        of_a_node = min(0.5, of_a_unit * on_each)
+        scatter, of_nodes = _nested_scatter(losses, owners, of_a_node, prior)
+        rate = of_a_node / _independent_units(of_nodes, on_each, of_a_node)
+        limits.append((scatter.limit(rate), scatter.usual))
+    return min(limits, key=lambda limit: limit[0])
+
+
+def _nested_scatter(
+    losses: Samples, owners: Ints, rate: float, prior: Prior | None = None
+) -> tuple[Scatter, float]:
+    """The scatter of units of which nodes have several, and the share of the variance that is the
+    nodes'.
+
+    It has two parts: that of the medians of nodes, of which the prior is, and that of units around
+    the median of their node. Satterthwaite (1946) gives the degrees of freedom of the sum of their
+    variances.
+    """
+    medians = siblings.medians_of_nodes(losses, owners)
+    every_node, every_unit = np.arange(medians.size), np.arange(losses.size)
+    nodes = _scatter_of(medians, usual_units(medians, every_node), every_node, rate, prior)
+    apart = losses - medians[owners]
+    units = _scatter_of(apart, usual_units(apart, every_unit), every_unit, rate)
+    between, within = nodes.spread**2, max(LEAST_SPREAD, units.spread) ** 2
+    degrees = units.degrees * (1 - medians.size / losses.size)
+    both = Scatter(
+        middle=nodes.middle,
+        spread=math.sqrt(between + within),
+        degrees=(between + within) ** 2 / (between**2 / nodes.degrees + within**2 / degrees),
+        uncertainty=nodes.uncertainty,
+        usual=units.usual[np.isin(owners[units.usual], nodes.usual)],
+    )
+    return both, between / (between + within)
+
+
+def _independent_units(correlation: float, units: float, rate: float) -> float:
+    """The number of independent units, from 1 to all, that equally correlated ones amount to: how
+    often one of such normal deviates is beyond the limit of one."""
+    from scipy.special import ndtr, ndtri
+
+    common = np.linspace(-8, 8, 321)
+    weights = np.exp(-(common**2) / 2)
+    own = math.sqrt(max(1e-9, 1 - correlation))
+    within = ndtr((ndtri(1 - rate) - math.sqrt(correlation) * common) / own)
+    return float((1 - within**units) @ weights / ((1 - within) @ weights))
+
+
+def _usual_of_few(losses: Samples, usual: Ints, rate: float, prior: Prior | None = None) -> Ints:
     """The units without the bad ones: as many of the worst as chance puts so far off less often
     than their share of the rate. Units that are odd because they are better are left out first."""
     order = np.argsort(losses, kind="stable")
     order = order[losses[order] >= losses[usual].min()]
     for bad in range(order.size - losses.size // 2 - 1, 0, -1):
         rest = losses[order[:-bad]]
-        spread = max(LEAST_SPREAD, float(rest.std(ddof=1))) * math.sqrt(1 + 1 / rest.size)
-        deviation = (float(losses[order[-bad]]) - float(rest.mean())) / spread
+        mean, spread, degrees = _moments(rest, prior)
+        spread = max(LEAST_SPREAD, spread) * math.sqrt(1 + 1 / rest.size)
+        deviation = (float(losses[order[-bad]]) - mean) / spread
         share = (1 - ONE_MORE) * ONE_MORE ** (bad - 1)
-        if chance_of_call(deviation, bad, rest.size) <= share * rate:
+        if is_rarer(share * rate, deviation, bad, rest.size, degrees):
             return np.sort(order[:-bad])
     return np.sort(order)
 
 
-def chance_of_call(deviation: float, bad: int, rest: int) -> float:
+def is_rarer(rate: float, deviation: float, bad: int, rest: int, degrees: float) -> bool:
+    """True if the chance of a call is at most the rate. All of several deviate at least as often as
+    if they were independent, so most calls need no integral."""
+    from scipy.special import stdtr
+
+    least = math.comb(rest + bad - 1, bad - 1) * float(stdtr(degrees, -deviation)) ** bad
+    if least > rate or bad == 1:
+        return least <= rate
+    return chance_of_call(deviation, bad, rest, degrees) <= rate
+
+
+def chance_of_call(deviation: float, bad: int, rest: int, degrees: float | None = None) -> float:
     """The probability that a healthy unit is by chance among the worst `bad`, all of which deviate
-    from the mean of the rest by `deviation` or more (in deviations of the rest). An upper bound;
-    exact if `bad` is 1.
+    from the mean of the rest by `deviation` or more (in deviations of the rest, which have so many
+    degrees of freedom). An upper bound; exact if `bad` is 1.
 
     Given mean and deviation of the rest, the others are independent; both are integrated over.
     """
@@ -163,7 +351,8 @@ def chance_of_call(deviation: float, bad: int, rest: int) -> float:
     means, spreads = np.linspace(-5, 5, 25), np.linspace(0, 3, 61)[1:]
     far = deviation * spreads * math.sqrt(1 + 1 / rest) + means[:, None] / math.sqrt(rest)
     by_mean = np.exp(-(means**2) / 2)
-    by_spread = np.exp((rest - 1) * (np.log(spreads) - spreads**2 / 2)) / spreads
+    degrees = rest - 1 if degrees is None else degrees
+    by_spread = np.exp(degrees * (np.log(spreads) - spreads**2 / 2)) / spreads
     all_so_far = by_mean @ ndtr(-far) ** bad @ by_spread / (by_mean.sum() * by_spread.sum())
     return math.comb(rest + bad - 1, bad - 1) * float(all_so_far)
 

@@ -6,7 +6,7 @@ Learning is two-sided (unusual samples), judging one-sided (worse samples): a fa
 defect. A criterion that cannot be trusted has a `refusal`, and judging by it answers unknown.
 
 By a calibrated policy, slow steps are counted (slow_steps.py), and the level of a run is judged
-without them.
+without them. If nodes have several units, each is compared with its siblings as well (siblings.py).
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import numpy.typing as npt
 
 from anubis.core.arrays import Flags, Ints
 from anubis.core.errors import CriteriaError
+from anubis.core.judge import siblings
 from anubis.core.judge.calibration import (
     FOUND,
     Calibration,
     Strictness,
     alpha_of,
+    calibrate_lags,
     calibrate_tail,
     calibrate_together,
     repeats_needed,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 100  # a fleet whose kept units alternate for ever is refused
 OF_SLOW_STEPS = 0.3  # share of the rate of false alarms; the rest is for mean and typical step
+OF_SIBLINGS = 0.3  # share of the rest, for the comparison of a unit with its siblings
 OF_LOSS = 0.5  # of what alpha allows: nodes of a job slow each other in slow steps
 MEAN = 1.0  # the tail resolution with which a loss counts by its mean
 USEFUL_LOSS = 0.5  # a limit that is looser than this judges no unit
@@ -72,6 +75,7 @@ def learn(
     nodes: int,
     policy: Policy,
     votes: Sequence[int] | None = None,
+    owners: Ints | None = None,
     from_repeats: bool = False,
     start: Criterion | None = None,
     together: float = 1.0,
@@ -80,7 +84,8 @@ def learn(
     """The criterion of one key from the samples of comparable units, in their measured unit.
 
     `votes` are positions in `samples`. A sample may have several votes or none: a good pair of
-    nodes votes for both of them. `start` is an earlier criterion, learned from fewer days.
+    nodes votes for both of them. `owners` has the number of the node of each unit, if nodes have
+    several. `start` is an earlier criterion, learned from fewer days.
     `together` metrics of one program judge a node, each with its share of the rate of false alarms.
     Without `count_slow`, slow steps count by how slow they are, as warm-up does when it is tuned.
     """
@@ -94,13 +99,15 @@ def learn(
     strictness = Strictness(
         alpha=policy.alpha, rate=policy.false_alarm_rate / together, two_sided=two_sided
     )
+    if two_sided or not policy.calibrated:
+        owners = None
     slow = None
     if count_slow and policy.calibrated and not two_sided:
         slow = _learn_slow_steps(measured.subset(voters), policy, strictness.rate)
     level = slow_steps.set_aside(measured, slow).level if slow else measured
     fleet = level.sort_each()
     begin = None if start is None else goodness(start.reference, start.direction)
-    taught = _Class(fleet, voters, begin, policy, strictness, slow is not None)
+    taught = _Class(fleet, voters, begin, policy, strictness, slow is not None, owners)
     learned = _choose(taught)
     criterion = Criterion(
         key=key,
@@ -116,6 +123,7 @@ def learn(
         alpha=learned.alpha,
         tail=learned.tail,
         slow_steps=slow,
+        siblings_alpha=taught.siblings_alpha(learned.healthy),
     )
     if learned.calibration:
         criterion = taught.add_limits(criterion, learned.calibration)
@@ -209,6 +217,7 @@ class _Class:
     policy: Policy
     strictness: Strictness
     counts_slow: bool  # steps, apart from the level of a run
+    owners: Ints | None  # the node of each unit, if nodes have several
 
     @property
     def stricter_is_welcome(self) -> bool:
@@ -225,20 +234,48 @@ class _Class:
     def reference(self, healthy: Healthy) -> Samples:
         return self.fleet[self.voters[healthy.medoid]].copy()
 
+    @property
+    def fleet_rate(self) -> float:
+        """The rate of false alarms for the comparison with the fleet."""
+        return self.strictness.rate * (1.0 if self.owners is None else 1 - OF_SIBLINGS)
+
+    @property
+    def strictest(self) -> float:
+        """No limit is stricter than the policy unless that is welcome."""
+        return 1.0 if self.stricter_is_welcome else self.policy.alpha
+
     def calibrate_tail(self, healthy: Healthy) -> Calibration | None:
-        reference = self.reference(healthy)
-        return calibrate_tail(self.fleet, self.voters, reference, self.policy.tail, self.strictness)
+        return calibrate_tail(
+            self.fleet,
+            self.voters,
+            self.reference(healthy),
+            self.policy.tail,
+            replace(self.strictness, rate=self.fleet_rate),
+            self.owners,
+        )
 
     def calibrate_together(self, healthy: Healthy) -> Calibration | None:
+        rate = self.fleet_rate * (1 - OF_SLOW_STEPS)
+        strictness = replace(self.strictness, rate=rate)
         reference = self.reference(healthy)
-        rate = self.strictness.rate * (1 - OF_SLOW_STEPS)
-        return calibrate_together(self.fleet, self.voters, reference, rate)
+        return calibrate_together(self.fleet, self.voters, reference, strictness, self.owners)
+
+    def siblings_alpha(self, healthy: Healthy) -> float | None:
+        """The limit of a unit beside its siblings; None if they are not compared."""
+        from anubis.core.judge import medoid
+
+        if self.owners is None:
+            return None
+        losses = medoid.typical_losses(self.fleet, self.reference(healthy))
+        limit = calibrate_lags(
+            siblings.lags(losses, self.owners), self.owners, self.strictness.rate * OF_SIBLINGS
+        )
+        return None if limit is None else min(self.strictest, alpha_of(limit))
 
     def add_limits(self, criterion: Criterion, own: Calibration) -> Criterion:
         """The criterion with its own limits, none of which is stricter than the policy unless that
         is welcome."""
-        strictest = 1.0 if self.stricter_is_welcome else self.policy.alpha
-        typical = None if own.typical is None else min(strictest, alpha_of(own.typical))
+        typical = None if own.typical is None else min(self.strictest, alpha_of(own.typical))
         apart = None if typical == criterion.alpha else typical
         return replace(criterion, proposed_alpha=own.alpha, typical_alpha=apart)
 
@@ -432,7 +469,11 @@ class Shortfalls:
         return larger
 
 
-def shortfalls(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Shortfalls:
+def shortfalls(
+    samples: Sequence[Samples] | Samples, criterion: Criterion, owners: Ints | None = None
+) -> Shortfalls:
+    """The shortfalls of units. With `owners`, the numbers of their nodes, siblings are compared
+    too."""
     from anubis.core.judge import slow_steps
 
     measured = as_measured(samples, criterion.direction, criterion.key)
@@ -443,7 +484,7 @@ def shortfalls(samples: Sequence[Samples] | Samples, criterion: Criterion) -> Sh
     else:
         apart = slow_steps.set_aside(measured, slow)
         level, counts, lost = apart.level, apart.slow, apart.lost
-    short = _level_shortfalls(level.sort_each(), criterion)
+    short = _level_shortfalls(level.sort_each(), criterion, owners)
     return Shortfalls(short, counts, lost, measured.lengths)
 
 
@@ -477,7 +518,23 @@ def worst_slow_samples(samples: Samples, criterion: Criterion) -> SlowSamples | 
     return worst
 
 
-def _level_shortfalls(units: medoid.Bundle, criterion: Criterion) -> Samples:
+def median_of_siblings(samples: Sequence[Samples], unit: int, criterion: Criterion) -> float | None:
+    """The usual median of the siblings of one of these units of a node, in the measured unit; None
+    if the unit does not fall short of them, or falls short of the fleet by itself."""
+    if criterion.siblings_alpha is None or len(samples) < siblings.FEWEST:
+        return None
+    alone, beside = (
+        shortfalls(samples, criterion, owners).shortfall(criterion)[unit]
+        for owners in (None, np.zeros(len(samples), dtype=np.int64))
+    )
+    if alone >= 1 or beside <= alone:
+        return None
+    return float(np.median([np.median(s) for i, s in enumerate(samples) if i != unit]))
+
+
+def _level_shortfalls(
+    units: medoid.Bundle, criterion: Criterion, owners: Ints | None = None
+) -> Samples:
     """The amount by which sorted units are worse, by the limit that they exceed most."""
     from anubis.core.judge import medoid
 
@@ -485,10 +542,17 @@ def _level_shortfalls(units: medoid.Bundle, criterion: Criterion) -> Samples:
     worse = criterion.direction != "either"
     distance = medoid.distances_to(units, reference, criterion.tail, worse=worse)
     shortfall = distance / (1 - criterion.alpha)
-    if criterion.slow_steps or criterion.typical_alpha is not None:
+    by_typical = criterion.slow_steps is not None or criterion.typical_alpha is not None
+    by_siblings = owners is not None and criterion.siblings_alpha is not None
+    if not (by_typical or by_siblings):
+        return shortfall
+    loss = medoid.typical_losses(units, reference)
+    if by_typical:
         alpha = criterion.alpha if criterion.typical_alpha is None else criterion.typical_alpha
-        loss = medoid.typical_losses(units, reference)
         shortfall = np.maximum(shortfall, loss / (1 - alpha))
+    if owners is not None and criterion.siblings_alpha is not None:
+        lag = siblings.lags(loss, owners)
+        shortfall = np.maximum(shortfall, lag / (1 - criterion.siblings_alpha))
     return shortfall
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from anubis.core.arrays import Ints
 from anubis.core.judge.bad_leaves import excuse_whole_leaves, name_bad_leaves
-from anubis.core.judge.criteria import shortfalls, similarities, to_similarity
+from anubis.core.judge.criteria import median_of_siblings, shortfalls, similarities, to_similarity
 from anubis.core.judge.crossed import Crossed
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
@@ -21,6 +22,7 @@ from anubis.core.judge.groups import judge_members
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import limit_of, limits_by_metric, positions_outside, sentence
 from anubis.core.judge.roll_up import roll_up
+from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.twice import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.units import Units, partition
 from anubis.core.judge.unmeasured import LOST, judge_silent_rails, judge_unmeasured, judge_unusable
@@ -220,7 +222,8 @@ def _judge(
     shared: SharedCables | None,
 ) -> _KeyVerdicts:
     """Batch verdicts on the healthy units, and a verdict on each of the others."""
-    short = shortfalls(alike.samples, criterion)
+    owners = number_nodes(alike.participants)
+    short = shortfalls(alike.samples, criterion, owners)
     similarity = to_similarity(short.shortfall(criterion), criterion)
     doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
     passed = similarity > criterion.alpha
@@ -244,7 +247,13 @@ def _judge(
     if against_itself:
         doubts = dict.fromkeys(range(len(alike)), "its own repeats disagree")
     fallen_short = (
-        judge_shortfall(alike[i], criterion, float(similarity[i]), doubts.get(i, ""))
+        judge_shortfall(
+            alike[i],
+            criterion,
+            float(similarity[i]),
+            doubts.get(i, ""),
+            _normal_of_siblings(alike, i, owners, criterion),
+        )
         for i in np.flatnonzero(~passed).tolist()
     )
     return _KeyVerdicts(
@@ -254,6 +263,17 @@ def _judge(
             (alike.participants[i][0], alike.key.workload) for i in np.flatnonzero(suspect)
         },
     )
+
+
+def _normal_of_siblings(
+    alike: Units, i: int, owners: Ints | None, criterion: Criterion
+) -> float | None:
+    """The usual median of the siblings of a unit, if it falls short of them only."""
+    if owners is None:
+        return None
+    of_node = np.flatnonzero(owners == owners[i]).tolist()
+    samples = [alike[k].samples for k in of_node]
+    return median_of_siblings(samples, of_node.index(i), criterion)
 
 
 def _group_verdicts(batch_verdicts: Iterable[BatchVerdict]) -> Iterable[Verdict]:

@@ -15,6 +15,7 @@ from anubis.core.arrays import Ints
 from anubis.core.judge.criteria import learn
 from anubis.core.judge.groups import cast_votes
 from anubis.core.judge.kinds import find_kinds, is_of_no_kind, kinds_of, split_by_kind
+from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.software import Versions
 from anubis.core.judge.units import Units
 from anubis.core.records import (
@@ -116,6 +117,7 @@ def _learn(alike: Units, policy: Policy, start: Criterion | None, together: floa
         nodes=len(set(chain.from_iterable(alike.participants))),
         policy=policy,
         votes=_votes(alike) if grouped else None,
+        owners=None if alone else number_nodes(alike.participants),
         from_repeats=from_repeats,
         start=start,
         together=together,

@@ -87,6 +87,7 @@ class Shortfall:
     normal: float
     similarity: float
     alpha: float
+    than: str = "normal"  # with which it is compared
 
 
 def shortfall_sentence(short: Shortfall) -> str:
@@ -99,7 +100,8 @@ def shortfall_sentence(short: Shortfall) -> str:
         return f"{measured:g} of {normal:g} {counted}{place}"
     change = abs(measured / normal - 1) if normal else 1.0
     against = f"{_figures(measured, normal)}{_unit(short.unit)}"
-    if change < max(TOLERATED, 1 - short.alpha) and short.similarity < short.alpha:
+    is_uneven = change < max(TOLERATED, 1 - short.alpha) and short.similarity < short.alpha
+    if is_uneven and short.than == "normal":
         return (
             f"{words} uneven{place}: {1 - short.similarity:.0%} from normal as a whole, limit "
             f"{1 - short.alpha:.0%}; median {against}"
@@ -170,10 +172,10 @@ def place_clause(device: str) -> str:
 def _amount(short: Shortfall, change: float) -> str:
     is_less = short.measured < short.normal
     if short.unit.endswith("/s") and short.direction == "higher" and is_less:
-        return f"{change:.0%} slower than normal"
+        return f"{change:.0%} slower than {short.than}"
     if short.unit in TIMES and short.direction == "lower" and not is_less:
-        return f"takes {change:.0%} longer than normal"
-    return f"{change:.0%} {'below' if is_less else 'above'} normal"
+        return f"takes {change:.0%} longer than {short.than}"
+    return f"{change:.0%} {'below' if is_less else 'above'} {short.than}"
 
 
 def _figures(measured: float, normal: float) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from anubis.core.arrays import Flags, Ints
 from anubis.core.fabric import Fabric
 from anubis.core.judge.criteria import Shortfalls, shortfalls, to_similarity
+from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.units import Unit, Units
 from anubis.core.network.rails import Rails
 from anubis.core.network.sharing import LEAST_LOST, CableUse
@@ -99,7 +100,8 @@ def judge_each_time(
     """The shortfalls of the planned runs, and of those repeated because the unit fell short."""
     planned = [np.concatenate(unit.repeats[:planned_runs]) for unit in again]
     repeated = [_best_time(unit, criterion, planned_runs) for unit in again]
-    return shortfalls(planned, criterion), shortfalls(repeated, criterion)
+    owners = number_nodes([unit.participants for unit in again])
+    return shortfalls(planned, criterion, owners), shortfalls(repeated, criterion, owners)
 
 
 def count_equal_chances(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,8 +31,16 @@ ASPECTS: dict[str, Callable[[CriterionKey], str]] = {  # of a key; the first to 
 }
 
 
-def judge_shortfall(unit: Unit, criterion: Criterion, similarity: float, doubt: str) -> Verdict:
-    reason = _shortcoming(unit, criterion, similarity)
+def judge_shortfall(
+    unit: Unit,
+    criterion: Criterion,
+    similarity: float,
+    doubt: str,
+    of_siblings: float | None = None,
+) -> Verdict:
+    """The verdict on a unit that falls short; `of_siblings` is what is normal among its siblings,
+    if it falls short of them and not of the fleet."""
+    reason = _shortcoming(unit, criterion, similarity, of_siblings)
     judgement, code = Judgement.DEFECTIVE, code_of(unit.key)
     if doubt:
         judgement, code = Judgement.UNKNOWN, "UNSTABLE"
@@ -98,7 +107,9 @@ def spelled_code(benchmark: str, metric: str) -> str:
     return f"{benchmark}.{metric}".upper().replace(":", ".")
 
 
-def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
+def _shortcoming(
+    unit: Unit, criterion: Criterion, similarity: float, of_siblings: float | None
+) -> str:
     short = Shortfall(
         benchmark=unit.key.workload.benchmark,
         metric=unit.key.metric,
@@ -110,6 +121,8 @@ def _shortcoming(unit: Unit, criterion: Criterion, similarity: float) -> str:
         similarity=similarity,
         alpha=criterion.alpha,
     )
+    if of_siblings is not None:
+        return shortfall_sentence(replace(short, normal=of_siblings, than="its siblings"))
     slow = worst_slow_samples(unit.samples, criterion)
     if slow and slow.number:
         return slow_samples_sentence(
