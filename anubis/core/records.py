@@ -1070,7 +1070,8 @@ class Policy:
     its metrics and devices together."""
     confirm: bool = True
     """Whether what falls short on a single node, or has more slow steps than most, is measured
-    there once more, beside a node that is well, before it is called a defect."""
+    there once more, beside a node that is well, before it is called a defect. So is a pair of nodes
+    that do well with others, if no topology is known."""
     min_units: int = 3
     """With fewer comparable units (devices, groups, repeats of one machine) nothing is learned."""
     retries: int = 1

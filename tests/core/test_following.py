@@ -23,6 +23,7 @@ from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.operations.validator import carry_out
 from anubis.reach.executors.simulated import SimulatedExecutor
 
+PAIR = spec("pair", scope="pair", needs=Needs(min_nodes=2))
 TOGETHER = spec("together", scope="group", needs=Needs(min_nodes=2))
 NODES = tuple(f"n{i}" for i in range(1, 17))
 
@@ -269,3 +270,54 @@ def test_a_second_measurement_that_was_cut_short_is_made_up_for():
         resumed = rates(slow, history=whole.executions[:kept])
         assert resumed.assessment.nodes == whole.assessment.nodes
         assert len(resumed.executions) == len(whole.executions)
+
+
+# --- pairs, where no topology is known -----------------------------------------------------
+
+
+class Pairs(SimulatedExecutor):
+    """Every pair gives 100, but for what `slow` says of a pair and a turn."""
+
+    def __init__(self, slow):
+        super().__init__(SimulatedFleet(nodes="n[1-6]", slow_share=0), {"pair": PAIR})
+        self.slow = slow
+
+    def _measure(self, step, spec):
+        rng = np.random.default_rng([ord(letter) for letter in step.id])
+        rate = self.slow(step.participants, step.turn) * rng.normal(1, 0.002, 8)
+        return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
+
+
+def pairs(slow):
+    executor = Pairs(slow)
+    suite = Suite(name="s", summary="", benchmarks=(SuiteEntry(benchmark="pair", groups="pairs"),))
+    campaign = Campaign(
+        id="c",
+        kind=CampaignKind.ACCEPT,
+        plan=plan(suite, executor.nodes(), {"pair": PAIR}),
+        policy=Policy(),
+        executor="simulated",
+        created_at=0.0,
+    )
+    return carry_out(
+        campaign, executor, keep=lambda batch: None, observe=lambda machine, events: None
+    )
+
+
+def parts(found, judgement):
+    return [part.nodes for part in found.assessment.parts if part.judgement is judgement]
+
+
+@pytest.mark.parametrize(("turns", "bad"), [((0, 1), [("n1", "n2")]), ((0,), [])])
+def test_a_path_is_bad_if_its_pair_is_slow_twice_and_not_if_it_was_slow_once(turns, bad):
+    found = pairs(lambda pair, turn: 60.0 if {*pair} == {"n1", "n2"} and turn in turns else 100.0)
+    assert parts(found, Judgement.DEFECTIVE) == bad
+    assert len(found.assessment.named(Judgement.HEALTHY)) == 6
+    (again,) = (run.step.participants for run in found.executions if run.step.turn)
+    assert {*again} == {"n1", "n2"}
+
+
+def test_a_node_that_is_slow_with_every_partner_needs_no_pair_again():
+    found = pairs(lambda pair, turn: 60.0 if "n3" in pair else 100.0)
+    assert found.assessment.named(Judgement.DEFECTIVE) == ("n3",)
+    assert not [run for run in found.executions if run.step.turn]

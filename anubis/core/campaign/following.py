@@ -62,9 +62,9 @@ def following_steps(
     confirm: bool = True,
 ) -> tuple[Step, ...]:
     """The next steps of a phase: second tries of programs that failed on single nodes, second
-    measurements of nodes that fell short, pairs that separate suspects from good nodes, and halves
-    of groups that fell short. As groups load the network, they wait until no pair is in doubt. A
-    search for the part of a job that fails has an order of its own."""
+    measurements of nodes and pairs that fell short, pairs that separate suspects from good nodes,
+    and halves of groups that fell short. As groups load the network, they wait until no pair is in
+    doubt. A search for the part of a job that fails has an order of its own."""
     if _models(plan, phase):
         return (
             *_second_tries(plan, phase, turn, assessment),
@@ -73,6 +73,7 @@ def following_steps(
     return (
         *_second_tries(plan, phase, turn, assessment),
         *(_measurements_again(plan, phase, turn, assessment) if confirm else ()),
+        *(_pairs_again(plan, phase, turn, assessment) if confirm else ()),
         *(
             tuple(_confirming_steps(plan, phase, turn, assessment, turns))
             or _bisecting_steps(plan, phase, turn, assessment)
@@ -110,6 +111,29 @@ def _measurements_again(
             controls = (_control(plan, sku, entry.workload, assessment) for sku in skus)
             nodes = [*suspects, *(control for control in controls if control)]
             yield from follow_ups(plan, phase, position, turn + 1, [(node,) for node in nodes])
+
+
+def _pairs_again(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+    """Yield the pairs that were slow without a node to blame, again, if no topology is known: other
+    work may have slowed them. With a topology they are chosen by what they cross."""
+    if plan.fabric or turn >= SECOND_TRIES:
+        return
+    paths = {
+        frozenset(verdict.nodes)
+        for verdict in assessment.parts
+        if verdict.judgement is Judgement.DEFECTIVE and not verdict.parts
+    }
+    for position, entry in enumerate(plan.phases[phase].entries):
+        if entry.scope == "pair":
+            slow = dict.fromkeys(
+                verdict.participants
+                for verdict in assessment.alone
+                if verdict.judgement is Judgement.DEFECTIVE
+                and verdict.benchmark == entry.workload.benchmark
+                and verdict.parameters == entry.workload.parameters
+                and frozenset(verdict.participants) in paths
+            )
+            yield from follow_ups(plan, phase, position, turn + 1, tuple(slow))
 
 
 def _nodes_to_confirm(assessment: Assessment, workload: Workload) -> list[str]:
