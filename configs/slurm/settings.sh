@@ -13,6 +13,11 @@ CLUSTER=prod
 #   wait  Slurm puts the job back, and tries again two minutes later at the earliest
 WHEN_UNKNOWN=run
 
+# Who keeps the fleet, where tests are jobs of Slurm (start: slurm): jobs called anubis-test of this
+# user are tests. They have no gate, and their end is no event.
+KEEPER=$(id -un)
+is_test() { [ "$SLURM_JOB_NAME" = anubis-test ] && [ "$SLURM_JOB_USER" = "$KEEPER" ]; }
+
 # How long Anubis may take for its answer. Slurm's own PrologEpilogTimeout must be longer.
 DEADLINE_S=8
 

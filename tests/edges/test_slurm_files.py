@@ -148,6 +148,21 @@ def test_a_job_on_a_node_in_an_incident_is_put_back_and_begins_once_that_is_over
     assert "run: unknown" in site.comment(job)
 
 
+def test_a_test_by_anubis_needs_no_gate_and_its_end_is_no_event(site):
+    """Else no node could be tested that a gate would refuse, and every check would ask for one."""
+    asked = site.folder / "asked"
+    asked.unlink(missing_ok=True)
+    site.settle(f"#!/bin/sh\necho \"$@\" >> {asked}\necho 'no-go: node1'\nexit 1\n")
+    queue = ("squeue", "-h", "-o", "%A")
+    test = site.slurm.submit("--job-name=anubis-test", script="true")
+    assert eventually(lambda: test not in site.slurm.run(*queue).stdout)
+    assert not asked.exists()
+    site.settle(asked.with_name("anubis").read_text(), KEEPER="somebody-else")
+    strangers = site.slurm.submit("--job-name=anubis-test", script="true")
+    assert shows(site, strangers, "PENDING BeginTime")
+    assert "gate node1" in asked.read_text()
+
+
 @pytest.mark.long
 def test_the_end_of_a_job_is_told_once(site, desk):
     site.real(DEADLINE_S=60)
