@@ -389,7 +389,8 @@ class _Hand:
             turn.keep_by(KeptBy(name=name, policy=policy, said_by=said_by, since=at))
 
     def _observe(self) -> FleetSeen | None:
-        """Ask the orchestrator, and write to the history which jobs began or ended since."""
+        """Ask the orchestrator, and write to the history which jobs began or ended since. A job
+        that a gate may still put back has not begun: nothing of it is diagnosed or checked."""
         if self._orchestrator is None:
             self._end_overdue_jobs()
             return None
@@ -400,7 +401,9 @@ class _Hand:
             job.id: job for job in self._part.jobs.read_about(seen.jobs.keys() - running.keys())
         }
         before = {**running, **over}
-        now = {_name_of(id, job, before.get(id)): job for id, job in seen.jobs.items()}
+        now = {
+            _name_of(id, job, before.get(id)): job for id, job in seen.jobs.items() if job.has_begun
+        }
         event_records = []
         for id in now.keys() - running.keys():
             job = now[id]

@@ -518,6 +518,20 @@ def test_jobs_that_the_owner_shows_are_kept_and_their_nodes_checked_afterwards(s
     assert job.end is not None
 
 
+def test_a_job_that_its_gate_puts_back_holds_its_node_and_leaves_no_trace(site):
+    site.keep(**ACT)
+    node = _good(site)
+    waits = SeenJob(owner="jo", nodes=(node,), started_at=site.now, has_begun=False)
+    site.owner.jobs["7"] = waits
+    assert list(site.keep(**ACT).lives[node].jobs) == ["7"]
+    del site.owner.jobs["7"]
+    fleet = site.keep(**ACT)
+    assert not fleet.lives[node].jobs
+    assert not [action for action in fleet.actions if action.command.kind == "prove"]
+    with History.open(site.history) as history:
+        assert not history.only().jobs.all()
+
+
 def test_a_job_that_is_begun_again_under_its_id_is_another_one_and_checked_as_well(site):
     site.keep(**ACT)
     node = _good(site)

@@ -57,6 +57,7 @@ SQUEUE = (
     "1|RUNNING|1795361734|1795365334|gpu01|alice|a|b\n"
     "7|COMPLETING|1795361734|N/A|gpu[01-02]|bob|anubis-test\n"
     "8|RUNNING|1795361734|N/A|gpu06|anubis|anubis-test\n"
+    "9|CONFIGURING|1795361734|N/A|gpu04|bob|train\n"
 )
 
 
@@ -77,6 +78,7 @@ def test_recorded_tables_show_states_reasons_and_jobs():
     assert jobs == {
         "1": SeenJob(owner="alice", nodes=("gpu01",), started_at=1795361734, ends_by=1795365334),
         "7": SeenJob(owner="bob", nodes=("gpu01", "gpu02"), started_at=1795361734),
+        "9": SeenJob(owner="bob", nodes=("gpu04",), started_at=1795361734, has_begun=False),
     }
 
 

@@ -83,6 +83,7 @@ class SeenJob:
     nodes: tuple[str, ...]
     started_at: float | None = None
     ends_by: float = math.inf  # its limit of time
+    has_begun: bool = True  # no: it holds its nodes while a prolog runs, which may put it back
 
 
 @dataclass(frozen=True, kw_only=True)

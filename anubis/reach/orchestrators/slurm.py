@@ -215,6 +215,7 @@ def parse_jobs(text: str, us: str) -> tuple[dict[str, SeenJob], frozenset[str]]:
             nodes=tuple(_expand(nodes)),
             started_at=_seconds(start),
             ends_by=_seconds(end) or inf,
+            has_begun=state != "CONFIGURING",
         )
     return jobs, frozenset(tested)
 
