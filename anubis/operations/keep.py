@@ -141,7 +141,7 @@ def keep(
         began = time_in(part, caller, is_turn=True)
         if began.doubt:
             caller.remark(began.doubt)
-        with _telling_people(keeping, part, caller):
+        with _telling_people(keeping, part, began.now, caller):
             keeper = _Hand(keeping, history, part, caller)
             for _ in range(MOST_TURNS):
                 keeper.take_turn()
@@ -151,21 +151,25 @@ def keep(
 
 
 @contextmanager
-def _telling_people(keeping: Keeping, part: ClusterHistory, caller: Caller) -> Iterator[None]:
-    """Tell people that no turn was taken for long, or that this one failed, and what it did."""
+def _telling_people(
+    keeping: Keeping, part: ClusterHistory, now: float, caller: Caller
+) -> Iterator[None]:
+    """Tell people that no turn was taken for long, or that this one failed, and what it did. A turn
+    that was left to another process did not fail."""
     notifier, last = keeping.notifier, part.keeping.last_turn()
     if notifier is None:
         yield
         return
-    now = caller.clock()  # wall clock: it concludes nothing of nodes
     if last and now - last.at > LONG_S:
         why = f"no turn was taken from {moment(last.at)} to {moment(now)}"
         part.messages.post([message_of_stop(part.cluster, now, why)])
     try:
         yield
+    except Stopped:
+        raise
     except AnubisError as error:
         why = f"a turn failed: {error}"
-        at = caller.clock()  # wall clock: as above
+        at = caller.clock()  # wall clock: it concludes nothing
         with suppress(StoreError):
             part.messages.post([message_of_stop(part.cluster, at, why)])
             deliver(part, notifier, caller)

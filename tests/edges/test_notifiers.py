@@ -5,17 +5,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import threading
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
 
 from anubis.config import configs
-from anubis.core.errors import ConfigError, OrchestratorError
+from anubis.core.errors import ConfigError, OrchestratorError, Stopped
 from anubis.core.history.events import IncidentReported, SuspicionRaised
 from anubis.core.keep.commands import Mode
 from anubis.core.keep.messages import LONGEST_PAUSE_S, KeeperMessage, MessageStep, Topic
@@ -26,7 +23,7 @@ from anubis.operations.notify import deliver
 from anubis.reach.notifiers.webhook import WebhookSettings
 from anubis.store.history import History
 from tests.edges.test_keeping import ACT, Site
-from tests.patience import LIMIT_S
+from tests.edges.webhook_receiver import Receiver
 
 SECRET = "the-secret-of-this-site"
 NOW = 1.7e9
@@ -38,56 +35,6 @@ NEWS = KeeperMessage(
     sentence="keep n3 from jobs (GEMM.TFLOPS)",
     step=MessageStep.ORDERED,
 )
-
-
-class Receiver:
-    """A server that answers as it is told to, and keeps what it has taken: a request that it
-    answers with 200, or one that it takes and does not answer (`lost`)."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-        self.requests = []  # headers and body of each
-        self.taken = Counter()  # by idempotency key, as a receiver that knows a message again
-        self.ends = threading.Event()
-
-    @contextmanager
-    def listening(self):
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = receiver.answers.pop(0) if receiver.answers else 200
-                receiver.requests.append((dict(self.headers), body))
-                if answer == "hang":
-                    receiver.ends.wait(LIMIT_S)
-                    return
-                if answer in (200, "lost"):
-                    receiver.taken[self.headers["Idempotency-Key"]] += 1
-                if answer == "lost":
-                    return
-                code, *headers = answer if isinstance(answer, tuple) else (answer,)
-                self.send_response(code)
-                for name, value in headers:
-                    self.send_header(name, value)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_):
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        self.url = f"http://127.0.0.1:{server.server_port}/hook"
-        try:
-            yield self
-        finally:
-            self.ends.set()
-            server.shutdown()
-            server.server_close()
-            thread.join()
 
 
 def webhook(url, **more):
@@ -388,6 +335,27 @@ def test_a_turn_that_fails_and_a_keeper_that_was_away_are_told(site, monkeypatch
     assert len(texts) == 2
     assert texts[0].endswith("a turn failed: sinfo does not answer")
     assert "no turn was taken from" in texts[1]
+
+
+def test_neither_a_clock_that_jumps_nor_another_service_that_took_over_is_a_keeper_that_stopped(
+    site,
+):
+    receiver = Receiver()
+    with receiver.listening():
+        notifier = webhook(receiver.url, topics=(Topic.STOPPED,))
+        turn(site, notifier)
+        site.off_s = 3 * 3600.0
+        turn(site, notifier)
+        site.off_s = 0.0
+        with History.open(site.history) as history:
+            lock = history.acting_lock()
+            assert lock.has()
+            keeping = replace(site.keeping(notify="plain"), notifier=notifier, service="gone")
+            with pytest.raises(Stopped, match="acts now"):
+                keep(keeping, site.caller)
+            lock.give_back()
+        turn(site, notifier)
+    assert receiver.requests == []
 
 
 def test_a_diagnosis_is_told_in_the_next_turn(site, tmp_path):
