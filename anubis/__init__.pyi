@@ -24,6 +24,7 @@ from anubis.operations.history import decisions as decisions
 from anubis.operations.history import forget_cluster as forget_cluster
 from anubis.operations.history import forget_import as forget_import
 from anubis.operations.history import imports as imports
+from anubis.operations.history import known_nodes as known_nodes
 from anubis.operations.history import recall as recall
 from anubis.operations.history import rename_cluster as rename_cluster
 from anubis.operations.history import timeline as timeline

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="bench",
-    help="The benchmark programs: list, describe, run, begin a new one and check it.",
+    help="The benchmark programs: list, describe, run, tune, and begin a new one.",
     no_args_is_help=True,
 )
 
@@ -212,7 +212,10 @@ def check(
 def new(
     name: Annotated[str, typer.Argument(help="Its name: letters, digits and underscores.")],
     folder: Annotated[
-        Path, typer.Option("--benchmarks", "-b", metavar="DIR", help="Where to write it.")
+        Path,
+        typer.Option(
+            "--benchmarks", metavar="DIR", help="The folder of programs to write it into."
+        ),
     ] = Path("my-benchmarks"),
     shell: Annotated[
         bool, typer.Option("--shell", help="In shell, which any other language can follow.")

@@ -14,7 +14,7 @@ from anubis.cli.remarks import say
 
 app = typer.Typer(
     name="criteria",
-    help="What was learned: how far each metric can be trusted, and what changed.",
+    help="What is normal: learn it, judge by it, show it, compare it.",
     no_args_is_help=True,
 )
 

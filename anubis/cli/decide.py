@@ -1,7 +1,8 @@
-"""`anubis gate`, `select` and `sweep`: which tests are worth their time, and what came of them."""
+"""`anubis gate` and `sweep`: which tests are worth their time, and what came of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from anubis.core.history.events import FleetEvent
     from anubis.report.sweep import SweepResult
 
-EVENTS = ("node-added", "fleet-upgraded", "job-allocated", "incident-reported", "tick")
+JOB = "job-allocated"
+EVENTS = ("node-added", "fleet-upgraded", JOB, "incident-reported", "tick")
 CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")
 
 
@@ -27,14 +29,52 @@ CRITERIA: tuple[Literal["learned", "refused"], ...] = ("learned", "refused")
 def gate(
     request: GateRequest,
     terms: Terms,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Only decide which tests are worth their time; run nothing."),
+    ] = False,
+    event: Annotated[
+        str,
+        typer.Option(
+            "--event",
+            metavar="EVENT",
+            help=f"With --plan, what happened: {', '.join(EVENTS)}. That nodes were added or "
+            "upgraded, or had an incident, is kept: until they pass a test, a defect is presumed "
+            "on them.",
+        ),
+    ] = JOB,
+    category: Annotated[
+        str | None,
+        typer.Option("--category", metavar="WORD", help="The category of the reported incident."),
+    ] = None,
+    upgrade: Annotated[
+        str,
+        typer.Option(
+            "--upgrade",
+            metavar="learned|refused",
+            help="Whether the criteria could be learned again after the upgrade.",
+        ),
+    ] = "learned",
     junit: options.JUnit = None,
     nagios: options.Nagios = False,
     why: options.Why = False,
     json: options.Json = False,
 ) -> None:
     """Say whether nodes are good for a job: by history, or by the tests worth their time."""
+    if plan:
+        if junit or nagios:
+            raise UsageError("--plan runs no test: leave --junit and --nagios out")
+        from anubis.cli import decision
+
+        happened = _event(event, request.nodes, request.duration_s, category, upgrade)
+        decision.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
+        return
     from anubis.cli import gate_answer
 
+    if event != JOB:
+        raise UsageError("a gate is for a job: --event goes with --plan")
+    if not request.duration_s:
+        raise UsageError("a gate needs the job's --duration, such as 24h")
     if json and nagios:
         raise UsageError("--json and --nagios exclude each other: give one of them")
     check_page(junit, "--junit")
@@ -44,62 +84,22 @@ def gate(
         anubis.gate(request, terms, answerer)
 
 
-@verb
-def select(
-    *,
-    nodes: options.NodesNamed,
-    event: Annotated[
-        str, typer.Option("--event", metavar="EVENT", help=f"What happened: {', '.join(EVENTS)}.")
-    ],
-    duration: Annotated[
-        str | None,
-        typer.Option(
-            "--duration", metavar="TIME", help="How long the job on these nodes runs: 90m, 24h, 2d."
-        ),
-    ] = None,
-    category: Annotated[
-        str | None,
-        typer.Option("--category", metavar="WORD", help="The category of the reported incident."),
-    ] = None,
-    criteria: Annotated[
-        str,
-        typer.Option(
-            "--criteria",
-            metavar="learned|refused",
-            help="Whether the criteria could be learned again after the upgrade.",
-        ),
-    ] = "learned",
-    terms: Annotated[Terms, Without(("job", "criteria"))],
-    why: options.Why = False,
-    json: options.Json = False,
-) -> None:
-    """Decide which tests an event is worth, and say why; run nothing.
-
-    That nodes were added or upgraded, or had an incident, is kept: until they pass a test, a defect
-    is presumed on them.
-    """
-    from anubis.cli import decision
-
-    happened = _event(event, amounts.node_names(nodes), duration, category, criteria)
-    decision.show(anubis.select(happened, terms, Terminal()), as_json=json, why=why)
-
-
 def _event(
-    kind: str, nodes: tuple[str, ...], duration: str | None, category: str | None, criteria: str
+    kind: str, named: Sequence[str], duration_s: float, category: str | None, upgrade: str
 ) -> FleetEvent:
     from anubis.core.history import events
 
+    nodes = tuple(named)
     match kind:
         case "node-added":
             return events.NodeAdded(nodes=nodes)
         case "fleet-upgraded":
-            became = amounts.choose_word("--criteria", criteria, CRITERIA)
+            became = amounts.choose_word("--upgrade", upgrade, CRITERIA)
             return events.FleetUpgraded(nodes=nodes, criteria=became)
         case "job-allocated":
-            if duration is None:
+            if not duration_s:
                 raise UsageError("a job-allocated needs the job's --duration, such as 24h")
-            seconds = amounts.duration_s(duration, "--duration")
-            return events.JobAllocated(nodes=nodes, duration_s=seconds)
+            return events.JobAllocated(nodes=nodes, duration_s=duration_s)
         case "incident-reported":
             if not category:
                 raise UsageError("an incident-reported needs the incident's --category")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 from typer.main import get_command
 
 import anubis
 from anubis.cli import amounts, answer, options
+from anubis.cli.entries import Leaf
 from anubis.cli.page_files import check_page, write_page
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
 from anubis.core.errors import UsageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TRACES = "anubis.traces"  # key of the paths that the options name, by their names
 
 
-class DiagnoseCommand(TyperCommand):
+class DiagnoseCommand(Leaf):
     """The verb with an option for each kind of trace; only this verb loads their readers."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -130,12 +130,12 @@ def diagnose(
     ] = None,
     topology: Annotated[
         str | None,
-        typer.Option("--topology", "-t", metavar="FILE", help="The fabric between its nodes."),
+        typer.Option("--topology", metavar="FILE", help="The fabric between its nodes."),
     ] = None,
     policy: Annotated[
         str,
         typer.Option(
-            "--policy",
+            "--diagnosis",
             metavar="NAME",
             help="Where traces are and what may be advised: a name under configs/diagnosis/, or "
             "a file.",

@@ -22,6 +22,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "scan": (
         "scan --cluster prod.yaml --topology ibnet.txt --dry-run",
         "scan --cluster prod.yaml --topology ibnet.txt --cover --html network.html",
+        "scan --draw --topology example",
+        "scan --draw --topology ibnet.txt --counters errors.txt --over 3600",
     ),
     "locate": (
         "locate @job-4711.txt --cluster prod.yaml --topology ibnet.txt --dry-run",
@@ -31,11 +33,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "gate": (
         "gate node[01-64] --duration 24h",
         "gate node[01-08] --duration 90m --budget 10m --json",
-    ),
-    "select": (
-        "select node07 --event node-added",
-        "select node[01-64] --event job-allocated --duration 24h",
-        "select node07 --event incident-reported --category gpu",
+        "gate node[01-64] --duration 24h --plan --why",
+        "gate node07 --plan --event node-added",
+        "gate node07 --plan --event incident-reported --category gpu",
     ),
     "sweep": ("sweep --budget 8nh", "sweep node[01-64] --budget 30m --suite medium"),
     "nodes": ("nodes --cluster prod.yaml", "nodes node[01-04] --cluster prod.yaml --json"),
@@ -53,7 +53,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "keep --cluster prod.yaml --every 60s",
         "keep --cluster prod.yaml --periodic-tasks",
     ),
-    "actions": ("actions", "actions --all --last 20 --json"),
     "watch": (
         "watch --file job.csv --html job.html",
         "watch 4711 --cluster prod.yaml --prometheus http://prometheus:9090",
@@ -66,32 +65,26 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "diagnose --live /shared/4711 --logs logs",
         "diagnose 4711 --dumps dumps --ranks ranks.csv --html 4711.html",
         "diagnose 4711 --ras reports --inspector inspector --nodes node[01-04]",
-        "diagnose 4711 --cluster prod.yaml --policy prod --tell",
+        "diagnose 4711 --cluster prod.yaml --diagnosis prod --tell",
     ),
-    "learn": (
-        "learn",
-        "learn --since 2026-11-01 --exclude node07 --out criteria",
-    ),
-    "judge": ("judge --criteria criteria", "judge --since 2026-11-01 --html november.html"),
     "report": ("report", "report --html last.html", "report --nagios"),
-    "tune": ("tune gemm", "tune gemm --write tuned.yaml"),
-    "simulate": ("simulate --seeds 1", "simulate paper --html policies.html"),
     "demo": ("demo", "demo --folder anubis-demo"),
     "doctor": ("doctor", "doctor node[001-016] --cluster ssh"),
     "schema": ("schema", "schema verdict"),
-    "import csv": (
-        "import csv lines.csv --suite hpl --sku h100",
-        "import csv wide.csv --suite hpl --sku h100 --map node=host --metric gflops=higher",
+    "history actions": ("history actions", "history actions --all --last 20 --json"),
+    "history import csv": (
+        "history import csv lines.csv --suite hpl --sku h100",
+        "history import csv wide.csv --suite hpl --sku h100 --map node=host --metric gflops=higher",
     ),
-    "import superbench": ("import superbench results-summary.jsonl --sku h100",),
-    "import superbench-baseline": (
-        "import superbench-baseline baseline.json --sku h100 --units 64",
+    "history import superbench": ("history import superbench results-summary.jsonl --sku h100",),
+    "history import superbench-baseline": (
+        "history import superbench-baseline baseline.json --sku h100 --units 64",
     ),
-    "import incidents": (
-        "import incidents tickets.csv",
-        "import incidents events.json --mapping events --cluster prod",
+    "history import incidents": (
+        "history import incidents tickets.csv",
+        "history import incidents events.json --mapping events --cluster prod",
     ),
-    "import nodes": ("import nodes nodes.csv --map node=host --time %d.%m.%Y",),
+    "history import nodes": ("history import nodes nodes.csv --map node=host --time %d.%m.%Y",),
     "history show": ("history show node07", "history show --last 200 --json"),
     "history decisions": ("history decisions --last 1",),
     "history standing": ("history standing", "history standing node[01-16] --json"),
@@ -112,24 +105,30 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "token audit": ("token audit --last 20",),
     "serve": ("serve", "serve --host 0.0.0.0 --cluster prod.yaml"),
     "agent": ("agent", "agent --listen 0.0.0.0:9841 --token-file /etc/anubis/agent.token"),
-    "topology show": (
-        "topology show --topology example",
-        "topology show --topology ibnet.txt --counters errors.txt --over 3600",
+    "criteria learn": (
+        "criteria learn",
+        "criteria learn --since 2026-11-01 --exclude node07 --out criteria",
     ),
+    "criteria judge": (
+        "criteria judge --criteria criteria",
+        "criteria judge --since 2026-11-01 --html november.html",
+    ),
+    "criteria learn-watching": (
+        "criteria learn-watching monday.parquet tuesday.csv.gz",
+        "criteria learn-watching --synthetic --name made --seed 1",
+    ),
+    "criteria show-watching": ("criteria show-watching", "criteria show-watching ours --json"),
     "criteria show": ("criteria show", "criteria show criteria/full/h100.json"),
     "criteria diff": ("criteria diff old.json new.json",),
     "criteria adopt": (
         "criteria adopt criteria",
         'criteria adopt criteria --metric "gemm tflops:*" --policy mine.yaml --write mine.yaml',
     ),
+    "risk simulate": ("risk simulate --seeds 1", "risk simulate paper --html policies.html"),
     "risk train": ("risk train",),
     "risk evaluate": ("risk evaluate", "risk evaluate --ask node[01-16] --html models.html"),
     "risk show": ("risk show node[01-64]",),
-    "watch-model train": (
-        "watch-model train monday.parquet tuesday.csv.gz",
-        "watch-model train --synthetic --name made --seed 1",
-    ),
-    "watch-model show": ("watch-model show", "watch-model show ours --json"),
+    "bench tune": ("bench tune gemm", "bench tune gemm --write tuned.yaml"),
     "bench list": ("bench list", "bench list --benchmarks mine"),
     "bench describe": ("bench describe gemm",),
     "bench run": (
@@ -148,6 +147,6 @@ def commands_of(path: str) -> list[str]:
 def add_to_help(commands: Iterable[typer.models.CommandInfo], group: str = "") -> None:
     """Put each verb's examples below its options."""
     for command in commands:
-        name = command.name or command.callback.__name__  # type: ignore[union-attr] # all have one
+        name = command.name or command.callback.__name__.replace("_", "-")  # type: ignore[union-attr]
         lines = commands_of(f"{group} {name}".strip())
         command.epilog = "\n\n".join(("Examples:", *lines))

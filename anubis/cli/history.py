@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="history",
-    help="What happened to nodes, what was decided and what each benchmark has found; and taking a "
-    "wrong import back.",
+    help="What happened, was decided and was done; imports, and taking them back.",
     no_args_is_help=True,
 )
 
@@ -54,7 +53,7 @@ def show(
         history.show(happened, answer.screen())
 
 
-@app.command(help="The last decisions of gate, sweep and select, newest first.")
+@app.command(help="The last decisions of gate and sweep, newest first.")
 def decisions(
     last: Last = 5,
     cluster: options.ClusterShown = None,
@@ -66,7 +65,7 @@ def decisions(
 
     decided = anubis.decisions(last, cluster=cluster)
     if not decided:
-        say("no decisions yet: anubis gate, sweep and select make them")
+        say("no decisions yet: anubis gate and anubis sweep make them")
     for made in decided:
         if json:
             print(decision.line(made))
@@ -227,7 +226,7 @@ def imports(json: options.Json = False) -> None:
 
     imported = anubis.imports()
     if not imported:
-        say("nothing was imported yet: see anubis import --help")
+        say("nothing was imported yet: see anubis history import --help")
     if json:
         answer.write_lines(map(history.import_line, imported))
     elif imported:

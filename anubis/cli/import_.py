@@ -1,5 +1,5 @@
-"""`anubis import`: measurements of other tools as campaigns, and records of what happened to
-nodes."""
+"""`anubis history import`: measurements of other tools as campaigns, and records of what
+happened to nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def _map_option(keys: str, example: str) -> typer.models.OptionInfo:
     """Option that maps the columns of a table to these keys."""
     option: typer.models.OptionInfo = typer.Option(
         "--map",
-        "-m",
         metavar="KEY=COLUMN",
         help=f"Which column has what, or several in one text: node=host, {example}. Keys: {keys}; "
         "a column with the name of its key needs no --map. May be repeated.",
@@ -185,14 +184,14 @@ def _name(imported: ImportedResults, *, as_json: bool) -> None:
         print(campaign.id)
     say(
         f"see it with anubis report --campaign {campaign.id}, "
-        f"learn from it with anubis learn --campaign {campaign.id}"
+        f"learn from it with anubis criteria learn --campaign {campaign.id}"
     )
     say(f"to take this back: anubis history forget --import {imported.kept.key}")
 
 
 @app.command(
     "superbench-baseline",
-    help="Make criteria from SuperBench's baseline.json: means without spread.",
+    help="Make criteria from SuperBench's baseline.json. Its means have no spread.",
 )
 def superbench_baseline(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A baseline.json.")],
@@ -229,7 +228,6 @@ def incidents(
         str,
         typer.Option(
             "--mapping",
-            "-m",
             help="What each column means: a name under configs/incidents/, or a file. "
             "plain: node, category, start, end.",
         ),
@@ -259,8 +257,8 @@ def incidents(
 
 
 @app.command(
-    help="Import a table of nodes, CSV or JSON, gzipped or not: rack, cage, sku and when each "
-    "was installed. Risk models use them if that makes their forecasts better."
+    help="Import a table of nodes, CSV or JSON: rack, cage, sku and when each was installed. "
+    "It may be gzipped. Risk models use them if that makes their forecasts better."
 )
 def nodes(
     file: TableFile,

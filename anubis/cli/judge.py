@@ -1,4 +1,4 @@
-"""`anubis judge`: judge past campaigns again, by any criteria, without running anything."""
+"""`anubis criteria judge`: judge past campaigns again, by any criteria; run nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`anubis tell`, `keep` and `actions`: what happens to a fleet, and what is done about it."""
+"""`anubis tell`, `keep` and `history actions`: what happens to a fleet, and what is done."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ def tell(
     benchmarks: options.Benchmarks = None,
     json: options.Json = False,
 ) -> None:
-    """Report what happened to nodes. Then take a turn of the keeper, unless anubis serve or anubis
-    keep --every takes its turns.
+    """Report what happened to nodes, and take a turn of the keeper.
 
-    The event is kept in the history: the next gate, sweep and turn know it.
+    No turn is taken with --later, or if anubis serve or anubis keep --every takes the turns. The
+    event is kept in the history: the next gate, sweep and turn know it.
     """
     turn_termination_into_interrupt()
     named = amounts.nodes(nodes) or ()
@@ -208,9 +208,10 @@ def keep(
     ] = "",
     json: options.Json = False,
 ) -> None:
-    """Take a turn of the keeper: read what is new, then propose or do what the policy says. Then do
-    the periodic work that is due and, if the policy says so, look at running jobs and diagnose
-    those that ended or stand still.
+    """Take a turn of the keeper: propose, or do, what its policy says.
+
+    It reads what is new, acts, and does the periodic work that is due. If the policy says so, it
+    looks at running jobs, and diagnoses those that ended or stand still.
 
     Exit code 1: a node is out or to be taken out, or a breaker is open.
     """

@@ -1,4 +1,4 @@
-"""`anubis learn`: criteria from what campaigns measured, into files to commit and review."""
+"""`anubis criteria learn`: criteria from what campaigns measured, into files to commit."""
 
 from __future__ import annotations
 

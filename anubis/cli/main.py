@@ -6,10 +6,12 @@ import gc
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from anubis import __version__
@@ -21,14 +23,13 @@ from anubis.cli import (
     import_,
     risk,
     token,
-    topology,
-    watch_model,
 )
 from anubis.cli.agent import agent
-from anubis.cli.decide import gate, select, sweep
+from anubis.cli.decide import gate, sweep
 from anubis.cli.demo import demo
 from anubis.cli.diagnose import DiagnoseCommand, diagnose
 from anubis.cli.doctor import doctor
+from anubis.cli.entries import Leaf, Verbs
 from anubis.cli.judge import judge
 from anubis.cli.keep import actions, keep, tell
 from anubis.cli.learn import learn
@@ -42,10 +43,12 @@ from anubis.cli.serve import serve
 from anubis.cli.simulate import simulate
 from anubis.cli.tune import tune
 from anubis.cli.watch import watch
+from anubis.cli.watch_model import learn_watching, show_watching
 from anubis.core.errors import MISUSED, AnubisError
 
 app = typer.Typer(
     name="anubis",
+    cls=Verbs,
     help="Keeps GPU clusters fit for work: measures nodes, learns what is normal, names what is "
     "not.",
     no_args_is_help=True,
@@ -54,37 +57,48 @@ app = typer.Typer(
     epilog="Exit codes: 0 all healthy, 1 at least one node defective, 2 no verdict, "
     "64 wrong usage.",
 )
-VERBS = (
-    accept,
-    validate,
-    scan,
-    locate,
-    gate,
-    select,
-    sweep,
-    nodes,
-    tell,
-    keep,
-    actions,
-    watch,
-    diagnose,
-    learn,
-    judge,
-    report,
-    tune,
-    simulate,
-    serve,
-    agent,
-    demo,
-    doctor,
-    schema,
+PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
+    "Test": (accept, validate, scan, locate),
+    "Decide": (gate, sweep, risk.app),
+    "Keep": (keep, tell),
+    "Look": (nodes, report, watch, diagnose, history.app, serve),
+    "Set up": (demo, doctor, criteria.app, bench.app, token.app),
+}
+# started by a service manager, or read once: in the reference, and not among the first words
+UNLISTED = (agent, schema)
+FAMILIES: tuple[tuple[typer.Typer, tuple[Callable[..., None], ...]], ...] = (
+    (criteria.app, (learn, judge, learn_watching, show_watching)),
+    (bench.app, (tune,)),
+    (risk.app, (simulate,)),
+    (history.app, (actions,)),
+    (import_.app, ()),
+    (token.app, ()),
 )
-for verb in VERBS:
-    app.command(cls=DiagnoseCommand if verb is diagnose else None)(verb)
-examples.add_to_help(app.registered_commands)
-for family in (import_, history, topology, criteria, risk, watch_model, bench, token):
-    examples.add_to_help(family.app.registered_commands, family.app.info.name or "")
-    app.add_typer(family.app)
+
+
+def _finish(family: typer.Typer, path: str = "") -> None:
+    """Give the verbs of a family their examples, and what all of them have in common."""
+    examples.add_to_help(family.registered_commands, path)
+    for command in family.registered_commands:
+        if command.cls is TyperCommand:
+            command.cls = Leaf
+
+
+for family, more in FAMILIES:
+    for verb in more:
+        family.command()(verb)
+    _finish(family, "history import" if family is import_.app else str(family.info.name))
+history.app.add_typer(import_.app)
+for panel, entries in PANELS.items():
+    for entry in entries:
+        if isinstance(entry, typer.Typer):
+            app.add_typer(entry, rich_help_panel=panel)
+        else:
+            kind = DiagnoseCommand if entry is diagnose else None
+            app.command(cls=kind, rich_help_panel=panel)(entry)
+for verb in UNLISTED:
+    app.command(hidden=True)(verb)
+_finish(app)
 
 
 @app.callback(invoke_without_command=True)

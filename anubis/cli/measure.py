@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from anubis.cli.options import AnswerForms, Beginning
 from anubis.cli.verb import verb
 from anubis.operations.requests import (
@@ -26,8 +30,25 @@ def validate(request: ValidateRequest, forms: AnswerForms, beginning: Beginning)
 
 
 @verb
-def scan(request: ScanRequest, forms: AnswerForms, beginning: Beginning) -> None:
+def scan(
+    request: ScanRequest,
+    forms: AnswerForms,
+    beginning: Beginning,
+    draw: Annotated[
+        bool,
+        typer.Option(
+            "--draw",
+            help="Measure nothing: draw the fabric, list its anomalies, and which of the named "
+            "nodes are missing in it.",
+        ),
+    ] = False,
+) -> None:
     """Scan the network: pairs of nodes at every distance, and the part at fault by name."""
+    if draw:
+        from anubis.cli import topology
+
+        topology.draw(request, forms)
+        return
     _carry_out(request, forms, beginning)
 
 

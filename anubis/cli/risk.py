@@ -15,14 +15,14 @@ from anubis.cli.terminal import Terminal
 
 app = typer.Typer(
     name="risk",
-    help="How likely each node's next incident is, learned from the history.",
+    help="How likely each node's next incident is, and which policy of validation pays.",
     no_args_is_help=True,
 )
 
 ModelFile = Annotated[
     Path | None,
     typer.Option(
-        "--file",
+        "--risk-model",
         metavar="FILE",
         help="The file of the trained model. Default: risk/CLUSTER.npz in $ANUBIS_HOME.",
     ),
@@ -38,7 +38,7 @@ def train(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="NAME", help="Train this model, without comparing it with others."
+            "--kind", metavar="NAME", help="Train this kind, without comparing it with others."
         ),
     ] = None,
     cluster: options.ClusterKnown = None,

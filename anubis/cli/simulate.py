@@ -1,4 +1,4 @@
-"""`anubis simulate`: does validation pay on such a cluster, and which policy pays most?"""
+"""`anubis risk simulate`: does validation pay on such a cluster, and which policy pays most?"""
 
 from __future__ import annotations
 

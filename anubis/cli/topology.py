@@ -1,63 +1,40 @@
-"""`anubis topology`: show the fabric that Anubis reads, before anything is scheduled on it."""
+"""`anubis scan --draw`: show the fabric that Anubis reads, before anything is scheduled on it."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 import anubis
-from anubis.cli import amounts, answer, options
+from anubis.cli import answer
+from anubis.cli.options import AnswerForms
 from anubis.cli.page_files import write_page
 from anubis.cli.terminal import Terminal
+from anubis.core.errors import UsageError
+from anubis.operations.requests import ScanRequest
 
 if TYPE_CHECKING:
     from anubis.operations.topology import InspectedFabric
 
-app = typer.Typer(
-    name="topology",
-    help="The switches, and which node hangs on which.",
-    no_args_is_help=True,
-)
 
-
-@app.callback()
-def group() -> None:
-    """Keeps `show` a word of its own."""
-
-
-@app.command(help="Draw the fabric; list its anomalies and the nodes that are missing.")
-def show(
-    topology: options.Topology = None,
-    hcas: options.Hcas = None,
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            "--nodes",
-            metavar="NODES",
-            help="The nodes to find in it: node[01-16], a comma list, or @file.",
-        ),
-    ] = None,
-    counters: options.Counters = None,
-    over: options.Over = None,
-    nagios: options.Nagios = False,
-    json: options.Json = False,
-    html: options.HtmlToo = None,
-) -> None:
+def draw(request: ScanRequest, forms: AnswerForms) -> None:
+    """Draw the fabric, and exit with the code of what its anomalies come to."""
     from anubis.report.topology import json_lines, text
 
+    forms.check()
+    if forms.junit:
+        raise UsageError("--draw measures nothing: leave --junit out")
     inspected = anubis.inspect_fabric(
-        topology,
-        hcas=hcas,
-        nodes=amounts.nodes(nodes or None) or (),
-        counter_files=counters or (),
-        over_s=over,
+        request.topology,
+        hcas=request.hcas,
+        nodes=request.nodes or (),
+        counter_files=request.counters,
+        over_s=request.over_s,
         caller=Terminal(),
     )
-    shown = json_lines if json else text
-    if not nagios:
+    shown = json_lines if forms.json else text
+    if not forms.nagios:
         answer.write_lines(
             shown(
                 inspected.inspection,
@@ -66,9 +43,9 @@ def show(
                 routes=inspected.routes,
             )
         )
-    if html:
-        _write_page(inspected, html)
-    if nagios:
+    if forms.html:
+        _write_page(inspected, forms.html)
+    if forms.nagios:
         sys.exit(_tell_monitoring(inspected))
     answer.leave(inspected.judgement)
 

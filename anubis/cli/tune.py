@@ -1,4 +1,4 @@
-"""`anubis tune`: how few warm-up and measured steps of a benchmark still repeat."""
+"""`anubis bench tune`: how few warm-up and measured steps of a benchmark still repeat."""
 
 from __future__ import annotations
 

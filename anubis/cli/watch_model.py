@@ -1,5 +1,4 @@
-"""`anubis watch-model`: learn from healthy jobs what running jobs are compared with, and show
-it."""
+"""`anubis criteria learn-watching` and `show-watching`: what running jobs are compared with."""
 
 from __future__ import annotations
 
@@ -13,17 +12,10 @@ from anubis.cli import answer, options
 from anubis.cli.remarks import say, show_status
 from anubis.cli.terminal import Terminal
 
-app = typer.Typer(
-    name="watch-model",
-    help="What running jobs are compared by: learned from healthy jobs, and shown.",
-    no_args_is_help=True,
-)
-
 SHIPPED = "synthetic"
 
 
-@app.command(help="Learn a watch model from recorded telemetry of jobs in which nothing was wrong.")
-def train(
+def learn_watching(
     recordings: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -63,6 +55,7 @@ def train(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
 ) -> None:
+    """Learn a watch model from recorded telemetry of jobs in which nothing was wrong."""
     from anubis.report import watch_model
 
     kept = anubis.train_watch_model(
@@ -80,13 +73,13 @@ def train(
     print(kept.file)
 
 
-@app.command(help="What a watch model was learned from, how well, and its thresholds.")
-def show(
+def show_watching(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Its name under criteria/watching/, or a file.")
     ] = SHIPPED,
     json: options.Json = False,
 ) -> None:
+    """Show what a watch model was learned from, how well, and its thresholds."""
     from anubis.report import watch_model
 
     kept = anubis.watch_model(model)

@@ -343,7 +343,7 @@ class _PolicyFile:
     remedies: tuple[str, ...] = ("default",)
     """Tables of what to do about a verdict, by their names under configs/policies/remedies/."""
     selection: SelectionPolicy = Policy.selection
-    """When a test is worth its time: `anubis select`, `gate` and `sweep`."""
+    """When a test is worth its time: `anubis gate` and `anubis sweep`."""
 
     def __post_init__(self) -> None:
         self.record((), (), ())

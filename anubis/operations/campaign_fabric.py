@@ -84,7 +84,7 @@ def _remark_on(surveyed: Survey, request: CampaignRequest, caller: Caller) -> No
         caller.remark(f"topology: {finding}")
     if len(surveyed.findings) > len(cabling[:TOLD]):
         caller.remark(
-            f"{len(surveyed.findings):,} remarks on the topology: anubis topology show lists them"
+            f"{len(surveyed.findings):,} remarks on the topology: anubis scan --draw lists them"
         )
     # wall clock: shown to a person, decides nothing
     routes = routes_known(surveyed.fabric, time.time())

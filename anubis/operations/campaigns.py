@@ -504,7 +504,9 @@ def _write_criteria(view: CampaignView, caller: Caller) -> tuple[Path, ...]:
         files = tuple(criteria_files.write_learned(of_suite, places.criteria()))
     except AnubisError as error:
         name = view.campaign.id
-        caller.remark(f"{error}; anubis learn --campaign {name} --out DIR writes them elsewhere")
+        caller.remark(
+            f"{error}; anubis criteria learn --campaign {name} --out DIR writes them elsewhere"
+        )
         return ()
     for learned, path in zip(of_suite, files, strict=True):
         caller.remark(f"criteria of {learned.sku} for suite {view.campaign.plan.suite}: {path}")

@@ -36,6 +36,7 @@ TOOLS = {  # packages are Debian's and Ubuntu's
     "all_reduce_perf": "build https://github.com/NVIDIA/nccl-tests",
     "all_gather_perf": "build https://github.com/NVIDIA/nccl-tests",
 }
+HCAS = Path("/sys/class/infiniband")
 DISTRIBUTION = "anubis-fleet"
 
 
@@ -147,6 +148,8 @@ def _benchmark(spec: BenchmarkSpec, *, gpus: int) -> Check:
         return Check(subject, "missing", f"needs {', '.join(absent)}", ways)
     if spec.needs.gpu and not gpus:
         return Check(subject, "missing", "needs a GPU")
+    if spec.needs.hca and not any(HCAS.glob("*")):
+        return Check(subject, "missing", "needs an RDMA adapter")
     nodes = max(spec.needs.min_nodes, ceil(spec.needs.min_devices / gpus) if gpus else 1)
     if nodes > 1 and spec.scope == "node":
         return Check(subject, "missing", f"needs {spec.needs.min_devices} GPUs")

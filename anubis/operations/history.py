@@ -117,6 +117,12 @@ def clusters(caller: Caller = NOBODY) -> list[str]:
         return history.clusters.names()
 
 
+def known_nodes(cluster: str | None = None, caller: Caller = NOBODY) -> list[str]:
+    """Names of the nodes that the history knows of a cluster, or of the only one."""
+    with caller.history() as history:
+        return look_up(history, cluster).node_names.all()
+
+
 def rename_cluster(old: str, new: str, caller: Caller = NOBODY) -> None:
     """Rename a cluster in the history, with all that is known of its nodes, and its risk model."""
     try:

@@ -259,7 +259,9 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
             " anubis leaves it alone until that ends"
         )
     if is_moot(command, keeper.lives):
-        raise UsageError(f"action {action.id} has nothing to do any more: look at anubis actions")
+        raise UsageError(
+            f"action {action.id} has nothing to do any more: look at anubis history actions"
+        )
     approved, further = keeper.approve(command, at)
     turn.approve(action, approved, at, by)
     turn.keep(further, at)

@@ -331,7 +331,7 @@ class GateRequest:
             form="duration",
             help="How long the job runs: 90m, 24h, 2d.",
         ),
-    ]
+    ] = 0.0  # of no job: only to plan for another event
     _: KW_ONLY
     unknown_passes: Annotated[
         bool,
@@ -433,7 +433,7 @@ class LearnRequest:
     start: Annotated[
         Path | None,
         Option(
-            flags=("--from",),
+            flags=("--criteria",),
             metavar="PATH",
             help="Start from these earlier criteria: a file, or a folder of them.",
         ),
@@ -589,6 +589,7 @@ class SimulateRequest:
     model: Annotated[
         Path | None,
         Option(
+            flags=("--risk-model",),
             metavar="FILE",
             help="The risk model to draw incidents from. Default: risk/CLUSTER.npz in "
             "$ANUBIS_HOME.",

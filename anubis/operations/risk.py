@@ -128,8 +128,8 @@ def _tell_of_gaps(logbook: Logbook, caller: Caller) -> None:
     for attribute, count in logbook.sparse_attributes().items():
         caller.remark(
             f"{attribute} is known of {count:,} of {len(logbook.nodes):,} nodes: no model learns"
-            " from it, because the others may be those that never failed; anubis import nodes"
-            " reports it"
+            " from it, because the others may be those that never failed; anubis history import"
+            " nodes reports it"
         )
 
 

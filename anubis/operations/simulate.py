@@ -45,7 +45,7 @@ def _incident_source(name: str, model: Path | None) -> IncidentSource:
         if source == name:
             if model is not None and source != "model":
                 raise UsageError(
-                    f"--model draws incidents, and --incidents {source} does not use a model"
+                    f"--risk-model draws incidents, and --incidents {source} does not use a model"
                 )
             return source
     raise UsageError(f'--incidents is "{name}", expected {" or ".join(SOURCES)}')

@@ -73,7 +73,7 @@ def headline(
     if accepted := [f"{b.accepted} of {scope}" for scope, b in breakers.items() if b.accepted]:
         parts.append(f"accepted to be out when a breaker was closed: {', '.join(accepted)}")
     if proposals:
-        parts.append(f"{quantity(proposals, 'proposal')} to look at (anubis actions)")
+        parts.append(f"{quantity(proposals, 'proposal')} to look at (anubis history actions)")
     return "; ".join(parts)
 
 

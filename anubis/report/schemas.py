@@ -115,7 +115,7 @@ LINES = (
     DocumentType("coverage", "scan", "what the planned pairs cross", (CoverageLine,)),
     DocumentType(
         "decision",
-        "select, gate, sweep, history decisions, history show",
+        "gate, sweep, history decisions, history show",
         "which tests an event is worth, and why",
         (Decision, DecisionLine),
     ),

@@ -168,7 +168,7 @@ def router(house: House) -> APIRouter:
         202,
     )
     post("/events", take_event, "What happened to nodes.", "receipt", _event_schema(), 201)
-    records = {"description": "Records, as in a file that anubis import incidents reads."}
+    records = {"description": "Records, as in a file that anubis history import incidents reads."}
     post("/incidents", take_incidents, "Incidents of nodes, by a mapping.", "incidents", records)
     alerts = {"type": "object", "description": "What Alertmanager's webhook sends."}
     post("/alerts", take_alerts, "Alerts as incidents.", "incidents", alerts)

@@ -762,7 +762,7 @@ def action_of(connection: sa.Connection, cluster: str, id: int) -> LifeAction:
     action = next(ACTIONS.records(connection, query), None)
     if action is None:
         raise UnknownRecordError(
-            f'cluster "{cluster}" has no action {id}: anubis actions lists them'
+            f'cluster "{cluster}" has no action {id}: anubis history actions lists them'
         )
     return action
 

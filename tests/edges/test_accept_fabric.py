@@ -87,7 +87,7 @@ def test_it_is_judged_again_as_it_was_by_its_own_criteria_and_by_those_of_its_su
     done = accept(near, "--json", faults=["slow leaf"])
     assert done.code == 1
     for words in ((), ("--criteria", str(near.home / "criteria"))):
-        again = near.run("judge", "--json", *words)
+        again = near.run("criteria", "judge", "--json", *words)
         assert again.summary["headline"] == done.summary["headline"]
 
 

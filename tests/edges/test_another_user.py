@@ -21,9 +21,9 @@ pytestmark = [
 NOBODY = 65534
 READS = (
     ("report", "--json"),
-    ("judge", "--json"),
-    ("learn", "--out", "{out}"),
-    ("tune", "gemm"),
+    ("criteria", "judge", "--json"),
+    ("criteria", "learn", "--out", "{out}"),
+    ("bench", "tune", "gemm"),
     ("history", "show", "--json"),
     ("history", "decisions"),
     ("history", "standing"),
@@ -36,7 +36,7 @@ READS = (
     ("criteria", "diff", "{home}/criteria/tiny", "{home}/criteria/tiny"),
     ("risk", "show"),
     ("risk", "evaluate"),
-    ("actions",),
+    ("history", "actions"),
     ("token", "list"),
 )
 
@@ -79,8 +79,8 @@ def shared(near, shelf, monkeypatch) -> Path:
     done = near.run("accept", "--cluster", near.fleet(slow_share=0.2), "--suite", suite)
     assert done.code == 1, done.err
     day = near.write("day.csv", "node,category,start,end\nn1,gpu,2024-03-01T10:00,\n")
-    assert near.run("import", "incidents", str(day)).code == 0
-    assert near.run("select", "--event", "tick", "n[1-4]").code in (0, 1)
+    assert near.run("history", "import", "incidents", str(day)).code == 0
+    assert near.run("gate", "--plan", "--event", "tick", "n[1-4]").code in (0, 1)
     home = shutil.copytree(near.home, shelf / "home")
     for path in (home, *home.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -116,7 +116,7 @@ def test_what_another_user_may_not_write_is_refused_in_one_sentence(near, shared
     for words in (
         ("accept", "--cluster", cluster, "--suite", suite),
         ("history", "rename", "fleet", "prod"),
-        ("select", "--event", "tick", "n[1-4]"),
+        ("gate", "--plan", "--event", "tick", "n[1-4]"),
     ):
         done = as_nobody(near, *words)
         assert (done.code, done.out) == (2, ""), words

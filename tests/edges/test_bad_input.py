@@ -395,7 +395,7 @@ def test_criteria_that_are_not_there_are_asked_for(near):
 
 
 def test_criteria_that_cannot_be_written_are_an_error(near, learned):
-    done = near.run("learn", "--out", str(near.pace))
+    done = near.run("criteria", "learn", "--out", str(near.pace))
     assert_refused(done, "cannot write criteria", str(near.pace))
 
 
@@ -430,8 +430,8 @@ def test_a_file_where_the_home_should_be_is_named(desk):
     ("words", "sentence"),
     [
         ("report", "no campaign has finished yet: begin with anubis accept"),
-        ("judge", "no campaign has finished yet: begin with anubis accept"),
-        ("learn", "no campaign has finished yet: begin with anubis accept"),
+        ("criteria judge", "no campaign has finished yet: begin with anubis accept"),
+        ("criteria learn", "no campaign has finished yet: begin with anubis accept"),
         ("report --campaign none", 'campaign "none" is not in the history'),
         ("accept --resume", "there is nothing to resume: no accept was interrupted"),
         ("validate --resume", "there is nothing to resume: no validate was interrupted"),

@@ -313,7 +313,9 @@ def test_incidents_on_one_host_have_it_alone_tested_by_what_found_their_category
     ]
     file = tmp_path / "incidents.csv"
     file.write_text("\n".join(["node,category,start,end", *rows]))
-    code, told = site.anubis("import", "incidents", str(file), f"--mapping={tmp_path}/how.yaml")
+    code, told = site.anubis(
+        "history", "import", "incidents", str(file), f"--mapping={tmp_path}/how.yaml"
+    )
     assert (code, told[0]["new"]) == (0, 3)
 
     before = site.campaigns()

@@ -52,7 +52,14 @@ def gate(desk, *where):
 
 def told_incident(desk, cluster):
     """That n1 of the cluster is in an incident."""
-    words = ("import", "incidents", str(desk.write("open.csv", OPEN)), "--cluster", cluster)
+    words = (
+        "history",
+        "import",
+        "incidents",
+        str(desk.write("open.csv", OPEN)),
+        "--cluster",
+        cluster,
+    )
     done = desk.run(*words)
     assert done.code == 0, done.err
     return done
@@ -81,7 +88,7 @@ def test_an_incident_of_a_node_is_none_of_its_namesake_in_another_cluster(two):
 
 
 def test_what_one_cluster_passed_or_was_told_proves_and_presumes_nothing_of_the_other(two):
-    upgraded = ("select", "n[1-4]", "--event", "fleet-upgraded", *two.tiny)
+    upgraded = ("gate", "--plan", "n[1-4]", "--event", "fleet-upgraded", *two.tiny)
     assert two.ask(*upgraded, *NORTH).code == 0
     assert [gate(two, *where).lines[0]["p"] == 1 for where in (NORTH, SOUTH)] == [True, False]
     two.fleet("third.yaml")
@@ -91,7 +98,7 @@ def test_what_one_cluster_passed_or_was_told_proves_and_presumes_nothing_of_the_
 
 
 def test_where_there_are_several_clusters_a_verb_asks_which_and_every_answer_says_it(two):
-    for words in (["gate", "n1", "--duration", "1h"], ["select", "n1", "--event", "tick"]):
+    for words in (["gate", "n1", "--duration", "1h"], ["gate", "--plan", "n1", "--event", "tick"]):
         done = two.ask(*words, *two.tiny)
         assert (done.code, done.out) == (64, "")
         assert 'the history knows clusters "north", "south": name one with --cluster' in done.err
@@ -101,7 +108,7 @@ def test_where_there_are_several_clusters_a_verb_asks_which_and_every_answer_say
     page = two.folder / "page.html"
     two.run("report", "--html", str(page))
     assert "<dt>cluster</dt><dd>south</dd>" in page.read_text()
-    decided = two.ask("select", "n1", "--event", "tick", *two.tiny, "--cluster", "north")
+    decided = two.ask("gate", "--plan", "n1", "--event", "tick", *two.tiny, "--cluster", "north")
     assert decided.out.splitlines()[0] == "run nothing on n1 (north)"
     unknown = two.run("history", "show", "--cluster", "nort")
     assert (unknown.code, unknown.err.count("\n")) == (64, 1)
@@ -132,7 +139,7 @@ def test_tests_on_a_cluster_that_was_not_named_are_refused_with_what_to_say(near
     assert near.ask("accept", "--cluster", near.fleet(), *tiny).code == 0
     answered = near.ask("gate", "n1", "--duration", "1h", *tiny)
     assert (answered.code, answered.out.splitlines()[0]) == (0, "go: n1 (cluster fleet)")
-    near.ask("select", "n1", "--event", "node-added", *tiny)
+    near.ask("gate", "--plan", "n1", "--event", "node-added", *tiny)
     refused = near.ask("gate", "n1", "--duration", "24h", *tiny)
     assert refused.code == 64
     assert 'tests have to run on cluster "fleet": say with --cluster' in refused.err
@@ -149,7 +156,7 @@ def test_a_cluster_that_was_begun_by_mistake_is_refused_or_can_be_removed_again(
     assert kept(fleet.history) == before
     # nodes that are added may begin one
     assert fleet.run("tell", "node-added", "n[1-3]", "--cluster", "fleeet").code == 0
-    assert fleet.run("import", "incidents", "open.csv", "--cluster", "fleeet").code == 0
+    assert fleet.run("history", "import", "incidents", "open.csv", "--cluster", "fleeet").code == 0
     assert fleet.run("history", "clusters").out.split() == ["fleet", "fleeet"]
     done = fleet.run("history", "forget-cluster", "fleeet")
     assert (done.code, "0 campaigns, 1 incident, 1 event" in done.out) == (0, True), done.err

@@ -179,7 +179,7 @@ def test_a_node_that_got_slower_is_found_by_what_was_learned_before(accepted):
 def test_learning_writes_the_same_bytes_again_and_those_that_accept_wrote(accepted):
     (file,) = (accepted.home / "criteria" / "tiny").glob("*.json")
     for folder in ("once", "twice"):
-        done = accepted.run("learn", "--out", folder)
+        done = accepted.run("criteria", "learn", "--out", folder)
         assert (done.code, done.out) == (0, "")
         assert (accepted.folder / folder / "tiny" / file.name).read_bytes() == file.read_bytes()
 
@@ -188,8 +188,8 @@ def test_learning_again_keeps_to_the_policy_of_the_campaign(near):
     policy = near.write("mine.yaml", {"alpha": 0.5})
     words = ("accept", "--suite", near.suite(near.flow()), "--benchmarks", str(near.programs))
     assert near.run(*words, "--policy", str(policy)).code == 0
-    assert near.run("learn", "--out", "own").code == 0
-    assert near.run("learn", "--out", "default", "--policy", "default").code == 0
+    assert near.run("criteria", "learn", "--out", "own").code == 0
+    assert near.run("criteria", "learn", "--out", "default", "--policy", "default").code == 0
     for folder, alpha in (("own", 0.5), ("default", 0.95)):
         (file,) = (near.folder / folder).rglob("*.json")
         assert [each["alpha"] for each in json.loads(file.read_text())["criteria"]] == [alpha]
@@ -198,19 +198,19 @@ def test_learning_again_keeps_to_the_policy_of_the_campaign(near):
 def test_judging_again_by_other_criteria_runs_nothing(accepted):
     begun = accepted.began()
     (file,) = (accepted.home / "criteria" / "tiny").glob("*.json")
-    assert accepted.run("judge", "--criteria", str(file)).code == 0
+    assert accepted.run("criteria", "judge", "--criteria", str(file)).code == 0
 
     document = json.loads(file.read_text())
     for each in document["criteria"]:
         each["reference"] = [2 * value for value in each["reference"]]
     stricter = accepted.write("stricter.json", document)
-    done = accepted.run("judge", "--json", "--criteria", str(stricter))
+    done = accepted.run("criteria", "judge", "--json", "--criteria", str(stricter))
     assert done.code == 1
     assert all("50% slower than normal" in line["reason"] for line in done.verdicts)
 
     document["sku"] = "another kind"
     other = accepted.write("other.json", document)
-    done = accepted.run("judge", "--json", "--criteria", str(other))
+    done = accepted.run("criteria", "judge", "--json", "--criteria", str(other))
     assert done.code == 2
     assert {line["code"] for line in done.verdicts} == {"NO-CRITERION"}
     assert accepted.began() == begun

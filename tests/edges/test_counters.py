@@ -142,7 +142,7 @@ Errors for 0x2c5eab0300b87b40 "MF0;A09-P1-IBLEAF-04-04:MQM9701/U1"
 
 def show(near: Desk, *words: str) -> Done:
     file = near.write("fabric", EXCERPT)
-    return near.run("topology", "show", "--topology", str(file), *words)
+    return near.run("scan", "--draw", "--topology", str(file), *words)
 
 
 def test_one_reading_is_told_and_a_rise_between_two_is_judged(near):
@@ -334,7 +334,7 @@ def test_without_a_subnet_manager_the_topology_is_shown_and_the_counters_are_not
 
 def show_live(near: Desk, path: str, *words: str) -> Done:
     done = subprocess.run(
-        [sys.executable, "-m", "anubis", "topology", "show", *words],
+        [sys.executable, "-m", "anubis", "scan", "--draw", *words],
         env={**near.environment, "PATH": path},
         capture_output=True,
         text=True,

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 VERBS = {
     "standing": ("history", "standing", "--json"),
     "gate": ("gate", "n[1-4]", "--duration", "24h", "--no-tests", "--cluster", "{fleet}", "--json"),
-    "judge": ("judge", "--json"),
+    "judge": ("criteria", "judge", "--json"),
     "report": ("report", "--json"),
     "nodes": ("nodes", "--json"),
 }
@@ -71,8 +71,8 @@ class Lived:
         self.fleet = near.fleet(slow_share=0.3)
         assert near.run("accept", "--cluster", self.fleet, "--suite", suite).code == 1
         day = near.write("day.csv", "node,category,start,end\nn1,gpu,2024-03-01T10:00,\n")
-        assert near.run("import", "incidents", str(day)).code == 0
-        near.run("select", "--event", "tick", "n[1-4]")
+        assert near.run("history", "import", "incidents", str(day)).code == 0
+        near.run("gate", "--plan", "--event", "tick", "n[1-4]")
         self.whole = shutil.copy(near.history, near.folder / "whole.sqlite")
         self.right = {name: self.ask(name) for name in VERBS}
         self.cells = list(cells_of(Path(self.whole)))

@@ -123,7 +123,11 @@ def test_criteria_of_before_with_one_limit_each_still_judge(near):
     near.write("old.json", {**document, "schema": "anubis.criteria/1"})
     (line,) = near.run("criteria", "show", file, "--json").lines
     assert (line["tail"], line["typical_alpha"], line["slow_steps"]) == (0.2, None, [])
-    assert near.run("judge", "--criteria", file).code == near.run("judge").code == 0
+    assert (
+        near.run("criteria", "judge", "--criteria", file).code
+        == near.run("criteria", "judge").code
+        == 0
+    )
 
 
 def test_show_without_anything_learned_says_how_to_learn(near):
@@ -237,8 +241,8 @@ def test_since_pools_what_each_device_measured_in_all_campaigns_of_the_suite(nea
     accept(near, seed=2)
     near.ask("accept", "--suite", near.suite(near.flow(), name="other.yaml"))
     accept(near, seed=3)
-    assert near.run("learn", "--out", "one").code == 0
-    done = near.run("learn", "--since", "2023-11-14", "--out", "pooled")
+    assert near.run("criteria", "learn", "--out", "one").code == 0
+    done = near.run("criteria", "learn", "--since", "2023-11-14", "--out", "pooled")
     assert done.code == 0
     assert "learning from 3 campaigns of suite tiny" in done.err
     ((one,), (pooled,)) = criteria_in(near, "one"), criteria_in(near, "pooled")
@@ -255,14 +259,23 @@ def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(ne
     assert near.ask("accept", "--suite", near.suite(near.flow())).code == 0  # another cluster
     for _ in range(2):
         accept(near, sku="new")
-    assert "from 2 campaigns" in near.run("learn", "--since", "2024-01-01", "--out", "two").err
+    assert (
+        "from 2 campaigns"
+        in near.run("criteria", "learn", "--since", "2024-01-01", "--out", "two").err
+    )
     assert len(list((near.folder / "two").rglob("*.json"))) == 1, "the old kind is not in it"
-    assert "from 3 campaigns" in near.run("learn", "--since", "2023-01-01", "--out", "all").err
+    assert (
+        "from 3 campaigns"
+        in near.run("criteria", "learn", "--since", "2023-01-01", "--out", "all").err
+    )
     assert len(list((near.folder / "all").rglob("*.json"))) == 2
 
     near.pace = near.write("another-pace", "50, 51, 49, 50")
     accept(near, sku="new")
-    assert "from 4 campaigns" in near.run("learn", "--since", "2023-01-01", "--out", "now").err
+    assert (
+        "from 4 campaigns"
+        in near.run("criteria", "learn", "--since", "2023-01-01", "--out", "now").err
+    )
     (only,) = criteria_in(near, "now")
     assert only["parameters"] == {"pace": str(near.pace)}
 
@@ -270,7 +283,7 @@ def test_since_leaves_out_what_began_before_and_what_the_suite_no_longer_runs(ne
 def test_what_nodes_measured_when_they_were_of_another_sku_is_left_out(near):
     accept(near, sku="before")
     accept(near, sku="now")
-    done = near.run("learn", "--since", "2023-01-01", "--out", "now")
+    done = near.run("criteria", "learn", "--since", "2023-01-01", "--out", "now")
     assert "n[1-8] had another sku before: what was measured there under that one" in done.err
     (only,) = criteria_in(near, "now")
     assert (only["units"], len(only["reference"])) == (NODES, SAMPLES)
@@ -278,7 +291,7 @@ def test_what_nodes_measured_when_they_were_of_another_sku_is_left_out(near):
 
 def test_a_named_campaign_is_the_last_of_those_that_are_pooled(near):
     names = [accept(near, seed=seed).summary["campaign"] for seed in (1, 2, 3)]
-    words = ("learn", "--since", "2023-01-01", "--out", "some", "--campaign")
+    words = ("criteria", "learn", "--since", "2023-01-01", "--out", "some", "--campaign")
     said = near.run(*words, names[1]).err
     assert f"{names[0]}, {names[1]}" in said
     assert names[2] not in said
@@ -291,15 +304,15 @@ def test_a_campaign_that_was_cut_short_teaches_nothing(near):
             replace(history.campaigns.get(first), id="cut-short", finished_at=None)
         )
     accept(near, seed=2)
-    said = near.run("learn", "--since", "2023-01-01", "--out", "some").err
+    said = near.run("criteria", "learn", "--since", "2023-01-01", "--out", "some").err
     assert "from 2 campaigns" in said
     assert "cut-short" not in said
 
 
 def test_an_excluded_node_teaches_nothing(near):
     slow = accept(near, slow_share=0.125).summary["defective"][0]
-    assert near.run("learn", "--out", "all").code == 0
-    assert near.run("learn", "--exclude", slow, "--out", "rest").code == 0
+    assert near.run("criteria", "learn", "--out", "all").code == 0
+    assert near.run("criteria", "learn", "--exclude", slow, "--out", "rest").code == 0
     ((everyone,), (rest,)) = criteria_in(near, "all"), criteria_in(near, "rest")
     assert (everyone["units"], everyone["healthy"]) == (NODES, NODES - 1)
     assert (rest["units"], rest["healthy"]) == (NODES - 1, NODES - 1)
@@ -319,7 +332,7 @@ def test_an_excluded_node_teaches_nothing(near):
 )
 def test_what_cannot_be_learned_from_is_one_clear_error(near, words, said):
     accept(near)
-    done = near.run("learn", "--out", "none", *words)
+    done = near.run("criteria", "learn", "--out", "none", *words)
     assert done.code in NO_VERDICT
     assert not done.out
     assert said in done.err
@@ -331,14 +344,14 @@ def test_a_reason_that_many_metrics_share_is_said_once(near):
     other = near.flow(repeats=1, parameters={"pace": str(near.write("other", "50, 51"))})
     suite = near.suite(near.flow(repeats=1), other)
     assert near.ask("accept", "--cluster", near.fleet(), "--suite", suite).code == 0
-    done = near.run("learn", "--out", "few", "--exclude", "n[3-8]")
+    done = near.run("criteria", "learn", "--out", "few", "--exclude", "n[3-8]")
     assert "2 criteria, 2 of them refused" in done.err
     assert done.err.count("learned from 2 of the 3 units it takes") == 1
 
 
 def test_learning_sets_out_from_the_criteria_of_before(near):
     accept(near)
-    words = ("learn", "--out", "again", "--from")
+    words = ("criteria", "learn", "--out", "again", "--criteria")
     assert near.run(*words, str(learned(near))).code == 0
     assert (near.folder / "again" / "tiny" / learned(near).name).read_bytes() == learned(
         near
@@ -353,10 +366,10 @@ def test_learning_sets_out_from_the_criteria_of_before(near):
 
 def test_what_another_suite_teaches_replaces_nothing(near):
     accept(near)
-    assert near.run("learn", "--out", "all").code == 0
+    assert near.run("criteria", "learn", "--out", "all").code == 0
     other = near.suite(near.flow(parameters={"pace": "another"}, repeats=1), name="other.yaml")
     assert near.ask("accept", "--cluster", near.fleet(), "--suite", other).code == 0
-    assert near.run("learn", "--out", "all").code == 0
+    assert near.run("criteria", "learn", "--out", "all").code == 0
     files = sorted(
         str(file.relative_to(near.folder)) for file in (near.folder / "all").rglob("*.*")
     )
@@ -364,7 +377,7 @@ def test_what_another_suite_teaches_replaces_nothing(near):
     told = near.run("criteria", "show", "all", "--json").lines
     assert [line["suite"] for line in told] == ["other", "tiny"]
     assert near.run("criteria", "diff", "all", "all").code == 0
-    assert near.run("judge", "--criteria", "all").code == 0
+    assert near.run("criteria", "judge", "--criteria", "all").code == 0
     near.suite(near.flow(repeats=1), name="third.yaml")
     words = ("--cluster", near.fleet(), "--suite", "third.yaml", "--criteria", "all")
     refused = near.ask("validate", *words)
@@ -375,7 +388,7 @@ def test_what_another_suite_teaches_replaces_nothing(near):
 def test_criteria_in_the_working_folder_are_judged_by_until_this_home_has_its_own(near):
     accept(near)
     words = ("--cluster", near.fleet(), "--suite", str(near.folder / "tiny.yaml"))
-    assert near.run("learn").code == 0
+    assert near.run("criteria", "learn").code == 0
     shutil.rmtree(near.home / "criteria")
     assert near.ask("validate", *words).code == 0
     (here,) = (near.folder / "criteria" / "tiny").glob("*.json")
@@ -478,9 +491,9 @@ def test_a_proposed_alpha_is_adopted_as_a_diff_to_review(near):
     assert near.run(*adopt, "--write", str(policy)).code == 0
     assert policy.read_text().endswith(f"alpha: 0.95  # as all\n\nalphas:\n{line}\n")
     assert "nothing to adopt" in near.run(*adopt).out
-    near.run("learn", "--policy", str(policy), "--out", "next")
+    near.run("criteria", "learn", "--policy", str(policy), "--out", "next")
     assert [criterion["alpha"] for criterion in criteria_in(near, "next")] == [cut]
-    judged = near.run("judge", "--criteria", str(near.folder / "next"))
+    judged = near.run("criteria", "judge", "--criteria", str(near.folder / "next"))
     assert judged.code == 1
     assert "38 healthy · 2 defective" in judged.out
 

@@ -508,7 +508,7 @@ def test_what_is_damaged_is_left_out_where_that_is_asked_for_and_its_node_is_unk
         first, *rest = accepted.run(verb, "--without-damaged").out.splitlines()
         assert "1 damaged execution left out" in first
         assert any("n3" in line and "DAMAGED: gemm: what it measured" in line for line in rest)
-    learned = accepted.run("learn", "--without-damaged", "--out", "learned")
+    learned = accepted.run("criteria", "learn", "--without-damaged", "--out", "learned")
     assert learned.code == 0
     assert "1 damaged execution left out" in learned.err
     assert [*(accepted.folder / "learned").rglob("*.json")]

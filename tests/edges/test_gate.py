@@ -84,7 +84,7 @@ def import_incidents(desk, told):
         times = (datetime.fromtimestamp(at, UTC).isoformat() for at in (one.start, one.end))
         rows.append(",".join([one.node, one.category, *times]))
     file, mapping = desk.write("incidents.csv", "\n".join(rows)), desk.write("how.yaml", MAPPING)
-    done = desk.run("import", "incidents", str(file), "--mapping", str(mapping))
+    done = desk.run("history", "import", "incidents", str(file), "--mapping", str(mapping))
     assert done.code == 0, done.err
 
 
@@ -253,7 +253,7 @@ def test_where_no_test_is_worth_its_time_the_policy_answers_and_the_risk_is_told
 
 def test_a_node_whose_incident_is_open_is_never_go_and_nothing_runs_on_it(fleet):
     rows = "node,category,start,end\nn3,gpu,2026-03-01,\nn4,fan,2026-03-01,2099-01-01\n"
-    done = fleet.run("import", "incidents", str(fleet.write("open.csv", rows)))
+    done = fleet.run("history", "import", "incidents", str(fleet.write("open.csv", rows)))
     assert (done.code, done.err.count("the node is down until")) == (0, 2)
     before = ran(fleet)
     answer = gate_fleet(fleet)
@@ -393,7 +393,7 @@ def test_what_was_passed_with_more_samples_counts_for_fewer_and_not_the_other_wa
     where = ("--cluster", near.fleet())
     assert near.ask("accept", *where, *suite(passed)).code == 0
     decided = near.ask(
-        *("select", "n1", "--event", "job-allocated", "--duration", "2000h", "--json"),
+        *("gate", "n1", "--plan", "--event", "job-allocated", "--duration", "2000h", "--json"),
         *(*where, *suite(asked)),
     ).lines[0]
     assert (decided["action"], decided["covered_before"] > 0.5) == (action, action == "skip")
@@ -475,7 +475,7 @@ def test_proven_nodes_beside_the_job_are_met_when_they_are_named(suspect):
 
 def test_an_added_node_is_to_meet_any_proven_nodes(suspect):
     words = ("n1", "--event", "node-added", "--suite", suspect.two, "--json")
-    decision = suspect.ask("select", *words).lines[0]
+    decision = suspect.ask("gate", "--plan", *words).lines[0]
     assert {test["benchmark"] for test in decision["tests"]} == {"flow", "pair"}
     assert decision["partners"] == ["n2", "n3", "n4"]
 
@@ -550,12 +550,21 @@ def test_a_budget_that_leaves_risk_open_is_no_go_ahead_even_where_what_ran_was_w
         ),
         (["sweep", "--budget", "much"], '--budget is "much", expected node-hours such as 8nh'),
         (["sweep"], "yet: name them, or begin with anubis accept"),
-        (["select", "n1", "--event", "tock"], '--event "tock" is not known; did you mean "tick"?'),
-        (["select", "n1", "--event", "job-allocated"], "needs the job's --duration, such as 24h"),
-        (["select", "n1", "--event", "incident-reported"], "needs the incident's --category"),
         (
-            ["select", "n1", "--event", "fleet-upgraded", "--criteria", "lost"],
-            '--criteria is "lost", expected learned or refused',
+            ["gate", "n1", "--plan", "--event", "tock"],
+            '--event "tock" is not known; did you mean "tick"?',
+        ),
+        (
+            ["gate", "n1", "--plan", "--event", "job-allocated"],
+            "needs the job's --duration, such as 24h",
+        ),
+        (
+            ["gate", "n1", "--plan", "--event", "incident-reported"],
+            "needs the incident's --category",
+        ),
+        (
+            ["gate", "n1", "--plan", "--event", "fleet-upgraded", "--upgrade", "lost"],
+            '--upgrade is "lost", expected learned or refused',
         ),
     ],
 )
@@ -601,13 +610,15 @@ def test_select_only_decides_and_every_event_is_answered(near):
     suite = near.suite(near.flow(repeats=1))
     events = {
         "node-added": [],
-        "fleet-upgraded": ["--criteria", "refused"],
+        "fleet-upgraded": ["--upgrade", "refused"],
         "job-allocated": ["--duration", "24h"],
         "incident-reported": ["--category", "psu"],
         "tick": ["--budget", "30m"],
     }
     for event, words in events.items():
-        done = near.ask("select", "n[1-3]", "--event", event, *words, "--suite", suite, "--json")
+        done = near.ask(
+            "gate", "--plan", "n[1-3]", "--event", event, *words, "--suite", suite, "--json"
+        )
         assert done.code == 0, done.err
         (decision,) = done.lines
         assert (decision["event"], decision["nodes"]) == (event, ["n1", "n2", "n3"])
@@ -694,7 +705,7 @@ def test_a_gate_whose_suite_lacks_what_is_owed_runs_nothing_and_says_so(owing):
 def test_a_node_that_nobody_knows_does_not_hide_a_no_go(fleet):
     """A prolog that takes what is refused for unknown may let the job begin."""
     fleet.write("open.csv", "node,category,start,end\nn3,gpu,2026-03-01T10:00,\n")
-    fleet.run("import", "incidents", "open.csv")
+    fleet.run("history", "import", "incidents", "open.csv")
     for words in ("gate n3,n99 --duration 1h", "gate n99,n3 --duration 1h --no-tests"):
         done = fleet.run(*words.split())
         assert (done.code, "n3: its incident" in done.out) == (1, True), done.err

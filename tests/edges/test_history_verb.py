@@ -26,7 +26,7 @@ DAY = "host,cause,from,to\nn1,fan,2026-03-01 10:00,2026-03-01 12:30\nn9,gpu,2026
 
 def import_file(desk, name, text, *more):
     mapping, file = desk.write("site.yaml", MAPPING), desk.write(name, text)
-    done = desk.run("import", "incidents", str(file), "-m", str(mapping), *more)
+    done = desk.run("history", "import", "incidents", str(file), "--mapping", str(mapping), *more)
     assert done.code == 0, done.err
     return done
 
@@ -73,7 +73,7 @@ def test_only_the_last_are_shown_and_of_strangers_nothing(lived):
 
 def test_decisions_are_shown_with_their_reasons_the_latest_first(lived):
     words = ("--event", "node-added", "--suite", lived.where[-1])
-    assert lived.ask("select", "n4", *words).code == 0
+    assert lived.ask("gate", "--plan", "n4", *words).code == 0
     assert "n4 added: run flow on n4" in lived.run("history", "decisions", "--last", "1").out
     said = lived.run("history", "decisions", "--why").out
     assert said.index("n4 added: a defect is presumed") < said.index("a job of 24 h 00 min on n1")
@@ -168,7 +168,7 @@ def test_a_terminal_shows_six_lines_of_an_answer_and_a_pipe_all(monkeypatch, cap
 
 def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
     import_file(lived, "wrong.csv", f"host,cause,from,to\nn1,psu,{datetime.now(UTC)},\n")
-    words = ("select", "n1", "--event", "tick", "--suite", lived.where[-1], "--json")
+    words = ("gate", "--plan", "n1", "--event", "tick", "--suite", lived.where[-1], "--json")
     assert lived.ask(*words).lines[0]["nodes"] == []
     assert lived.run("history", "forget", "--import", "2").code == 0
     again = lived.ask(*words).lines[0]
@@ -181,8 +181,8 @@ def test_what_a_forgotten_import_told_has_no_say_in_a_decision(lived):
     [
         ("show", "the history knows nothing yet"),
         ("benchmarks", "nothing was measured yet: begin with anubis accept"),
-        ("decisions", "no decisions yet: anubis gate, sweep and select make them"),
-        ("imports", "nothing was imported yet: see anubis import --help"),
+        ("decisions", "no decisions yet: anubis gate and anubis sweep make them"),
+        ("imports", "nothing was imported yet: see anubis history import --help"),
     ],
 )
 def test_an_empty_list_is_no_error(near, verb, sentence, form):
@@ -240,7 +240,7 @@ def test_what_is_told_of_a_node_is_seen_by_every_reader_at_once(fleet):
     fleet.run("tell", "incident-reported", "n1", "--category", "gpu", "--later")
     fleet.run("tell", "maintenance", "n2", "--until", soon, "--later")
     fleet.write("open.csv", "node,category,start,end\nn3,gpu,2026-03-01T10:00,\n")
-    fleet.run("import", "incidents", "open.csv")
+    fleet.run("history", "import", "incidents", "open.csv")
     listed = {line["node"]: line for line in fleet.run("nodes", "--json").lines}
     assert listed["n1"]["standing"] == "to be proven"
     assert listed["n1"]["unproven"].startswith('incident "gpu" was reported')
@@ -260,7 +260,7 @@ def test_what_is_told_of_a_node_is_seen_by_every_reader_at_once(fleet):
 def test_a_verb_that_lists_ends_well_whatever_it_lists(fleet):
     """The verbs that judge say by their exit code what they judged."""
     fleet.write("open.csv", "node,category,start,end\nn3,gpu,2026-03-01T10:00,\n")
-    fleet.run("import", "incidents", "open.csv")
-    for words in ("nodes", "history standing", "tell repair-begun n3 --later", "actions"):
+    fleet.run("history", "import", "incidents", "open.csv")
+    for words in ("nodes", "history standing", "tell repair-begun n3 --later", "history actions"):
         assert fleet.run(*words.split()).code == 0, words
     assert fleet.run("gate", "n3", "--duration", "1h", "--no-tests").code == 1

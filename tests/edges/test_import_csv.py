@@ -299,7 +299,7 @@ def test_an_option_that_cannot_be_read_is_one_clear_error(columns, metrics, reas
 
 
 def test_a_table_for_superbench_is_sent_to_csv(write, listener):
-    with pytest.raises(UsageError, match="anubis import csv reads tables"):
+    with pytest.raises(UsageError, match="anubis history import csv reads tables"):
         import_superbench(write(LONG), sku="v100", caller=listener)
 
 

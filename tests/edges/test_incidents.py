@@ -156,7 +156,7 @@ def test_plain_columns_need_no_mapping(near) -> None:
         "n1,gpu,2026-03-01T10:00,2026-03-01 12:00:00\n"
         "n2,disk,2026-03-01T10:00:00+01:00,\n",
     )
-    done = near.run("import", "incidents", "incidents.csv")
+    done = near.run("history", "import", "incidents", "incidents.csv")
     assert done.code == 0, done.err
     with History.open(f"sqlite:///{near.home / 'history.sqlite'}") as history:
         assert history.only().incidents.all() == [
@@ -394,7 +394,7 @@ def imported(near: Any) -> History:
 def test_importing_the_same_file_twice_adds_nothing_and_a_later_one_completes(near) -> None:
     mapping = str(near.write("site.yaml", MAPPING))
     first = near.write("first.csv", CSV)
-    done = near.run("import", "incidents", str(first), "-m", mapping)
+    done = near.run("history", "import", "incidents", str(first), "--mapping", mapping)
     assert done.code == 0
     assert done.out.splitlines() == [
         "first.csv: 2 incidents in 2 records: 2 new, 0 completed by their end, 0 known before",
@@ -407,12 +407,16 @@ def test_importing_the_same_file_twice_adds_nothing_and_a_later_one_completes(ne
     ]
     with imported(near) as history:
         before = (history.only().incidents.all(), history.only().watches.all())
-    again = near.run("import", "incidents", str(first), "-m", mapping, "--json").lines[0]
+    again = near.run(
+        "history", "import", "incidents", str(first), "--mapping", mapping, "--json"
+    ).lines[0]
     assert (again["new"], again["completed"], again["known"]) == (0, 0, 2)
     with imported(near) as history:
         assert (history.only().incidents.all(), history.only().watches.all()) == before
     later = near.write("later.csv", table("n2,gpu,2026-03-02,2026-03-04", "n2,fan,2026-03-03,"))
-    next_day = near.run("import", "incidents", str(later), "-m", mapping, "--json").lines[0]
+    next_day = near.run(
+        "history", "import", "incidents", str(later), "--mapping", mapping, "--json"
+    ).lines[0]
     assert (next_day["new"], next_day["completed"], next_day["known"]) == (1, 1, 0)
     with imported(near) as history:
         assert [one.end for one in history.only().incidents.all()][1] == utc("2026-03-04")
@@ -425,7 +429,13 @@ def test_an_import_adds_no_node_to_a_cluster_that_has_some_unless_it_lists_all(n
     def take(*rows: str, nodes: str = "") -> Done:
         file = str(near.write("some.csv", table(*rows)))
         return near.run(
-            "import", "incidents", file, "-m", mapping, *(["--nodes", nodes] * bool(nodes))
+            "history",
+            "import",
+            "incidents",
+            file,
+            "--mapping",
+            mapping,
+            *(["--nodes", nodes] * bool(nodes)),
         )
 
     def known() -> set[str]:
@@ -448,15 +458,17 @@ def test_an_import_adds_no_node_to_a_cluster_that_has_some_unless_it_lists_all(n
 def test_one_incident_is_enough_and_none_is_no_success(near) -> None:
     mapping = str(near.write("site.yaml", MAPPING))
     one = near.write("one.csv", table("n1,fan,2026-03-01,2026-03-02"))
-    assert near.run("import", "incidents", str(one), "-m", mapping).code == 0
+    assert near.run("history", "import", "incidents", str(one), "--mapping", mapping).code == 0
     none = near.write("none.csv", table("n1,fan,soon,"))
-    done = near.run("import", "incidents", str(none), "-m", mapping)
+    done = near.run("history", "import", "incidents", str(none), "--mapping", mapping)
     assert (done.code, done.out) == (64, "")
     assert done.err.splitlines() == [
         'left out: 1 record (line 2 ("soon")): the start cannot be read as a time',
         f'anubis: error: "{none}" has no usable incident: nothing was imported',
     ]
-    only = near.run("import", "incidents", str(one), "-m", mapping, "--nodes", "n[2-3]")
+    only = near.run(
+        "history", "import", "incidents", str(one), "--mapping", mapping, "--nodes", "n[2-3]"
+    )
     assert only.code == 64
     assert '(line 2 ("n1")): the node is not in the list' in only.err
 
@@ -474,7 +486,9 @@ def test_one_incident_is_enough_and_none_is_no_success(near) -> None:
 )
 def test_a_mapping_that_is_wrong_is_one_line(near, change: dict[str, Any], sentence: str) -> None:
     mapping = near.write("site.yaml", MAPPING | change)
-    done = near.run("import", "incidents", str(near.write("a.csv", CSV)), "-m", str(mapping))
+    done = near.run(
+        "history", "import", "incidents", str(near.write("a.csv", CSV)), "--mapping", str(mapping)
+    )
     assert (done.code, done.out) == (2, "")
     assert done.err.count("\n") == 1
     assert sentence in done.err
@@ -492,7 +506,7 @@ def test_a_file_that_cannot_be_read_is_one_line(near, content: Any, sentence: st
     file = near.folder / "incidents.csv.gz"
     if content:
         file.write_bytes(content)
-    done = near.run("import", "incidents", str(file), "--mapping", "lanl")
+    done = near.run("history", "import", "incidents", str(file), "--mapping", "lanl")
     assert (done.code, done.out) == (64, "")
     assert done.err == f'anubis: error: cannot read "{file}": {done.err.split(": ")[-1]}'
     assert sentence in done.err

@@ -621,7 +621,7 @@ NOON = datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp()
 def test_topology_show_writes_the_picture_with_its_source_and_what_could_not_be_placed(near):
     file = near.write("fabric.yaml", YAML.replace("n[3-4]", "n[2-3]"))
     os.utime(file, (NOON, NOON))
-    words = ("topology", "show", "--topology", str(file), "--nodes", "n[1-4]", "--html", "it.html")
+    words = ("scan", "--draw", "--topology", str(file), "n[1-4]", "--html", "it.html")
     done = near.run(*words)
     assert (done.code, done.err) == (2, "report: it.html\n")
     text = " ".join(Markup((near.folder / "it.html").read_text()).text.split())
@@ -634,7 +634,7 @@ def test_topology_show_writes_the_picture_with_its_source_and_what_could_not_be_
 
 def test_a_page_that_cannot_be_written_is_one_line(near):
     file = near.write("fabric.yaml", YAML)
-    done = near.run("topology", "show", "--topology", str(file), "--html", str(file / "it.html"))
+    done = near.run("scan", "--draw", "--topology", str(file), "--html", str(file / "it.html"))
     assert done.code == 2
     assert "cannot write the report" in done.err
     assert done.err.count("\n") == 1

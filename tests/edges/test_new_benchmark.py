@@ -72,7 +72,7 @@ def test_new_programs_are_run_learned_from_and_judged(newcomers):
     assert {line["metric"] for line in done.verdicts} == {"speed", "turns"}
     assert newcomers.began() == 3
 
-    again = newcomers.run("judge", "--json")
+    again = newcomers.run("criteria", "judge", "--json")
     assert again.code == 0
     assert again.verdicts == done.verdicts
 

@@ -117,16 +117,16 @@ def test_what_was_kept_is_judged_learned_compared_and_exported_without_a_criteri
 ):
     plant(79)
     near.run("accept", "--suite", suite)
-    again = near.run("judge", "--json")
+    again = near.run("criteria", "judge", "--json")
     assert (again.code, again.verdicts[0]["code"]) == (1, "NODE_HEALTH.XIDS.79")
-    assert near.run("learn", "--out", "again").code == 0
+    assert near.run("criteria", "learn", "--out", "again").code == 0
     assert near.run("criteria", "diff", "again", str(near.home / "criteria" / "tiny")).code == 0
     assert near.run("criteria", "show", "again").code == 0
     assert near.run("report", "--superbench", "summary.jsonl", "--json").code in (0, 1)
     summary = json.loads((near.folder / "summary.jsonl").read_text())
     assert summary["node_health/xids:79:0000:3b:00"] == 1
     assert summary["node_health/machine_checks:corrected"] == 0
-    tuned = near.run("tune", "node_health")
+    tuned = near.run("bench", "tune", "node_health")
     assert (tuned.code, "machine_checks" in tuned.out) == (2, False)
 
 

@@ -124,7 +124,7 @@ def home(tmp_path, monkeypatch):
 def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
     assert entry("risk", "train", "--model", "cox").code == 0
     before = (home / "risk" / "unnamed.npz").read_bytes()
-    done = entry("import", "nodes", str(home / "nodes.csv"))
+    done = entry("history", "import", "nodes", str(home / "nodes.csv"))
     assert done.out == (
         "nodes.csv: 25 nodes of cluster unnamed: 25 new, 0 changed, 0 known before\n"
         "rack of 25 (4 different)\n"
@@ -157,7 +157,10 @@ def test_a_new_node_of_a_bad_rack_is_at_risk_and_it_is_said_why(entry, home):
 def test_a_attribute_that_many_nodes_lack_is_not_learned_from_and_the_way_on_is_said(entry, home):
     table = home / "nodes.csv"
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:15]))
-    assert "in the history and not in the file: r2n2" in entry("import", "nodes", str(table)).err
+    assert (
+        "in the history and not in the file: r2n2"
+        in entry("history", "import", "nodes", str(table)).err
+    )
     trained = entry("risk", "train", "--model", "cox")
     assert "rack is known of 14 of 24 nodes: no model learns from it" in trained.err
     model, _ = risk_files.load(home / "risk" / "unnamed.npz")

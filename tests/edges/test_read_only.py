@@ -78,7 +78,7 @@ def test_reading_verbs_answer_as_they_do_where_the_history_can_be_written(
 ):
     verbs = [
         ("report", "--json"),
-        ("judge", "--json"),
+        ("criteria", "judge", "--json"),
         ("history", "show", "--json"),
         ("history", "check"),
         ("history", "clusters"),
@@ -94,7 +94,7 @@ def test_verbs_that_write_are_refused_in_one_sentence(near, sealed):
     incidents = near.write("day.csv", "node,category,start,end\nn1,gpu,2024-03-01T10:00,\n")
     for words in (
         ("accept", "--cluster", near.fleet(), "--suite", suite(near)),
-        ("import", "incidents", str(incidents)),
+        ("history", "import", "incidents", str(incidents)),
         ("history", "rename", "fleet", "prod"),
     ):
         done = near.run(*words)

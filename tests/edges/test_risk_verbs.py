@@ -62,7 +62,7 @@ def anubis(entry, monkeypatch):
 
 
 def test_a_model_is_learned_and_names_the_node_most_at_risk(home):
-    learned = apart(home, "train", "--model", "cox")
+    learned = apart(home, "train", "--kind", "cox")
     assert learned.code == 0, learned.err
     assert learned.out == f"cox {home / 'risk' / 'unnamed.npz'}\n"
     shown = apart(home, "show", "node[00-11],new1", "--json")
@@ -85,7 +85,7 @@ def test_the_selector_asks_the_model_that_was_trained(anubis, home):
     model = home / "risk" / "unnamed.npz"
     model.unlink(missing_ok=True)
     assert without in anubis(home, *words, verb="select").out
-    assert anubis(home, "train", "--model", "cox").code == 0
+    assert anubis(home, "train", "--kind", "cox").code == 0
     asked = anubis(home, *words, verb="select")
     assert asked.code == 0, asked.err
     assert without not in asked.out
@@ -125,8 +125,8 @@ def test_named_nodes_are_asked_what_the_others_teach_and_are_kept_out_of_all_els
 
 def test_the_curve_of_a_node_is_drawn_on_a_page(anubis, home, tmp_path):
     model, page = tmp_path / "risk.npz", tmp_path / "node.html"
-    assert anubis(home, "train", "--model", "cox", "--file", str(model)).code == 0
-    shown = anubis(home, "show", BAD, "--file", str(model), "--html", str(page))
+    assert anubis(home, "train", "--kind", "cox", "--risk-model", str(model)).code == 0
+    shown = anubis(home, "show", BAD, "--risk-model", str(model), "--html", str(page))
     assert shown.code == 0, shown.err
     assert f"<title>{BAD}</title>" in page.read_text()
     assert "<td>gpu 240." in page.read_text()
@@ -134,8 +134,8 @@ def test_the_curve_of_a_node_is_drawn_on_a_page(anubis, home, tmp_path):
 
 def test_risk_shows_what_the_model_knows_of_each_node(anubis, home, tmp_path):
     model = str(tmp_path / "risk.npz")
-    assert anubis(home, "train", "--model", "cox", "--file", model).code == 0
-    shown = anubis(home, "show", f"{BAD},new1", "--file", model).out
+    assert anubis(home, "train", "--kind", "cox", "--risk-model", model).code == 0
+    shown = anubis(home, "show", f"{BAD},new1", "--risk-model", model).out
     assert re.search(rf"{BAD} +gpu 240\.\d +216\.\d +4,344 +19$", shown, re.MULTILINE)
     assert re.search(r"new1 +- +0 +0 +0$", shown, re.MULTILINE)
 
@@ -143,8 +143,8 @@ def test_risk_shows_what_the_model_knows_of_each_node(anubis, home, tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["train", "--model", "cox-tim"], 'unknown risk model "cox-tim"; did you mean "cox-time"?'),
-        (["show", "node01", "--file", "gone.npz"], "there is no risk model"),
+        (["train", "--kind", "cox-tim"], 'unknown risk model "cox-tim"; did you mean "cox-time"?'),
+        (["show", "node01", "--risk-model", "gone.npz"], "there is no risk model"),
         (["evaluate", "--html", "."], '--html "." is a folder: name a file in it'),
         (
             ["evaluate", "--ask", "node03,n99"],

@@ -120,20 +120,20 @@ def test_show_says_which_routes_it_goes_by_and_how_old_they_are(near, tmp_path):
     file.write_text(ibnetdiscover_of(TREE) + dump_fts_of(TREE))
     two_days_ago = file.stat().st_mtime - 2 * 86400
     os.utime(file, (two_days_ago, two_days_ago))
-    shown = near.run("topology", "show", "--topology", str(file)).out
+    shown = near.run("scan", "--draw", "--topology", str(file)).out
     (line,) = [line for line in shown.splitlines() if line.startswith("routes: ")]
     assert re.fullmatch(
         r'routes: those of 6 switches, from ".*" of 20.* UTC, 48 h 00 min ago', line
     )
     file.write_text(ibnetdiscover_of(TREE))
-    assert "dump_fts >> FILE" in near.run("topology", "show", "--topology", str(file)).out
+    assert "dump_fts >> FILE" in near.run("scan", "--draw", "--topology", str(file)).out
 
 
 def test_of_ethernet_it_says_that_no_switch_tells_its_hash(near):
     racks = "racks:\n- {nodes: 'n[1-4]', leaves: l1}\n- {nodes: 'n[5-8]', leaves: l2}\n"
     links = "links:\n- {below: 'l[1-2]', above: 's[1-2]'}\n"
     file = near.write("racks.yaml", racks + links)
-    assert "(ECMP)" in near.run("topology", "show", "--topology", str(file)).out
+    assert "(ECMP)" in near.run("scan", "--draw", "--topology", str(file)).out
 
 
 @pytest.mark.long

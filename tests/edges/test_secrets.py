@@ -70,9 +70,9 @@ def test_what_is_kept_may_be_read_by_its_owner_alone(desk: Desk):
         "i.csv", "node,category,start,end\nn1,gpu,2024-03-01T10:00,2024-03-01T12:00\n"
     )
     fabric = desk.write("f.csv", "node,switch\nn1,leaf1\nn2,leaf1\n")
-    assert desk.run("import", "incidents", str(table)).code == 0
+    assert desk.run("history", "import", "incidents", str(table)).code == 0
     page = desk.folder / "page.html"
-    assert desk.run("topology", "show", "--topology", str(fabric), "--html", str(page)).code == 0
+    assert desk.run("scan", "--draw", "--topology", str(fabric), "--html", str(page)).code == 0
     kept = [desk.home, *desk.home.rglob("*"), page]
     assert desk.history in kept
     assert {path.stat().st_mode & 0o077 for path in kept} == {0}
@@ -93,7 +93,7 @@ def test_criteria_that_cannot_be_written_cost_neither_page_nor_exit_code(desk: D
     done = desk.ask("accept", "--suite", desk.suite(desk.flow()), "--html", str(page))
     assert done.code == 0, done.err
     assert "cannot write criteria" in done.err
-    assert "anubis learn --campaign" in done.err
+    assert "anubis criteria learn --campaign" in done.err
     assert page.exists()
 
 

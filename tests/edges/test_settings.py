@@ -42,7 +42,7 @@ def test_one_node_alone_is_held_against_what_the_others_told_until_an_upgrade(ne
 
     alone = near.run("validate", node, *where, "--json")
     assert odd_ones(alone) == {node: verdict}
-    assert odd_ones(near.run("judge", "--json")) == {node: verdict}
+    assert odd_ones(near.run("criteria", "judge", "--json")) == {node: verdict}
     other = "n1" if node != "n1" else "n2"
     assert near.run("validate", other, *where).code == 0
 

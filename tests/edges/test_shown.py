@@ -51,6 +51,6 @@ def test_the_last_words_of_a_program_steer_neither_the_terminal_nor_a_page(desk:
 
 
 def test_a_name_in_an_error_steers_no_terminal(desk: Desk):
-    done = desk.run("judge", "--campaign", "x\x1b[2J\u202e")
+    done = desk.run("criteria", "judge", "--campaign", "x\x1b[2J\u202e")
     assert r"x\u001b[2J\u202e" in done.err
     assert escape(done.err) == done.err

@@ -1,4 +1,4 @@
-"""`anubis simulate` as an operator meets it: a table, records, a page, and errors for 3 a.m."""
+"""`anubis risk simulate` as an operator meets it: a table, records, a page, and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def furnished(desk: Desk) -> Desk:
 
 
 def test_the_table_has_a_line_for_each_policy_and_says_what_it_means(here):
-    done = here.run("simulate", "small.yaml")
+    done = here.run("risk", "simulate", "small.yaml")
     assert done.code == 0, done.err
     for policy in ("absence", "full set", "cron", "random", "selector", "ideal"):
         assert re.search(rf"^{policy} .* ± ", done.out, re.MULTILINE), policy
@@ -53,13 +53,13 @@ def test_the_table_has_a_line_for_each_policy_and_says_what_it_means(here):
 def test_the_same_scenario_gives_the_same_bytes(desk):
     """In two processes, which hash words differently."""
     furnished(desk)
-    first, second = (desk.run("simulate", "small.yaml", "--json") for _ in range(2))
+    first, second = (desk.run("risk", "simulate", "small.yaml", "--json") for _ in range(2))
     assert first.out == second.out
     assert first.out
 
 
 def test_the_records_are_json_and_add_up(here):
-    done = here.run("simulate", "small.yaml", "--json", "--seeds", "1")
+    done = here.run("risk", "simulate", "small.yaml", "--json", "--seeds", "1")
     records = done.lines
     runs = [record for record in records if record["type"] == "run"]
     assert len(runs) == 6 * 2 + 2  # policies and catches, and two more p0
@@ -76,7 +76,7 @@ def test_the_records_are_json_and_add_up(here):
 
 
 def test_a_trace_is_replayed_and_what_is_no_job_is_named(here):
-    done = here.run("simulate", "small.yaml", "--trace", "jobs.csv", "--seeds", "1")
+    done = here.run("risk", "simulate", "small.yaml", "--trace", "jobs.csv", "--seeds", "1")
     assert done.code == 0
     assert "jobs.csv: 2 jobs, 4 node-hours" in done.err
     assert "line 4: asks for nothing" in done.err
@@ -85,7 +85,7 @@ def test_a_trace_is_replayed_and_what_is_no_job_is_named(here):
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
     text = SCENARIO.replace("summary: a test", "summary: <script>alert(1)</script>")
     here.write("odd.yaml", text)
-    done = here.run("simulate", "odd.yaml", "--html", "page.html", "--seeds", "1")
+    done = here.run("risk", "simulate", "odd.yaml", "--html", "page.html", "--seeds", "1")
     assert done.code == 0, done.err
     page = (here.folder / "page.html").read_text()
     assert "<script>alert(1)" not in page
@@ -95,16 +95,16 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows(here):
 
 def test_table_records_and_page_say_that_the_selector_is_told_the_truth(here):
     truth = "The Selector knows the true risk of every node."
-    done = here.run("simulate", "small.yaml", "--seeds", "1", "--html", "page.html")
+    done = here.run("risk", "simulate", "small.yaml", "--seeds", "1", "--html", "page.html")
     assert truth in " ".join(done.out.split())
     assert truth in (here.folder / "page.html").read_text()
-    records = here.run("simulate", "small.yaml", "--seeds", "1", "--json").lines
+    records = here.run("risk", "simulate", "small.yaml", "--seeds", "1", "--json").lines
     assert truth in records[-1]["knowledge"]
     assert (records[-1]["risk"], records[-1]["known_defects"]) == ("truth", 500)
 
 
 def test_a_risk_model_that_learned_from_the_past_tells_the_selector(here):
-    done = here.run("simulate", "small.yaml", "--seeds", "1", "--risk", "exponential")
+    done = here.run("risk", "simulate", "small.yaml", "--seeds", "1", "--risk", "exponential")
     assert done.code == 0, done.err
     assert "the Selector asks exponential, learned from" in done.err
     assert "The Selector asks exponential, a model that learned from the past" in done.out
@@ -115,7 +115,7 @@ def test_recorded_incidents_happen_again(here):
     remember(here)
     here.write("quick.yaml", SCENARIO + "repair: {incident_h: 0.01}\n")
     done = here.run(
-        *("simulate", "quick.yaml", "--incidents", "history", "--risk", "exponential"),
+        *("risk", "simulate", "quick.yaml", "--incidents", "history", "--risk", "exponential"),
         *("--seeds", "1", "--json"),
     )
     assert done.code == 0, done.err
@@ -129,8 +129,8 @@ def test_recorded_incidents_happen_again(here):
 
 def test_incidents_are_drawn_from_a_trained_model(here):
     remember(here)
-    assert here.run("risk", "train", "--model", "weibull").code == 0
-    done = here.run("simulate", "small.yaml", "--seeds", "1", "--incidents", "model")
+    assert here.run("risk", "train", "--kind", "weibull").code == 0
+    done = here.run("risk", "simulate", "small.yaml", "--seeds", "1", "--incidents", "model")
     assert done.code == 0, done.err
     assert "incidents are drawn from weibull" in done.err
 
@@ -150,22 +150,37 @@ def remember(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["simulate", "small.yaml", "--risk", "cox-tim"], 'did you mean "cox-time"?'),
-        (["simulate", "small.yaml", "--incidents", "mode"], "expected rates or model or history"),
-        (["simulate", "small.yaml", "--incidents", "history"], "import some first"),
-        (["simulate", "small.yaml", "--incidents", "model"], "anubis risk train"),
-        (["simulate", "small.yaml", "--model", "small.yaml"], '"small.yaml"'),
+        (["risk", "simulate", "small.yaml", "--risk", "cox-tim"], 'did you mean "cox-time"?'),
         (
-            ["simulate", "small.yaml", "--model", "x.npz", "--incidents", "rates"],
+            ["risk", "simulate", "small.yaml", "--incidents", "mode"],
+            "expected rates or model or history",
+        ),
+        (["risk", "simulate", "small.yaml", "--incidents", "history"], "import some first"),
+        (["risk", "simulate", "small.yaml", "--incidents", "model"], "anubis risk train"),
+        (["risk", "simulate", "small.yaml", "--risk-model", "small.yaml"], '"small.yaml"'),
+        (
+            ["risk", "simulate", "small.yaml", "--risk-model", "x.npz", "--incidents", "rates"],
             "--incidents rates does not use a model",
         ),
-        (["simulate", "exampel"], 'did you mean "example"?'),
-        (["simulate", "nowhere.yaml"], 'there is no file "nowhere.yaml"'),
-        (["simulate", "small.yaml", "--trace", "none.csv"], 'cannot read "none.csv": No such file'),
-        (["simulate", "small.yaml", "--trace", "small.yaml"], 'has no column "timestamp"'),
-        (["simulate", "small.yaml", "--html", "."], '--html "." is a folder: name a file in it'),
-        (["simulate", "small.yaml", "--html", "jobs.csv/x"], "is not a folder that this user can"),
-        (["simulate", "small.yaml", "--seeds", "0"], "Input should be greater than or equal to 1"),
+        (["risk", "simulate", "exampel"], 'did you mean "example"?'),
+        (["risk", "simulate", "nowhere.yaml"], 'there is no file "nowhere.yaml"'),
+        (
+            ["risk", "simulate", "small.yaml", "--trace", "none.csv"],
+            'cannot read "none.csv": No such file',
+        ),
+        (["risk", "simulate", "small.yaml", "--trace", "small.yaml"], 'has no column "timestamp"'),
+        (
+            ["risk", "simulate", "small.yaml", "--html", "."],
+            '--html "." is a folder: name a file in it',
+        ),
+        (
+            ["risk", "simulate", "small.yaml", "--html", "jobs.csv/x"],
+            "is not a folder that this user can",
+        ),
+        (
+            ["risk", "simulate", "small.yaml", "--seeds", "0"],
+            "Input should be greater than or equal to 1",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(here, words, sentence):
@@ -187,7 +202,7 @@ def test_a_mistake_is_one_line(here, words, sentence):
 )
 def test_a_scenario_with_a_mistake_says_which(here, wrong, sentence):
     here.write("small.yaml", SCENARIO.replace(*wrong))
-    done = here.run("simulate", "small.yaml")
+    done = here.run("risk", "simulate", "small.yaml")
     assert done.code == 2
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1

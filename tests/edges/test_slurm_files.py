@@ -133,7 +133,7 @@ def test_a_job_on_a_node_in_an_incident_is_put_back_and_begins_once_that_is_over
         "incidents.csv", "node,category,start,end\nnode1,gpu,2026-11-01T08:00,\n"
     )
     desk.run("tell", "node-added", "node1", "--cluster", "prod", "--later")
-    desk.run("import", "incidents", str(incidents), "--cluster", "prod")
+    desk.run("history", "import", "incidents", str(incidents), "--cluster", "prod")
     site.real(DEADLINE_S=60)
     job = site.slurm.submit()
     assert shows(site, job, "PENDING BeginTime")
@@ -142,7 +142,7 @@ def test_a_job_on_a_node_in_an_incident_is_put_back_and_begins_once_that_is_over
         in site.comment(job)
     )
     incidents.write_text("node,category,start,end\nnode1,gpu,2026-11-01T08:00,2026-11-01T09:00\n")
-    desk.run("import", "incidents", str(incidents), "--cluster", "prod")
+    desk.run("history", "import", "incidents", str(incidents), "--cluster", "prod")
     site.slurm.run("scontrol", "update", f"jobid={job}", "starttime=now")
     assert shows(site, job, "RUNNING None")
     assert "run: unknown" in site.comment(job)

@@ -111,7 +111,7 @@ def fleet(**changes: Mapping[str, object]) -> str:
 
 
 def imported(desk, text: str, name: str = "results-summary.jsonl") -> str:
-    done = desk.run("import", "superbench", str(desk.write(name, text)), "--sku", "a100")
+    done = desk.run("history", "import", "superbench", str(desk.write(name, text)), "--sku", "a100")
     assert done.code == 0, done.err
     return done.out.strip()
 
@@ -126,13 +126,13 @@ def assessed(text: str) -> Assessment:
 
 
 def learned(desk, campaign: str) -> str:
-    done = desk.run("learn", "--campaign", campaign, "--out", "criteria")
+    done = desk.run("criteria", "learn", "--campaign", campaign, "--out", "criteria")
     assert done.code == 0, done.err
     return "criteria"
 
 
 def judged(desk, campaign: str, criteria: str):
-    return desk.run("judge", "--campaign", campaign, "--criteria", criteria, "--json")
+    return desk.run("criteria", "judge", "--campaign", campaign, "--criteria", criteria, "--json")
 
 
 # --- names ---------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ BAD_FILES = {
         '{"node": "a", "b/x_bw": 1, "b/x_bw": 2}',
         'line 1: "b/x_bw" is written twice',
     ),
-    "a baseline": ('{\n  "b/x_bw": 1\n}', "read by anubis import superbench-baseline"),
+    "a baseline": ('{\n  "b/x_bw": 1\n}', "read by anubis history import superbench-baseline"),
     "nothing to judge": (
         '{"node": "a", "monitor/gpu_temperature": 60}',
         "no metric that can be judged: 1 metric without a known direction",
@@ -379,13 +379,15 @@ BAD_FILES = {
 @pytest.mark.parametrize(("text", "sentence"), BAD_FILES.values(), ids=BAD_FILES.keys())
 def test_results_that_cannot_be_read_are_refused_in_one_line(near, text, sentence):
     file = near.write("results.jsonl", text)
-    assert_refused(near.run("import", "superbench", str(file), "--sku", "a100"), sentence)
+    assert_refused(
+        near.run("history", "import", "superbench", str(file), "--sku", "a100"), sentence
+    )
     assert not near.home.exists()
 
 
 def test_results_in_another_encoding_are_refused_and_a_byte_order_mark_is_not(near):
     file = near.folder / "results.jsonl"
-    ask = ("import", "superbench", str(file), "--sku", "a100")
+    ask = ("history", "import", "superbench", str(file), "--sku", "a100")
     for encoding in ("utf-16", "latin-1"):
         file.write_bytes(fleet(n1={"node": "knötchen"}).replace("\\u00f6", "ö").encode(encoding))
         assert_refused(near.run(*ask), "results.jsonl", "not UTF-8 text")
@@ -395,11 +397,13 @@ def test_results_in_another_encoding_are_refused_and_a_byte_order_mark_is_not(ne
 
 def test_orders_that_cannot_be_are_refused(near):
     file = str(near.write("results.jsonl", fleet()))
-    absent = near.run("import", "superbench", "absent.jsonl", "--sku", "a100")
+    absent = near.run("history", "import", "superbench", "absent.jsonl", "--sku", "a100")
     assert_refused(absent, 'cannot read "absent.jsonl": No such file or directory')
-    assert_refused(near.run("import", "superbench", file), "'--sku'")
-    assert_refused(near.run("import", "superbench", file, "--sku", " "), "--sku is empty")
-    alone = near.run("import", "superbench", file, "--sku", "a", "--baseline", file)
+    assert_refused(near.run("history", "import", "superbench", file), "'--sku'")
+    assert_refused(
+        near.run("history", "import", "superbench", file, "--sku", " "), "--sku is empty"
+    )
+    alone = near.run("history", "import", "superbench", file, "--sku", "a", "--baseline", file)
     assert_refused(alone, "--baseline is what --rules compare with")
 
 
@@ -539,7 +543,7 @@ ALL_REDUCE = "nccl-bw/allreduce_8589934592_busbw"
 def test_a_baseline_judges_what_is_5_percent_below_its_mean(near, baseline_file):
     mean = json.loads(baseline_file.read_text())[ALL_REDUCE]
     done = near.run(
-        *("import", "superbench-baseline", str(baseline_file)),
+        *("history", "import", "superbench-baseline", str(baseline_file)),
         *("--sku", "a100", "--units", "1939", "--out", "criteria"),
     )
     assert done.code == 0
@@ -559,7 +563,7 @@ def test_a_baseline_judges_what_is_5_percent_below_its_mean(near, baseline_file)
 def test_a_baseline_that_cannot_be_criteria_is_refused(near):
     ask = ("--sku", "a100", "--out", "criteria")
     file = str(near.write("baseline.json", {"mem-bw/h2d_bw": 25.0}))
-    of = ("import", "superbench-baseline")
+    of = ("history", "import", "superbench-baseline")
     assert_refused(near.run(*of, file, *ask), "'--units'")
     assert_refused(near.run(*of, file, *ask, "--units", "2"), "a mean of 2 units is too few")
     for text, sentence in (
@@ -619,7 +623,7 @@ def test_superbench_own_rules_find_on_its_own_results_what_superbench_finds(desk
     """Its test suite: 01 for event_overhead:0 (+1577.85 %), 02 accepted, 03 for the failure."""
     file = str(desk.write("rules.yaml", OF_ITS_TESTS))
     done = desk.run(
-        *("import", "superbench", str(results), "--sku", "a100", "--json"),
+        *("history", "import", "superbench", str(results), "--sku", "a100", "--json"),
         *("--rules", file, "--baseline", str(desk.write("baseline.json", ITS_BASELINE))),
     )
     assert done.code == 1
@@ -687,7 +691,7 @@ REFUSED_RULES = {
 def test_a_rule_that_is_no_comparison_is_refused_by_name_and_never_run(near, bad, words):
     file = near.write("rules.yaml", rules(good=rule("value", "lambda x:x>0", "b/x"), bad=bad))
     results = near.write("results.jsonl", fleet())
-    ask = ("import", "superbench", str(results), "--sku", "a100", "--rules", str(file))
+    ask = ("history", "import", "superbench", str(results), "--sku", "a100", "--rules", str(file))
     assert_refused(near.run(*ask), 'rules.yaml": rule "bad": ', *words)
     assert not (near.folder / "pwned").exists()
     assert not near.home.exists()
@@ -698,7 +702,9 @@ def test_rules_without_what_they_need_are_refused(near):
 
     def ask(document: Mapping[str, object], *more: str):
         file = str(near.write("rules.yaml", document))
-        return near.run("import", "superbench", results, "--sku", "a100", "--rules", file, *more)
+        return near.run(
+            "history", "import", "superbench", results, "--sku", "a100", "--rules", file, *more
+        )
 
     varying = rules(one=rule("variance", "lambda x:x<-0.05", r"mem-bw/h2d_bw:\d"))
     assert_refused(ask(varying), 'rule "one" compares "mem-bw/h2d_bw:0" with the baseline')

@@ -291,7 +291,7 @@ def test_the_topology_it_prints_has_the_leaves_uplinks_and_speeds(
     file = tmp_path / "fabric.yaml"
     file.write_text(fabric.verb("topology").stdout)
     shown = subprocess.run(
-        [sys.executable, "-m", "anubis", "topology", "show", "--topology", file, "--json"],
+        [sys.executable, "-m", "anubis", "scan", "--draw", "--topology", file, "--json"],
         capture_output=True,
         text=True,
         check=True,

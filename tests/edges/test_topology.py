@@ -870,7 +870,7 @@ def test_nothing_that_bytes_may_be_breaks_the_decoder(content):
 
 def test_a_small_fabric_is_drawn_node_by_node(near):
     file = near.write("fabric.yaml", YAML)
-    done = near.run("topology", "show", "--topology", str(file))
+    done = near.run("scan", "--draw", "--topology", str(file))
     assert done.code == 0
     assert done.out.split("\n\n")[1].split("\n") == [
         "1 switch s1: 4 nodes below",
@@ -905,11 +905,11 @@ def test_the_real_fabric_fits_on_a_screen_with_what_is_odd_in_it(described):
 
 def test_nodes_that_the_fabric_does_not_know_are_named_and_the_answer_is_no_success(near):
     file = near.write("fabric.yaml", YAML)
-    done = near.run("topology", "show", "--topology", str(file), "--nodes", "n[2-6]")
+    done = near.run("scan", "--draw", "--topology", str(file), "n[2-6]")
     assert done.code == 2
     assert done.out.startswith("unknown: n[5-6] not in the fabric\n")
     assert "in the fabric and not asked for: n1" in done.out
-    assert near.run("topology", "show", "--topology", str(file), "--nodes", "n[1-4]").code == 0
+    assert near.run("scan", "--draw", "--topology", str(file), "n[1-4]").code == 0
 
 
 EXCHANGED = """\
@@ -926,12 +926,12 @@ def test_exchanged_cables_are_a_defect_wherever_a_topology_is_given(near):
     cluster = near.fleet(nodes="n[1-4]")
     sentence = "n4: mlx5_0 on l2, mlx5_1 on l1: exchanged, 3 nodes beside it"
     page = near.folder / "it.html"
-    shown = near.run("topology", "show", "--topology", file, "--html", str(page))
+    shown = near.run("scan", "--draw", "--topology", file, "--html", str(page))
     assert (shown.code, sentence in shown.out) == (1, True)
     first = "defective: wrongly cabled: NICs mlx5_0 and mlx5_1 of n4"
     assert shown.out.splitlines()[0] == first
     assert f"<h1>{first}</h1>" in page.read_text()
-    summary = near.run("topology", "show", "--topology", file, "--json").summary
+    summary = near.run("scan", "--draw", "--topology", file, "--json").summary
     assert (summary["judgement"], summary["headline"]) == ("defective", first)
     for verb in ("accept", "scan"):
         done = near.run(verb, "--topology", file, "--cluster", cluster, "--json")
@@ -944,7 +944,7 @@ def test_exchanged_cables_are_a_defect_wherever_a_topology_is_given(near):
 
 def test_json_has_every_switch_link_nic_and_finding(near):
     file = near.write("fabric.yaml", YAML.replace("n[3-4]", "n[2-3]"))
-    done = near.run("topology", "show", "--topology", str(file), "--json", "--nodes", "n[1-4]")
+    done = near.run("scan", "--draw", "--topology", str(file), "--json", "n[1-4]")
     assert Counter(line["type"] for line in done.lines) == {
         "switch": 3, "link": 2, "nic": 3, "finding": 1, "topology": 1,
     }  # fmt: skip
@@ -967,7 +967,7 @@ links: [{below: "l[1-2]", above: "s[1-2]"}, {below: l3, above: s1}]
 
 def test_a_file_that_is_not_there_and_one_that_is_no_fabric_are_one_line(near):
     for name, words in (("gone.yaml", "there is no file"), ("exmaple", 'did you mean "example"')):
-        done = near.run("topology", "show", "--topology", name)
+        done = near.run("scan", "--draw", "--topology", name)
         assert done.code == 64
         assert words in done.err
         assert done.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`anubis tune`: from a stored campaign to the table, and into a suite that runs."""
+"""`anubis bench tune`: from a stored campaign to the table, and into a suite that runs."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def measured(desk: Desk, suite: str = SUITE) -> str:
 def test_the_table_and_the_json_have_what_was_and_what_is_enough(near):
     train(near)
     measured(near)
-    done = near.run("tune", "train")
+    done = near.run("bench", "tune", "train")
     assert done.code == 0, done.err
     row = done.out.splitlines()[-1].split()
     assert row[:2] == ["train@1", "rate"]
     saved = 1 - (12 / 70 + 91 / 100) / (12 / 70 + 228 / 100)
     assert row[2:] == ["240", "13", "12", "+", "91", "1.000", "→", "1.000", f"{saved:.0%}"]
 
-    (line,) = near.run("tune", "train", "--json").lines
+    (line,) = near.run("bench", "tune", "train", "--json").lines
     assert line["type"] == "tuning"
     assert (line["metric"], line["series"], line["fixed_steps"]) == ("rate", 4, 240)
     assert line["parameters"] == {"warmup": line["warmup"], "steps": line["steps"]}
@@ -93,7 +93,7 @@ def test_the_table_and_the_json_have_what_was_and_what_is_enough(near):
 def test_what_was_dropped_before_counts_as_warm_up(near):
     train(near)
     measured(near, SUITE.replace("steps: 240}", "steps: 240, warmup: 5}"))
-    (line,) = near.run("tune", "train", "--json").lines
+    (line,) = near.run("bench", "tune", "train", "--json").lines
     assert line["warmup"] == 7
     assert line["parameters"]["warmup"] == 12
 
@@ -101,14 +101,14 @@ def test_what_was_dropped_before_counts_as_warm_up(near):
 def test_the_suite_it_writes_keeps_every_other_line_and_measures_the_steady_steps(near):
     train(near)
     path = measured(near)
-    done = near.run("tune", "train", "--suite", path, "--write", "tuned.yaml")
+    done = near.run("bench", "tune", "train", "--suite", path, "--write", "tuned.yaml")
     assert done.code == 0, done.err
     before = (near.folder / "ours.yaml").read_text().splitlines()
     after = (near.folder / "tuned.yaml").read_text().splitlines()
     changed = [new for old, new in zip(before, after, strict=True) if old != new]
     assert changed == ["    parameters: {steps: 91, warmup: 12}  # a comment with steps: 5 in it"]
     assert near.ask("accept", "--suite", "tuned.yaml", "--json").code == 0
-    (line,) = near.run("tune", "train", "--json").lines
+    (line,) = near.run("bench", "tune", "train", "--json").lines
     assert line["fixed_steps"] == 91
     assert line["warmup"] == 0
 
@@ -116,7 +116,7 @@ def test_the_suite_it_writes_keeps_every_other_line_and_measures_the_steady_step
 def test_a_suite_that_is_there_is_changed_in_place(near):
     train(near)
     path = measured(near)
-    assert near.run("tune", "train", "--write", path).code == 0
+    assert near.run("bench", "tune", "train", "--write", path).code == 0
     assert configs.suite(path).benchmarks[1].parameters == {"steps": 91, "warmup": 12}
     assert not list(near.folder.glob(".*"))
 
@@ -125,7 +125,7 @@ def test_another_file_is_not_overwritten(near):
     train(near)
     path = measured(near)
     other = near.write("other.yaml", "precious: 1\n")
-    done = near.run("tune", "train", "--suite", path, "--write", str(other))
+    done = near.run("bench", "tune", "train", "--suite", path, "--write", str(other))
     assert (done.code, other.read_text()) == (64, "precious: 1\n")
     assert "exists" in done.err
 
@@ -133,7 +133,7 @@ def test_another_file_is_not_overwritten(near):
 def test_what_the_program_cannot_be_told_is_said_and_not_written(near):
     train(near, '{"steps": 240}')
     path = measured(near)
-    done = near.run("tune", "train", "--suite", path, "--write", "tuned.yaml")
+    done = near.run("bench", "tune", "train", "--suite", path, "--write", "tuned.yaml")
     assert done.code == 2
     assert 'the warm-up of 12 cannot be set: it declares no "warmup"' in done.err
     assert not (near.folder / "tuned.yaml").exists()
@@ -142,7 +142,7 @@ def test_what_the_program_cannot_be_told_is_said_and_not_written(near):
 def test_what_does_not_repeat_is_no_success_and_is_not_written(near):
     train(near, '{"steps": 240, "warmup": 0, "wild": 1}')
     path = measured(near)
-    done = near.run("tune", "train", "--suite", path, "--write", "tuned.yaml")
+    done = near.run("bench", "tune", "train", "--suite", path, "--write", "tuned.yaml")
     assert done.code == 2
     assert "not repeatable enough" in " ".join(done.out.split())
     assert "nothing to write: not repeatable enough" in done.err
@@ -153,7 +153,7 @@ def test_a_suite_that_cannot_be_changed_by_line_gives_the_line_to_paste(near):
     train(near)
     path = near.suite({"benchmark": "train", "repeats": 4})
     near.ask("accept", "--suite", path)
-    done = near.run("tune", "train", "--suite", path, "--write", "tuned.yaml")
+    done = near.run("bench", "tune", "train", "--suite", path, "--write", "tuned.yaml")
     assert done.code == 2
     assert "put this into it: parameters: {steps: 91, warmup: 12}" in done.err
     assert not (near.folder / "tuned.yaml").exists()
@@ -172,7 +172,7 @@ def test_what_cannot_be_is_said_in_a_line(near):
     train(near)
     measured(near)
     for words, reason in WRONG.items():
-        done = near.run("tune", *words)
+        done = near.run("bench", "tune", *words)
         assert done.code == (2 if reason.startswith("cannot") else 64)
         assert reason in done.err
         assert done.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`anubis watch-model`: a model from recordings, as a person at a terminal asks for it."""
+"""`anubis criteria learn-watching`: a model from recordings, as a person asks for it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_without_recordings_nothing_is_made_up(recording):
 
 
 def test_the_shipped_model_says_what_it_is(capsys):
-    assert main.command()(["watch-model", "show"], standalone_mode=False) in (None, 0)
+    assert main.command()(["criteria", "show-watching"], standalone_mode=False) in (None, 0)
     shown = capsys.readouterr()
     assert "synthetic" in shown.err
     assert "cpu_use" in shown.out
@@ -92,7 +92,7 @@ def test_the_shipped_model_is_whole_and_was_learned_well():
 
 
 def test_a_model_is_printed_as_json(capsys):
-    main.command()(["watch-model", "show", "--json"], standalone_mode=False)
+    main.command()(["criteria", "show-watching", "--json"], standalone_mode=False)
     head, *metrics = map(json.loads, capsys.readouterr().out.splitlines())
     assert (head["type"], head["is_synthetic"]) == ("watch-model", True)
     assert {line["type"] for line in metrics} == {"modelled-metric"}

@@ -80,7 +80,9 @@ class Recorded:
     ) -> Self:
         """Source with nodes and categories of the record; spares keep their share."""
         if not incidents:
-            raise TraceError("no incident is recorded: import some first (anubis import incidents)")
+            raise TraceError(
+                "no incident is recorded: import some first (anubis history import incidents)"
+            )
         starts = [incident.start for incident in incidents]
         days = (max(starts) - min(starts)) / HOUR_S / 24
         if days <= scenario.days * scenario.seeds:

@@ -30,7 +30,7 @@ def uptimes_of(logbook: Logbook, until: float, covariates: Sequence[str] | None 
     at_returns = logbook.uptimes(logbook.returns(), until)
     if not len(at_returns):
         raise RiskError(
-            "the history has no nodes: import incidents first (anubis import incidents)"
+            "the history has no nodes: import incidents first (anubis history import incidents)"
         )
     every_h = min(float(at_returns.duration_h.mean()), MONTH_H)
     regular = logbook.snapshots(every_h, until, np.random.default_rng(0))

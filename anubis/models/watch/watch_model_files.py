@@ -130,7 +130,7 @@ def load(path: Path) -> WatchModel:
     if schema != SCHEMA:
         raise WatchError(
             f'{where}: its schema is "{schema}", this Anubis reads "{SCHEMA}"; learn it again:'
-            " anubis watch-model train"
+            " anubis criteria learn-watching"
         )
     file = read(document, _File, where, WatchError)
     return WatchModel(

@@ -40,7 +40,7 @@ def parse_results(text: str, where: str) -> tuple[NodeResults, ...]:
         if line.strip() == "{":
             raise UsageError(
                 f"{here}: a JSON document over several lines, expected one node per line; a "
-                "baseline.json is read by anubis import superbench-baseline"
+                "baseline.json is read by anubis history import superbench-baseline"
             )
         row = _row(_object(line, here), here)
         if row.node in rows:
@@ -102,8 +102,8 @@ def cut(text: str) -> str:
 def _text(path: Path) -> str:
     if {".csv", ".tsv"} & set(path.suffixes):
         raise UsageError(
-            f'"{path}" is a table, expected JSON as SuperBench writes it: anubis import csv reads '
-            "tables of any tool"
+            f'"{path}" is a table, expected JSON as SuperBench writes it: anubis history import '
+            "csv reads tables of any tool"
         )
     return read_text(path, UsageError)
 
