@@ -33,7 +33,10 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def commands() -> list[str]:
     lines = {line for page in PAGES for body in blocks(page, "sh") for line in body.splitlines()}
-    return sorted(line for line in lines if re.search(r"(?<![/\w])anubis ", line))
+    own = {re.sub(r"^kubectl .* -- ", "", line) for line in lines}  # in a pod
+    of_others = ("kubectl ", "helm ")
+    own = {line for line in own if not line.startswith(of_others)}
+    return sorted(line for line in own if re.search(r"(?<![/\w])anubis ", line))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -71,6 +72,17 @@ def serve(
             "a proxy's; may be repeated. Default: this machine's own, 127.0.0.0/8 and ::1.",
         ),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--certificate",
+            metavar="FILE",
+            help="Answer over HTTPS with this certificate (PEM); a renewed one is taken at once.",
+        ),
+    ] = None,
+    private_key: Annotated[
+        Path | None, typer.Option("--private-key", metavar="FILE", help="The certificate's key.")
+    ] = None,
     rate: Annotated[
         float,
         typer.Option("--rate", metavar="N", min=1.0, help="Requests of one token in a second."),
@@ -101,6 +113,8 @@ def serve(
         alerts=alerts,
         rate_per_s=rate,
         trusted=tuple(trusted or LOCAL),
+        certificate=certificate,
+        private_key=private_key,
     )
     # the service ends by itself when it is told to; what it raises again afterwards is no news
     signal.signal(signal.SIGTERM, lambda number, frame: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,8 @@ import typer
 import anubis
 from anubis.cli import amounts, answer, options
 from anubis.cli.remarks import say
+from anubis.core.errors import UsageError
+from anubis.text.files import read_text
 
 app = typer.Typer(
     name="token",
@@ -18,7 +21,9 @@ app = typer.Typer(
 )
 
 
-@app.command(help="Make a token and print it: it cannot be shown again.")
+@app.command(
+    help="Make a token and print it: it cannot be shown again. A secret of your own is not printed."
+)
 def make(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Its owner; a name can be used only once.")
@@ -41,10 +46,29 @@ def make(
             help="How long it is valid: 12h, 90d. Default: until it is revoked.",
         ),
     ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--secret-file",
+            metavar="FILE",
+            help="Take the secret from this file: 32 characters or more. The same token again is "
+            "left as it is.",
+        ),
+    ] = None,
 ) -> None:
     lasts_s = amounts.duration_s(expires, "--expires") if expires else None
     words = [word.strip() for word in scope.split(",")]
-    print(anubis.make_token(name, words, lasts_s=lasts_s))
+    secret = read_secret(secret_file) if secret_file else ""
+    made = anubis.make_token(name, words, lasts_s=lasts_s, secret=secret)
+    if not secret:
+        print(made)
+
+
+def read_secret(file: Path) -> str:
+    secret = read_text(file, UsageError).strip()
+    if not secret:
+        raise UsageError(f'--secret-file "{file}" is empty: openssl rand -hex 32 makes a secret')
+    return secret
 
 
 @app.command(name="list", help="All tokens by name, also those that were revoked.")

@@ -31,6 +31,8 @@ LONGEST_S = 3650 * DAY_S
 # with kinds of events that are added later, is what a site did to its nodes, and needs operate.
 REPORTED = (NodeAdded, JobAllocated, JobStalled, JobEnded, IncidentReported, SuspicionRaised)
 LONGEST_DEED = 200  # characters
+SHORTEST_SECRET, LONGEST_SECRET = 32, 500
+SECRET = re.compile(rf"[!-~]{{{SHORTEST_SECRET},{LONGEST_SECRET}}}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -40,9 +42,11 @@ def make_token(
     caller: Caller = NOBODY,
     *,
     lasts_s: float | None = None,
+    secret: str = "",
 ) -> str:
-    """Make a token and return its secret, which nobody can read again: 256 random bits. `lasts_s`:
-    how long it is valid; None: until it is revoked."""
+    """Make a token and return its secret, which nobody can read again: 256 random bits, unless one
+    is given; then a valid token of that name, secret and scopes is left as it is. `lasts_s`: how
+    long it is valid; None: until it is revoked."""
     if not NAME.fullmatch(name):
         raise UsageError(f'token "{name}": expected letters, digits, dots and dashes, at most 64')
     for scope in scopes:
@@ -50,20 +54,31 @@ def make_token(
             raise UsageError(f'--scope "{scope}" is not known; {did_you_mean(scope, SCOPES)}')
     if lasts_s is not None and not 0 < lasts_s <= LONGEST_S:
         raise UsageError(f"a token for {lasts_s:g} s, expected a time of 10 years at most")
-    secret = f"anubis_{secrets.token_urlsafe(32)}"
-    now = caller.clock()  # wall clock: tokens are of no cluster
-    with caller.history() as history:
-        history.tokens.add(
-            Token(
-                name=name,
-                digest=digest_of_secret(secret),
-                scopes=tuple(scope for scope in SCOPES if scope in scopes),
-                made_at=now,
-                made_by=caller.name(),
-                expires_at=None if lasts_s is None else now + lasts_s,
-            )
+    if secret and not SECRET.fullmatch(secret):
+        raise UsageError(
+            f'the secret of token "{name}" is not {SHORTEST_SECRET} to {LONGEST_SECRET} letters,'
+            " digits and marks without spaces: openssl rand -hex 32 makes one"
         )
-    return secret
+    made = secret or f"anubis_{secrets.token_urlsafe(32)}"
+    now = caller.clock()  # wall clock: tokens are of no cluster
+    token = Token(
+        name=name,
+        digest=digest_of_secret(made),
+        scopes=tuple(scope for scope in SCOPES if scope in scopes),
+        made_at=now,
+        made_by=caller.name(),
+        expires_at=None if lasts_s is None else now + lasts_s,
+    )
+    with caller.history() as history:
+        if not (secret and any(is_same(token, kept, now) for kept in history.tokens.all())):
+            history.tokens.add(token)
+    return made
+
+
+def is_same(token: Token, kept: Token, at: float) -> bool:
+    """True if the kept token is valid and allows the same by the same name and secret."""
+    is_equal = (token.name, token.digest, token.scopes) == (kept.name, kept.digest, kept.scopes)
+    return is_equal and kept.revoked_at is None and not kept.has_ended(at)
 
 
 def scope_for(event: KeptEvent) -> TokenScope:

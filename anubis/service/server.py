@@ -8,6 +8,7 @@ import logging
 import resource
 import socket
 import sys
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -19,6 +20,7 @@ from anubis.operations.verb_processes import begin, keep_words
 from anubis.service.admission import MOST_HEADER_BYTES, STREAMS
 from anubis.service.app import application
 from anubis.service.audit import AuditTrail
+from anubis.service.certificate import Certificate
 from anubis.service.child_processes import StartedTests
 from anubis.service.connections import Connections
 from anubis.service.fleet_cache import Board
@@ -158,6 +160,8 @@ def _listen(house: House, caller: Caller) -> None:
     settings = house.settings
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     LOG.setLevel(logging.INFO)
+    files = (settings.certificate, settings.private_key)
+    certificate = Certificate(files[0], files[1]) if files[0] and files[1] else None
     listening = _bind(settings)
     config = uvicorn.Config(
         application(house),
@@ -174,12 +178,28 @@ def _listen(house: House, caller: Caller) -> None:
         timeout_graceful_shutdown=ENDS_WITHIN_S,
     )
     host, port = listening.getsockname()[:2]
-    caller.remark(f"listening on http://{f'[{host}]' if ':' in host else host}:{port}")
+    scheme = "https" if certificate else "http"
+    caller.remark(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}")
     _allow_open_files()
     sys.setswitchinterval(SWITCHES_EVERY_S)
     gc.set_threshold(*LOOKS_FOR_GARBAGE)
     with listening:
-        uvicorn.Server(config).run(sockets=[listening])
+        asyncio.run(_answer_until_told(config, certificate, listening, settings))
+
+
+async def _answer_until_told(
+    config: uvicorn.Config,
+    certificate: Certificate | None,
+    listening: socket.socket,
+    settings: ServiceSettings,
+) -> None:
+    config.load()
+    if certificate:
+        config.ssl = certificate.context
+        loop: Any = asyncio.get_running_loop()  # a handshake has as long as the head of a request
+        limit_s = settings.connections.first_head_s
+        loop.create_server = partial(loop.create_server, ssl_handshake_timeout=limit_s)
+    await uvicorn.Server(config).serve(sockets=[listening])
 
 
 def _allow_open_files() -> None:

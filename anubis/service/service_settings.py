@@ -29,6 +29,8 @@ class ServiceSettings:
     body_s: float = 10.0  # for all of a request to arrive
     answer_s: float = 30.0
     trusted: tuple[str, ...] = LOCAL  # networks for which room is kept among the connections
+    certificate: Path | None = None  # with both, it answers over TLS
+    private_key: Path | None = None
 
     def __post_init__(self) -> None:
         for network in self.trusted:
@@ -39,6 +41,8 @@ class ServiceSettings:
                     f'--trusted "{network}": {error}; expected an address or a network such as'
                     " 10.1.0.0/16"
                 ) from None
+        if (self.certificate is None) != (self.private_key is None):
+            raise UsageError("--certificate and --private-key belong together: name both files")
 
     @property
     def turns_every_s(self) -> Mapping[str, float]:

@@ -167,6 +167,24 @@ def test_who_answers_a_gate_writes_nothing_and_the_one_writer_keeps_it(fleet, vi
     assert (kept.nodes, kept.cluster) == (("n1",), answered.decision.cluster)
 
 
+def test_a_token_of_a_given_secret_is_entered_once(fleet, visitor, tmp_path):
+    file = tmp_path / "token"
+    file.write_text("0123456789abcdef0123456789abcdef\n")
+    words = ("token", "make", "gate", "--scope", "read", "--secret-file", str(file))
+    for _ in range(2):
+        made = fleet.run(*words)
+        assert (made.code, made.out) == (0, "")
+    secret = file.read_text().strip()
+    assert visitor.ask("/v1/nodes", token=secret).status_code == 200
+    assert [token.name for token in visitor.house.history.tokens.all()] == ["gate"]
+    assert "take another name" in fleet.run(*words[:4], "act", *words[5:]).err
+    revoke_token("gate", of(fleet))
+    assert "take another name" in fleet.run(*words).err
+    for text in ("", "short", "a secret with spaces that is long enough"):
+        file.write_text(text)
+        assert fleet.run(*words).code == 64
+
+
 def test_a_gate_that_would_have_to_test_says_so_and_only_act_may_start_it(
     fleet, visitor, monkeypatch
 ):
