@@ -24,11 +24,13 @@ from anubis.core.records import (
     Remedy,
     SelectionPolicy,
     SuiteEntry,
+    canonical,
 )
 from anubis.core.watch.watch_policy import WatchPolicy
 from anubis.lab.simulation.simulated_fleet import SimulatedFleet
 from anubis.lab.study.incidents import Category
 from anubis.lab.study.scenario import Jobs, RepairTimes, Scenario, Variations
+from anubis.operations.campaign_files import Setting, read_setting
 from anubis.operations.topology import survey
 from anubis.reach.executors.start_settings import PodSettings
 from anubis.reach.notifiers.webhook import WebhookSettings
@@ -207,3 +209,13 @@ def test_variables_of_a_suite_are_those_of_its_entries_and_part_of_what_is_compa
     file.write_text("summary: x\nenv: {NCCL ALGO: Ring}\nbenchmarks: [{benchmark: compute}]\n")
     with pytest.raises(ConfigError, match='env has "NCCL ALGO"'):
         configs.suite(str(file))
+
+
+@pytest.mark.parametrize("name", [file.stem for file in FILES if file.parent.name == "clusters"])
+@pytest.mark.parametrize("owner", ["", "hosts", "kubernetes", "slurm"])
+def test_a_campaign_reads_back_the_cluster_that_it_kept(name, owner):
+    cluster = configs.cluster(name)
+    if owner and not isinstance(cluster, configs.SimulatedCluster):
+        cluster = dataclasses.replace(cluster, orchestrator=configs.orchestrator(owner))
+    setting = Setting(cluster=cluster, folders=("/programs",), by="Jo")
+    assert read_setting(canonical(dataclasses.asdict(setting))) == setting

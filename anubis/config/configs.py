@@ -381,12 +381,18 @@ def cluster(name: str) -> Cluster:
     with suppress(OSError):  # a name may be too long for a file
         if isinstance(cabled, str) and (path.parent / cabled).is_file():
             document["topology"] = str(path.parent / cabled)
+    return read_cluster(document, f'"{path}"')
+
+
+def read_cluster(document: Mapping[str, object], where: str) -> Cluster:
+    """Read a cluster from the table in its file, or from the one that a campaign kept."""
     is_real = document.get("executor") != "simulated"  # simulated nodes have no other owner
-    owner = document.pop("orchestrator", None) if is_real else None
-    described = _read_by_kind(document, f'"{path}"', "executor", CLUSTERS)
+    owner = document.get("orchestrator") if is_real else None
+    own = {key: value for key, value in document.items() if key != "orchestrator" or not is_real}
+    described = _read_by_kind(own, where, "executor", CLUSTERS)
     if owner is None or isinstance(described, SimulatedCluster):
         return described
-    return replace(described, orchestrator=_orchestrator_in(owner, f'"{path}"'))
+    return replace(described, orchestrator=_orchestrator_in(owner, where))
 
 
 def orchestrator(name: str) -> OrchestratorSettings:

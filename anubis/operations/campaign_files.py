@@ -32,12 +32,16 @@ from anubis.text.reading import read
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class _Origin:
+    folders: tuple[str, ...]  # with programs
+    by: str = ""  # who began it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(_Origin):
     """Where a campaign runs; kept with it, so that it can be resumed without naming it again."""
 
     cluster: configs.Cluster
-    folders: tuple[str, ...]
-    by: str = ""  # who began it
 
     @property
     def parallel_nodes(self) -> int | None:
@@ -165,4 +169,8 @@ def make_plan(brief: Brief, nodes: Sequence[Node]) -> Plan:
 
 
 def read_setting(text: str) -> Setting:
-    return read(json.loads(text), Setting, "the campaign's setting", UsageError)
+    """Read the setting that a campaign kept."""
+    document, where = json.loads(text), "the campaign's setting"
+    cluster = configs.read_cluster(document.pop("cluster"), where)
+    origin = read(document, _Origin, where, UsageError)
+    return Setting(cluster=cluster, **vars(origin))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from fleets import spec
@@ -188,6 +190,60 @@ def test_what_ran_the_second_time_leaves_the_node_unknown_and_the_others_healthy
     assert found.assessment.named(Judgement.UNKNOWN) == ("n5",)
     assert len(found.assessment.named(Judgement.HEALTHY)) == 15
     assert [v.code for v in found.assessment.alone if v.participants == ("n5",)] == ["UNSTABLE"]
+
+
+class FailsAndIsSlow(SimulatedExecutor):
+    """On n5: the first of several repeats fails, the others are slow, and later all are well."""
+
+    def __init__(self):
+        super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"alone": ALONE})
+
+    def _troubles(self, step):
+        is_first = step.repeat == 0 and not step.turn
+        return {"crash": "n5"} if step.participants == ("n5",) and is_first else {}
+
+    def _measure(self, step, spec):
+        bad = step.participants == ("n5",) and not step.turn
+        rate = np.full(8, 50.0 if bad else 100.0)
+        return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
+
+
+def test_a_node_that_failed_once_and_fell_short_as_well_is_measured_again_once():
+    found = alone(repeats=3, executor=FailsAndIsSlow())
+    assert found.assessment.named(Judgement.UNKNOWN) == ("n5",)
+    again = [
+        run.step for run in found.executions if run.step.turn and "n5" in run.step.participants
+    ]
+    assert sorted(step.repeat for step in again) == [0, 1, 2]
+
+
+class AnythingHappens(FailsAndIsSlow):
+    """Most runs are well; the others are slow, crash or hang, by a seed."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.seed = seed
+
+    def _fate(self, step):
+        return random.Random(f"{self.seed} {step.id}").choice(
+            ["well"] * 9 + ["slow", "crash", "hang"]
+        )
+
+    def _troubles(self, step):
+        fate = self._fate(step)
+        return {fate: step.participants[0]} if fate in ("crash", "hang") else {}
+
+    def _measure(self, step, spec):
+        rate = np.full(8, 50.0 if self._fate(step) == "slow" else 100.0)
+        return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whatever_programs_do_a_campaign_ends_and_runs_no_step_twice(seed):
+    found = alone(repeats=3, executor=AnythingHappens(seed))
+    ran = [(run.step.id, run.attempt) for run in found.executions]
+    assert len(ran) == len(set(ran)) >= 3 * 16
+    assert len(found.assessment.nodes) == 16
 
 
 def test_a_second_try_that_was_cut_short_is_made_up_for():

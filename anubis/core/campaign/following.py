@@ -65,20 +65,17 @@ def following_steps(
     measurements of nodes and pairs that fell short, pairs that separate suspects from good nodes,
     and halves of groups that fell short. As groups load the network, they wait until no pair is in
     doubt. A search for the part of a job that fails has an order of its own."""
+    tries = _second_tries(plan, phase, turn, assessment)
     if _models(plan, phase):
-        return (
-            *_second_tries(plan, phase, turn, assessment),
-            *_reproducing_steps(plan, phase, turn, assessment, turns),
-        )
-    return (
-        *_second_tries(plan, phase, turn, assessment),
-        *(_measurements_again(plan, phase, turn, assessment) if confirm else ()),
-        *(_pairs_again(plan, phase, turn, assessment) if confirm else ()),
-        *(
-            tuple(_confirming_steps(plan, phase, turn, assessment, turns))
-            or _bisecting_steps(plan, phase, turn, assessment)
-        ),
-    )
+        return (*tries, *_reproducing_steps(plan, phase, turn, assessment, turns))
+    again: list[Step] = []
+    if confirm:
+        again += _measurements_again(plan, phase, turn, assessment)
+        again += _pairs_again(plan, phase, turn, assessment)
+    between = tuple(_confirming_steps(plan, phase, turn, assessment, turns))
+    steps = (*tries, *again, *(between or _bisecting_steps(plan, phase, turn, assessment)))
+    # what failed once and fell short as well is asked for by several
+    return tuple({step.id: step for step in steps}.values())
 
 
 def _second_tries(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
