@@ -101,6 +101,30 @@ def test_a_node_at_work_whose_job_is_not_shown_is_at_work_all_the_same():
     }
 
 
+class Answers(SlurmOrchestrator):
+    """Slurm, whose queue grows from one question to the next."""
+
+    def __init__(self, *queues):
+        super().__init__(SlurmSettings(kind="slurm"))
+        self.queues = list(queues)
+
+    def _run(self, command, *words):
+        match command:
+            case "squeue":
+                return self.queues.pop(0)
+            case "sinfo":
+                return row("gpu06", "allocated", "(null)", "Unknown", "Unknown", "none")
+        return "No reservations in the system\n"
+
+
+@pytest.mark.parametrize("name", ["train", "anubis-test"])
+def test_a_job_that_begins_between_two_questions_is_no_hidden_one(name):
+    user = getpass.getuser()
+    seen = Answers("", f"8|RUNNING|1795361734|N/A|gpu06|{user}|{name}\n").observe()
+    assert list(seen.jobs) == (["8"] if name == "train" else [])
+    assert list(Answers("", "").observe().jobs) == ["unseen-gpu06"]
+
+
 @pytest.mark.parametrize(
     ("parse", "text"),
     [

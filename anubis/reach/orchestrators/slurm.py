@@ -11,7 +11,7 @@ import pwd
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from types import MappingProxyType
@@ -102,13 +102,21 @@ class SlurmOrchestrator:
         self._clock = clock
 
     def observe(self) -> FleetSeen:
+        """Slurm answers for jobs and for nodes apart. A job that began in between is on nodes that
+        are at work without a job, so jobs are asked for again before one is taken for hidden."""
         at = self._clock()
-        shown = self._run("squeue", "--noheader", "--all", f"--format={OF_JOBS}")
-        jobs, tested = parse_jobs(shown, name_of(os.geteuid()))
+        jobs, tested = self._jobs()
         partition = self._settings.partition
         nodes = self._nodes(f"--partition={partition}" if partition else "--all")
+        if _unseen_work(nodes, jobs, tested):
+            later, tested_later = self._jobs()
+            jobs, tested = {**jobs, **later}, tested | tested_later
         windows = parse_windows(self._run("scontrol", "--all", "--oneliner", "show", "reservation"))
         return fleet_seen(at, nodes, jobs, self._sku_of, tested, windows)
+
+    def _jobs(self) -> tuple[dict[str, SeenJob], frozenset[str]]:
+        shown = self._run("squeue", "--noheader", "--all", f"--format={OF_JOBS}")
+        return parse_jobs(shown, name_of(os.geteuid()))
 
     def cordon(self, node: str, reason: str) -> None:
         before = self._look_at(node)
@@ -270,9 +278,8 @@ def fleet_seen(
         for name in job.nodes:
             on_node[name].append(id)
     unseen = {
-        f"unseen-{node.name}": SeenJob(owner="", nodes=(node.name,))
-        for node in nodes
-        if node.shows.is_at_work and not on_node[node.name] and node.name not in tested
+        f"unseen-{name}": SeenJob(owner="", nodes=(name,))
+        for name in _unseen_work(nodes, jobs, tested)
     }
     for id, job in unseen.items():
         on_node[job.nodes[0]].append(id)
@@ -284,6 +291,14 @@ def fleet_seen(
         jobs={**jobs, **unseen},
         windows=_windows_of(at, nodes, windows),
     )
+
+
+def _unseen_work(
+    nodes: Iterable[SlurmNode], jobs: Mapping[str, SeenJob], tested: frozenset[str]
+) -> list[str]:
+    """The nodes that are at work without a job that is shown."""
+    explained = tested.union(*(job.nodes for job in jobs.values()))
+    return [node.name for node in nodes if node.shows.is_at_work and node.name not in explained]
 
 
 def _seen_node(node: SlurmNode, sku: str, jobs: tuple[str, ...]) -> SeenNode:
