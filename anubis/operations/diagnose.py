@@ -122,10 +122,11 @@ def diagnose_and_tell(
         event_records = drop_strangers(event_records, part, request.cluster, caller)
         note(event_records, part)
         if view.diagnosis.answer is not DiagnosisAnswer.NOTHING:
-            advice = kept_of(view)
+            advice, details = kept_of(view), details_of(view)
             with history.together():
-                part.diagnoses.write(advice, details_of(view))
-                if kept_policy(part).notify:  # sent by the keeper's next turn
+                part.diagnoses.write(advice, details)
+                # sent by the keeper's next turn; of a job that ended anyhow, nothing is no news
+                if (details or request.stall) and kept_policy(part).notify:
                     part.messages.post([message_of_diagnosis(advice)])
     return view, tuple(node for event_record in event_records for node in event_record.event.nodes)
 

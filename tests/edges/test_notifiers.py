@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from anubis.config import configs
+from anubis.core.diagnose.diagnostician import DiagnosisAnswer
 from anubis.core.errors import ConfigError, OrchestratorError, Stopped
 from anubis.core.history.events import IncidentReported, SuspicionRaised
 from anubis.core.keep.commands import Mode
@@ -371,6 +372,10 @@ def test_a_diagnosis_is_told_in_the_next_turn(site, tmp_path):
             places={"xpu-timer": dumps},
         )  # fmt: skip
         diagnose_and_tell(request, site.caller)
+        (tmp_path / "empty").mkdir()
+        nothing = replace(request, job="4712", places={"logs": tmp_path / "empty"})
+        view, _ = diagnose_and_tell(nothing, site.caller)
+        assert view.diagnosis.answer is DiagnosisAnswer.UNKNOWN
         turn(site, notifier)
         turn(site, notifier)
     assert [json.loads(body)["text"] for _, body in receiver.requests] == [
