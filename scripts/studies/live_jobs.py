@@ -1,32 +1,36 @@
 """Jobs of real ranks that train tiny models by gloo, with a fault that one of them does to itself.
 
-A program for show-diagnose-live, one process for each rank:
+A program for show-diagnose-live and show-loop, one process for each rank:
 
-    live_jobs.py JOB FAULT CULPRIT STEP FOLDER
+    live_jobs.py JOB FAULT CULPRIT STEP FOLDER [--steps N] [--width N] [--batch N] [--pause SECONDS]
 
 The rank comes from the environment, as each launcher says it. FOLDER gets `mark` in the moment of
-the fault, and `steps` with the time of each twentieth step of rank 0.
+the fault, and `steps` with the time of each fifth step of rank 0. With `--steps` a job ends there;
+if it is started again, it goes on behind the last step in that file, as from a checkpoint.
 """
 
 from __future__ import annotations
 
+import argparse
 import ctypes
+import itertools
 import multiprocessing
 import os
 import queue
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-WIDTH = 64
+WIDTH, BATCH = 64, 8
 PAUSE_S = 0.05  # of each step: the machine has few processors
+NOTED = 5  # every so many steps are noted
 FOR_EVER_S = 1000.0
 RANKS = (  # as launchers name the rank and the number of ranks
     ("RANK", "WORLD_SIZE"),
@@ -48,6 +52,9 @@ class Plan:
     rank: int
     world: int
     pause_s: float = PAUSE_S
+    width: int = WIDTH
+    batch: int = BATCH
+    last_step: int | None = None  # None: it goes on for ever
     stuck: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -101,8 +108,8 @@ def spin() -> None:
         number = (number * 31 + 7) % 1_000_003
 
 
-def model() -> nn.Sequential:
-    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)])
+def model(width: int = WIDTH) -> nn.Sequential:
+    return nn.Sequential(*[nn.Linear(width, width) for _ in range(4)])
 
 
 def train(module: nn.Module, batch: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -115,11 +122,11 @@ Step = Callable[[int], None]
 
 
 def ddp(plan: Plan) -> Step:
-    module = nn.parallel.DistributedDataParallel(model())
+    module = nn.parallel.DistributedDataParallel(model(plan.width))
     optimizer = torch.optim.SGD(module.parameters(), 0.001)
 
     def step(number: int) -> None:
-        train(module, torch.randn(8, WIDTH), optimizer)
+        train(module, torch.randn(plan.batch, plan.width), optimizer)
 
     return step
 
@@ -254,11 +261,18 @@ JOBS: dict[str, Callable[[Plan], Step]] = {
 }
 
 
-def numbers() -> Iterator[int]:
-    step = 0
-    while True:
-        yield step
-        step += 1
+def numbers(plan: Plan) -> Iterator[int]:
+    """The steps that are left to do."""
+    if plan.last_step is None:
+        yield from itertools.count()
+    else:
+        yield from range(done_before(plan.folder), plan.last_step + 1)
+
+
+def done_before(folder: Path) -> int:
+    noted = folder / "steps"
+    lines = noted.read_text().splitlines() if noted.exists() else []
+    return int(lines[-1].split()[0]) if lines else 0
 
 
 def work(plan: Plan, *, says_rank: bool) -> None:
@@ -278,8 +292,8 @@ def work(plan: Plan, *, says_rank: bool) -> None:
     else:
         dist.init_process_group("gloo")
     step = JOBS[plan.job](plan)
-    for number in numbers():
-        if plan.rank == 0 and number % 20 == 0:
+    for number in numbers(plan):
+        if plan.rank == 0 and number % NOTED == 0:
             with (plan.folder / "steps").open("a") as steps:
                 steps.write(f"{number} {time.time()}\n")
         plan.strike(number)
@@ -289,19 +303,34 @@ def work(plan: Plan, *, says_rank: bool) -> None:
         time.sleep(plan.pause_s)
 
 
-def spawned(rank: int, world: int, arguments: tuple[str, str, int, int, Path]) -> None:
-    work(Plan(*arguments, rank=rank, world=world), says_rank=True)
+def spawned(rank: int, world: int, options: Mapping[str, Any]) -> None:
+    work(Plan(**options, rank=rank, world=world), says_rank=True)
+
+
+def parse() -> dict[str, Any]:
+    """The fields of a plan that the command line states."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    add = parser.add_argument
+    add("job", choices=JOBS)
+    add("fault")
+    add("culprit", type=int)
+    add("step", type=int)
+    add("folder", type=Path)
+    add("--steps", dest="last_step", type=int, metavar="N", help="after which it ends")
+    add("--width", type=int, default=WIDTH)
+    add("--batch", type=int, default=BATCH)
+    add("--pause", dest="pause_s", type=float, default=PAUSE_S, metavar="SECONDS")
+    return vars(parser.parse_args())
 
 
 def main() -> None:
-    job, fault, culprit, step, folder = sys.argv[1:6]
-    arguments = job, fault, int(culprit), int(step), Path(folder)
+    options = parse()
     names = next((names for names in RANKS if names[0] in os.environ), None)
     if names is None:  # this process starts the ranks itself
         world = int(os.environ["LIVE_JOB_RANKS"])
         context = multiprocessing.get_context("spawn")
         ranks = [
-            context.Process(target=spawned, args=(rank, world, arguments)) for rank in range(world)
+            context.Process(target=spawned, args=(rank, world, options)) for rank in range(world)
         ]
         for process in ranks:
             process.start()
@@ -309,7 +338,7 @@ def main() -> None:
             process.join()
         return
     rank, world = (int(os.environ[name]) for name in names)
-    work(Plan(*arguments, rank=rank, world=world), says_rank=names[0] != "RANK")
+    work(Plan(**options, rank=rank, world=world), says_rank=names[0] != "RANK")
 
 
 if __name__ == "__main__":

@@ -53,13 +53,16 @@ class SlurmBed:
         hosts: Mapping[str, SlurmHost] | None = None,
         controller: SlurmHost = HERE,
         features: str = "",
+        requeued_after_s: int = 120,
     ) -> None:
-        """`settings`: further lines of slurm.conf."""
+        """`settings`: further lines of slurm.conf. `requeued_after_s`: a job that is put back waits
+        for so long at least."""
         self.nodes = tuple(nodes)
         self._settings = settings
         self._hosts = hosts or {}
         self._controller = controller
         self._features = features
+        self._requeued_after_s = requeued_after_s
         self._until_down = ExitStack()
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -166,7 +169,7 @@ class SlurmBed:
             "ClusterName=bed",
             f"SlurmctldHost={self._controller.hostname}({self._controller.address})",
             f"SlurmctldPort={next(ports)}",
-            f"AuthInfo=socket={self.folder}/munge.sock",
+            f"AuthInfo=socket={self.folder}/munge.sock,cred_expire={self._requeued_after_s}",
             "SlurmUser=root",
             "SlurmdUser=root",
             f"StateSaveLocation={self.folder}/state",

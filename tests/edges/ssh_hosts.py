@@ -38,8 +38,10 @@ def why_no_ssh() -> str:
 class SshBed(Bed):
     """`ssh_config` is the client's; a host that is left out has no server."""
 
-    def __init__(self, folder: Path, nodes: int, *, without: Sequence[str] = ()) -> None:
-        super().__init__(nodes, "--no-ray")
+    def __init__(
+        self, folder: Path, nodes: int, *options: str, without: Sequence[str] = ()
+    ) -> None:
+        super().__init__(nodes, "--no-ray", *options)
         self.folder = folder
         self.ssh_config = folder / "ssh_config"
         self._served = [node for node in self.nodes if node not in without]
@@ -76,11 +78,15 @@ class SshBed(Bed):
         return [line for line in self.processes_of(node) if mark in line]
 
     def processes_of(self, node: str) -> list[str]:
-        procs = Path(f"/sys/fs/cgroup/cpu/testbed-{self.name}/{node}/cgroup.procs")
-        if not procs.exists():
-            procs = Path(f"/sys/fs/cgroup/testbed-{self.name}/{node}/cgroup.procs")
         lines = []
-        for pid in procs.read_text().split():
+        for pid in self.pids_of(node):
             with suppress(OSError):  # it has just ended
                 lines.append(Path("/proc", pid, "cmdline").read_text().replace("\0", " "))
         return lines
+
+    def pids_of(self, host: str) -> list[str]:
+        """Of a node's processes, or of the driver's."""
+        procs = Path(f"/sys/fs/cgroup/cpu/testbed-{self.name}/{host}/cgroup.procs")
+        if not procs.exists():
+            procs = Path(f"/sys/fs/cgroup/testbed-{self.name}/{host}/cgroup.procs")
+        return procs.read_text().split()
