@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -9,6 +10,7 @@ import unicodedata
 
 import pytest
 
+from anubis.cli.outlets import Outlet
 from anubis.core.text import escape, escape_line, make_storable
 from tests.edges.desk import FLOW, Desk
 
@@ -37,6 +39,15 @@ def test_a_line_of_json_that_is_shown_means_the_same():
 
 def test_what_utf8_cannot_carry_is_replaced():
     assert make_storable("a\0\ud800b").encode() == "a\ufffd?b".encode()
+
+
+def test_a_terminal_gets_nothing_that_steers_it_unless_it_is_ours():
+    written = io.BytesIO()
+    outlet = Outlet(written, encoding="utf-8")
+    outlet.write("x\x1b[2J\u202e\n")
+    outlet.write_styled("\x1b[1mbold\x1b[0m\n")
+    outlet.flush()
+    assert written.getvalue() == b"x\\u001b[2J\\u202e\n\x1b[1mbold\x1b[0m\n"
 
 
 @pytest.mark.long
