@@ -57,6 +57,7 @@ class _Entry:
     proposed_alpha: float | None = None
     typical_alpha: float | None = None
     siblings_alpha: float | None = None
+    doubt_alpha: float | None = None
     shows: float | None = None
     stalls: float | None = None
     repeats: int | None = None
@@ -257,7 +258,7 @@ def _criterion(entry: _Entry, sku: str, where: str) -> Criterion:
             f"{where}: the reference of {entry.benchmark} {entry.metric} "
             "must be a list of positive numbers"
         )
-    for name in ("alpha", "typical_alpha", "siblings_alpha", "tail"):
+    for name in ("alpha", "typical_alpha", "siblings_alpha", "doubt_alpha", "tail"):
         share = getattr(entry, name)
         if share is not None and not (0 <= share < 1 or (share == 1 and "tail" in name)):
             raise CriteriaError(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LISTED = 40  # changed nodes or verdicts that are listed on a terminal; --json has all
 SHARES = (
-    *("alpha", "proposed_alpha", "typical_alpha", "siblings_alpha", "tail"),
+    *("alpha", "proposed_alpha", "typical_alpha", "siblings_alpha", "doubt_alpha", "tail"),
     *("shows", "stalls", "repeatability"),
 )
 HEALTHY = ("units", "healthy")  # one row of a table
@@ -171,6 +171,8 @@ class CriterionLine:
     typical_alpha: float | None
     siblings_alpha: float | None
     """The limit of a unit beside the others of its node; null: they are not compared."""
+    doubt_alpha: float | None
+    """Learned from fewer than 8 nodes: what is not above it, and within the limits, is unknown."""
     slow_steps: Sequence[SlowShareFields]
     """The usual share of steps that take so many times as long as usual or longer."""
     units: int
@@ -206,6 +208,7 @@ def _fields(criterion: Criterion, suite: str) -> CriterionLine:
         tail=criterion.tail,
         typical_alpha=criterion.typical_alpha,
         siblings_alpha=criterion.siblings_alpha,
+        doubt_alpha=criterion.doubt_alpha,
         slow_steps=[
             {"times": share.times, "share": share.share}
             for share in (criterion.slow_steps.shares if criterion.slow_steps else ())

@@ -281,11 +281,30 @@ def test_slow_nodes_that_are_not_odd_do_not_hide_themselves_by_widening_the_limi
     assert 1 - together.alpha == pytest.approx(1 - alone.alpha, rel=0.12)
 
 
-def test_below_eight_units_alpha_is_taken_as_it_is():
-    samples = noisy(np.random.default_rng(19), 7, within=0.05)
-    learned = learn(samples)
-    assert (learned.alpha, learned.proposed_alpha, learned.shows) == (0.95, None, None)
-    assert learn(noisy(np.random.default_rng(19), 8, within=0.05)).proposed_alpha is not None
+@pytest.mark.parametrize("n", [3, 4, 6])
+@pytest.mark.parametrize(("between", "within"), [(0.003, 0.003), (0.03, 0.003), (0.03, 0.03)])
+def test_of_fewer_than_eight_healthy_nodes_none_is_called_and_a_very_slow_one_is(
+    n, between, within
+):
+    """Alpha as it is called one in twenty of those that differ by 3 %."""
+    rng = np.random.default_rng(19)
+    fleets = [noisy(rng, n, between, within) for _ in range(60)]
+    assert np.mean([called(samples, learn(samples)) for samples in fleets]) <= 0.005
+    slow = [np.vstack((samples[:1] * 0.7, samples[1:])) for samples in fleets[:20]]
+    assert np.mean([called(samples, learn(samples))[0] for samples in slow]) > 0.7
+
+
+def test_what_few_nodes_cannot_tell_from_chance_is_in_doubt():
+    samples = noisy(np.random.default_rng(20), 6, between=0.03)
+    few, enough = learn(samples), learn(noisy(np.random.default_rng(20), 8, between=0.03))
+    assert (few.doubt_alpha, enough.doubt_alpha) == (0.95, None)
+    assert few.alpha < 0.95
+    strict, similarity = criteria.doubtful(samples * 0.93, few, None)
+    assert strict.alpha == 0.95
+    assert np.any(similarity <= 0.95)
+    assert not called(samples, few).any()
+    alike = noisy(np.random.default_rng(20), 7)
+    assert learn(alike).doubt_alpha is None  # its limit is alpha itself
 
 
 def test_the_plain_rule_knows_no_noise():

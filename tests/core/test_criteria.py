@@ -223,7 +223,7 @@ def test_a_stricter_alpha_is_applied_only_on_request_and_a_looser_one_unless_for
     never_looser = learn(loose, own_alpha=True, calibrated=False)
     assert never_looser.proposed_alpha < 0.95
     assert never_looser.alpha == 0.95
-    assert learn(tight[:7], own_alpha=True).proposed_alpha is None
+    assert learn(tight[:2], own_alpha=True).proposed_alpha is None
 
 
 def test_a_sample_with_several_voices_is_heard_so_often_and_agrees_with_itself_for_nothing():

@@ -34,7 +34,8 @@ from anubis.core.records import Samples
 if TYPE_CHECKING:
     from anubis.core.judge import medoid
 
-FEWEST = 8  # units; fewer do not show how much the next one may differ
+FEWEST = 8  # units; fewer do not show how much the next one may differ,
+FEWEST_WITH_PRIOR = 3  # unless the policy says something of it
 SMALL = 20  # units; with fewer, each number of bad ones is tried by itself
 ONE_MORE = 0.15  # the share of the rate for one more bad unit, relative to the share for one less
 MANY = 64  # better units, which show the scatter well enough
@@ -139,11 +140,8 @@ def calibrate_tail(
     tail: float,
     strictness: Strictness,
     owners: Ints | None = None,
-) -> Calibration | None:
-    """The calibration for one tail resolution from all units, in goodness; None if they are too
-    few."""
-    if len(fleet) < FEWEST:
-        return None
+) -> Calibration:
+    """The calibration for one tail resolution from all units, in goodness."""
     balance, distance = _balance_and_distance(fleet, reference, tail, strictness.two_sided)
     if strictness.two_sided:
         usual = usual_units(balance, votes)
@@ -153,8 +151,7 @@ def calibrate_tail(
         usual = usual_units(balance, votes)
         limit, usual = _limit_and_usual(balance, usual, votes, strictness, owners)
         if owners is None:
-            reach = _reach(usual.size - 1, usual.size, strictness.rate)
-            limit = max(limit, _limit_at(distance[usual], reach))
+            limit = max(limit, _limit_of_moments(distance[usual], balance.size, strictness))
         else:
             limit = max(limit, _limit_of_nested(distance, owners, strictness)[0])
     return Calibration(
@@ -168,12 +165,10 @@ def calibrate_together(
     reference: Samples,
     strictness: Strictness,
     owners: Ints | None = None,
-) -> Calibration | None:
+) -> Calibration:
     """The calibration for mean and typical loss, which share the rate."""
     from anubis.core.judge import medoid
 
-    if len(fleet) < FEWEST:
-        return None
     balance, _ = _balance_and_distance(fleet, reference, 1.0, False)
     typical = medoid.typical_losses(fleet, reference)
     (of_mean, usual), (of_typical, _) = _common_limits(
@@ -232,6 +227,15 @@ def _limit_and_usual(
         scatter = _scatter_of(losses, usual, votes, rate, prior)
         limits.append((scatter.limit(rate), scatter.usual))
     return min(limits, key=lambda limit: limit[0])
+
+
+def _limit_of_moments(losses: Samples, units: int, strictness: Strictness) -> float:
+    """The limit by mean and standard deviation of usual units, of so many."""
+    limits = []
+    for prior, rate in strictness.each_prior(units):
+        middle, spread, degrees = _moments(losses, prior)
+        limits.append(middle + _reach(degrees, losses.size, rate) * spread)
+    return min(limits)
 
 
 def _scatter_of(

@@ -23,6 +23,8 @@ from anubis.core.arrays import Flags, Ints
 from anubis.core.errors import CriteriaError
 from anubis.core.judge import siblings
 from anubis.core.judge.calibration import (
+    FEWEST,
+    FEWEST_WITH_PRIOR,
     FOUND,
     Calibration,
     Strictness,
@@ -101,13 +103,15 @@ def learn(
     )
     if two_sided or not policy.calibrated:
         owners = None
+    witnesses = len(samples) if owners is None else int(owners.max()) + 1
+    few = witnesses < FEWEST and not (two_sided or from_repeats) and votes is None
     slow = None
     if count_slow and policy.calibrated and not two_sided:
         slow = _learn_slow_steps(measured.subset(voters), policy, strictness.rate)
     level = slow_steps.set_aside(measured, slow).level if slow else measured
     fleet = level.sort_each()
     begin = None if start is None else goodness(start.reference, start.direction)
-    taught = _Class(fleet, voters, begin, policy, strictness, slow is not None, owners)
+    taught = _Class(fleet, voters, begin, policy, strictness, slow is not None, owners, few)
     learned = _choose(taught)
     criterion = Criterion(
         key=key,
@@ -127,6 +131,8 @@ def learn(
     )
     if learned.calibration:
         criterion = taught.add_limits(criterion, learned.calibration)
+        if few and _has_loose_limit(criterion, policy.alpha):
+            criterion = replace(criterion, doubt_alpha=policy.alpha)
         criterion = _add_sensitivity(criterion, taught, learned.calibration, measured, level)
     return replace(criterion, refusal=_refusal(criterion, policy))
 
@@ -159,6 +165,12 @@ def _refusal(criterion: Criterion, policy: Policy) -> str:
 def _is_loosened(criterion: Criterion, alpha: float) -> bool:
     """True if no limit of the criterion sees a loss of all samples as strictly as asked for."""
     return max(criterion.alpha, criterion.typical_alpha or 0.0) < alpha
+
+
+def _has_loose_limit(criterion: Criterion, alpha: float) -> bool:
+    """True if any limit of the criterion lets more pass than alpha."""
+    typical = criterion.typical_alpha
+    return min(criterion.alpha, criterion.alpha if typical is None else typical) < alpha
 
 
 def _add_sensitivity(
@@ -218,6 +230,7 @@ class _Class:
     strictness: Strictness
     counts_slow: bool  # steps, apart from the level of a run
     owners: Ints | None  # the node of each unit, if nodes have several
+    few: bool  # nodes, that do not show how much the next may differ
 
     @property
     def stricter_is_welcome(self) -> bool:
@@ -244,7 +257,13 @@ class _Class:
         """No limit is stricter than the policy unless that is welcome."""
         return 1.0 if self.stricter_is_welcome else self.policy.alpha
 
+    @property
+    def is_calibrated(self) -> bool:
+        return len(self.fleet) >= (FEWEST_WITH_PRIOR if self.few else FEWEST)
+
     def calibrate_tail(self, healthy: Healthy) -> Calibration | None:
+        if not self.is_calibrated:
+            return None
         return calibrate_tail(
             self.fleet,
             self.voters,
@@ -255,6 +274,8 @@ class _Class:
         )
 
     def calibrate_together(self, healthy: Healthy) -> Calibration | None:
+        if not self.is_calibrated:
+            return None
         rate = self.fleet_rate * (1 - OF_SLOW_STEPS)
         strictness = replace(self.strictness, rate=rate)
         reference = self.reference(healthy)
@@ -502,6 +523,15 @@ def similarities(samples: Sequence[Samples] | Samples, criterion: Criterion) -> 
 def to_similarity(shortfall: Samples, criterion: Criterion) -> Samples:
     similarity: Samples = np.maximum(0.0, 1 - shortfall * (1 - criterion.alpha))
     return similarity
+
+
+def doubtful(
+    samples: Sequence[Samples] | Samples, criterion: Criterion, owners: Ints | None
+) -> tuple[Criterion, Samples]:
+    """The criterion by alpha itself, and the similarity of each unit by it. A unit that falls short
+    of it, and is within the limits of few nodes, may be bad or not."""
+    strict = replace(criterion, alpha=criterion.doubt_alpha or criterion.alpha, typical_alpha=None)
+    return strict, to_similarity(shortfalls(samples, strict, owners).level, strict)
 
 
 def worst_slow_samples(samples: Samples, criterion: Criterion) -> SlowSamples | None:

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.judge.bad_leaves import excuse_whole_leaves, name_bad_leaves
-from anubis.core.judge.criteria import median_of_siblings, shortfalls, similarities, to_similarity
+from anubis.core.judge.criteria import (
+    doubtful,
+    median_of_siblings,
+    shortfalls,
+    similarities,
+    to_similarity,
+)
 from anubis.core.judge.crossed import Crossed
 from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
@@ -37,6 +44,7 @@ from anubis.core.judge.verdicts import (
 )
 from anubis.core.network.attribution import blamed_nodes
 from anubis.core.records import (
+    TOO_FEW_NODES,
     WORST_FIRST,
     Assessment,
     BatchVerdict,
@@ -227,10 +235,17 @@ def _judge(
     similarity = to_similarity(short.shortfall(criterion), criterion)
     doubts, excused = judge_by_both_times(alike, criterion, planned_runs, similarity, shared)
     passed = similarity > criterion.alpha
+    few = np.zeros(len(alike), dtype=bool)
+    if criterion.doubt_alpha is not None:
+        strict, strictly = doubtful(alike.samples, criterion, owners)
+        few = passed & (strictly <= strict.alpha)
     whom = "the one node that they were learned from" if criterion.from_repeats else "the fleet"
     whom = "its own repeats" if against_itself else whom
     suspect = find_suspects(alike, criterion, planned_runs, short)
-    reasons = {f"as {whom}": passed & ~excused, f"as {whom}{EXCUSED}": passed & excused}
+    reasons = {
+        f"as {whom}": passed & ~excused & ~few,
+        f"as {whom}{EXCUSED}": passed & excused & ~few,
+    }
     healthy = [
         batch_verdict_on(
             alike,
@@ -246,6 +261,13 @@ def _judge(
     ]
     if against_itself:
         doubts = dict.fromkeys(range(len(alike)), "its own repeats disagree")
+    cannot_say = f"{criterion.nodes} nodes are too few to say whether this is a defect"
+    unsure = [
+        judge_shortfall(
+            alike[i], strict, float(strictly[i]), cannot_say, code_of_doubt=TOO_FEW_NODES
+        )
+        for i in np.flatnonzero(few).tolist()
+    ]
     fallen_short = (
         judge_shortfall(
             alike[i],
@@ -258,7 +280,7 @@ def _judge(
     )
     return _KeyVerdicts(
         healthy,
-        fallen_short,
+        chain(fallen_short, unsure),
         to_confirm={
             (alike.participants[i][0], alike.key.workload) for i in np.flatnonzero(suspect)
         },

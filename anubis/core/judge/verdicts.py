@@ -37,13 +37,14 @@ def judge_shortfall(
     similarity: float,
     doubt: str,
     of_siblings: float | None = None,
+    code_of_doubt: str = "UNSTABLE",
 ) -> Verdict:
     """The verdict on a unit that falls short; `of_siblings` is what is normal among its siblings,
     if it falls short of them and not of the fleet."""
     reason = _shortcoming(unit, criterion, similarity, of_siblings)
     judgement, code = Judgement.DEFECTIVE, code_of(unit.key)
     if doubt:
-        judgement, code = Judgement.UNKNOWN, "UNSTABLE"
+        judgement, code = Judgement.UNKNOWN, code_of_doubt
         reason = f"{doubt}: {reason}"
     return verdict_on(unit, judgement, code, reason, similarity, criterion.alpha)
 
