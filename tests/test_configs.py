@@ -36,6 +36,7 @@ from anubis.reach.executors.start_settings import PodSettings
 from anubis.reach.notifiers.webhook import WebhookSettings
 from anubis.reach.orchestrators.hosts import HostsSettings
 from anubis.reach.orchestrators.kubernetes_settings import KubernetesSettings
+from anubis.reach.orchestrators.pod_gate import PodGate
 from anubis.reach.orchestrators.slurm import SlurmSettings
 from anubis.readers.incidents.incident_mapping import EventMapping, IntervalMapping
 from anubis.readers.telemetry.config import (
@@ -60,6 +61,7 @@ LOADERS = {
     "simulations": configs.simulation,
     "telemetry": configs.telemetry,
     "watching": configs.watching,
+    "pod-gates": configs.pod_gate,
     "diagnosis": configs.diagnosis,
     "notifiers": configs.notifier,
     "classes": configs.error_classes,
@@ -96,6 +98,7 @@ EXAMPLES = {  # the commented one of each kind of file, and the records whose ke
     ],
     "watching/default.yaml": [WatchPolicy],
     "diagnosis/default.yaml": [DiagnosisPolicy],
+    "pod-gates/default.yaml": [PodGate],
     "notifiers/plain.yaml": [WebhookSettings],
     "classes/default.yaml": [ErrorClasses, ErrorClass],
     "topologies/example.yaml": [Written, Rack, Links],

@@ -72,6 +72,15 @@ def serve(
             "a proxy's; may be repeated. Default: this machine's own, 127.0.0.0/8 and ::1.",
         ),
     ] = None,
+    pod_gate: Annotated[
+        str | None,
+        typer.Option(
+            "--pod-gate",
+            metavar="NAME",
+            help="Answer Kubernetes which pods get a gate: a name under configs/pod-gates/, or a "
+            "file.",
+        ),
+    ] = None,
     certificate: Annotated[
         Path | None,
         typer.Option(
@@ -92,6 +101,7 @@ def serve(
 
     Without a token, all users of this machine may read, and no others: anubis token make.
     """
+    from anubis.config import configs
     from anubis.operations.clusters import files_by_name
     from anubis.operations.keeping_policy import file_of, stated_policy
     from anubis.service.connections import LOCAL
@@ -113,6 +123,7 @@ def serve(
         alerts=alerts,
         rate_per_s=rate,
         trusted=tuple(trusted or LOCAL),
+        pod_gate=configs.pod_gate(pod_gate) if pod_gate else None,
         certificate=certificate,
         private_key=private_key,
     )

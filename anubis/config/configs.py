@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # what a gate need not load
     from anubis.core.watch.watch_policy import WatchPolicy
     from anubis.lab.study.scenario import Scenario
     from anubis.reach.notifiers.notifier import NotifierSettings
+    from anubis.reach.orchestrators.pod_gate import PodGate
     from anubis.readers.incidents.incident_mapping import IncidentMapping
     from anubis.readers.telemetry.config import TelemetrySettings
 
@@ -524,6 +525,14 @@ def notifier(name: str) -> NotifierSettings:
     path = find("notifiers", name)
     kinds = notifier_kinds()
     return _read_by_kind(load_yaml(path, ConfigError), f'"{path}"', "notifier", kinds)
+
+
+def pod_gate(name: str) -> PodGate:
+    """Read the gate that pods of Kubernetes get."""
+    from anubis.reach.orchestrators.pod_gate import PodGate
+
+    path = find("pod-gates", name)
+    return read(load_yaml(path, ConfigError), PodGate, f'"{path}"', ConfigError)
 
 
 def watching(name: str) -> WatchPolicy:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from anubis.core.errors import UsageError
 from anubis.core.history.events import KEPT, NodeAdded
 from anubis.core.keep.actions import LifeAction
 from anubis.core.records import Judgement
@@ -20,6 +23,7 @@ from anubis.operations.import_ import report_incidents
 from anubis.operations.requests import GateRequest, Terms
 from anubis.operations.tell import Telling
 from anubis.operations.watch_rounds import last_look
+from anubis.reach.orchestrators.pod_gate import answer_review
 from anubis.report import decision as decisions
 from anubis.report import history as told
 from anubis.report import jsonl
@@ -37,6 +41,7 @@ from anubis.service.requests import (
     EventEnvelope,
     GateBody,
     check_name,
+    read_document,
     read_event,
     read_request,
     text_of,
@@ -52,8 +57,10 @@ from anubis.service.slow_pages import (
 )
 from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.looks import LookDetails
+from anubis.text.files import read_text
 
 JSON = "application/json"
+MOST_PEM = 1 << 16
 LONGEST_NAME = 300
 PathName = Annotated[str, Path(max_length=LONGEST_NAME)]
 ClusterQuery = Annotated[
@@ -167,6 +174,13 @@ def router(house: House) -> APIRouter:
         request_schema(GateBody),
         202,
     )
+    if house.settings.pod_gate:
+        api.add_api_route(
+            "/pod-gate",
+            _name_handler(partial(review_pod, house), review_pod),
+            methods=["POST"],
+            include_in_schema=False,  # only Kubernetes asks, and has a schema of its own
+        )
     post("/events", take_event, "What happened to nodes.", "receipt", _event_schema(), 201)
     records = {"description": "Records, as in a file that anubis history import incidents reads."}
     post("/incidents", take_incidents, "Incidents of nodes, by a mapping.", "incidents", records)
@@ -406,10 +420,12 @@ async def answer_gate(house: House, request: Request) -> Response:
     if wish.start_tests:
         requester.require("act")
     meant = await house.cluster_name(wish.cluster)
+    gang = (meant or "", wish.gang)
+    nodes = house.gangs.together(gang, wish.names(), began)
     question = GateQuestion(
         history_url=house.history_url,
         token=requester.token,
-        request=GateRequest(wish.names(), wish.duration_s, unknown_passes=wish.unknown_passes),
+        request=GateRequest(nodes, wish.duration_s, unknown_passes=wish.unknown_passes),
         terms=Terms(
             suite=settings.suite,
             policy=settings.policy,
@@ -419,6 +435,7 @@ async def answer_gate(house: House, request: Request) -> Response:
         ),
     )
     reply = await house.gates.ask(question)
+    house.gangs.note(gang, wish.names(), began, is_stopped=reply.answer == "no-go")
     cluster = reply.decision.cluster
     await house.write(house.history.cluster(cluster).decisions.add, reply.decision)
     house.gauges.observe_gate(reply.answer, time.monotonic() - began)
@@ -426,6 +443,18 @@ async def answer_gate(house: House, request: Request) -> Response:
         return document(reply.line)
     await house.run_in_thread(_start_tests, house, question, cluster, requester)
     return document(reply.line, status=202)
+
+
+async def review_pod(house: House, request: Request) -> Response:
+    """Answer Kubernetes whether a new pod gets a gate."""
+    settings = house.settings.pod_gate
+    assert settings is not None
+    review = read_document(await request.body(), kind_of(request))
+    file = settings.authority
+    authority = read_text(FilePath(file), UsageError, limit=MOST_PEM) if file else ""
+    answered = answer_review(review, settings, authority)
+    house.gauges.observe_pod(answered.outcome)
+    return Response(json.dumps(answered.document), media_type=JSON)
 
 
 def _start_tests(house: House, question: GateQuestion, cluster: str, requester: Requester) -> None:

@@ -55,6 +55,12 @@ class Gauges:
         self._gates = Counter(
             "anubis_gate_answers", "Gates by their answer", ["answer"], registry=registry
         )
+        self._pods = Counter(
+            "anubis_pod_gate_reviews",
+            "Pods that Kubernetes asked about, by whether a gate was added",
+            ["outcome"],
+            registry=registry,
+        )
         self._gate_s = Histogram(
             "anubis_gate_duration_seconds",
             "How long gates took",
@@ -76,6 +82,9 @@ class Gauges:
     def observe_gate(self, answer: str, seconds: float) -> None:
         self._gates.labels(answer).inc()
         self._gate_s.observe(seconds)
+
+    def observe_pod(self, outcome: str) -> None:
+        self._pods.labels(outcome).inc()
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

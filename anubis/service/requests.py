@@ -37,11 +37,16 @@ class GateBody:
     """Start the tests that are missing, in a process of their own. Needs the scope act."""
     job: str = ""
     """The job that the nodes are for: told to run there, it keeps them from no test."""
+    gang: str = ""
+    """The pods of one job that ask one by one: the answer is for all nodes of the gang that asked
+    in the last ten minutes."""
 
     def __post_init__(self) -> None:
         if not 0 < self.duration_s <= LONGEST_JOB_S or math.isnan(self.duration_s):
             raise ValueError(f"a job of {self.duration_s:g} s, expected 1 s to 10 years")
         check_name(self.cluster)
+        if len(self.gang) > LONGEST_ID:
+            raise ValueError(f"a gang of {len(self.gang)} characters, expected {LONGEST_ID}")
 
     def names(self) -> tuple[str, ...]:
         names = expand_nodes(self.nodes)

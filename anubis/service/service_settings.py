@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anubis.core.errors import UsageError
+from anubis.reach.orchestrators.pod_gate import PodGate
 from anubis.service.connections import LOCAL, ConnectionLimits
 
 
@@ -29,6 +30,7 @@ class ServiceSettings:
     body_s: float = 10.0  # for all of a request to arrive
     answer_s: float = 30.0
     trusted: tuple[str, ...] = LOCAL  # networks for which room is kept among the connections
+    pod_gate: PodGate | None = None  # what pods of Kubernetes get; None: no pod is asked about
     certificate: Path | None = None  # with both, it answers over TLS
     private_key: Path | None = None
 

@@ -17,6 +17,7 @@ from anubis.service.child_processes import StartedTests
 from anubis.service.connections import Connections
 from anubis.service.event_queue import EventQueue
 from anubis.service.fleet_cache import Board, Snapshot
+from anubis.service.gangs import Gangs
 from anubis.service.gate import Gates
 from anubis.service.keeper_turns import Turns
 from anubis.service.metrics import Gauges
@@ -43,6 +44,7 @@ class House:
     turns: Turns
     gates: Gates
     overviews: Overviews
+    gangs: Gangs = field(default_factory=Gangs)
     connections: Connections[Any] = field(default_factory=Connections)
     writer: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 

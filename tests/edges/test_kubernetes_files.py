@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import ssl
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from anubis.cli.main import app
 from anubis.config import configs
 from anubis.report.json import json_line
 from anubis.service.requests import GateBody, read_request
+from tests.edges.test_service_tls import make as make_certificate
 
 ROOT = Path(__file__).parents[2]
 make_manifests = SimpleNamespace(**run_path(str(ROOT / "scripts" / "make-manifests")))
@@ -300,6 +302,7 @@ def gate():
     server = ThreadingHTTPServer(("127.0.0.1", 0), gate.handler())
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
+    gate.server = server
     gate.url = f"http://127.0.0.1:{server.server_address[1]}"
     yield gate
     server.shutdown()
@@ -307,18 +310,14 @@ def gate():
     server.server_close()
 
 
-def ask(tmp_path: Path, url: str, **choice: str) -> subprocess.CompletedProcess[str]:
-    """The script as its container runs it, with the env of the job in the file."""
-    script = tmp_path / "gate.sh"
-    script.write_text(part("ConfigMap", "anubis-gate")["data"]["gate.sh"])
-    (tmp_path / "token").write_text("the-token")
+def ask(url: str, **choice: str) -> subprocess.CompletedProcess[str]:
+    """The container as it runs, with the env of the job in the file."""
     pod = part("Job", "example-with-gate")["spec"]["template"]["spec"]
     container = pod["initContainers"][0]
     env = {line["name"]: line.get("value", "node007") for line in container["env"]}
-    env |= {"ANUBIS": url, "TOKEN_FILE": str(tmp_path / "token"), "DEADLINE_S": "5"} | choice
-    assert container["command"] == ["sh", "/etc/anubis-gate/gate.sh"]
+    env |= {"ANUBIS": url, "TOKEN": "the-token", "DEADLINE_S": "5"} | choice
     return subprocess.run(
-        ["sh", script], env=env | {"PATH": os.environ["PATH"]}, capture_output=True, text=True
+        container["command"], env=env | {"PATH": os.environ["PATH"]}, capture_output=True, text=True
     )
 
 
@@ -326,8 +325,8 @@ needs_curl = pytest.mark.skipif(not shutil.which("curl"), reason="curl is not in
 
 
 @needs_curl
-def test_a_job_begins_where_the_gate_says_go(gate, tmp_path):
-    done = ask(tmp_path, gate.url, WHEN_SILENT="wait", WHEN_UNKNOWN="wait")
+def test_a_job_begins_where_the_gate_says_go(gate):
+    done = ask(gate.url, WHEN_SILENT="wait", WHEN_UNKNOWN="wait")
     assert (done.returncode, done.stdout) == (0, "anubis: go: node007\n")
     [(token, body)] = gate.requests
     assert token == "Bearer the-token"
@@ -336,19 +335,19 @@ def test_a_job_begins_where_the_gate_says_go(gate, tmp_path):
 
 
 @needs_curl
-def test_a_job_never_begins_where_the_gate_says_no_go(gate, tmp_path):
+def test_a_job_never_begins_where_the_gate_says_no_go(gate):
     gate.answer = "no-go"
-    done = ask(tmp_path, gate.url, WHEN_SILENT="start", WHEN_UNKNOWN="start")
+    done = ask(gate.url, WHEN_SILENT="start", WHEN_UNKNOWN="start")
     assert done.returncode == 1
     assert done.stdout.startswith("anubis: no-go: node007: ")
 
 
 @needs_curl
 @pytest.mark.parametrize(("choice", "code"), [("start", 0), ("wait", 1)])
-def test_what_follows_when_the_history_is_too_thin_is_a_choice(gate, tmp_path, choice, code):
+def test_what_follows_when_the_history_is_too_thin_is_a_choice(gate, choice, code):
     gate.answer = "unknown"
     opposite = "wait" if choice == "start" else "start"
-    done = ask(tmp_path, gate.url, WHEN_UNKNOWN=choice, WHEN_SILENT=opposite)
+    done = ask(gate.url, WHEN_UNKNOWN=choice, WHEN_SILENT=opposite)
     assert done.returncode == code
     assert f"does not know node007 well enough, so the job is told to {choice}" in done.stdout
 
@@ -356,7 +355,7 @@ def test_what_follows_when_the_history_is_too_thin_is_a_choice(gate, tmp_path, c
 @needs_curl
 @pytest.mark.parametrize(("choice", "code"), [("start", 0), ("wait", 1)])
 @pytest.mark.parametrize("trouble", ["dead", "slow", "error"])
-def test_what_follows_when_anubis_is_silent_is_a_choice(gate, tmp_path, choice, code, trouble):
+def test_what_follows_when_anubis_is_silent_is_a_choice(gate, choice, code, trouble):
     opposite = "wait" if choice == "start" else "start"
     limits = {"WHEN_SILENT": choice, "WHEN_UNKNOWN": opposite, "DEADLINE_S": "5"}
     url = gate.url
@@ -366,12 +365,24 @@ def test_what_follows_when_anubis_is_silent_is_a_choice(gate, tmp_path, choice, 
         gate.pause_s, limits["DEADLINE_S"] = 0.8, "0.3"
     else:
         gate.answer, gate.status = "nothing", 503
-    done = ask(tmp_path, url, **limits)
+    done = ask(url, **limits)
     assert done.returncode == code
     assert f"so the job is told to {choice}" in done.stdout
 
 
-def test_the_choices_of_the_shipped_job_are_stated():
-    pod = part("Job", "example-with-gate")["spec"]["template"]["spec"]
-    env = {line["name"]: line.get("value") for line in pod["initContainers"][0]["env"]}
-    assert {env["WHEN_UNKNOWN"], env["WHEN_SILENT"]} <= {"start", "wait"}
+@needs_curl
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+def test_a_gate_trusts_the_authority_that_it_was_given_and_no_other(gate, tmp_path):
+    file, key = make_certificate(tmp_path, "127.0.0.1")
+    other, _ = make_certificate(tmp_path, "127.0.0.2")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file, key)
+    gate.server.socket = context.wrap_socket(gate.server.socket, server_side=True)
+    url = gate.url.replace("http:", "https:")
+    trusting = ask(url, AUTHORITY=file.read_text().strip(), WHEN_SILENT="wait")
+    assert (trusting.returncode, trusting.stdout) == (0, "anubis: go: node007\n")
+    assert ask(url, AUTHORITY=other.read_text(), WHEN_SILENT="wait").returncode == 1
+
+
+def test_the_file_of_the_gate_is_what_the_service_adds():
+    assert (FOLDER / "gate.yaml").read_text() == make_manifests.gate_file()

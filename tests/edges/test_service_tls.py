@@ -29,7 +29,8 @@ def make(folder, name):
         "-days",
         "2",
     ]
-    words += ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    kind = "IP" if name[0].isdecimal() else "DNS"
+    words += ["-subj", f"/CN={name}", "-addext", f"subjectAltName={kind}:{name}"]
     files = (folder / f"{name}.crt", folder / f"{name}.key")
     subprocess.run([*words, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
     return files

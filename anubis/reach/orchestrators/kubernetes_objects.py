@@ -217,7 +217,7 @@ def is_work(pod: Document, owner: JobOwner, settings: KubernetesSettings) -> boo
         and part.text("status", "phase") not in ("Succeeded", "Failed")
         and owner.kind not in ("DaemonSet", "Node")
         and owner.namespace != settings.namespace
-        and (bool(part.rows("spec", "resourceClaims")) or _asks_for(part, settings.gpus))
+        and (bool(part.rows("spec", "resourceClaims")) or asks_for_gpus(part, settings.gpus))
     )
 
 
@@ -266,7 +266,8 @@ def add_pod(job: SeenJob | None, pod: Document, owner: JobOwner) -> SeenJob:
     return replace(job, nodes=nodes, started_at=first, ends_by=last)
 
 
-def _asks_for(pod: Fields, patterns: Sequence[str]) -> bool:
+def asks_for_gpus(pod: Fields, patterns: Sequence[str]) -> bool:
+    """True if a container of a pod asks for a resource that one of the patterns names."""
     containers = [*pod.rows("spec", "containers"), *pod.rows("spec", "initContainers")]
     return any(
         is_something(amounts.amount(resource))

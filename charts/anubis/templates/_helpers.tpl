@@ -11,6 +11,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if .Values.tls.certManager }}{{ .Release.Name }}-tls{{ else }}{{ .Values.tls.secret }}{{ end }}
 {{- end }}
 
+{{- define "anubis.url" -}}
+{{ if include "anubis.tls" . }}https{{ else }}http{{ end }}://{{ .Release.Name }}.{{ .Release.Namespace }}.svc:8750
+{{- end }}
+
+{{- /* What pods get: what the chart knows, and what the values change. */ -}}
+{{- define "anubis.gate" -}}
+{{- $known := dict "service" (include "anubis.url" .) "cluster" .Values.cluster.name "namespace" .Release.Namespace "authority" "/etc/anubis/tls/ca.crt" }}
+{{- toYaml (merge (deepCopy .Values.gate.settings) $known) }}
+{{- end }}
+
 {{- /* The cluster's file. */ -}}
 {{- define "anubis.cluster" -}}
 {{- $kubernetes := dict "kind" "kubernetes" "nodes" .Values.cluster.nodes "namespace" .Release.Namespace }}
