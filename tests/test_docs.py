@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -43,6 +44,17 @@ def commands() -> list[str]:
 def test_every_link_of_a_page_leads_somewhere(page):
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_page_of_a_package_leads_to_the_files_of_its_version():
+    absolute_links = run_path(str(ROOT / "hatch_build.py"))["absolute_links"]
+    text = (ROOT / "README.md").read_text()
+    made = absolute_links(text, "https://forge.example.org/us/it", "1.0")
+    targets = re.findall(r"\]\(https://forge.example.org/us/it/(blob|raw)/v1.0/([^)#]+)", made)
+    assert {way for way, target in targets if target.endswith((".md", "/"))} == {"blob"}
+    assert [target for _, target in targets] == LINK.findall(text)
+    assert all((ROOT / target).exists() for _, target in targets)
+    assert LINK.findall(made) == []
 
 
 def test_the_index_leads_to_every_page_and_the_readme_to_the_index_and_each_door():

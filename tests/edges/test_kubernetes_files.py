@@ -139,7 +139,7 @@ def test_the_image_is_built_of_what_the_wheel_carries_and_nothing_else():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {*wheel["packages"], *wheel["force-include"], *project["project"]["license-files"]}
-    needed |= {project["project"]["readme"], "pyproject.toml", "requirements.lock"}
+    needed |= {"README.md", "hatch_build.py", "pyproject.toml", "requirements.lock"}
     assert lines[0] == "*"
     assert {line[1:] for line in lines if line.startswith("!")} == needed
 
