@@ -34,7 +34,7 @@ BOX, GAP = 146.0, 84.0  # how wide a box is, and the room for wires between tier
 LINE = 17.0
 LETTERS = 19  # of a name in a box
 EDGE = 3.0
-UNMEASURED = "nothing was measured over this NIC"
+UNMEASURED = "nothing arrived over this NIC"
 TROUBLED = (Judgement.DEFECTIVE, Judgement.UNKNOWN)  # their sign stands before the node's name
 
 

@@ -7,24 +7,26 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from importlib.resources import files
 from urllib.parse import quote
 
 from anubis.core.diagnose.cures import PastDiagnosis
 from anubis.core.keep.actions import LifeAction
 from anubis.core.keep.life import Life
-from anubis.core.records import WORST_FIRST, Judgement
+from anubis.core.records import Judgement
 from anubis.core.select.decision import Decision
 from anubis.report import decision as decisions
 from anubis.report import keep
 from anubis.report.fleet import CampaignGlance, NodeGlance, judgement_reason, progress
 from anubis.report.history import Happening
 from anubis.report.life_line import life_line
+from anubis.report.node_list import CHOICES, NodeQuery, list_nodes, node_row, tested_at
 from anubis.report.page import page
 from anubis.report.view import GLYPH
 from anubis.text.wording import moment
 
-LISTED = 200  # nodes and actions of a cluster
+LISTED = 50  # actions of a cluster
 SHOWN = (Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN)
 TEMPLATES = files("anubis.report") / "templates"
 
@@ -48,18 +50,15 @@ class ClusterOnPage:
             by_place[node.attributes.rack or node.attributes.sku].append(node)
         return list(by_place.items())
 
-    @property
-    def attention(self) -> list[tuple[NodeGlance, str]]:
-        """List nodes that are not healthy, the worst first, with the keeper's state of each."""
-        bad = [node for node in self.nodes if node.judgement is not Judgement.HEALTHY]
-        bad.sort(key=lambda node: WORST_FIRST.index(node.judgement))
-        return [
-            (node, self.lives[node.node].state.value if node.node in self.lives else "")
-            for node in bad
-        ]
 
-
-def fleet(clusters: Sequence[ClusterOnPage], as_of: float) -> str:
+def fleet(
+    clusters: Sequence[ClusterOnPage],
+    as_of: float,
+    query: NodeQuery = NodeQuery(),  # noqa: B008
+) -> str:
+    """Render the fleet: a page of the list of nodes and, unless some were sought, all of them as
+    tiles."""
+    rows = (node_row(node, c.lives.get(node.node)) for c in clusters for node in c.nodes)
     judged = [node.judgement for cluster in clusters for node in cluster.nodes]
     counts = [(judgement, judged.count(judgement)) for judgement in SHOWN]
     return page(
@@ -69,11 +68,33 @@ def fleet(clusters: Sequence[ClusterOnPage], as_of: float) -> str:
         title=" · ".join(f"{number:,} {judgement.value}" for judgement, number in counts),
         counts=counts,
         clusters=clusters,
+        nodes=list_nodes(rows, query),
+        choices=CHOICES,
+        is_whole=query.is_default,
+        tested_at=tested_at,
+        tiles=tiles,
         listed=LISTED,
         glyph=GLYPH,
         href=href,
-        why=judgement_reason,
         sentence=keep.sentence,
+    )
+
+
+def tiles(nodes: Iterable[NodeGlance]) -> str:
+    """Draw a tile for each node. Only those that are not healthy are links, and none stops the
+    tabulator: the list above has them all."""
+    return "".join(map(_tile, nodes))
+
+
+def _tile(node: NodeGlance) -> str:
+    kind = f"t {node.judgement.value}{' held' if node.hold else ''}"
+    name = escape(node.node)
+    if node.judgement is Judgement.HEALTHY:
+        return f'<i class="{kind}" data-node="{name}"></i>'
+    about = f"{name}: {node.judgement.value}"
+    return (
+        f'<a class="{kind}" data-node="{name}" href="{href(node)}" tabindex="-1" title="{about}" '
+        f'aria-label="{about}"></a>'
     )
 
 

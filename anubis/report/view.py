@@ -17,6 +17,7 @@ from anubis.core.judge.remedies import remedy_of
 from anubis.core.judge.sentences import cause_of
 from anubis.core.network.coverage import Coverage, coverage_of, untested_by_reason
 from anubis.core.network.inspection import Inspection
+from anubis.core.network.localization import NOTHING
 from anubis.core.network.traffic import keep_crossing, observe_traffic
 from anubis.core.records import (
     WORST_FIRST,
@@ -253,12 +254,19 @@ class NetworkView:
     def measured_rail_nics(self) -> frozenset[RailNic]:
         return frozenset(chain.from_iterable((*self.measured, *self.shortfall)))
 
+    @cached_property
+    def carrying_rail_nics(self) -> frozenset[RailNic]:
+        """NICs over which something arrived: below a dead switch none is."""
+        dead = {flow for flow, share in self.shortfall.items() if share >= NOTHING}
+        flows = {*self.measured, *self.shortfall} - dead
+        return frozenset(chain.from_iterable(flows))
+
     def judgement_of(self, nic: Nic) -> Judgement | None:
-        """Return the judgement of the NIC's node; healthy only if something was measured over this
+        """Return the judgement of the NIC's node; healthy only if something arrived over this
         NIC."""
         judgement = self.verdicts.get(nic.node)
-        is_measured = (nic.node, nic.rail) in self.measured_rail_nics
-        return judgement if is_measured or judgement is not Judgement.HEALTHY else None
+        carried = (nic.node, nic.rail) in self.carrying_rail_nics
+        return judgement if carried or judgement is not Judgement.HEALTHY else None
 
     @cached_property
     def coverage(self) -> Coverage | None:

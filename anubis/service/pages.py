@@ -19,6 +19,7 @@ from anubis.report import diagnoses as told_diagnoses
 from anubis.report import diagnosis_page, html, keep, watch_rounds
 from anubis.report import service_pages as written
 from anubis.report.fleet import NodeGlance, campaign_line
+from anubis.report.node_list import NodeQuery
 from anubis.report.service_pages import ClusterOnPage
 from anubis.service.api import actions_of, find_diagnosis, find_look, find_node, requester_of
 from anubis.service.fleet_cache import Snapshot
@@ -44,9 +45,12 @@ def router(house: House) -> APIRouter:
     streams = asyncio.Semaphore(MOST_STREAMS)
 
     @pages.get("/")
-    def fleet() -> Response:
+    def fleet(request: Request) -> Response:
         """Write the page once for all readers, in a thread: ten thousand tiles take a while."""
         snapshot = house.board.read()
+        query = NodeQuery.read(request.query_params)
+        if not query.is_default:
+            return _page(written.fleet(clusters_on_page(snapshot), snapshot.at, query))
         if "fleet" not in snapshot.pages:
             snapshot.pages["fleet"] = written.fleet(clusters_on_page(snapshot), snapshot.at)
         return _page(snapshot.pages["fleet"])

@@ -48,6 +48,7 @@ HEALTHY, DEFECTIVE, UNKNOWN = Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.
 
 # What a gate that runs nothing, and a page, may say of a node, by where its keeper has it; and
 # whether a sweep may test it: None where it may, and need not.
+TILE = r'class="t ([\w-]+)[^"]*" data-node="(\w+)"'
 COMPATIBLE = {
     State.IN_SERVICE: ({"go", "unknown"}, {HEALTHY}, None),
     State.SPARE: ({"go", "unknown"}, {HEALTHY}, None),
@@ -191,7 +192,7 @@ class Life:
         swept, counted = self.swept(), dict.fromkeys(Judgement, 0)
         self.board._renew()
         documents = {line["node"]: line for line in items(self.visitor.ask("/v1/nodes"))}
-        tiles = dict(re.findall(r'aria-label="(\w+): ([\w-]+)"', page(self.visitor, "/")))
+        tiles = {node: how for how, node in re.findall(TILE, page(self.visitor, "/"))}
         assert documents.keys() == tiles.keys() == afresh.by_name.keys()
         for node, glance in afresh.by_name.items():
             counted[glance.judgement] += 1

@@ -33,6 +33,7 @@ function followChanges(body) {
 }
 
 async function renew(body) {
+  if (document.activeElement.form) return; // somebody types there
   const answer = await fetch(location.href);
   if (!answer.ok) return;
   const next = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -45,6 +46,17 @@ async function renew(body) {
   body.dataset.asOf = next.body.dataset.asOf;
   if (focused) document.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
 }
+
+// --- tiles of healthy nodes: their names, and the way to their pages ----------------------------
+const pageOf = tile => `/nodes/${[tile.closest("[data-cluster]").dataset.cluster, tile.dataset.node].map(encodeURIComponent).join("/")}`;
+addEventListener("pointerover", event => {
+  const tile = event.target.closest("i[data-node]");
+  if (tile) tile.title = `${tile.dataset.node}: healthy`;
+}, { passive: true });
+addEventListener("click", event => {
+  const tile = event.target.closest("i[data-node]");
+  if (tile) location.href = pageOf(tile);
+});
 
 const live = document.querySelector("[data-stream]");
 if (live) followCampaign(live);
