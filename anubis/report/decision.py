@@ -34,6 +34,48 @@ def brief(decision: Decision) -> Iterator[str]:
         yield f"{quantity(len(decision.assumed), 'assumption')}: see --why"
 
 
+def sentence(decision: Decision) -> str:
+    """Return the answer and the risk in words, for a page that has the tests in a table."""
+    answer = _answer(decision)
+    return f"{answer[0].upper()}{answer[1:]}. {_risk_in_words(decision)}"
+
+
+def test_rows(decision: Decision) -> list[tuple[str, ...]]:
+    """Return a row for each test: what, where, how long on a node, and what it takes off the
+    risk."""
+    return [
+        (
+            test.benchmark,
+            short_node_list(test.nodes),
+            time_span(test.duration_s),
+            _percent(test.drop),
+        )
+        for test in decision.tests
+    ]
+
+
+TEST_COLUMNS = ("test", "on", "on a node", "takes off the risk")
+
+
+def _risk_in_words(decision: Decision) -> str:
+    if decision.down and not decision.nodes:
+        return "None of these nodes could take a job, so no risk is weighed."
+    left, accepted = map(_percent, (decision.remaining, decision.p0))
+    after = f"{left} if the tests pass" if decision.tests else f"{left} after what was measured"
+    limit = f"{accepted} is accepted, {decision.because}"
+    if decision.p == 1 and decision.event != "job-allocated":
+        return f"A defect is presumed; its chance is {after}. {limit}."
+    ahead = time_span(decision.horizon_s)
+    return (
+        f"The chance of an incident within {ahead} is {_percent(decision.p)}, and {after}. {limit}."
+    )
+
+
+def _percent(share: float) -> str:
+    digits = 0 if share >= 0.1 or share == 0 else 1 if share >= 0.001 else 2
+    return f"{share:.{digits}%}" if share == 0 or share >= 0.0001 else "under 0.01%"
+
+
 def _answer(decision: Decision) -> str:
     nodes = f"{short_node_list(decision.nodes or decision.down) or 'no node'} ({decision.cluster})"
     if decision.down and not decision.nodes:

@@ -138,6 +138,9 @@ def node(
         decisions=list(made),
         diagnosed=diagnosed,
         paragraph=decisions.paragraph,
+        sentence=decisions.sentence,
+        test_rows=decisions.test_rows,
+        columns=decisions.TEST_COLUMNS,
         why=judgement_reason,
     )
 
@@ -170,6 +173,9 @@ def decisions_made(made: Sequence[Decision], as_of: float) -> str:
         testing=sum(bool(decision.tests) for decision in made),
         event_of=decisions.event_of,
         paragraph=decisions.paragraph,
+        sentence=decisions.sentence,
+        test_rows=decisions.test_rows,
+        columns=decisions.TEST_COLUMNS,
     )
 
 

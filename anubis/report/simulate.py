@@ -55,12 +55,22 @@ OTHERS: tuple[PolicyName, ...] = ("absence", "full set")  # that the Selector is
 ONLY_ON_THE_PAGE = {"repair_h", "wait_h", "held_up_h"}  # a terminal is narrow
 
 
-def interval(value: SeedMean, scale: float = 1.0, digits: int = 1) -> str:
-    """Return `12.3 ± 0.4`; a dash if there was nothing to count."""
+TOO_FEW = "too few seeds"
+
+
+def interval(
+    value: SeedMean, scale: float = 1.0, digits: int = 1, *, is_difference: bool = False
+) -> str:
+    """Return `12.3 ± 0.4`; a dash if there was nothing to count. An amount whose interval is wider
+    than itself is not shown: more seeds have to run first. A difference may be 0."""
     if not math.isfinite(value.mean):
         return "-"
     mean = f"{value.mean * scale:,.{digits}f}"
-    return f"{mean} ± {value.margin * scale:,.{digits}f}" if math.isfinite(value.margin) else mean
+    if not math.isfinite(value.margin):
+        return mean
+    margin = f"{value.margin * scale:,.{digits}f}"
+    is_known = is_difference or value.margin <= abs(value.mean)
+    return f"{mean} ± {margin}" if is_known else TOO_FEW
 
 
 def text(name: str, study: Study) -> Iterator[str]:
@@ -273,7 +283,7 @@ def _p0s(study: Study) -> Iterator[list[str]]:
     for p0 in _tried_values(study):
         estimates = study.estimates(study.trial("selector", p0=p0))
         gains = [
-            interval(estimate(study.gains(over, p0)), 100, 2)
+            interval(estimate(study.gains(over, p0)), 100, 2, is_difference=True)
             if over in study.scenario.policies
             else "-"
             for over in OTHERS

@@ -20,7 +20,8 @@ from anubis.core.history.events import (
 from anubis.core.records import SelectionPolicy
 from anubis.core.select.decision import Action, Outlook, choose_tests, decide
 from anubis.core.select.selection import Budget, learn_detection
-from anubis.report.decision import brief, line, paragraph
+from anubis.report.decision import brief, line, paragraph, sentence
+from anubis.report.decision import test_rows as rows_of_tests
 
 HOUR_S = 3600
 BENCHMARKS = ("disk", "gemm", "ring")
@@ -321,6 +322,22 @@ def test_the_first_line_of_a_decision_is_its_answer_and_the_second_the_risk():
     ]
     well = decide(job(1), outlook([0.01]), EXACT, at=0)
     assert next(brief(well)) == "run nothing on n1 (unnamed)"
+
+
+def test_a_page_has_a_sentence_without_powers_of_ten_and_a_row_for_each_test():
+    decision = decide(job(2), outlook([0.2, 0.05]), EXACT, at=0)
+    assert sentence(decision) == (
+        "Run gemm, ring on n[1-2] (unnamed): 30 s a node, 0.0083 node-hours."
+        " The chance of an incident within 24 h 00 min is 24%, and 6.7% if the tests pass."
+        " 10% is accepted, by the policy."
+    )
+    assert rows_of_tests(decision) == [
+        ("gemm", "n1", "10 s", "12%"),
+        ("ring", "n1", "20 s", "5.8%"),
+    ]
+    rare = decide(job(1), outlook([1e-7]), EXACT, at=0)
+    assert "is under 0.01%, and under 0.01% after what was measured." in sentence(rare)
+    assert rows_of_tests(rare) == []
 
 
 def test_a_decision_explains_itself_in_one_paragraph():

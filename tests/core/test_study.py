@@ -18,7 +18,8 @@ from anubis.lab.study.cluster import run
 from anubis.lab.study.incidents import DefectCause, Histories
 from anubis.lab.study.policies import GreedySelection
 from anubis.lab.study.scenario import Benchmark, Jobs, Scenario, Variations
-from anubis.lab.study.trials import Study, Trial, estimate, utilization_over_time
+from anubis.lab.study.trials import SeedMean, Study, Trial, estimate, utilization_over_time
+from anubis.report.simulate import interval
 
 SCENARIO = Scenario(
     summary="thirty nodes for a test",
@@ -241,3 +242,21 @@ def test_random_jobs_are_not_cut_into_pieces_without_end():
             Jobs(limit_h=48.0, **wrong)
     with pytest.raises(ValueError, match="limit_h"):
         Jobs(limit_h=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mean", "margin", "words"),
+    [
+        (20.0, 2.5, "20.0 ± 2.5"),
+        (1067.0, 13548.0, "too few seeds"),  # as a simulation with two seeds once had it
+        (0.0, 0.0, "0.0 ± 0.0"),
+        (20.0, math.inf, "20.0"),  # one seed
+        (math.inf, math.nan, "-"),  # no incident came
+    ],
+)
+def test_an_interval_wider_than_its_amount_is_no_figure(mean, margin, words):
+    assert interval(SeedMean(mean=mean, margin=margin)) == words
+    if words == "too few seeds":
+        assert (
+            interval(SeedMean(mean=mean, margin=margin), is_difference=True) == "1,067.0 ± 13,548.0"
+        )
