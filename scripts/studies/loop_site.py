@@ -32,7 +32,7 @@ from anubis.operations.caller import Caller
 from anubis.operations.tokens import make_token
 from anubis.readers.jobs.live import add_hook
 from anubis.store.history import ClusterHistory, History
-from tests.edges import postgresql
+from tests.edges import postgresql, prometheus_server
 from tests.edges.slurm_bed import SlurmBed, SlurmHost
 from tests.edges.ssh_hosts import SshBed
 from tests.edges.watched_job import AGENT_PORT, agents
@@ -227,7 +227,7 @@ class LoopSite:
         self.service = Service(self)
         self.until_down.callback(self.service.end)
         self.token = make_token("site", ("read", "report", "operate"), Caller(history_url=self.url))
-        self.until_down.enter_context(self._scraping())
+        self._scrape()
 
     # --- files and daemons ---
 
@@ -293,38 +293,28 @@ class LoopSite:
             "ANUBIS_WEBHOOK_URL": f"http://127.0.0.1:{RECEIVER}/hook",
         }
 
-    @contextmanager
-    def _scraping(self) -> Iterator[None]:
-        targets = [
+    def _scrape(self) -> None:
+        """A Prometheus in the driver's network, which calls hosts by their names."""
+        agents_of = [
             {
                 "targets": [f"{self.bed.address_of(node)}:{AGENT_PORT}"],
                 "labels": {"instance": node},
             }
             for node in self.nodes
         ]
-        of_service = [{"targets": [f"127.0.0.1:{SERVICE}"]}]
-        jobs = [
-            {"job_name": "agents", "static_configs": targets},
-            {
-                "job_name": "anubis",
-                "static_configs": of_service,
-                "authorization": {"credentials": self.token},
-            },
-        ]
-        every = {"scrape_interval": "1s", "scrape_timeout": "1s"}
-        rules = [str(ROOT / "configs" / "prometheus" / "anubis.rules.yaml")]
-        settings = {"global": every, "scrape_configs": jobs, "rule_files": rules}
-        file = written(self.folder / "prometheus.yaml", json.dumps(settings))
-        words = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={self.folder}/tsdb"]
-        words += [f"--web.listen-address=127.0.0.1:{PROMETHEUS}"]
-        with (self.folder / "prometheus.log").open("wb") as log:
-            command = [*self.bed.words_into("driver"), *words]
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(LIMIT_S)
+        service = [{"targets": [f"127.0.0.1:{SERVICE}"]}]
+        secret = {"credentials": self.token}
+        settings = {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "rule_files": [str(ROOT / "configs" / "prometheus" / "anubis.rules.yaml")],
+            "scrape_configs": [
+                {"job_name": "agents", "static_configs": agents_of},
+                {"job_name": "anubis", "static_configs": service, "authorization": secret},
+            ],
+        }
+        with self.bed.network_of("driver"):
+            started = prometheus_server.running(self.folder, settings, port=PROMETHEUS)
+            self.until_down.enter_context(started)
 
     @contextmanager
     def _receiving(self) -> Iterator[None]:

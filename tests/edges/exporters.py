@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
-import time
-import urllib.request
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
+from tests.edges import prometheus_server
 from tests.patience import LIMIT_S
 
 needs_prometheus = pytest.mark.skipif(
@@ -75,12 +73,6 @@ FAMILIES = {
 }
 
 
-def free_port() -> int:
-    with socket.socket() as knock:
-        knock.bind(("127.0.0.1", 0))
-        return knock.getsockname()[1]
-
-
 @contextmanager
 def prometheus(folder, text):
     """Its address, once it answers."""
@@ -92,29 +84,8 @@ def prometheus(folder, text):
         yield url
 
 
-@contextmanager
 def started(folder):
     """On the blocks in a folder."""
-    (folder / "prometheus.yaml").write_text("global: {scrape_interval: 1m}\n")
-    url, log = f"http://127.0.0.1:{free_port()}", folder / "prometheus.log"
-    words = ["prometheus", "--config.file=prometheus.yaml", "--storage.tsdb.path=tsdb"]
-    words += ["--storage.tsdb.retention.time=10y", f"--web.listen-address={url[7:]}"]
-    with log.open("wb") as file:
-        process = subprocess.Popen(words, cwd=folder, stdout=file, stderr=file)
-        try:
-            _wait(url, process, log)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(LIMIT_S)
-
-
-def _wait(url, process, log):
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{url}/-/ready", timeout=LIMIT_S):
-                return
-        except OSError:
-            time.sleep(0.05)
-    pytest.fail(log.read_text()[-2000:])
+    settings = {"global": {"scrape_interval": "1m"}}
+    options = ["--storage.tsdb.retention.time=10y"]
+    return prometheus_server.running(folder, settings, options=options)

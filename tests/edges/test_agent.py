@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from string import Template
 
 import pytest
-import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from anubis.readers.telemetry.config import MetricSettings, shipped_settings
 from anubis.text import places
-from tests.edges.test_prometheus import answers, free_port, running, until
+from tests.edges import prometheus_server
+from tests.edges.prometheus_server import free_port
+from tests.edges.test_prometheus import answers, running, until
 from tests.gpus.node import GpuNode, build_libraries
 from tests.patience import LIMIT_S, eventually
 
@@ -99,14 +100,10 @@ def what_differs(url: str, agent: str) -> dict[str, tuple[float, object]]:
 def test_a_prometheus_that_scrapes_it_answers_the_shipped_queries_with_the_same_values(
     agent, tmp_path
 ):
-    url, log = f"http://127.0.0.1:{free_port()}", tmp_path / "prometheus.log"
     scrape = {"job_name": "agents", "static_configs": [{"targets": [agent[7:]]}]}
     settings = {"global": {"scrape_interval": "500ms"}, "scrape_configs": [scrape]}
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(settings))
-    words = ["prometheus", f"--config.file={tmp_path / 'prometheus.yaml'}"]
-    words += [f"--storage.tsdb.path={tmp_path / 'tsdb'}", f"--web.listen-address={url[7:]}"]
-    with running(words, log) as process:
-        until(lambda: answers(url, "rate(node_cpu_seconds_total[4s])"), process, log)
+    with prometheus_server.running(tmp_path, settings) as url:
+        assert eventually(lambda: answers(url, "rate(node_cpu_seconds_total[4s])"))
         assert eventually(lambda: not what_differs(url, agent)), what_differs(url, agent)
         ours = last_row(agent)
     assert len(ours) >= 35

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -19,7 +18,9 @@ import yaml
 from anubis.service.connections import Connections
 from anubis.service.fleet_cache import Snapshot
 from anubis.service.metrics import Gauges
+from tests.edges import prometheus_server
 from tests.edges.desk import ANUBIS
+from tests.edges.prometheus_server import free_port
 from tests.patience import LIMIT_S, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -90,12 +91,6 @@ def test_panels_neither_overlap_nor_leave_the_screen():
 # --- a real Prometheus --------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as knock:
-        knock.bind(("127.0.0.1", 0))
-        return knock.getsockname()[1]
-
-
 def fetch(url: str, body: bytes | None = None) -> dict:
     kind = {"Content-Type": "application/json"} if body else {}
     with urllib.request.urlopen(urllib.request.Request(url, body, kind), timeout=LIMIT_S) as answer:
@@ -141,18 +136,14 @@ def service(near, tmp_path):
 
 @pytest.fixture
 def prometheus(tmp_path, service):
-    url, log = f"http://127.0.0.1:{free_port()}", tmp_path / "prometheus.log"
     scrape = {"job_name": "anubis", "static_configs": [{"targets": [service[7:]]}]}
     settings = {
         "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
         "rule_files": [str(RULES)],
         "scrape_configs": [scrape],
     }
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(settings))
-    words = ["prometheus", f"--config.file={tmp_path / 'prometheus.yaml'}"]
-    words += [f"--storage.tsdb.path={tmp_path / 'tsdb'}", f"--web.listen-address={url[7:]}"]
-    with running(words, log) as process:
-        until(lambda: answers(url, 'up{job="anubis"} == 1'), process, log)
+    with prometheus_server.running(tmp_path, settings) as url:
+        assert eventually(lambda: answers(url, 'up{job="anubis"} == 1'))
         yield url
 
 

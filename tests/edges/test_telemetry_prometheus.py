@@ -24,7 +24,8 @@ from anubis.readers.telemetry.config import PrometheusSettings, shipped_settings
 from anubis.readers.telemetry.prometheus import Prometheus
 from anubis.readers.telemetry.prometheus_answers import _slow, matrix
 from anubis.readers.telemetry.recorded import read_recording, write_recording
-from tests.edges.exporters import exported, free_port, needs_prometheus, prometheus
+from tests.edges.exporters import exported, needs_prometheus, prometheus
+from tests.edges.prometheus_server import free_port
 from tests.patience import LIMIT_S
 
 SETTINGS = shipped_settings()

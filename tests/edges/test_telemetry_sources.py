@@ -27,7 +27,7 @@ from anubis.readers.telemetry.config import AgentSettings, shipped_settings
 from anubis.readers.telemetry.pulled import PulledTelemetry
 from anubis.readers.telemetry.recorded import read_recording
 from anubis.readers.telemetry.ring import TelemetryRing
-from tests.edges.exporters import free_port
+from tests.edges.prometheus_server import free_port
 from tests.patience import LIMIT_S, eventually
 
 ROOT = Path(__file__).parents[2]
