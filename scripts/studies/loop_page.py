@@ -88,6 +88,16 @@ pace under the fault was measured; the rest of it is lost as long as nobody acts
 is lost whole until its own time-out ends it: {timeout:.0f} minutes by PyTorch's default for gloo,
 10 for NCCL. Not reckoned: the search by a person, and the next job on the same node.
 
+## How often that was so
+
+Three runs on 24 November 2026, beside other work on the same two cores (load 14 to 32), are no
+rate. One, this, was wholly as expected. In one, two sound hosts were drained as well: `gemm`
+found a fourth of their steps half as fast, twice, because other programs had the processor. In
+one, whose policy was laxer for that reason (`calibrated: false`, since taken back), the host with
+half of its peers' processor was suspected five times, passed its test each time, and stayed.
+Three runs in a row with nothing changed between them are still to come, on a machine that does
+nothing else.
+
 ## Step by step
 
 | after | step | expected | came | |
