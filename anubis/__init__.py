@@ -1,16 +1,59 @@
 """Anubis keeps a GPU cluster fit for work. Its verbs are functions, too: see docs/python.md."""
 
-import re
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 __version__ = "1.0.0rc1"
 
-# What type checkers and editors read is the list of what there is; each name is loaded when it is
-# first asked for.
-STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-OPERATIONS = {name: home for home, name in re.findall(r"^from (\S+) import (\S+)", STUB, re.M)}
+# What there is, by its home; each name is loaded when it is first asked for. What type checkers and
+# editors read, __init__.pyi, is made of this by scripts/make-reference.
+HOMES = {
+    "anubis.operations.bench": "check_program outside_limits",
+    "anubis.operations.caller": "Caller",
+    "anubis.operations.campaigns": "plan_campaign resume_campaign run_campaign",
+    "anubis.operations.decide": "select",
+    "anubis.operations.diagnose": "diagnose_and_tell diagnose_job keep_look",
+    "anubis.operations.diagnose_due": "diagnose_due",
+    "anubis.operations.doctor": "examine",
+    "anubis.operations.doctor_nodes": "examine_nodes",
+    "anubis.operations.fleet": "campaigns_at_a_glance standings",
+    "anubis.operations.gate": "gate",
+    "anubis.operations.history": (
+        "campaigns check_history clusters decisions forget_cluster forget_import imports "
+        "known_nodes recall rename_cluster timeline track_records"
+    ),
+    "anubis.operations.import_": (
+        "import_csv import_incidents import_nodes import_superbench import_superbench_baseline "
+        "report_incidents"
+    ),
+    "anubis.operations.judge": "compare_criteria judge",
+    "anubis.operations.keep": (
+        "Keeping actions approve carry_out_test close_breakers keep keeping_of"
+    ),
+    "anubis.operations.keeping_policy": "going_on keeper_of",
+    "anubis.operations.learn": "learn learned_here",
+    "anubis.operations.nodes": "nodes",
+    "anubis.operations.periodic_tasks": "do_periodic_tasks",
+    "anubis.operations.policy_limits": "adopt_alphas write_policy",
+    "anubis.operations.requests": (
+        "AcceptRequest BaselineImport CampaignRequest CsvImport DiagnosisRequest "
+        "EvaluateRiskRequest FabricRequest GateRequest IncidentImport JudgeRequest KeepRequest "
+        "LearnRequest LocateRequest LookRequest NodeImport RiskRequest ScanRequest "
+        "SimulateRequest SuperbenchImport TellRequest Terms TrainRiskRequest TuneRequest "
+        "ValidateRequest"
+    ),
+    "anubis.operations.risk": "evaluate_risk foresee train_risk",
+    "anubis.operations.simulate": "simulate",
+    "anubis.operations.sweep": "sweep",
+    "anubis.operations.tell": "Telling tell telling_of",
+    "anubis.operations.tokens": "audit make_token revoke_token tokens",
+    "anubis.operations.topology": "inspect_fabric",
+    "anubis.operations.tune": "tune write_suite",
+    "anubis.operations.watch": "follow_jobs record_telemetry take_looks tell_suspicions",
+    "anubis.operations.watch_model": "train_watch_model watch_model",
+    "anubis.operations.watch_rounds": "watch_jobs",
+}
+OPERATIONS = {name: home for home, names in HOMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,5 @@
 """What anubis offers to Python: see docs/python.md."""
+# made by scripts/make-reference of what __init__.py lists
 
 from anubis.operations.bench import check_program as check_program
 from anubis.operations.bench import outside_limits as outside_limits
@@ -7,7 +8,6 @@ from anubis.operations.campaigns import plan_campaign as plan_campaign
 from anubis.operations.campaigns import resume_campaign as resume_campaign
 from anubis.operations.campaigns import run_campaign as run_campaign
 from anubis.operations.decide import select as select
-from anubis.operations.diagnose import DiagnosisRequest as DiagnosisRequest
 from anubis.operations.diagnose import diagnose_and_tell as diagnose_and_tell
 from anubis.operations.diagnose import diagnose_job as diagnose_job
 from anubis.operations.diagnose import keep_look as keep_look
@@ -53,22 +53,37 @@ from anubis.operations.periodic_tasks import do_periodic_tasks as do_periodic_ta
 from anubis.operations.policy_limits import adopt_alphas as adopt_alphas
 from anubis.operations.policy_limits import write_policy as write_policy
 from anubis.operations.requests import AcceptRequest as AcceptRequest
+from anubis.operations.requests import BaselineImport as BaselineImport
 from anubis.operations.requests import CampaignRequest as CampaignRequest
+from anubis.operations.requests import CsvImport as CsvImport
+from anubis.operations.requests import DiagnosisRequest as DiagnosisRequest
+from anubis.operations.requests import EvaluateRiskRequest as EvaluateRiskRequest
+from anubis.operations.requests import FabricRequest as FabricRequest
 from anubis.operations.requests import GateRequest as GateRequest
+from anubis.operations.requests import IncidentImport as IncidentImport
 from anubis.operations.requests import JudgeRequest as JudgeRequest
+from anubis.operations.requests import KeepRequest as KeepRequest
 from anubis.operations.requests import LearnRequest as LearnRequest
 from anubis.operations.requests import LocateRequest as LocateRequest
 from anubis.operations.requests import LookRequest as LookRequest
+from anubis.operations.requests import NodeImport as NodeImport
+from anubis.operations.requests import RiskRequest as RiskRequest
 from anubis.operations.requests import ScanRequest as ScanRequest
 from anubis.operations.requests import SimulateRequest as SimulateRequest
+from anubis.operations.requests import SuperbenchImport as SuperbenchImport
+from anubis.operations.requests import TellRequest as TellRequest
 from anubis.operations.requests import Terms as Terms
+from anubis.operations.requests import TrainRiskRequest as TrainRiskRequest
+from anubis.operations.requests import TuneRequest as TuneRequest
 from anubis.operations.requests import ValidateRequest as ValidateRequest
 from anubis.operations.risk import evaluate_risk as evaluate_risk
 from anubis.operations.risk import foresee as foresee
 from anubis.operations.risk import train_risk as train_risk
 from anubis.operations.simulate import simulate as simulate
 from anubis.operations.sweep import sweep as sweep
+from anubis.operations.tell import Telling as Telling
 from anubis.operations.tell import tell as tell
+from anubis.operations.tell import telling_of as telling_of
 from anubis.operations.tokens import audit as audit
 from anubis.operations.tokens import make_token as make_token
 from anubis.operations.tokens import revoke_token as revoke_token
@@ -83,8 +98,7 @@ from anubis.operations.watch import tell_suspicions as tell_suspicions
 from anubis.operations.watch_model import train_watch_model as train_watch_model
 from anubis.operations.watch_model import watch_model as watch_model
 from anubis.operations.watch_rounds import watch_jobs as watch_jobs
-from anubis.readers.incidents.node_attributes import NodeMapping as NodeMapping
-from anubis.readers.tables.column_mapping import TableMapping as TableMapping
 
 __version__: str
+HOMES: dict[str, str]
 OPERATIONS: dict[str, str]

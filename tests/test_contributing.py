@@ -57,7 +57,6 @@ def test_every_path_it_names_is_there():
         ("class OrchestratorError", "anubis/core/errors.py"),
         ("KeptEvent", "anubis/core/history/events.py"),
         ("def _note", "anubis/core/keep/keeper.py"),
-        ("def _event", "anubis/cli/keep.py"),
         ("class NotifierSettings", "anubis/reach/notifiers/notifier.py"),
         ("NOTIFIER", "anubis/reach/notifiers/webhook.py"),
         ("class NotifyError", "anubis/core/errors.py"),

@@ -41,6 +41,12 @@ def test_each_page_is_what_the_code_says_today(made, page):
     assert read(page) == current, "run: .venv/bin/python scripts/make-reference"
 
 
+def test_type_checkers_see_what_anubis_offers_today(made):
+    current = made.with_suffix(".pyi").read_text(encoding="utf-8")
+    stub = (ROOT / "anubis/__init__.pyi").read_text(encoding="utf-8")
+    assert stub == current, "run: .venv/bin/python scripts/make-reference"
+
+
 def test_nobody_writes_a_page_by_hand(made):
     assert {file.name for file in REFERENCE.iterdir()} == {file.name for file in made.iterdir()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -14,11 +15,13 @@ import typer
 from typer.main import get_command
 
 import anubis
-from anubis.cli import amounts, answer, options
+from anubis.cli import answer, options
 from anubis.cli.entries import Leaf
 from anubis.cli.page_files import check_page, write_page
 from anubis.cli.terminal import Terminal, turn_termination_into_interrupt
+from anubis.cli.verb import ListedBefore, verb
 from anubis.core.errors import UsageError
+from anubis.operations.requests import DiagnosisRequest
 
 if TYPE_CHECKING:
     from anubis.core.diagnose.diagnostician import Diagnosis
@@ -39,7 +42,7 @@ class DiagnoseCommand(Leaf):
 def trace_options() -> list[Any]:
     from anubis.readers.jobs.trace_reader import trace_readers
 
-    def verb(**_: Path | None) -> None: ...
+    def ask(**_: Path | None) -> None: ...
 
     kinds = {
         reader.place.replace("-", "_"): Annotated[
@@ -58,10 +61,10 @@ def trace_options() -> list[Any]:
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind)
         for name, kind in kinds.items()
     ]
-    verb.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # typer reads both
-    verb.__annotations__ = kinds
+    ask.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # typer reads both
+    ask.__annotations__ = kinds
     app = typer.Typer(add_completion=False)
-    app.command()(verb)
+    app.command()(ask)
     options: list[Any] = get_command(app).params
     return options
 
@@ -71,14 +74,10 @@ def _keep_place(context: typer.Context, option: typer.CallbackParam, path: Path 
         context.meta.setdefault(TRACES, {})[option.opts[0].removeprefix("--")] = path
 
 
+@verb
 def diagnose(
     context: typer.Context,
-    job: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOB", help="The job's id: for the answer, and for {job} in the policy."
-        ),
-    ] = "",
+    request: DiagnosisRequest,
     pid: Annotated[
         int | None,
         typer.Option(
@@ -88,6 +87,7 @@ def diagnose(
             help="Instead of --live: a process on this machine that is a rank, or started the "
             "ranks. Without the hook, they are examined from outside only.",
         ),
+        ListedBefore("cluster"),
     ] = None,
     live_to: Annotated[
         Path | None,
@@ -97,55 +97,7 @@ def diagnose(
             help="Only write the answers of this machine's ranks there, as MACHINE.look. For a "
             "job on several machines, --live FOLDER then diagnoses from all of them.",
         ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            "-c",
-            help="Whose job: a name under configs/clusters/, or a file. Its orchestrator says "
-            "which nodes a running job has.",
-        ),
-    ] = None,
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            "--nodes",
-            metavar="NODES",
-            help="Its nodes in the order of their ranks: node[01-16], a comma list, or @file.",
-        ),
-    ] = None,
-    ranks_per_node: Annotated[
-        int | None,
-        typer.Option("--ranks-per-node", metavar="N", help="Default: as the policy says, 8."),
-    ] = None,
-    ranks: Annotated[
-        Path | None,
-        typer.Option(
-            "--ranks",
-            metavar="FILE",
-            help="Instead: a table with the columns rank and node and, if known, stage and "
-            "address.",
-        ),
-    ] = None,
-    topology: Annotated[
-        str | None,
-        typer.Option("--topology", metavar="FILE", help="The fabric between its nodes."),
-    ] = None,
-    policy: Annotated[
-        str,
-        typer.Option(
-            "--diagnosis",
-            metavar="NAME",
-            help="Where traces are and what may be advised: a name under configs/diagnosis/, or "
-            "a file.",
-        ),
-    ] = "default",
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at", metavar="TIME", help="When it failed, 2026-11-01T12:00. Default: now."
-        ),
+        ListedBefore("cluster"),
     ] = None,
     hook: Annotated[
         Path | None,
@@ -181,17 +133,7 @@ def diagnose(
     if live_to:
         _keep_look(places.get("live"), live_to)
         return
-    request = anubis.DiagnosisRequest(
-        job=job,
-        nodes=amounts.nodes(nodes) or (),
-        ranks_per_node=ranks_per_node,
-        ranks=ranks,
-        cluster=cluster,
-        topology=topology,
-        places=places,
-        policy=policy,
-        at=amounts.instant(at, "--at").timestamp() if at else None,
-    )
+    request = replace(request, places=places)
     caller = Terminal(as_json=json)
     news: tuple[str, ...] = ()
     if tell:

@@ -31,7 +31,7 @@ from anubis.cli.diagnose import DiagnoseCommand, diagnose
 from anubis.cli.doctor import doctor
 from anubis.cli.entries import Leaf, Verbs
 from anubis.cli.judge import judge
-from anubis.cli.keep import actions, keep, tell
+from anubis.cli.keep import TellCommand, actions, keep, tell
 from anubis.cli.learn import learn
 from anubis.cli.measure import accept, locate, scan, validate
 from anubis.cli.nodes import nodes
@@ -64,6 +64,7 @@ PANELS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Look": (nodes, report, watch, diagnose, history.app, serve),
     "Set up": (demo, doctor, criteria.app, bench.app, token.app),
 }
+COMMANDS = {diagnose: DiagnoseCommand, tell: TellCommand}
 # started by a service manager, or read once: in the reference, and not among the first words
 UNLISTED = (agent, schema)
 FAMILIES: tuple[tuple[typer.Typer, tuple[Callable[..., None], ...]], ...] = (
@@ -94,8 +95,7 @@ for panel, entries in PANELS.items():
         if isinstance(entry, typer.Typer):
             app.add_typer(entry, rich_help_panel=panel)
         else:
-            kind = DiagnoseCommand if entry is diagnose else None
-            app.command(cls=kind, rich_help_panel=panel)(entry)
+            app.command(cls=COMMANDS.get(entry), rich_help_panel=panel)(entry)
 for verb in UNLISTED:
     app.command(hidden=True)(verb)
 _finish(app)

@@ -41,15 +41,6 @@ ClusterVisited = Annotated[
         "lacks before Ray is brought up there.",
     ),
 ]
-ClusterKnown = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="A cluster by its name in the history, or by its file. Default: the only one.",
-    ),
-]
 ClusterShown = Annotated[
     str | None,
     typer.Option(
@@ -58,19 +49,6 @@ ClusterShown = Annotated[
         metavar="NAME",
         help="A cluster by its name in the history, or by its file. Default: all of them.",
     ),
-]
-ClusterTold = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        "-c",
-        metavar="NAME",
-        help="The cluster of these nodes: one that the history knows, or its file. Default: the "
-        "only one that the history knows.",
-    ),
-]
-Suite = Annotated[
-    str, typer.Option("--suite", "-s", help="A name under configs/suites/, or a file.")
 ]
 Policy = Annotated[
     str, typer.Option("--policy", "-p", help="A name under configs/policies/, or a file.")
@@ -140,45 +118,6 @@ Unfinished = Annotated[
 Campaign = Annotated[
     str | None,
     typer.Option("--campaign", metavar="ID", help="The campaign. Default: the latest one."),
-]
-Topology = Annotated[
-    str | None,
-    typer.Option(
-        "--topology",
-        metavar="FILE",
-        help="ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
-        "Kubernetes' view; or a name under configs/topologies/. Forwarding tables in the "
-        "same file, from dump_fts or the subnet manager, show which uplink a flow takes. "
-        "Default: read from the fabric itself.",
-    ),
-]
-Counters = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--counters",
-        metavar="FILE",
-        help="Error counters, as ibqueryerrors or ethtool -S print them, or a table of name, "
-        "port, counter and value; a second file is a later reading. "
-        "Default: read them from the fabric, if the topology is read from it too.",
-    ),
-]
-Over = Annotated[
-    float | None,
-    typer.Option(
-        "--over",
-        metavar="SECONDS",
-        min=1.0,
-        help="The time in which the counters rose, so that they can be judged: between both "
-        "files, from their clearing to the only file, or between two readings of the fabric.",
-    ),
-]
-Hcas = Annotated[
-    Path | None,
-    typer.Option(
-        "--hcas",
-        metavar="FILE",
-        help="Lines of host and HCA GUID, for HCAs whose descriptions do not name their host.",
-    ),
 ]
 Out = Annotated[
     Path, typer.Option("--out", metavar="DIR", help="The folder to write <sku>.json into.")

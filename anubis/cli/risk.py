@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
 import anubis
-from anubis.cli import amounts, answer, options
+from anubis.cli import answer, options
 from anubis.cli.page_files import check_page, write_page
 from anubis.cli.remarks import say, show_status
 from anubis.cli.terminal import Terminal
+from anubis.cli.verb import verb
+from anubis.operations.requests import EvaluateRiskRequest, RiskRequest, TrainRiskRequest
 
 app = typer.Typer(
     name="risk",
@@ -19,14 +18,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-ModelFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--risk-model",
-        metavar="FILE",
-        help="The file of the trained model. Default: risk/CLUSTER.npz in $ANUBIS_HOME.",
-    ),
-]
 HOURS = (24.0, 168.0, 720.0)  # a day, a week, a month
 
 
@@ -34,18 +25,9 @@ HOURS = (24.0, 168.0, 720.0)  # a day, a week, a month
     help="Train a risk model from the history: the kind that is best on other nodes "
     "and at later times."
 )
-def train(
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--kind", metavar="NAME", help="Train this kind, without comparing it with others."
-        ),
-    ] = None,
-    cluster: options.ClusterKnown = None,
-    file: ModelFile = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
-) -> None:
-    learned = anubis.train_risk(model, cluster=cluster, file=file, seed=seed, caller=Terminal())
+@verb
+def train(request: TrainRiskRequest) -> None:
+    learned = anubis.train_risk(request, Terminal())
     show_status("")
     origin = learned.provenance
     say(
@@ -57,26 +39,14 @@ def train(
 
 
 @app.command(help="Compare the risk models on nodes and times that they were not trained on.")
+@verb
 def evaluate(
-    seeds: Annotated[int, typer.Option("--seeds", min=2, help="How many splits of each kind.")] = 5,
-    ask: Annotated[
-        str | None,
-        typer.Option(
-            "--ask",
-            metavar="NODES",
-            help="Test on these nodes only, with models trained on all others.",
-        ),
-    ] = None,
-    cluster: options.ClusterKnown = None,
-    json: options.Json = False,
-    html: options.HtmlToo = None,
+    request: EvaluateRiskRequest, json: options.Json = False, html: options.HtmlToo = None
 ) -> None:
     from anubis.report import risk, risk_page
 
     check_page(html)
-    comparison = anubis.evaluate_risk(
-        cluster=cluster, seeds=seeds, ask=amounts.nodes(ask) or (), caller=Terminal()
-    )
+    comparison = anubis.evaluate_risk(request, Terminal())
     compared, choice = comparison.evaluation, comparison.choice
     show_status("")
     say(f"compared on the history of cluster {comparison.cluster}")
@@ -89,18 +59,11 @@ def evaluate(
 
 
 @app.command(help="How likely an incident is on each node within a day, a week and a month.")
-def show(
-    nodes: options.NodesNamed,
-    cluster: options.ClusterKnown = None,
-    file: ModelFile = None,
-    json: options.Json = False,
-    html: options.HtmlToo = None,
-) -> None:
+@verb
+def show(request: RiskRequest, json: options.Json = False, html: options.HtmlToo = None) -> None:
     from anubis.report import risk, risk_page
 
-    foresight = anubis.foresee(
-        amounts.node_names(nodes), cluster=cluster, file=file, caller=Terminal()
-    )
+    foresight = anubis.foresee(request, Terminal())
     if html:
         page = risk_page.nodes_page(
             foresight.cluster,

@@ -12,7 +12,7 @@ from anubis.cli.options import AnswerForms
 from anubis.cli.page_files import write_page
 from anubis.cli.terminal import Terminal
 from anubis.core.errors import UsageError
-from anubis.operations.requests import ScanRequest
+from anubis.operations.requests import FabricRequest, ScanRequest
 
 if TYPE_CHECKING:
     from anubis.operations.topology import InspectedFabric
@@ -25,14 +25,14 @@ def draw(request: ScanRequest, forms: AnswerForms) -> None:
     forms.check()
     if forms.junit:
         raise UsageError("--draw measures nothing: leave --junit out")
-    inspected = anubis.inspect_fabric(
-        request.topology,
+    wish = FabricRequest(
+        topology=request.topology,
         hcas=request.hcas,
         nodes=request.nodes or (),
-        counter_files=request.counters,
+        counters=request.counters,
         over_s=request.over_s,
-        caller=Terminal(),
     )
+    inspected = anubis.inspect_fabric(wish, Terminal())
     shown = json_lines if forms.json else text
     if not forms.nagios:
         answer.write_lines(

@@ -11,6 +11,8 @@ import typer
 import anubis
 from anubis.cli import answer, options
 from anubis.cli.remarks import say
+from anubis.cli.verb import verb
+from anubis.operations.requests import TuneRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,9 +21,9 @@ if TYPE_CHECKING:
     from anubis.report.documents import TuningLine
 
 
+@verb
 def tune(
-    benchmark: Annotated[str, typer.Argument(help="The benchmark's name.")],
-    campaign: options.Campaign = None,
+    request: TuneRequest,
     suite: Annotated[
         str | None,
         typer.Option(
@@ -41,7 +43,7 @@ def tune(
     json: options.Json = False,
 ) -> None:
     """Find the fewest warm-up and measured steps of a benchmark that still repeat."""
-    tuned = anubis.tune(benchmark, campaign)
+    tuned = anubis.tune(request)
     if json:
         for row in tuned.rows:
             answer.write_json("tuning", row.tuned, _fields(row))

@@ -14,13 +14,22 @@ import typer
 
 from anubis.cli import amounts
 from anubis.core.errors import UsageError
-from anubis.operations.requests import Argument, FlagWord, Option, TextForm
+from anubis.operations.requests import (
+    Argument,
+    FlagWord,
+    Option,
+    TextForm,
+    flags_of,
+    option_of,
+)
 
 READERS: Mapping[TextForm, Callable[[str, str], object]] = {
     "nodes": lambda text, _: amounts.node_names(text),
     "date": amounts.instant,
     "duration": amounts.duration_s,
+    "interval": lambda text, flag: 0.0 if text == "0s" else amounts.duration_s(text, flag),
     "budget": lambda text, _: amounts.budget(text),
+    "shares": amounts.shares,
     "pass|fail": lambda text, flag: amounts.choose_word(flag, text, ("pass", "fail")) == "pass",
     "time": lambda text, flag: amounts.instant(text, flag).timestamp(),
 }
@@ -31,6 +40,13 @@ class Without:
     """Fields of a record for which a verb does not ask."""
 
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ListedBefore:
+    """The option of a record before which the help lists an option that is in no record."""
+
+    name: str
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:
@@ -45,6 +61,11 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(_parameter(parameter.name, hints[parameter.name], parameter.default))
 
+    for name, hint in hints.items():
+        for mark in get_args(hint)[1:]:
+            if isinstance(mark, ListedBefore):
+                _move(parameters, name, mark.name)
+
     @wraps(function)
     def command(**options: Any) -> None:
         for name, (record, shown) in records.items():
@@ -54,6 +75,13 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # inspect reads it
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+def _move(parameters: list[Parameter], name: str, before: str) -> None:
+    (moved,) = (parameter for parameter in parameters if parameter.name == name)
+    parameters.remove(moved)
+    names = [parameter.name for parameter in parameters]
+    parameters.insert(names.index(before), moved)
 
 
 def _parameter(name: str, kind: object, default: object) -> Parameter:
@@ -69,13 +97,9 @@ def _record_of(hint: Any) -> tuple[Any, list[Field[Any]]] | None:
     return record, [field for field in fields(record) if field.name not in left_out]
 
 
-def _option_of(field: Field[Any]) -> Option | None:
-    return next((mark for mark in get_args(field.type)[1:] if isinstance(mark, Option)), None)
-
-
 def _record_parameters(shown: Iterable[Field[Any]]) -> Iterator[Parameter]:
     for field in shown:
-        mark = _option_of(field)
+        mark = option_of(field)
         if mark is None:
             if get_origin(field.type) is Annotated:  # an option of the command line only
                 yield _parameter(field.name, field.type, field.default)
@@ -92,8 +116,10 @@ def _option(field: Field[Any], mark: Option) -> Parameter:
     if isinstance(mark, Argument):
         info = typer.Argument(metavar=mark.metavar, help=mark.help)
     else:
-        flags = _flags(field, mark)
-        info = typer.Option(*flags, metavar=mark.metavar, help=mark.help, min=mark.least)
+        flags = flags_of(field)
+        info = typer.Option(
+            *flags, metavar=mark.metavar, help=mark.help, min=mark.least, max=mark.most
+        )
     kind, default = get_args(field.type)[0], field.default
     if mark.form:
         kind = str if default is MISSING or mark.written else str | None
@@ -106,16 +132,12 @@ def _option(field: Field[Any], mark: Option) -> Parameter:
     return _parameter(field.name, Annotated[kind, info], default)
 
 
-def _flags(field: Field[Any], mark: Option) -> tuple[str, ...]:
-    return mark.flags or (f"--{field.name.replace('_', '-')}",)
-
-
 def _read(shown: Iterable[Field[Any]], options: dict[str, Any]) -> dict[str, Any]:
     """The fields among the options, which are taken out; what was not given is left to the
     record."""
     values: dict[str, Any] = {}
     for field in shown:
-        mark = _option_of(field)
+        mark = option_of(field)
         if mark and mark.words:
             if word := _chosen_word(mark.words, options):
                 values[field.name] = word
@@ -124,7 +146,7 @@ def _read(shown: Iterable[Field[Any]], options: dict[str, Any]) -> dict[str, Any
             if value is None:
                 continue
             if mark and mark.form:
-                value = READERS[mark.form](value, _flags(field, mark)[0])
+                value = READERS[mark.form](value, flags_of(field)[0])
             elif mark and field.default is True:
                 value = not value
             values[field.name] = value

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from anubis.config import catalog, configs
 from anubis.core.campaign import planning
 from anubis.core.history.events import (
-    DefectPresumed,
     EventRecord,
     FleetEvent,
     JobAllocated,
+    KeptEvent,
     NodeAdded,
     Tick,
 )
@@ -83,7 +83,7 @@ def select(event: FleetEvent, terms: Terms = USUAL, caller: Caller = NOBODY) -> 
         time = time_in(part, caller)
         at = time.now
         with history.together():
-            if isinstance(event, DefectPresumed):
+            if isinstance(event, KeptEvent) and event.presumes:
                 note([EventRecord(id=new_name(event.kind, at), at=at, event=event)], part)
             past = past_of(part, at, repertoire).doubting(time.doubt)
             past = past.add_objections(objections_in(part, event.nodes))

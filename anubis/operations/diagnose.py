@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import tzinfo
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -19,7 +19,7 @@ from anubis.core.diagnose.chain import InferenceRule
 from anubis.core.diagnose.cures import WEIGHTS, PastDiagnosis
 from anubis.core.diagnose.diagnosis_policy import DiagnosisPolicy
 from anubis.core.diagnose.diagnostician import Diagnosis, DiagnosisAnswer, diagnose
-from anubis.core.diagnose.evidence import JobEvidence, RankMap, Stall, join_evidence
+from anubis.core.diagnose.evidence import JobEvidence, RankMap, join_evidence
 from anubis.core.diagnose.facts import JobFact
 from anubis.core.diagnose.faults import fault_of
 from anubis.core.errors import ConfigError, EvidenceError, UsageError, did_you_mean
@@ -33,7 +33,7 @@ from anubis.operations.keeping_policy import kept_policy
 from anubis.operations.notify import message_of_diagnosis
 from anubis.operations.owners import orchestrator_of
 from anubis.operations.precedents import last_settings
-from anubis.operations.requests import LookRequest
+from anubis.operations.requests import DiagnosisRequest, LookRequest
 from anubis.operations.running_jobs import nodes_of
 from anubis.operations.strangers import drop_strangers
 from anubis.operations.tell import note
@@ -45,21 +45,6 @@ from anubis.store.diagnoses import DiagnosisDetails
 from anubis.store.history import ClusterHistory
 
 SOURCE = "diagnosis"  # of its suspicions
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiagnosisRequest:
-    job: str = ""
-    nodes: Sequence[str] = ()  # in the order of their ranks
-    ranks_per_node: int | None = None  # None: as the site's policy says
-    ranks: Path | None = None  # instead, a table of ranks and their nodes
-    cluster: str | None = None
-    topology: str | None = None  # of the fabric between them
-    places: Mapping[str, Path] = field(default_factory=dict)  # of its traces, by the policy's words
-    policy: str = "default"  # under configs/diagnosis/
-    at: float | None = None  # of the failure; None: now
-    stall: Stall | None = None  # a report that it stands still
-    since: float | None = None  # advice for this job since then was about the same trouble
 
 
 def diagnose_job(

@@ -22,8 +22,9 @@ from anubis.core.history.status import Job
 from anubis.core.keep.suspicions import hit_rates, open_suspicion
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import resolve, time_in
-from anubis.operations.diagnose import SOURCE, DiagnosisRequest, diagnose_and_tell, kept_of
+from anubis.operations.diagnose import SOURCE, diagnose_and_tell, kept_of
 from anubis.operations.keep import Keeping
+from anubis.operations.requests import DiagnosisRequest
 from anubis.operations.stalls import stall_event_record, stalls_by_job
 from anubis.operations.tell import note
 from anubis.report.diagnoses import OPEN, DiagnosedCluster, DiagnosedJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,13 @@ from anubis.core.records import (
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, find_for_import, now_in
 from anubis.operations.names import new_name
+from anubis.operations.requests import (
+    BaselineImport,
+    CsvImport,
+    IncidentImport,
+    NodeImport,
+    SuperbenchImport,
+)
 from anubis.operations.strangers import has_nodes, no_such_node, strangers_among
 from anubis.operations.validator import judge
 from anubis.readers.incidents import incident_intake, named_cells
@@ -72,76 +79,62 @@ class ImportedNodes:
     untold: tuple[str, ...]  # nodes that the history knows and the table does not name
 
 
-def import_csv(
-    file: Path,
-    mapping: TableMapping,
-    *,
-    suite: str,
-    policy: str = "default",
-    skip_wrong: bool = False,
-    cluster: str | None = None,
-    caller: Caller = NOBODY,
-) -> ImportedResults:
+def import_csv(request: CsvImport, caller: Caller = NOBODY) -> ImportedResults:
     """Import a table of measurements as a finished campaign, judged by criteria learned from
     itself.
 
     With one wrong line nothing is imported, unless wrong lines are to be skipped: their nodes are
     then unknown.
     """
-    if not hostlist.is_name(suite):
+    if not hostlist.is_name(request.suite):
         raise UsageError(
-            f'--suite is "{suite}", expected a name for these measurements, such as sgemm: letters,'
-            " digits, dots, dashes, underscores"
+            f'--suite is "{request.suite}", expected a name for these measurements, such as sgemm:'
+            " letters, digits, dots, dashes, underscores"
         )
-    chosen = configs.policy(policy)
-    table = foreign.read(file, mapping, now_in(cluster, caller), skip_wrong=skip_wrong)
+    mapping = TableMapping.of(request.columns, request.metrics, sku=request.sku.strip())
+    chosen = configs.policy(request.policy)
+    now = now_in(request.cluster, caller)
+    table = foreign.read(request.file, mapping, now, skip_wrong=request.skip_wrong)
     _tell_of_lines(table, caller)
-    if table.wrong and not skip_wrong:
+    if table.wrong and not request.skip_wrong:
         raise UsageError(
-            f'"{file}" has wrong lines: nothing was imported; correct them, or import the others '
-            "with --skip-wrong-lines"
+            f'"{request.file}" has wrong lines: nothing was imported; correct them, or import the'
+            " others with --skip-wrong-lines"
         )
-    plan, executions = adopt_table(table, suite)
-    campaign, kept = _keep(file, plan, executions, chosen, cluster, caller, _span(table))
+    plan, executions = adopt_table(table, request.suite)
+    campaign, kept = _keep(request, plan, executions, chosen, caller, _span(table))
     return ImportedResults(campaign=campaign, kept=kept, values=table.samples.size)
 
 
-def import_superbench(
-    file: Path,
-    *,
-    sku: str,
-    policy: str = "default",
-    rules: Path | None = None,
-    baseline: Path | None = None,
-    cluster: str | None = None,
-    caller: Caller = NOBODY,
-) -> ImportedResults:
+def import_superbench(request: SuperbenchImport, caller: Caller = NOBODY) -> ImportedResults:
     """Import a results-summary.jsonl as a finished campaign, judged by criteria learned from
     itself."""
-    if not sku.strip():
+    if not request.sku.strip():
         raise UsageError("--sku is empty: name the kind of these nodes, such as a100-sxm-8x")
-    if baseline and not rules:
+    if request.baseline and not request.rules:
         raise UsageError("--baseline is what --rules compare with: give --rules as well")
-    chosen = configs.policy(policy)
-    rows = read_results(file)
-    by_rules = _assess_by_rules(rows, rules, baseline, caller) if rules else None
-    plan, executions = adopt(rows, sku.strip())
-    campaign, kept = _keep(file, plan, executions, chosen, cluster, caller)
+    chosen = configs.policy(request.policy)
+    rows = read_results(request.file)
+    by_rules = None
+    if request.rules:
+        by_rules = _assess_by_rules(rows, request.rules, request.baseline, caller)
+    plan, executions = adopt(rows, request.sku.strip())
+    campaign, kept = _keep(request, plan, executions, chosen, caller)
     values = sum(len(execution.result.series) for execution in executions)
     return ImportedResults(campaign=campaign, kept=kept, values=values, by_rules=by_rules)
 
 
 def import_superbench_baseline(
-    file: Path, *, sku: str, units: int, policy: str = "default", caller: Caller = NOBODY
+    request: BaselineImport, caller: Caller = NOBODY
 ) -> ImportedBaseline:
     """Read a baseline.json as criteria: means of so many units, without their spread."""
-    if not sku.strip():
+    if not request.sku.strip():
         raise UsageError("--sku is empty: name the kind of nodes that the means are from")
     criteria, left_out = means.criteria(
-        read_baseline(file),
-        sku=sku.strip(),
-        units=units,
-        policy=configs.policy(policy),
+        read_baseline(request.file),
+        sku=request.sku.strip(),
+        units=request.units,
+        policy=configs.policy(request.policy),
         anubis=__version__,
         # wall clock: criteria are of no cluster
         created_at=datetime.fromtimestamp(caller.clock(), UTC).isoformat(timespec="seconds"),
@@ -149,17 +142,11 @@ def import_superbench_baseline(
     return ImportedBaseline(criteria=criteria, left_out=tuple(left_out))
 
 
-def import_incidents(
-    file: Path,
-    *,
-    mapping: str = "plain",
-    nodes: Collection[str] | None = None,
-    cluster: str | None = None,
-    caller: Caller = NOBODY,
-) -> ImportedIncidents:
+def import_incidents(request: IncidentImport, caller: Caller = NOBODY) -> ImportedIncidents:
     """Import a table or a list of events; `nodes` are all that were watched. Without these, a
     cluster that has nodes gets no others by it: incidents of unknown nodes are ignored."""
-    chosen = configs.incident_mapping(mapping)
+    chosen = configs.incident_mapping(request.mapping)
+    file, cluster, nodes = request.file, request.cluster, request.nodes
     table, now = named_cells.read(file), now_in(cluster, caller)
     taken = incident_intake.take_in(table, chosen, f'"{file}"', now, nodes)
     _tell(taken, caller)
@@ -229,16 +216,15 @@ def _drop_strangers(
     return own, strangers
 
 
-def import_nodes(
-    file: Path,
-    mapping: NodeMapping | None = None,
-    *,
-    cluster: str | None = None,
-    caller: Caller = NOBODY,
-) -> ImportedNodes:
+def import_nodes(request: NodeImport, caller: Caller = NOBODY) -> ImportedNodes:
     """Import where nodes are and what they are: rack, cage, sku, time of installation."""
+    try:
+        mapping = NodeMapping.of(request.columns, request.times, request.zone)
+    except ValueError as error:
+        raise UsageError(f"--time or --zone: {error}") from None
+    file, cluster = request.file, request.cluster
     table, now = named_cells.read(file), now_in(cluster, caller)
-    taken = take_in_nodes(table, mapping or NodeMapping(), f'"{file}"', now)
+    taken = take_in_nodes(table, mapping, f'"{file}"', now)
     _tell(taken, caller)
     if not taken.attributes:
         raise UsageError(f'"{file}" names no usable node: nothing was imported')
@@ -270,17 +256,16 @@ def _assess_by_rules(
 
 
 def _keep(
-    file: Path,
+    request: CsvImport | SuperbenchImport,
     plan: Plan,
     executions: Sequence[Execution],
     policy: Policy,
-    cluster: str | None,
     caller: Caller,
     span: tuple[float, float] | None = None,
 ) -> tuple[Campaign, Import]:
     """Keep an imported campaign. `span`: when it was measured, by default now. Results that are in
     the history already, under any file name, are not kept again."""
-    now = now_in(cluster, caller)
+    now = now_in(request.cluster, caller)
     since, until = span or (now, now)
     campaign = Campaign(
         id=new_name(CampaignKind.IMPORT, now),
@@ -292,7 +277,7 @@ def _keep(
         created_at=since,
     )
     with caller.history() as history:
-        part = _enter_cluster(history, cluster, caller)
+        part = _enter_cluster(history, request.cluster, caller)
         campaign = dataclasses.replace(campaign, cluster=part.cluster)
         before = history.campaigns.finished_in(campaign.setting, campaign.cluster)
         if before:
@@ -303,7 +288,7 @@ def _keep(
         history.executions.record(campaign.id, executions)
         history.assessments.conclude(campaign.id, assessment, criteria, finished_at=until)
         kept = history.imports.add_campaign(
-            str(file.absolute()), now, campaign.cluster, campaign.id
+            str(request.file.absolute()), now, campaign.cluster, campaign.id
         )
     return dataclasses.replace(campaign, criteria=criteria, finished_at=until), kept
 

@@ -22,6 +22,7 @@ from anubis.core.errors import (
     UsageError,
 )
 from anubis.core.history.events import (
+    Debt,
     EventRecord,
     FleetEvent,
     IncidentReported,
@@ -49,7 +50,7 @@ from anubis.core.keep.keeper_events import (
     Waited,
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.core.keep.life import Debt, Life, Proof
+from anubis.core.keep.life import Life, Proof
 from anubis.core.keep.open_incidents import last_ends, open_incidents
 from anubis.core.keep.reasons import reason
 from anubis.core.keep.suspicions import nodes_suspected
@@ -69,7 +70,7 @@ from anubis.operations.maintenance import news_of_windows, windows_known
 from anubis.operations.names import new_name
 from anubis.operations.notify import deliver, message_of_stop, messages_of, notifier_of
 from anubis.operations.owners import orchestrator_of
-from anubis.operations.requests import Terms
+from anubis.operations.requests import KeepRequest, Terms
 from anubis.operations.selector import Past, Present, risks
 from anubis.operations.standings import present_of
 from anubis.operations.tell import Telling, note, tell_all
@@ -267,26 +268,21 @@ def _approve(action: LifeAction, keeper: Keeper, turn: Turn, at: float, by: str)
     turn.keep(further, at)
 
 
-def keeping_of(
-    cluster: str | None = None,
-    policy: str | None = None,
-    benchmarks: Sequence[Path] = (),
-    service: str = "",
-    caller: Caller = NOBODY,
-) -> Keeping:
+def keeping_of(request: KeepRequest, caller: Caller = NOBODY) -> Keeping:
     """Read a cluster's keeping from the named files. Without a policy the cluster is kept by its
     own: that of its file, or else the last one."""
-    described = file_of(cluster)
-    chosen, acting = policy_of(cluster, policy, (own_name(), service), caller)
+    described = file_of(request.cluster)
+    own_names = (own_name(), request.service)
+    chosen, acting = policy_of(request.cluster, request.keeping, own_names, caller)
     return Keeping(
         policy=chosen.policy,
         name=chosen.name,
         is_stated=chosen.is_stated,
-        cluster=cluster,
-        benchmarks=benchmarks,
+        cluster=request.cluster,
+        benchmarks=request.benchmarks,
         # a cluster that only the history names has no orchestrator to ask
         orchestrator=orchestrator_of(described) if described else None,
-        service=service,
+        service=request.service,
         acting=acting,
         notifier=notifier_of(chosen.policy),
     )

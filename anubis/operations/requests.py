@@ -7,19 +7,20 @@ records before it knows which verb is meant.
 
 # no postponed annotations: the command line reads them
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, Field, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from anubis.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from anubis.core.diagnose.evidence import Stall
     from anubis.core.records import Arrangement, CampaignKind, CriteriaSet, Workload
     from anubis.core.select.selection import Budget
 
 # of a value that a command line has as text
-TextForm = Literal["nodes", "date", "time", "duration", "budget", "pass|fail"]
+TextForm = Literal["nodes", "date", "time", "duration", "interval", "budget", "shares", "pass|fail"]
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,24 @@ class Option:
     metavar: str | None = None
     form: TextForm | None = None
     least: float | None = None
+    most: float | None = None
     words: tuple[FlagWord, ...] = ()  # one flag for each value
     written: str | None = None  # the default as text
 
 
 class Argument(Option):
     """A field that is given by its place."""
+
+
+def option_of(field: Field[Any]) -> Option | None:
+    """Declaration of how a person gives this field of a request; None if no person does."""
+    return next((mark for mark in get_args(field.type)[1:] if isinstance(mark, Option)), None)
+
+
+def flags_of(field: Field[Any]) -> tuple[str, ...]:
+    """The options of the command line for this field."""
+    mark = option_of(field)
+    return (mark.flags if mark else ()) or (f"--{field.name.replace('_', '-')}",)
 
 
 # --- what several requests ask for -----------------------------------------------------------
@@ -114,6 +127,16 @@ def topology_file(help: str) -> Option:
     return Option(metavar="FILE", help=help)
 
 
+FabricFile = Annotated[
+    str | None,
+    topology_file(
+        "ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
+        "Kubernetes' view; or a name under configs/topologies/. Forwarding tables in the "
+        "same file, from dump_fts or the subnet manager, show which uplink a flow takes. "
+        "Default: read from the fabric itself."
+    ),
+]
+
 CampaignName = Annotated[
     str | None, Option(metavar="ID", help="The campaign. Default: the latest one.")
 ]
@@ -121,6 +144,14 @@ WithoutDamaged = Annotated[
     bool,
     Option(
         help="Leave out executions that are damaged in the history: what they measured is unknown."
+    ),
+]
+ClusterAsked = Annotated[
+    str | None,
+    Option(
+        flags=("--cluster", "-c"),
+        help="A name under configs/clusters/, or a file. Default: the only cluster that the "
+        "history knows, or this machine.",
     ),
 ]
 ClusterInHistory = Annotated[
@@ -233,15 +264,7 @@ class ScanRequest(CampaignRequest):
 
     verb = "scan"
 
-    topology: Annotated[
-        str | None,
-        topology_file(
-            "ibnetdiscover's output, YAML, a table of host and switch, LLDP, Slurm's or "
-            "Kubernetes' view; or a name under configs/topologies/. Forwarding tables in the "
-            "same file, from dump_fts or the subnet manager, show which uplink a flow takes. "
-            "Default: read from the fabric itself."
-        ),
-    ] = None
+    topology: FabricFile = None
     hcas: HcaFile = None
     counters: CounterFiles = ()
     over_s: RiseTime = None
@@ -311,9 +334,20 @@ class LocateRequest(CampaignRequest):
 # --- tests that are worth their time ---------------------------------------------------------
 
 
+JobDuration = Annotated[
+    float,
+    Option(
+        flags=("--duration",),
+        metavar="TIME",
+        form="duration",
+        help="How long the job runs: 90m, 24h, 2d.",
+    ),
+]
+
+
 @dataclass(frozen=True)
-class GateRequest:
-    """Decide if nodes are good for a job."""
+class JobQuestion:
+    """Nodes that are to be good for a job."""
 
     nodes: Annotated[
         Sequence[str],
@@ -323,15 +357,9 @@ class GateRequest:
             help="Node list: node[01-16], a comma list, or @file.",
         ),
     ]
-    duration_s: Annotated[
-        float,
-        Option(
-            flags=("--duration",),
-            metavar="TIME",
-            form="duration",
-            help="How long the job runs: 90m, 24h, 2d.",
-        ),
-    ] = 0.0  # of no job: only to plan for another event
+    """Names, or node lists such as node[01-16]."""
+    duration_s: JobDuration
+    """How long the job runs."""
     _: KW_ONLY
     unknown_passes: Annotated[
         bool,
@@ -343,6 +371,15 @@ class GateRequest:
             help="Whether a node that no test could judge passes.",
         ),
     ] = False
+    """Whether a node passes that no test could judge."""
+
+
+@dataclass(frozen=True)
+class GateRequest(JobQuestion):
+    """Decide if nodes are good for a job."""
+
+    duration_s: JobDuration = 0.0  # of no job: only to plan for another event
+    _: KW_ONLY
     may_test: Annotated[
         bool,
         Option(
@@ -364,14 +401,7 @@ class Terms:
             "tested all the same. [default: $SLURM_JOB_ID]",
         ),
     ] = ""
-    cluster: Annotated[
-        str | None,
-        Option(
-            flags=("--cluster", "-c"),
-            help="A name under configs/clusters/, or a file. Default: the only cluster that the "
-            "history knows, or this machine.",
-        ),
-    ] = None
+    cluster: ClusterAsked = None
     suite: SuiteName = "quick"
     policy: PolicyFile = "default"
     criteria: CriteriaPath = None
@@ -596,3 +626,496 @@ class SimulateRequest:
         ),
     ] = None
     cluster: ClusterInHistory = None
+
+
+# --- what happens to nodes -------------------------------------------------------------------
+
+ClusterOfNodes = Annotated[
+    str | None,
+    Option(
+        flags=("--cluster", "-c"),
+        metavar="NAME",
+        help="The cluster of these nodes: one that the history knows, or its file. Default: the "
+        "only one that the history knows.",
+    ),
+]
+KeepingName = Annotated[
+    str | None,
+    Option(
+        metavar="NAME",
+        help="A policy under configs/keeping/, or a file. Default: the policy that the "
+        "cluster's file names (keeping:), else that of the last turn, else default.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class TellRequest:
+    """Report what happened to nodes. An option belongs to the events that have a field for it."""
+
+    event: Annotated[str, Argument(metavar="EVENT")]  # its help lists the events
+    nodes: NodeList = None
+    _: KW_ONLY
+    job: Annotated[str | None, Option(help="The job's id.")] = None
+    failed: Annotated[
+        bool, Option(help="The job that ended has failed: its nodes are checked.")
+    ] = False
+    duration_s: Annotated[
+        float | None,
+        Option(
+            flags=("--duration",),
+            metavar="TIME",
+            form="duration",
+            help="How long the job may run: 90m, 24h, 2d.",
+        ),
+    ] = None
+    category: Annotated[
+        str | None, Option(metavar="WORD", help="Of an incident or of a suspicion.")
+    ] = None
+    source: Annotated[
+        str,
+        Option(
+            metavar="WORD",
+            help="The person or program that suspects the nodes, saw the stall or planned the "
+            "maintenance.",
+        ),
+    ] = "operator"
+    reason: Annotated[str, Option(metavar="TEXT", help="Why; or what a repair did.")] = ""
+    mix: Annotated[
+        Mapping[str, float] | None,
+        Option(
+            metavar="SHARES",
+            form="shares",
+            help="Of a suspicion: how likely each category is, such as gpu=0.7,host=0.3; tests are"
+            " chosen by it.",
+        ),
+    ] = None
+    confidence: Annotated[
+        float | None,
+        Option(
+            metavar="SHARE",
+            least=0,
+            most=1,
+            help="How likely the suspicion is right, as its source says. The outcomes of "
+            "earlier suspicions of this source outweigh it.",
+        ),
+    ] = None
+    begin: Annotated[
+        float | None,
+        Option(
+            flags=("--from",),
+            metavar="TIME",
+            form="time",
+            help="When a maintenance begins: 2026-11-01T12:00; else now.",
+        ),
+    ] = None
+    end: Annotated[
+        float | None,
+        Option(flags=("--until",), metavar="TIME", form="time", help="When a maintenance ends."),
+    ] = None
+    id: Annotated[
+        str,
+        Option(help="Its name: an event that is reported twice by one name counts once."),
+    ] = ""
+    at: Annotated[
+        float | None,
+        Option(metavar="TIME", form="time", help="When it happened: 2026-11-01T12:00."),
+    ] = None
+    cluster: ClusterAsked = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepRequest:
+    """Which cluster is kept, and by which policy."""
+
+    cluster: ClusterAsked = None
+    keeping: KeepingName = None
+    benchmarks: BenchmarkFolders = ()
+    service: Annotated[  # which starts the turns; once another one acts, no turn is taken
+        str,
+        Option(
+            metavar="NAME",
+            help="Used by anubis serve: the service that takes this turn. No turn is taken if "
+            "another service acts by now.",
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeRequest:
+    """Where the service listens, and which clusters it keeps."""
+
+    host: Annotated[
+        str,
+        Option(
+            metavar="ADDRESS",
+            help="Where to listen. Beyond this machine only with tokens: anubis token make.",
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[int, Option(metavar="N", least=0, most=65_535, help="0: any free one.")] = 8750
+    names: Annotated[
+        Sequence[str],
+        Option(
+            flags=("--name",),
+            metavar="HOST",
+            help="A name by which others reach it, beside this host's own; may be repeated.",
+        ),
+    ] = ()
+    clusters: Annotated[
+        Sequence[str],
+        Option(
+            flags=("--cluster", "-c"),
+            metavar="CLUSTER",
+            help="A cluster to keep and to start tests on, as a name or a file; may be repeated.",
+        ),
+    ] = ()
+    suite: SuiteName = "quick"
+    policy: PolicyFile = "default"
+    benchmarks: BenchmarkFolders = ()
+    keeping: KeepingName = None
+    turn_every_s: Annotated[
+        float,
+        Option(
+            flags=("--every",),
+            metavar="TIME",
+            form="interval",
+            written="60s",
+            help="How often the keeper takes a turn on each --cluster: 60s, 5m; 0s: never.",
+        ),
+    ] = 60.0
+    alerts: Annotated[
+        str,
+        Option(
+            metavar="MAPPING",
+            help="How Alertmanager's alerts become incidents: a name under configs/incidents/.",
+        ),
+    ] = "alertmanager"
+    trusted: Annotated[
+        Sequence[str],
+        Option(
+            metavar="NETWORK",
+            help="Addresses whose connections are kept when there are too many: 10.1.0.0/16, or "
+            "a proxy's; may be repeated. Default: this machine's own, 127.0.0.0/8 and ::1.",
+        ),
+    ] = ()
+    pod_gate: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="Answer Kubernetes which pods get a gate: a name under configs/pod-gates/, or a "
+            "file.",
+        ),
+    ] = None
+    certificate: Annotated[  # with both, the service answers over TLS
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Answer over HTTPS with this certificate (PEM); a renewed one is taken at once.",
+        ),
+    ] = None
+    private_key: Annotated[Path | None, Option(metavar="FILE", help="The certificate's key.")] = (
+        None
+    )
+    rate_per_s: Annotated[
+        float,
+        Option(
+            flags=("--rate",), metavar="N", least=1.0, help="Requests of one token in a second."
+        ),
+    ] = 500.0
+
+
+# --- jobs in trouble -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiagnosisRequest:
+    """Find why a job hangs, failed or is slow, from the traces that it left."""
+
+    job: Annotated[
+        str,
+        Argument(metavar="JOB", help="The job's id: for the answer, and for {job} in the policy."),
+    ] = ""
+    cluster: Annotated[
+        str | None,
+        Option(
+            flags=("--cluster", "-c"),
+            help="Whose job: a name under configs/clusters/, or a file. Its orchestrator says "
+            "which nodes a running job has.",
+        ),
+    ] = None
+    nodes: Annotated[
+        Sequence[str],
+        Option(
+            metavar="NODES",
+            form="nodes",
+            help="Its nodes in the order of their ranks: node[01-16], a comma list, or @file.",
+        ),
+    ] = ()
+    ranks_per_node: Annotated[
+        int | None, Option(metavar="N", help="Default: as the policy says, 8.")
+    ] = None
+    ranks: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Instead: a table with the columns rank and node and, if known, stage and "
+            "address.",
+        ),
+    ] = None
+    topology: Annotated[
+        str | None,
+        Option(metavar="FILE", help="The fabric between its nodes."),
+    ] = None
+    policy: Annotated[
+        str,
+        Option(
+            flags=("--diagnosis",),
+            metavar="NAME",
+            help="Where traces are and what may be advised: a name under configs/diagnosis/, or "
+            "a file.",
+        ),
+    ] = "default"
+    at: Annotated[
+        float | None,
+        Option(
+            metavar="TIME",
+            form="time",
+            help="When it failed, 2026-11-01T12:00. Default: now.",
+        ),
+    ] = None
+    places: Mapping[str, Path] = field(default_factory=dict)  # of its traces, by the policy's words
+    stall: "Stall | None" = None  # a report that it makes no progress
+    since: float | None = None  # advice for this job since then was about the same trouble
+
+
+# --- the risk of incidents -------------------------------------------------------------------
+
+RiskModelFile = Annotated[
+    Path | None,
+    Option(
+        flags=("--risk-model",),
+        metavar="FILE",
+        help="The file of the trained model. Default: risk/CLUSTER.npz in $ANUBIS_HOME.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRiskRequest:
+    """Train a model of the risk of incidents, and write its file."""
+
+    model: Annotated[
+        str | None,
+        Option(
+            flags=("--kind",),
+            metavar="NAME",
+            help="Train this kind, without comparing it with others.",
+        ),
+    ] = None
+    cluster: ClusterInHistory = None
+    file: RiskModelFile = None
+    seed: Annotated[int, Option(help="Seed of the training's random draws.")] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateRiskRequest:
+    """Compare the models of risk on nodes and times that they were not trained on."""
+
+    seeds: Annotated[int, Option(least=2, help="How many splits of each kind.")] = 5
+    ask: Annotated[
+        Collection[str],
+        Option(
+            metavar="NODES",
+            form="nodes",
+            help="Test on these nodes only, with models trained on all others.",
+        ),
+    ] = ()
+    cluster: ClusterInHistory = None
+
+
+@dataclass(frozen=True)
+class RiskRequest:
+    """Forecast incidents on nodes by a trained model."""
+
+    nodes: Annotated[
+        Sequence[str],
+        Argument(
+            metavar="NODES",
+            form="nodes",
+            help="Node list: node[01-16], a comma list, or @file.",
+        ),
+    ]
+    _: KW_ONLY
+    cluster: ClusterInHistory = None
+    file: RiskModelFile = None
+
+
+# --- what others measured and wrote ----------------------------------------------------------
+
+
+def column_option(keys: str, example: str) -> Option:
+    """Option that says which column of a table has which of these keys."""
+    return Option(
+        flags=("--map",),
+        metavar="KEY=COLUMN",
+        help=f"Which column has what, or several in one text: node=host, {example}. Keys: {keys}; "
+        "a column with the name of its key needs no --map. May be repeated.",
+    )
+
+
+TableFile = Annotated[Path, Argument(metavar="FILE", help="A table with a heading.")]
+HardwareKind = Annotated[
+    str, Option(help="The hardware kind of the nodes: only results of one kind are compared.")
+]
+
+
+@dataclass(frozen=True)
+class CsvImport:
+    """Import a table of measurements."""
+
+    file: TableFile
+    _: KW_ONLY
+    suite: Annotated[
+        str,
+        Option(
+            flags=("--suite", "-s"),
+            metavar="NAME",
+            help="The name of these measurements. Files of one name are learned from and judged "
+            "together.",
+        ),
+    ]
+    columns: Annotated[
+        Sequence[str],
+        column_option(
+            "node, device, metric, value, unit, direction, sku, time", "device='gpu:{slot}'"
+        ),
+    ] = ()
+    metrics: Annotated[
+        Sequence[str],
+        Option(
+            flags=("--metric",),
+            metavar="NAME=DIRECTION[,UNIT]",
+            help="A metric to take, and whether higher, lower or either is better: "
+            "step_ms=lower,ms. Without a column metric, each is a column of its own. Default: all "
+            "that the column metric names. May be repeated.",
+        ),
+    ] = ()
+    sku: Annotated[str, Option(help="The hardware kind of the nodes, if no column has it.")] = ""
+    policy: PolicyFile = "default"
+    skip_wrong: Annotated[
+        bool,
+        Option(
+            flags=("--skip-wrong-lines",),
+            help="Import the other lines. A node with a wrong line is unknown. Default: one "
+            "wrong line stops the import.",
+        ),
+    ] = False
+    cluster: ClusterOfNodes = None
+
+
+@dataclass(frozen=True)
+class SuperbenchImport:
+    """Import the results of SuperBench."""
+
+    file: Annotated[Path, Argument(metavar="FILE", help="A results-summary.jsonl.")]
+    _: KW_ONLY
+    sku: HardwareKind
+    policy: PolicyFile = "default"
+    rules: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="Also judge by this SuperBench rule file. Nothing in it is executed.",
+        ),
+    ] = None
+    baseline: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="The baseline.json that the rules compare with."),
+    ] = None
+    cluster: ClusterOfNodes = None
+
+
+@dataclass(frozen=True)
+class BaselineImport:
+    """Make criteria from the baseline of SuperBench."""
+
+    file: Annotated[Path, Argument(metavar="FILE", help="A baseline.json.")]
+    _: KW_ONLY
+    sku: HardwareKind
+    units: Annotated[
+        int, Option(metavar="N", help="How many units the means are of; the file does not say.")
+    ]
+    policy: PolicyFile = "default"
+
+
+@dataclass(frozen=True)
+class IncidentImport:
+    """Import incidents of nodes."""
+
+    file: Annotated[Path, Argument(metavar="FILE", help="A table or a list of events.")]
+    _: KW_ONLY
+    mapping: Annotated[
+        str,
+        Option(
+            help="What each column means: a name under configs/incidents/, or a file. "
+            "plain: node, category, start, end.",
+        ),
+    ] = "plain"
+    nodes: Annotated[
+        Collection[str] | None,
+        Option(
+            metavar="NODES",
+            form="nodes",
+            help="All nodes that were watched, known or not; incidents of others are left out. "
+            "Default: those in the file that the cluster has; if it has none so far, all in the "
+            "file, plus as many as the mapping says.",
+        ),
+    ] = None
+    cluster: ClusterOfNodes = None
+
+
+@dataclass(frozen=True)
+class NodeImport:
+    """Import what nodes are and where they are: rack, cage, sku, time of installation."""
+
+    file: TableFile
+    _: KW_ONLY
+    columns: Annotated[
+        Sequence[str],
+        column_option("node, rack, cage, sku, installed", "cage='{rack}/{cage}'"),
+    ] = ()
+    times: Annotated[
+        Sequence[str],
+        Option(
+            flags=("--time",),
+            metavar="FORMAT",
+            help="How times of installation are written: iso, a pattern like %d.%m.%Y, or seconds, "
+            "days and so on since 1970. May be repeated. Default: iso.",
+        ),
+    ] = ()
+    zone: Annotated[str, Option(metavar="ZONE", help="The time zone of times that name none.")] = (
+        "UTC"
+    )
+    cluster: ClusterOfNodes = None
+
+
+# --- fabrics and steps -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricRequest:
+    """Inspect a fabric: its topology, and its error counters."""
+
+    topology: str | None = None  # None: read from the fabric itself
+    hcas: Path | None = None
+    nodes: Sequence[str] = ()  # to be found in it
+    counters: Sequence[Path] = ()
+    over_s: float | None = None
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """Find the fewest steps of a benchmark that still repeat."""
+
+    benchmark: Annotated[str, Argument(help="The benchmark's name.")]
+    campaign: CampaignName = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from anubis.models.risk.risk_model import RiskModel, forecast
 from anubis.models.risk.splits import split_by_name
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import look_up, time_in
+from anubis.operations.requests import EvaluateRiskRequest, RiskRequest, TrainRiskRequest
 from anubis.text import places
 from anubis.text.wording import names
 
@@ -52,59 +52,43 @@ class NodeRisks:
         return self.statuses.nodes
 
 
-def train_risk(
-    model: str | None = None,
-    *,
-    cluster: str | None = None,
-    file: Path | None = None,
-    seed: int = 0,
-    caller: Caller = NOBODY,
-) -> LearnedRisk:
+def train_risk(request: TrainRiskRequest, caller: Caller = NOBODY) -> LearnedRisk:
     """Train the model of that name, or the one that wins by node and by time, and write its
     file."""
-    cluster, logbook, at = _logbook(cluster, caller)
+    cluster, logbook, at = _logbook(request.cluster, caller)
     _tell_of_gaps(logbook, caller)
     uptimes = risk_learning.uptimes_of(logbook, at)
-    trained, provenance = risk_learning.train(uptimes, seed, model, caller.doing)
+    trained, provenance = risk_learning.train(uptimes, request.seed, request.model, caller.doing)
     provenance = replace(provenance, trained_at=at)
-    path = _model_file(file, cluster)
+    path = _model_file(request.file, cluster)
     risk_files.save(trained, provenance, path)
     return LearnedRisk(cluster=cluster, model=trained, provenance=provenance, file=path)
 
 
-def evaluate_risk(
-    *,
-    cluster: str | None = None,
-    seeds: int = 5,
-    ask: Collection[str] = (),
-    caller: Caller = NOBODY,
-) -> ComparedRisk:
+def evaluate_risk(request: EvaluateRiskRequest, caller: Caller = NOBODY) -> ComparedRisk:
     """Compare the models; nodes in `ask` are kept out of training."""
-    cluster, logbook, at = _logbook(cluster, caller)
+    cluster, logbook, at = _logbook(request.cluster, caller)
     _tell_of_gaps(logbook, caller)
     uptimes, tell = risk_learning.uptimes_of(logbook, at), caller.doing
-    learned, tested = split_by_name(uptimes, list(ask)) if ask else (uptimes, None)
+    learned, tested = split_by_name(uptimes, list(request.ask)) if request.ask else (uptimes, None)
     learned, attributes = worth_learning(learned, tell)
-    compared = evaluation.evaluate(learned, seeds=range(seeds), tell=tell)
+    compared = evaluation.evaluate(learned, seeds=range(request.seeds), tell=tell)
     if tested is not None:
         left_out = set(tested.statuses.covariates) - set(learned.statuses.covariates)
         tested = drop_covariates(tested, left_out)
-        compared += evaluation.evaluate_elsewhere(learned, tested, seeds=range(seeds), tell=tell)
+        compared += evaluation.evaluate_elsewhere(
+            learned, tested, seeds=range(request.seeds), tell=tell
+        )
     choice, _ = risk_learning.choose(compared, learned, 0, tell)
     choice = replace(choice, attributes=attributes)
     return ComparedRisk(cluster=cluster, evaluation=compared, choice=choice)
 
 
-def foresee(
-    nodes: Sequence[str],
-    *,
-    cluster: str | None = None,
-    file: Path | None = None,
-    caller: Caller = NOBODY,
-) -> NodeRisks:
+def foresee(request: RiskRequest, caller: Caller = NOBODY) -> NodeRisks:
     """Forecast of the trained model for these nodes as they are now."""
-    cluster, logbook, at = _logbook(cluster, caller)
-    model, provenance = risk_files.load(_model_file(file, cluster))
+    cluster, logbook, at = _logbook(request.cluster, caller)
+    nodes = request.nodes
+    model, provenance = risk_files.load(_model_file(request.file, cluster))
     if strangers := sorted(set(nodes) - set(logbook.nodes)):
         caller.remark(f"nothing is known of {names(strangers)}: taken for just added")
     if unforeseen := logbook.uncovered_categories(model.covariates):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from typing import Any
 
 from anubis.core.amounts import DAY_S
 from anubis.core.clock import Time
 from anubis.core.errors import AnubisError, StoreError, UsageError, did_you_mean
 from anubis.core.history.consequences import Consequences, UnknownJob, jobs_in, repaired_nodes
 from anubis.core.history.events import (
+    KEPT,
+    NEEDED,
+    TOLD_AS,
     EventRecord,
     KeptEvent,
     MaintenancePlanned,
@@ -24,6 +28,7 @@ from anubis.core.records import ClusterIdentity
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.clusters import enter, find, time_in
 from anubis.operations.names import new_name
+from anubis.operations.requests import TellRequest, flags_of
 from anubis.operations.strangers import no_such_node, strangers_among
 from anubis.operations.tokens import is_order, order_entry
 from anubis.store.history import ClusterHistory, History
@@ -31,6 +36,7 @@ from anubis.store.tokens import AuditEntry
 from anubis.text.hostlist import compress
 
 LONGEST_MAINTENANCE_S = 366 * DAY_S
+ENVELOPE = ("event", "nodes", "id", "at", "cluster")  # of a request; the rest is of the event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,24 +53,78 @@ class Telling:
     """An event with what its reporter says about it."""
 
     event: KeptEvent
-    id: str = ""
-    at: float | None = None
+    id: str = ""  # an event that is reported twice by one id counts once
+    at: float | None = None  # when it happened; None: now
     cluster: str | None = None
     by: str = ""  # the reporter; empty: the caller
 
 
-def tell(
-    event: KeptEvent,
-    *,
-    id: str = "",
-    at: float | None = None,
-    cluster: str | None = None,
-    caller: Caller = NOBODY,
-) -> Receipt:
-    """Keep an event. It changes what is known of its nodes. `id`: prevents double counting of an
-    event that may be reported twice. `at`: when it happened, if not now."""
+def telling_of(request: TellRequest, caller: Caller = NOBODY) -> Telling:
+    """The event that is reported in words."""
+    event = event_of(request, caller.clock())  # wall clock: a reporter's "now" is their own
+    return Telling(event=event, id=request.id, at=request.at, cluster=request.cluster)
+
+
+def event_of(request: TellRequest, now: float) -> KeptEvent:
+    kind, nodes = request.event, tuple(request.nodes or ())
+    if kind == Order.CLOSE:
+        raise UsageError("a breaker is closed by anubis keep --close SCOPE, such as fleet")
+    if kind not in event_words():
+        raise UsageError(f'event "{kind}" is not known; {did_you_mean(kind, event_words())}')
+    record = KEPT.get(kind, OperatorSaid)
+    if not nodes and not record.knows_nodes:
+        raise UsageError(f"{kind}: name the nodes after the event")
+    values = _values(request, record, now)
+    if record is OperatorSaid:
+        values["order"] = Order(kind)
+    try:
+        return record(nodes=nodes, **values)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def event_words() -> list[str]:
+    """Words for the events that a person may report."""
+    kinds = [kind for kind in KEPT if kind != OperatorSaid.kind]
+    return [*kinds, *(order for order in Order if order is not Order.CLOSE)]
+
+
+def _values(request: TellRequest, record: type[KeptEvent], now: float) -> dict[str, Any]:
+    """Values of an event's fields. Each option is of an event that has a field for it."""
+    values = {}
+    taken = _fields_by_option(record)
+    for option in fields(request):
+        if option.name in ENVELOPE:
+            continue
+        value, flag = getattr(request, option.name), flags_of(option)[0]
+        if option.name not in taken:
+            if value != option.default:
+                raise UsageError(f"{request.event} has no {flag}: {_owners(option.name)}")
+            continue
+        own = taken[option.name]
+        if option.name == "begin" and value is None:
+            value = now
+        if value not in (None, ""):
+            values[own.name] = value
+        elif own.metadata.get(NEEDED) or (own.default is own.default_factory is MISSING):
+            raise UsageError(f"{request.event} needs {flag}")
+    return values
+
+
+def _fields_by_option(record: type[KeptEvent]) -> dict[str, Field[Any]]:
+    return {field.metadata.get(TOLD_AS, field.name): field for field in fields(record)}
+
+
+def _owners(option: str) -> str:
+    """Sentence on the events that have the option."""
+    kinds = [record.kind for record in KEPT.values() if option in _fields_by_option(record)]
+    return f"only {' and '.join(kinds)} {'has' if len(kinds) == 1 else 'have'} it"
+
+
+def tell(telling: Telling, caller: Caller = NOBODY) -> Receipt:
+    """Keep an event. It changes what is known of its nodes."""
     with caller.history() as history, history.together():
-        (answer,) = tell_all([Telling(event=event, id=id, at=at, cluster=cluster)], history, caller)
+        (answer,) = tell_all([telling], history, caller)
         if isinstance(answer, AnubisError):
             raise answer
     return answer

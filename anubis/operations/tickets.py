@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from anubis.config import configs
 from anubis.core.errors import StoreError
+from anubis.core.history.events import Debt
 from anubis.core.judge.remedies import remedy_of
 from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.commands import CloseTicket, OpenTicket
 from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.core.keep.life import Debt, Life, State
+from anubis.core.keep.life import Life, State
 from anubis.core.keep.reserve import next_in_line, reserve_of, wanted_here
 from anubis.core.records import Policy
 from anubis.operations.caller import NOBODY, Caller

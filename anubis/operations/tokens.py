@@ -11,25 +11,13 @@ from typing import Literal, get_args
 
 from anubis.core.amounts import DAY_S
 from anubis.core.errors import UsageError, did_you_mean
-from anubis.core.history.events import (
-    IncidentReported,
-    JobAllocated,
-    JobEnded,
-    JobStalled,
-    KeptEvent,
-    NodeAdded,
-    OperatorSaid,
-    SuspicionRaised,
-)
+from anubis.core.history.events import KeptEvent
 from anubis.operations.caller import NOBODY, Caller
 from anubis.store.tokens import AuditEntry, Token
 
 TokenScope = Literal["read", "report", "operate", "act"]
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
 LONGEST_S = 3650 * DAY_S
-# Events that a token of scope report may send. Orders of people need the scope act. All the rest,
-# with kinds of events that are added later, is what a site did to its nodes, and needs operate.
-REPORTED = (NodeAdded, JobAllocated, JobStalled, JobEnded, IncidentReported, SuspicionRaised)
 LONGEST_DEED = 200  # characters
 SHORTEST_SECRET, LONGEST_SECRET = 32, 500
 SECRET = re.compile(rf"[!-~]{{{SHORTEST_SECRET},{LONGEST_SECRET}}}")
@@ -81,16 +69,9 @@ def is_same(token: Token, kept: Token, at: float) -> bool:
     return is_equal and kept.revoked_at is None and not kept.has_ended(at)
 
 
-def scope_for(event: KeptEvent) -> TokenScope:
-    """Scope that a token needs to report the event."""
-    if isinstance(event, OperatorSaid):
-        return "act"
-    return "report" if isinstance(event, REPORTED) else "operate"
-
-
 def is_order(event: KeptEvent) -> bool:
     """True if the audit records who reported the event."""
-    return scope_for(event) in ("operate", "act")
+    return event.token_scope in ("operate", "act")
 
 
 def order_entry(order: str, cluster: str, by: str, at: float) -> AuditEntry:

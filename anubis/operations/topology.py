@@ -13,6 +13,7 @@ from anubis.core.fabric import Fabric, Placement, Remark, place
 from anubis.core.network.inspection import Inspection
 from anubis.core.records import Counters, Judgement
 from anubis.operations.caller import NOBODY, Caller
+from anubis.operations.requests import FabricRequest
 from anubis.readers.topology import fabric_sources, infiniband_counters
 from anubis.readers.topology.draft import Survey
 from anubis.readers.topology.infiniband_counters import CounterReading
@@ -33,20 +34,12 @@ class InspectedFabric:
         return self.inspection.judge(self.placement)
 
 
-def inspect_fabric(
-    topology: str | None = None,
-    *,
-    hcas: Path | None = None,
-    nodes: Sequence[str] = (),
-    counter_files: Sequence[Path] = (),
-    over_s: float | None = None,
-    caller: Caller = NOBODY,
-) -> InspectedFabric:
+def inspect_fabric(request: FabricRequest, caller: Caller = NOBODY) -> InspectedFabric:
     """Inspect a fabric. If `nodes` are named, it uses their names, and missing ones are
     reported."""
-    surveyed = survey(topology, hcas)
-    counted, remarks = count_errors(topology, counter_files, over_s, caller)
-    placement = place(surveyed.fabric, list(nodes)) if nodes else None
+    surveyed = survey(request.topology, request.hcas)
+    counted, remarks = count_errors(request.topology, request.counters, request.over_s, caller)
+    placement = place(surveyed.fabric, list(request.nodes)) if request.nodes else None
     fabric = placement.fabric if placement else surveyed.fabric
     return InspectedFabric(
         inspection=Inspection(fabric=fabric, counters=counted),

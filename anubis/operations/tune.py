@@ -15,6 +15,7 @@ from anubis.core.judge.units import Units, latest_executions, units
 from anubis.core.records import Campaign, CriterionKey, ParameterValue, Suite
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import finished_campaign
+from anubis.operations.requests import TuneRequest
 from anubis.operations.suite_text import retune, snippet
 
 STEPS = ("steps", "samples")  # names of the parameter in programs; the first declared one is used
@@ -38,12 +39,12 @@ class Tuning:
     rows: tuple[TuningRow, ...]
 
 
-def tune(benchmark: str, campaign: str | None = None, caller: Caller = NOBODY) -> Tuning:
+def tune(request: TuneRequest, caller: Caller = NOBODY) -> Tuning:
     """Tune from the samples of a campaign, by default the latest, measured with many steps."""
     with caller.history() as history:
-        source = finished_campaign(history, campaign)
+        source = finished_campaign(history, request.campaign)
         measured = units(latest_executions(history.executions.read(source.id)), source.plan)
-    rows = [_row(alike, source) for alike in _step_series(measured, benchmark, source)]
+    rows = [_row(alike, source) for alike in _step_series(measured, request.benchmark, source)]
     return Tuning(campaign=source, rows=tuple(rows))
 
 

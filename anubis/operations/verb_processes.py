@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
+from anubis.operations.requests import KeepRequest
 from anubis.text import places
 
 
@@ -26,12 +26,12 @@ def begin(words: Sequence[str], history_url: str, name: str) -> subprocess.Popen
         )
 
 
-def keep_words(
-    cluster: str | None, keeping: str | None, benchmarks: Iterable[Path], service: str
-) -> list[str]:
+def keep_words(request: KeepRequest) -> list[str]:
     """Words of an `anubis keep` that keeps the same cluster."""
     words = ["keep", "--json"]
-    words += ["--keeping", keeping] if keeping else []
-    words += ["--cluster", cluster] if cluster else []
-    words += ["--service", service] if service else []
-    return [*words, *(word for folder in benchmarks for word in ("--benchmarks", str(folder)))]
+    words += ["--keeping", request.keeping] if request.keeping else []
+    words += ["--cluster", request.cluster] if request.cluster else []
+    words += ["--service", request.service] if request.service else []
+    for folder in request.benchmarks:
+        words += ["--benchmarks", str(folder)]
+    return words

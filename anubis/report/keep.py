@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anubis.core.history.events import Debt
 from anubis.core.keep.actions import OPEN, LifeAction, Stage, subjects
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
@@ -22,7 +23,7 @@ from anubis.core.keep.commands import (
     Release,
     Swap,
 )
-from anubis.core.keep.life import Debt, Life, Proof, State
+from anubis.core.keep.life import Life, Proof, State
 from anubis.report.json import json_line, may_be_absent
 from anubis.report.maintenance import sentence as sentence_of_window
 from anubis.report.screen_tables import add_row, table

@@ -280,9 +280,11 @@ def _may_be_absent(schema: Any) -> bool:
 
 
 def _describe(schema: Schema, source: type[Any]) -> Schema:
-    for name, sentence in _sentences(source.__module__).get(source.__name__, {}).items():
-        if described := schema["properties"].get(json_name(name)):
-            described["description"] = sentence
+    own = [base for base in source.__mro__ if base.__module__.startswith("anubis.")]
+    for base in reversed(own):
+        for name, sentence in _sentences(base.__module__).get(base.__name__, {}).items():
+            if described := schema["properties"].get(json_name(name)):
+                described["description"] = sentence
     return schema
 
 

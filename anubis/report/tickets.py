@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from anubis.core.keep.life import Debt, Life, Proof, State
+from anubis.core.history.events import Debt
+from anubis.core.keep.life import Life, Proof, State
 from anubis.report.json import json_line
 from anubis.report.keep import PROOFS
 from anubis.report.page import page

@@ -174,7 +174,7 @@ def router(house: House) -> APIRouter:
         request_schema(GateBody),
         202,
     )
-    if house.settings.pod_gate:
+    if house.settings.gated_pods:
         api.add_api_route(
             "/pod-gate",
             _name_handler(partial(review_pod, house), review_pod),
@@ -447,7 +447,7 @@ async def answer_gate(house: House, request: Request) -> Response:
 
 async def review_pod(house: House, request: Request) -> Response:
     """Answer Kubernetes whether a new pod gets a gate."""
-    settings = house.settings.pod_gate
+    settings = house.settings.gated_pods
     assert settings is not None
     review = read_document(await request.body(), kind_of(request))
     file = settings.authority
@@ -465,8 +465,8 @@ def _start_tests(house: House, question: GateQuestion, cluster: str, requester: 
     words += [word for folder in settings.benchmarks for word in ("--benchmarks", str(folder))]
     words += ["--on-unknown", "pass" if wish.unknown_passes else "fail"]
     words += [f"--job={question.terms.job}"] if question.terms.job else []
-    if cluster in settings.clusters:
-        words += ["--cluster", settings.clusters[cluster]]
+    if cluster in settings.files:
+        words += ["--cluster", settings.files[cluster]]
     house.audit_now(requester, f"tests on {nodes} of {cluster}")
     house.started.start(words, house.history_url, requester.clock())
 

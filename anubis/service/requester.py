@@ -9,7 +9,7 @@ import time
 from anubis.core.history.events import KeptEvent
 from anubis.core.text import escape_line
 from anubis.operations.caller import Caller
-from anubis.operations.tokens import TokenScope, scope_for
+from anubis.operations.tokens import TokenScope
 from anubis.service.problems import Refused
 from anubis.store.database import Database
 from anubis.store.history import ClusterHistory, History
@@ -59,9 +59,8 @@ class Requester(Caller):
             raise Refused(403, lacks(self.token, scopes[0]))
 
     def require_for(self, event: KeptEvent) -> None:
-        scope = scope_for(event)
-        if scope not in self._scopes:
-            raise Refused(403, f"{event.kind}: {lacks(self.token, scope)}")
+        if event.token_scope not in self._scopes:
+            raise Refused(403, f"{event.kind}: {lacks(self.token, event.token_scope)}")
 
 
 def lacks(token: str, scope: str) -> str:

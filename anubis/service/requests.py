@@ -11,6 +11,7 @@ from typing import TypeVar
 from anubis.core.amounts import DAY_S
 from anubis.core.errors import UsageError, did_you_mean
 from anubis.core.history.events import KEPT, KeptEvent
+from anubis.operations.requests import JobQuestion
 from anubis.service.problems import Refused
 from anubis.text import hostlist
 from anubis.text.files import json_value
@@ -24,19 +25,14 @@ LONGEST_ID = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class GateBody:
-    nodes: tuple[str, ...]
-    """Names, or node lists such as node[01-16]."""
-    duration_s: float
-    """How long the job runs."""
+class GateBody(JobQuestion):
     cluster: str | None = None
     """As the history calls it; null: the only one that there is."""
-    unknown_passes: bool = False
-    """Whether a node may pass that no test could judge."""
     start_tests: bool = False
     """Start the tests that are missing, in a process of their own. Needs the scope act."""
     job: str = ""
-    """The job that the nodes are for: told to run there, it keeps them from no test."""
+    """The job that the nodes are for: if it was reported to run there, they are tested all the
+    same."""
     gang: str = ""
     """The pods of one job that ask one by one: the answer is for all nodes of the gang that asked
     in the last ten minutes."""

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from anubis.core.errors import UsageError
 from anubis.operations.caller import Caller
+from anubis.operations.requests import KeepRequest, ServeRequest
 from anubis.operations.verb_processes import begin, keep_words
 from anubis.service.admission import MOST_HEADER_BYTES, STREAMS
 from anubis.service.app import application
@@ -118,8 +119,9 @@ def protocol_in(held: Connections[ImpatientProtocol]) -> type[ImpatientProtocol]
     return type("CountedProtocol", (ImpatientProtocol,), {"held": held})
 
 
-def serve(settings: ServiceSettings, caller: Caller) -> None:
+def serve(request: ServeRequest, caller: Caller) -> None:
     """Serve until the process is told to end; return after the last answer."""
+    settings = ServiceSettings.from_request(request)
     url = caller.history_url or history_url()
     history = OpenHistory.open(url)
     try:
@@ -138,7 +140,7 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
             overviews=Overviews(Question(history_url=url, settings=settings)),
             connections=Connections(settings.connections),
             turns=Turns(
-                list(settings.clusters),
+                list(settings.files),
                 settings.turn_every_s,
                 lambda cluster: begin(turn_words(settings, cluster), url, f"keep-{cluster}"),
             ),
@@ -151,9 +153,13 @@ def serve(settings: ServiceSettings, caller: Caller) -> None:
 def turn_words(settings: ServiceSettings, cluster: str) -> list[str]:
     """Words of a keeper's turn, with the name by which the acting service's lock knows this
     process."""
-    file = settings.clusters[cluster]
-    words = keep_words(file, settings.keeping, settings.benchmarks, own_name())
-    return [*words, "--apart"]
+    request = KeepRequest(
+        cluster=settings.files[cluster],
+        keeping=settings.keeping,
+        benchmarks=settings.benchmarks,
+        service=own_name(),
+    )
+    return [*keep_words(request), "--apart"]
 
 
 def _listen(house: House, caller: Caller) -> None:

@@ -6,35 +6,28 @@ import ipaddress
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Self
 
+from anubis.config import configs
 from anubis.core.errors import UsageError
+from anubis.operations.clusters import files_by_name
+from anubis.operations.keeping_policy import file_of, stated_policy
+from anubis.operations.requests import ServeRequest
 from anubis.reach.orchestrators.pod_gate import PodGate
 from anubis.service.connections import LOCAL, ConnectionLimits
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceSettings:
-    host: str = "127.0.0.1"
-    port: int = 8750
-    names: tuple[str, ...] = ()  # by which others reach it, in addition to this host's own
-    clusters: Mapping[str, str] = field(default_factory=dict)  # files for running tests, by name
-    suite: str = "quick"
-    policy: str = "default"
-    benchmarks: tuple[Path, ...] = ()  # folders with programs beside the shipped ones
-    keeping: str | None = None  # the policy of the keeper; None: as each cluster says
-    turn_every_s: float = 60.0  # 0: no turns are taken
-    alerts: str = "alertmanager"  # the mapping for what Alertmanager sends
-    rate_per_s: float = 500.0  # requests of one token
+class ServiceSettings(ServeRequest):
+    files: Mapping[str, str] = field(default_factory=dict)  # of the clusters, by name
     most_bytes: int = 1_000_000  # of a body
     body_s: float = 10.0  # for all of a request to arrive
     answer_s: float = 30.0
-    trusted: tuple[str, ...] = LOCAL  # networks for which room is kept among the connections
-    pod_gate: PodGate | None = None  # what pods of Kubernetes get; None: no pod is asked about
-    certificate: Path | None = None  # with both, it answers over TLS
-    private_key: Path | None = None
+    gated_pods: PodGate | None = None  # what pods of Kubernetes get; None: no pod is asked about
 
     def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.private_key is None):
+            raise UsageError("--certificate and --private-key belong together: name both files")
         for network in self.trusted:
             try:
                 ipaddress.ip_network(network)
@@ -43,17 +36,26 @@ class ServiceSettings:
                     f'--trusted "{network}": {error}; expected an address or a network such as'
                     " 10.1.0.0/16"
                 ) from None
-        if (self.certificate is None) != (self.private_key is None):
-            raise UsageError("--certificate and --private-key belong together: name both files")
+
+    @classmethod
+    def from_request(cls, request: ServeRequest) -> Self:
+        """Settings of a request whose clusters do not contradict their policies."""
+        for file in request.clusters:
+            stated_policy(request.keeping, file_of(file), file)
+        return cls(
+            **vars(request),
+            files=files_by_name(request.clusters),
+            gated_pods=configs.pod_gate(request.pod_gate) if request.pod_gate else None,
+        )
 
     @property
     def turns_every_s(self) -> Mapping[str, float]:
         """Interval of the keeper's turns, for each cluster that is kept."""
-        return dict.fromkeys(self.clusters, self.turn_every_s) if self.turn_every_s else {}
+        return dict.fromkeys(self.files, self.turn_every_s) if self.turn_every_s else {}
 
     @property
     def connections(self) -> ConnectionLimits:
-        return ConnectionLimits(trusted=self.trusted)
+        return ConnectionLimits(trusted=tuple(self.trusted) or LOCAL)
 
     @property
     def is_loopback(self) -> bool:

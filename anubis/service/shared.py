@@ -70,7 +70,7 @@ class House:
     async def cluster_name(self, cluster: str | None, *, may_begin: bool = False) -> str | None:
         """Name of the cluster in the history. If none is given: the one that is served, or the only
         one; None if the history has none. `may_begin`: an unknown name is accepted."""
-        served = self.settings.clusters
+        served = self.settings.files
         name = next(iter(served)) if cluster is None and len(served) == 1 else cluster
         latest = self.board.latest
         if name is not None and latest and name in latest.clusters:
@@ -78,7 +78,7 @@ class House:
         return await self.run_in_thread(self._find, name, may_begin)
 
     def _find(self, name: str | None, may_begin: bool) -> str | None:
-        names, served = self.history.clusters.names(), self.settings.clusters
+        names, served = self.history.clusters.names(), self.settings.files
         if name is None and len(names) > 1:
             listed = '", "'.join(names)
             raise UsageError(
@@ -95,7 +95,7 @@ class House:
 
     async def refuse_unknown_cluster(self, cluster: str | None) -> None:
         """Refuse an unknown cluster to readers, which need not name one and enter none."""
-        if cluster is not None and cluster not in self.settings.clusters:
+        if cluster is not None and cluster not in self.settings.files:
             await self.cluster_name(cluster)
 
     def audit_now(self, requester: Requester, deed: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import get_args
 
 import sqlalchemy as sa
 
-from anubis.core.history.events import KEPT, EventRecord, KeptEvent, OfJob
+from anubis.core.history.events import KEPT, EventRecord, KeptEvent
 from anubis.store import codec
 from anubis.store.database import PER_QUESTION, Database, add_new
 from anubis.store.row_counts import change_row_count, refuse_changed, wait_for_row_count
@@ -21,7 +20,7 @@ EVENT = Form(
     write=lambda event, _: (event.kind, codec.dump(event)),
     reader=lambda place: lambda row: codec.load(KEPT[row[place]], row[place + 1]),
 )
-OF_JOBS = sorted(kind for kind, event in KEPT.items() if event in get_args(OfJob))
+OF_JOBS = sorted(kind for kind, event in KEPT.items() if "job" in event.__dataclass_fields__)
 EVENT_RECORDS = RecordTable(
     "event_records",
     EventRecord,

@@ -23,7 +23,7 @@ from anubis.core.clock import (
     tell_time,
 )
 from anubis.core.errors import UnknownRecordError
-from anubis.core.history.events import EventRecord, SuspicionRaised
+from anubis.core.history.events import Debt, EventRecord, SuspicionRaised
 from anubis.core.keep.actions import OPEN, Docket, LifeAction, Stage, first_stage, nodes_of
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import (
@@ -38,7 +38,7 @@ from anubis.core.keep.commands import (
 from anubis.core.keep.dating import ANY_TIME, Dating
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.core.keep.life import Debt, Life, State
+from anubis.core.keep.life import Life, State
 from anubis.core.keep.messages import KeeperMessage
 from anubis.core.keep.suspicions import KeptSuspicion, kept_suspicions
 from anubis.store import codec, messages

@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from anubis.core.history.events import (
+    Debt,
     EventRecord,
     FleetUpgraded,
     IncidentReported,
@@ -49,7 +50,7 @@ from anubis.core.keep.keeper_events import (
     Waited,
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.core.keep.life import Debt, Life, OpenIncident, Proof, State
+from anubis.core.keep.life import Life, OpenIncident, Proof, State
 from anubis.core.keep.reasons import is_ours, reason
 from anubis.core.keep.reserve import next_in_line, reserve_of
 from anubis.core.records import Judgement

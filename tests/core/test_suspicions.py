@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from anubis.core.history.defects import Defect
-from anubis.core.history.events import NodesSuspected, SuspicionRaised
+from anubis.core.history.events import Debt, NodesSuspected, SuspicionRaised
 from anubis.core.keep.commands import EndSuspicion, Mode, Outcome, Prove
-from anubis.core.keep.life import Debt, Owed, Proof
+from anubis.core.keep.life import Owed, Proof
 from anubis.core.keep.suspicions import (
     HitRate,
     hit_rates,

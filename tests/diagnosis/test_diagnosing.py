@@ -199,7 +199,7 @@ def keeping_with(tmp_path: Path) -> anubis.Keeping:
     policy.write_text(
         yaml.safe_dump({"places": {"dumps": f"{tmp_path}/{{job}}"}, "ranks_per_node": 2})
     )
-    keeping = anubis.keeping_of()
+    keeping = anubis.keeping_of(anubis.KeepRequest())
     return replace(keeping, policy=replace(keeping.policy, diagnose=str(policy)))
 
 
@@ -239,12 +239,13 @@ def test_a_running_job_that_is_said_to_stand_still_is_diagnosed_once(
     keeping = keeping_with(tmp_path)
     assert anubis.diagnose_due(keeping, caller) == ()
     for minute in (20, 10):
-        anubis.tell(JobStalled(nodes=(), job="4711"), at=NOW - 60 * minute, caller=caller)
+        stalled = JobStalled(nodes=(), job="4711")
+        anubis.tell(anubis.Telling(event=stalled, at=NOW - 60 * minute), caller)
         (made,) = anubis.diagnose_due(keeping, caller)
         assert (made.past.at, made.past.nodes) == (NOW - 1200, ("n1",))
         assert made.outcomes == {"n1": "open"}
     end = JobEnded(nodes=(), job="4711")
-    anubis.tell(end, at=NOW - SETTLED_S - 1, caller=caller)
+    anubis.tell(anubis.Telling(event=end, at=NOW - SETTLED_S - 1), caller)
     _, again = anubis.diagnose_due(keeping, caller)
     assert again.past.level == CureLevel.RESTART  # what was advised just now was not in vain
 
@@ -260,7 +261,7 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
     begin_job("4713", caller)
     policy = tmp_path / "diagnosis.yaml"
     policy.write_text(yaml.safe_dump({"places": {"logs": f"{tmp_path}/logs/{{job}}"}}))
-    keeping = anubis.keeping_of()
+    keeping = anubis.keeping_of(anubis.KeepRequest())
     keeping = replace(keeping, policy=replace(keeping.policy, diagnose=str(policy)))
     for _ in range(2):
         (made,) = anubis.diagnose_due(keeping, caller)
@@ -272,7 +273,7 @@ def test_a_running_job_whose_logs_are_silent_stands_still(tmp_path: Path, caller
 
 def test_a_policy_that_says_nothing_of_diagnosis_diagnoses_nothing(caller: Caller):
     end_job("4711", caller, NOW - SETTLED_S - 1)
-    assert anubis.diagnose_due(anubis.keeping_of(), caller) == ()
+    assert anubis.diagnose_due(anubis.keeping_of(anubis.KeepRequest()), caller) == ()
 
 
 # --- rules --------------------------------------------------------------------------------------

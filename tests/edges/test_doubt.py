@@ -32,7 +32,7 @@ from anubis.operations.import_ import report_incidents
 from anubis.operations.keep import actions
 from anubis.operations.nodes import nodes
 from anubis.operations.requests import ValidateRequest
-from anubis.operations.tell import tell
+from anubis.operations.tell import Telling, tell
 from anubis.report import nodes as node_listing
 from anubis.report.fleet import judgement_reason, node_fields
 from anubis.report.gate import sentence
@@ -162,7 +162,7 @@ def test_what_another_machine_tells_as_of_tomorrow_is_tested_once_and_not_in_eac
         RepairDone(nodes=("n3", "n5")),
         JobAllocated(nodes=("n4",), job="7", duration_s=60.0),
     ):
-        tell(event, cluster=site.cluster, caller=ahead)
+        tell(Telling(event=event, cluster=site.cluster), ahead)
     assert site.asked("n4").busy
     for _ in range(4):
         fleet = site.keep(owner=False, test=Mode.ACT)

@@ -21,9 +21,9 @@ from anubis.core.judge.units import units
 from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.history import campaigns, forget_import, recall
-from anubis.operations.import_ import import_csv, import_superbench
+from anubis.operations.import_ import ImportedResults, import_csv, import_superbench
 from anubis.operations.judge import judge
-from anubis.operations.requests import JudgeRequest
+from anubis.operations.requests import CsvImport, JudgeRequest, SuperbenchImport
 from anubis.readers.tables.adoption import adopt
 from anubis.readers.tables.column_mapping import TableMapping
 from anubis.readers.tables.intake import ForeignTable, read
@@ -155,8 +155,7 @@ def test_columns_hold_what_a_dictionary_of_lists_gathers(write, rows):
 
 
 def test_only_metrics_that_were_asked_for_are_taken(write, listener):
-    asked = TableMapping.of([], ["copy=higher,GB/s"], sku="v100")
-    imported = import_csv(write(LONG), asked, suite="tool", caller=listener)
+    imported = take(write(LONG), listener, metrics=["copy=higher,GB/s"])
     assert [spec.name for spec in imported.campaign.plan.specs[0].metrics] == ["copy"]
     assert imported.values == 2
     assert listener.remarks == ["not imported, because no --metric names it: step"]
@@ -164,8 +163,7 @@ def test_only_metrics_that_were_asked_for_are_taken(write, listener):
 
 def test_a_campaign_is_dated_by_what_the_table_says(write, listener):
     table = "node,step,when\nn1,1,2026-03-01T10:00\nn1,2,2026-03-01T11:00Z\nn2,1,1772366400\n"
-    mapping = TableMapping.of(["time=when"], ["step=lower"], sku="v100")
-    imported = import_csv(write(table), mapping, suite="tool", caller=listener)
+    imported = take(write(table), listener, columns=["time=when"], metrics=["step=lower"])
     assert imported.campaign.created_at == 1772359200.0  # 10:00 UTC
     assert imported.campaign.finished_at == 1772366400.0  # 12:00 UTC
     first, second = recall(caller=listener).executions
@@ -202,7 +200,7 @@ def test_a_wrong_line_is_named_with_its_reason(write, line):
 def test_where_a_line_is_wrong_nothing_is_imported(write, listener):
     broken = fleet().replace("n2,gpu:1,step,100.02", "n2,gpu:1,step,n/a")
     with pytest.raises(UsageError, match="wrong lines: nothing was imported"):
-        import_csv(write(broken), PLAIN, suite="tool", caller=listener)
+        take(write(broken), listener)
     assert listener.remarks == [
         'line 13: step on gpu:1 of n2 is "n/a", expected a positive finite number'
     ]
@@ -235,7 +233,7 @@ def test_wrong_lines_of_one_reason_stand_together_and_reading_ends_where_enough_
 
 def test_a_node_whose_line_was_skipped_is_unknown_and_never_healthy(write, listener):
     broken = fleet().replace("n2,gpu:1,step,100.02", "n2,gpu:1,step,n/a")
-    import_csv(write(broken), PLAIN, suite="tool", skip_wrong=True, caller=listener)
+    take(write(broken), listener, skip_wrong=True)
     (told,) = listener.remarks
     assert told.startswith('line 13: step on gpu:1 of n2 is "n/a"')
     assessment = recall(caller=listener).assessment
@@ -249,7 +247,7 @@ def test_a_node_without_what_most_nodes_have_is_unknown(write, listener):
     without = "".join(
         line for line in fleet().splitlines(keepends=True) if not line.startswith("n4,gpu:1")
     )
-    import_csv(write(without), PLAIN, suite="tool", caller=listener)
+    take(write(without), listener)
     assessment = recall(caller=listener).assessment
     assert assessment.named(Judgement.UNKNOWN) == ("n4",)
     (reason,) = [node.reason for node in assessment.nodes if node.node == "n4"]
@@ -300,20 +298,20 @@ def test_an_option_that_cannot_be_read_is_one_clear_error(columns, metrics, reas
 
 def test_a_table_for_superbench_is_sent_to_csv(write, listener):
     with pytest.raises(UsageError, match="anubis history import csv reads tables"):
-        import_superbench(write(LONG), sku="v100", caller=listener)
+        import_superbench(SuperbenchImport(write(LONG), sku="v100"), listener)
 
 
 # --- in the history ------------------------------------------------------------------------
 
 
 def test_what_is_imported_twice_is_kept_once(write, listener):
-    first = import_csv(write(fleet()), PLAIN, suite="tool", caller=listener)
+    first = take(write(fleet()), listener)
     packed = write(gzip.compress(fleet().encode()), "another-name.gz")
-    again = import_csv(packed, PLAIN, suite="tool", caller=listener)
+    again = take(packed, listener)
     assert again.campaign.id == first.campaign.id
     assert len(campaigns(caller=listener)) == 1
     assert first.campaign.id in listener.remarks[-1]
-    import_csv(write(fleet("n3/1")), PLAIN, suite="tool", caller=listener)
+    take(write(fleet("n3/1")), listener)
     assert len(campaigns(caller=listener)) == 2
 
 
@@ -334,15 +332,15 @@ def test_an_imported_campaign_is_taken_back_whole_and_can_be_imported_again(writ
             count = "SELECT count(*) FROM {}"
             return {name: history.execute(count.format(name)).fetchone()[0] for name in counted}
 
-    other = import_csv(write(LONG), PLAIN, suite="other", caller=listener)
+    other = take(write(LONG), listener, suite="other")
     before = rows()
-    wrong = import_csv(write(LONG), PLAIN, suite="s", caller=listener)
+    wrong = take(write(LONG), listener, suite="s")
     assert rows()["executions"] > before["executions"]
     gone = forget_import(wrong.kept.key, listener)
     assert gone.campaign == wrong.campaign.id
     assert rows() == before
     assert [row.id for row in campaigns(caller=listener)] == [other.campaign.id]
-    assert import_csv(write(LONG), PLAIN, suite="s", caller=listener).kept.what == "measurements"
+    assert take(write(LONG), listener, suite="s").kept.what == "measurements"
 
 
 def test_two_tables_judged_as_one_are_judged_as_the_table_of_both_is(write, listener):
@@ -350,10 +348,10 @@ def test_two_tables_judged_as_one_are_judged_as_the_table_of_both_is(write, list
     heading, *rows = fleet("n3/1").splitlines()
     halves = ("\n".join([heading, *rows[:20]]), "\n".join([heading, *rows[20:]]))
     for i, half in enumerate(halves):
-        import_csv(write(half, f"{i}.csv"), PLAIN, suite="tool", caller=listener)
+        take(write(half, f"{i}.csv"), listener)
     began = min(row.created_at for row in campaigns(caller=listener))
     joined = judge(JudgeRequest(since=_day(began)), listener)
-    import_csv(write(fleet("n3/1")), PLAIN, suite="whole", caller=listener)
+    take(write(fleet("n3/1")), listener, suite="whole")
     whole = judge(JudgeRequest(), listener)
     assert joined.assessment.named(Judgement.DEFECTIVE) == ("n3",)
     for one, other in zip(joined.assessment.nodes, whole.assessment.nodes, strict=True):
@@ -374,15 +372,18 @@ def _day(at: float):
 # --- published measurements ----------------------------------------------------------------
 
 
+def take(file: Path, caller: Listener, **asked) -> ImportedResults:
+    return import_csv(CsvImport(file, **{"suite": "tool", "sku": "v100", **asked}), caller)
+
+
 def every_gpu_of(*nodes: str) -> set[str]:
     return {f"{node}/gpu:{gpu}" for node in nodes for gpu in range(4)}
 
 
 def slow_gpus(listener: Listener, file: Path) -> set[str]:
-    mapping = TableMapping.of(
-        ["node={cabinet}-{node}", "device=gpu:{device}"], ["perf=lower"], sku="gpu"
-    )
-    import_csv(file, mapping, suite="published", caller=listener)
+    columns = ["node={cabinet}-{node}", "device=gpu:{device}"]
+    asked = CsvImport(file, suite="published", columns=columns, metrics=["perf=lower"], sku="gpu")
+    import_csv(asked, listener)
     return {
         f"{verdict.participants[0]}/{verdict.device}"
         for verdict in recall(caller=listener).assessment.verdicts()

@@ -67,12 +67,13 @@ from anubis.operations.nodes import nodes
 from anubis.operations.requests import (
     AcceptRequest,
     GateRequest,
+    KeepRequest,
     ScanRequest,
     Terms,
     ValidateRequest,
 )
 from anubis.operations.sweep import sweep
-from anubis.operations.tell import tell
+from anubis.operations.tell import Telling, tell
 from anubis.operations.watch_rounds import Watching, watch_jobs
 from anubis.readers.telemetry.pulled import PulledTelemetry
 from anubis.report.gate import sentence
@@ -210,7 +211,7 @@ class Site:
         return run_campaign(request, caller or self.caller)
 
     def tell(self, event, **more):
-        return tell(event, cluster=self.cluster, caller=self.caller, **more)
+        return tell(Telling(event=event, cluster=self.cluster, **more), self.caller)
 
     def watches(self):
         with History.open(self.history) as history:
@@ -802,7 +803,7 @@ def test_a_maintenance_that_cannot_be_is_one_sentence(near, words, wrong):
     assert wrong in done.err
     assert len(done.err.strip().splitlines()) == 1
     odd = near.ask("tell", "repair-begun", "n1", "--until", "2026-11-24T08:00", "--later")
-    assert "has no --from and no --until" in odd.err
+    assert "repair-begun has no --until: only maintenance has it" in odd.err
 
 
 def test_where_most_nodes_fail_at_once_a_share_is_drained_until_a_person_says_so(site):
@@ -851,8 +852,8 @@ def test_a_cluster_s_file_with_a_mistake_is_no_cluster_that_nobody_owns(tmp_path
     file = tmp_path / "prod.yaml"
     file.write_text("{executor: ray, orchestratr: slurm}")
     with pytest.raises(ConfigError, match="orchestrat"):
-        keeping_of(str(file))
-    assert keeping_of("known-to-the-history-alone").orchestrator is None
+        keeping_of(KeepRequest(cluster=str(file)))
+    assert keeping_of(KeepRequest(cluster="known-to-the-history-alone")).orchestrator is None
 
 
 def test_actions_are_listed_by_who_still_waits(site):
@@ -903,7 +904,7 @@ def raised(*, source="watch", category="gpu", **more):
 
 
 def suspect(site, id, event):
-    tell(event, id=id, cluster=site.cluster, caller=site.caller)
+    site.tell(event, id=id)
 
 
 def confidence_of(site, id):
@@ -987,7 +988,7 @@ def by(source):
 
 def begin(site, job, *nodes, at=None):
     job_of_nodes = JobAllocated(nodes=nodes, duration_s=86_400, job=job)
-    tell(job_of_nodes, cluster=site.cluster, caller=site.caller, at=at or site.now - 3600)
+    site.tell(job_of_nodes, at=at or site.now - 3600)
 
 
 def event_records(site):

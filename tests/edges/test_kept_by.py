@@ -20,7 +20,8 @@ from anubis.core.keep.keeping_policy import CriteriaTask, KeepingPolicy, RiskTas
 from anubis.operations.caller import Caller
 from anubis.operations.keep import approve, keep, keeping_of
 from anubis.operations.keeping_policy import ChosenPolicy, choose_policy, keeper_of, kept_policy
-from anubis.operations.tell import tell
+from anubis.operations.requests import KeepRequest
+from anubis.operations.tell import Telling, tell
 from anubis.store.history import History
 from anubis.store.keeping import KeptBy
 
@@ -45,7 +46,7 @@ class Site(Caller):
         self.now = time.time() - 600  # verbs have the clock of this machine
         self.folder = folder
         super().__init__(history_url=str(folder / "history.sqlite"), clock=self.later)
-        tell(RepairBegun(nodes=("n1",)), cluster=self.describe(), caller=self)
+        tell(Telling(event=RepairBegun(nodes=("n1",)), cluster=self.describe()), self)
 
     def later(self):
         self.now += 1
@@ -66,7 +67,7 @@ class Site(Caller):
         return str(file)
 
     def keeping(self, stated=None, cluster="prod", service=""):
-        return keeping_of(cluster, stated, service=service, caller=self)
+        return keeping_of(KeepRequest(cluster=cluster, keeping=stated, service=service), self)
 
     def keep(self, *words, **more):
         return keep(self.keeping(*words, **more), self)
@@ -162,12 +163,12 @@ def test_who_tells_takes_a_turn_only_where_nobody_else_does(site, capsys, monkey
 
     before = turn()
     with site.serving():
-        verbs.tell("repair-begun", nodes="n1", cluster="prod")
+        verbs.tell(event="repair-begun", nodes="n1", cluster="prod")
     said = capsys.readouterr()
     assert "kept: repair-begun" in said.out
     assert f"{SERVICE} keeps cluster prod, and takes its next turn by itself" in said.err
     assert turn() == before
-    verbs.tell("repair-begun", nodes="n1", cluster="prod")
+    verbs.tell(event="repair-begun", nodes="n1", cluster="prod")
     assert turn() > before
     assert site.kept.policy == OURS
 

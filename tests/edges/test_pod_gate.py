@@ -220,7 +220,7 @@ def test_a_gang_is_answered_for_all_its_nodes_that_asked(visitor):
 
 def test_the_service_answers_kubernetes_only_if_told_to_and_then_without_a_token(fleet):
     url = str(fleet.history)
-    closed, opened = (Visitor(house_of(url, **more)) for more in ({}, {"pod_gate": GATE}))
+    closed, opened = (Visitor(house_of(url, **more)) for more in ({}, {"gated_pods": GATE}))
     asked = {"method": "POST", "json": review(pod())}
     assert closed.ask("/v1/pod-gate", **asked).status_code == 404
     make_token("somebody", ("read",), Caller(history_url=url))

@@ -17,12 +17,12 @@ from jsonschema import Draft202012Validator
 
 from anubis.core.errors import AnubisError, StoreError, StoreUnreachableError, UsageError
 from anubis.core.history.attributes import NodeAttributes
-from anubis.core.history.events import KEPT, IncidentReported
+from anubis.core.history.events import KEPT, Debt, IncidentReported
 from anubis.core.history.status import Incident, Job, Repair
 from anubis.core.keep.actions import LifeAction, Stage
 from anubis.core.keep.breaker import Breaker
 from anubis.core.keep.commands import Cordon, Mode, OpenTicket, Release, Swap
-from anubis.core.keep.life import Debt, Life
+from anubis.core.keep.life import Life
 from anubis.core.keep.periodic_tasks import PeriodicTask
 from anubis.operations import tell as telling
 from anubis.operations.caller import Caller
@@ -325,7 +325,7 @@ def test_what_is_told_of_nodes_or_clusters_that_nobody_knows_is_refused_and_leav
 
 def test_a_service_means_the_one_cluster_that_it_serves_and_else_asks_as_http_does(fleet):
     fleet.run("tell", "node-added", "n[1-2]", "--cluster", "other", "--later")
-    settings = {**fleet.where, "clusters": {"fleet": "fleet.yaml"}}
+    settings = {**fleet.where, "files": {"fleet": "fleet.yaml"}}
     serving = Visitor(house_of(str(fleet.history), **settings))
     secret = make_token("all", ("read", "report", "operate"), of(fleet))
     upgraded = {"event": "fleet-upgraded", "nodes": ["n1"]}
@@ -994,8 +994,8 @@ def test_the_page_of_a_node_shows_what_the_keeper_did_who_ordered_it_and_what_ca
 
 def test_a_cluster_that_is_to_be_kept_and_never_was_was_kept_last_in_1970():
     empty = Snapshot(at=9.0, clusters={}, campaigns=(), decisions=())
-    settings = ServiceSettings(clusters={"prod": "prod.yaml"}, turn_every_s=60.0)
+    settings = ServiceSettings(files={"prod": "prod.yaml"}, turn_every_s=60.0)
     figures = Gauges(lambda: empty, settings.turns_every_s).text().decode()
     assert 'anubis_keeper_turn_interval_seconds{cluster="prod"} 60.0' in figures
     assert 'anubis_keeper_last_turn_timestamp_seconds{cluster="prod"} 0.0' in figures
-    assert ServiceSettings(clusters={"prod": "prod.yaml"}, turn_every_s=0.0).turns_every_s == {}
+    assert ServiceSettings(files={"prod": "prod.yaml"}, turn_every_s=0.0).turns_every_s == {}

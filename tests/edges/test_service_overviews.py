@@ -14,14 +14,15 @@ import pytest
 from anubis.core.diagnose.cures import CurePolicy, PastDiagnosis
 from anubis.core.diagnose.diagnostician import diagnose
 from anubis.core.diagnose.evidence import Collector, Gravity, JobEvidence, LogEvent
-from anubis.core.history.events import EventRecord, SuspicionRaised
+from anubis.core.history.events import Debt, EventRecord, SuspicionRaised
 from anubis.core.history.status import Incident, Watch
 from anubis.core.keep.commands import CloseTicket, EndSuspicion, Mode, OpenTicket, Outcome
 from anubis.core.keep.keeper import Keeper
 from anubis.core.keep.keeping_policy import KeepingPolicy
-from anubis.core.keep.life import Debt, DefectFound, Life, OpenIncident
+from anubis.core.keep.life import DefectFound, Life, OpenIncident
 from anubis.core.watch.rounds import KeptLook
 from anubis.operations.diagnose import details_of, kept_of, rules
+from anubis.operations.requests import TrainRiskRequest
 from anubis.operations.risk import train_risk
 from anubis.operations.tell import note
 from anubis.operations.watch_rounds import look_at_job, view_of
@@ -196,7 +197,8 @@ def test_with_a_model_each_node_has_its_chance_and_what_carries_it(visitor):
     history.incidents.add(
         [Incident(node="n1", category="gpu", start=s, end=s + 60) for s in starts]
     )
-    train_risk("exponential-per-count", caller=visitor.house.overviews._question.requester)
+    asked = TrainRiskRequest(model="exponential-per-count")
+    train_risk(asked, visitor.house.overviews._question.requester)
     os.utime(places.risk_file(history.cluster), (now + 9_000, now + 9_000))  # copied, restored
     first, *others = items(visitor.ask("/v1/risk"))
     assert first["node"] == "n1"

@@ -17,7 +17,8 @@ from anubis.operations import campaigns, decided_tests
 from anubis.operations.caller import Caller
 from anubis.operations.campaigns import resume_campaign
 from anubis.operations.keep import keep, keeping_of
-from anubis.operations.tell import tell
+from anubis.operations.requests import KeepRequest
+from anubis.operations.tell import Telling, tell
 from anubis.store.campaigns import Campaigns
 from anubis.store.database import own_name
 from anubis.store.history import History
@@ -40,7 +41,7 @@ class Bench:
         self.keeping = str(desk.write("keeping.yaml", {**KEEPING, "suite": self.suite}))
         self.node = socket.gethostname()
         self.ahead_s = 0.0
-        tell(NodeAdded(nodes=(self.node,)), cluster=self.cluster)
+        tell(Telling(event=NodeAdded(nodes=(self.node,)), cluster=self.cluster))
 
     @property
     def caller(self):
@@ -51,7 +52,13 @@ class Bench:
         return self.desk.start("keep", "--cluster", self.cluster, "--keeping", self.keeping, *words)
 
     def keep(self, service=""):
-        request = keeping_of(self.cluster, self.keeping, (self.desk.programs,), service)
+        asked = KeepRequest(
+            cluster=self.cluster,
+            keeping=self.keeping,
+            benchmarks=(self.desk.programs,),
+            service=service,
+        )
+        request = keeping_of(asked)
         return keep(request, self.caller).lives[self.node].state
 
     def campaigns(self):

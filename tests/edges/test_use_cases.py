@@ -12,7 +12,13 @@ from anubis.core.records import Judgement
 from anubis.operations.caller import Caller
 from anubis.operations.history import forget_import, imports, recall, timeline
 from anubis.operations.import_ import import_incidents
-from anubis.operations.requests import SimulateRequest
+from anubis.operations.requests import (
+    FabricRequest,
+    IncidentImport,
+    RiskRequest,
+    SimulateRequest,
+    TrainRiskRequest,
+)
 from anubis.operations.risk import foresee, train_risk
 from anubis.operations.simulate import simulate
 from anubis.operations.topology import inspect_fabric
@@ -65,7 +71,7 @@ def nothing_is_printed(capfd, tmp_path, monkeypatch):
 
 def test_incidents_are_taken_in_as_of_a_time_and_what_is_left_out_is_told(table, url):
     listener = Listener(url)
-    taken = import_incidents(table, nodes=["n1", "n2"], caller=listener)
+    taken = import_incidents(IncidentImport(table, nodes=["n1", "n2"]), listener)
     assert (len(taken.intake.incidents), taken.kept.kept.new, taken.strangers) == (3, 3, ())
     assert any(sentence.startswith("left out: 1 record") for sentence in listener.remarks)
     told = timeline(caller=Listener(url))
@@ -78,18 +84,18 @@ def test_incidents_are_taken_in_as_of_a_time_and_what_is_left_out_is_told(table,
 
 
 def test_an_import_is_taken_back(table, url):
-    number = import_incidents(table, caller=Listener(url)).kept.key
+    number = import_incidents(IncidentImport(table), Listener(url)).kept.key
     assert [row.key for row in imports(caller=Listener(url))] == [number]
     forget_import(number, caller=Listener(url))
     assert imports(caller=Listener(url)) == timeline(caller=Listener(url)) == []
 
 
 def test_a_risk_that_is_learned_is_foreseen_as_of_a_time(table, url, tmp_path):
-    import_incidents(table, nodes=["n1", "n2", "n4"], caller=Listener(url))
+    import_incidents(IncidentImport(table, nodes=["n1", "n2", "n4"]), Listener(url))
     file, listener = tmp_path / "risk.npz", Listener(url)
-    learned = train_risk("exponential", file=file, caller=Listener(url))
+    learned = train_risk(TrainRiskRequest(model="exponential", file=file), Listener(url))
     assert (learned.model.name, learned.file) == ("exponential", file)
-    risks = foresee(["n1", "n4", "new"], file=file, caller=listener)
+    risks = foresee(RiskRequest(["n1", "n4", "new"], file=file), listener)
     often, never, new = risks.forecast.chances_within([720.0])[:, 0]
     assert 0 < often == never == new < 1  # this model does not look at the nodes
     assert listener.remarks == ["nothing is known of new: taken for just added"]
@@ -131,7 +137,7 @@ def test_a_simulation_stops_between_two_runs_when_its_caller_wants_it(scenario):
     [((), Judgement.HEALTHY), (("nobody-has-this-name",), Judgement.UNKNOWN)],
 )
 def test_a_fabric_without_some_of_the_nodes_is_not_vouched_for(nodes, judgement):
-    assert inspect_fabric("example", nodes=nodes).judgement is judgement
+    assert inspect_fabric(FabricRequest(topology="example", nodes=nodes)).judgement is judgement
 
 
 def test_in_a_pipe_long_work_says_every_half_minute_what_is_being_done(monkeypatch, capfd):

@@ -1,7 +1,8 @@
 """Events that an orchestrator, a person or a watcher reports about nodes.
 
-Some events are facts that change what is known of a node: these can be stored. A tick only asks
-what to do.
+Some events are facts that change what is known of a node: these are stored. The class of each says
+who may report it, what is presumed of its nodes, and what these then have to prove. `anubis tell`,
+the service and the store derive from it. A tick only asks what to do.
 """
 
 from __future__ import annotations
@@ -11,41 +12,80 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 from anubis.core.history.status import Incident
 from anubis.core.history.tracks import IncidentColumns
 
+# facts of a field, for those who report the event in words
+TOLD_AS = "told as"  # the name of its option, if that is another
+NEEDED = "needed"  # the option has no default, even if the field has one
+
+
+class Debt(StrEnum):
+    """A reason why a node has something to prove."""
+
+    NEW = "new"
+    UPGRADE = "upgrade"
+    DOUBT = "doubt"  # it serves, and has no pass that counts
+    INCIDENT = "incident"  # it stays out until it passes a test that finds such defects
+    ANSWER = "answer"  # a test ended without an answer
+    SUSPICION = "suspicion"
+    REPAIR = "repair"
+    RESERVE = "reserve"  # a node must be proven before it is a spare
+    WORK = "work"  # a job ended; the node serves until it is idle
+    FAILURE = "failure"  # a job failed, maybe by its own fault; the node serves until it is idle
+
 
 @dataclass(frozen=True, kw_only=True)
-class NodeAdded:
-    kind: ClassVar[str] = "node-added"
+class KeptEvent:
+    """An event that is stored."""
+
+    kind: ClassVar[str]
+    # a token may report it that has this scope
+    token_scope: ClassVar[Literal["report", "operate", "act"]] = "operate"
+    presumes: ClassVar[str] = ""  # why a defect is presumed on its nodes; may name fields in braces
+    debt: ClassVar[Debt | None] = None  # what its nodes then have to prove
+    knows_nodes: ClassVar[bool] = False  # from its job, if none is named
     nodes: tuple[str, ...]
 
+    @property
+    def presumption(self) -> str:
+        """Sentence on the defect that is presumed on its nodes until they pass a test; empty:
+        none."""
+        return self.presumes.format_map(vars(self))
+
 
 @dataclass(frozen=True, kw_only=True)
-class NodeRemoved:
+class NodeAdded(KeptEvent):
+    kind = "node-added"
+    token_scope = "report"
+    presumes = "it was added"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRemoved(KeptEvent):
     """The nodes left the fleet and need no further attention."""
 
-    kind: ClassVar[str] = "node-removed"
-    nodes: tuple[str, ...]
+    kind = "node-removed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetUpgraded:
+class FleetUpgraded(KeptEvent):
     """Other software or parts: earlier measurements prove nothing any more."""
 
-    kind: ClassVar[str] = "fleet-upgraded"
-    nodes: tuple[str, ...]
+    kind = "fleet-upgraded"
+    presumes = "it was upgraded"
+    debt = Debt.UPGRADE
     criteria: Literal["learned", "refused"] = "learned"  # new ones after the upgrade
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobAllocated:
-    kind: ClassVar[str] = "job-allocated"
-    nodes: tuple[str, ...]
+class JobAllocated(KeptEvent):
+    kind = "job-allocated"
+    token_scope = "report"
     duration_s: float
-    job: str = ""  # its id; empty: only a question
+    job: str = field(default="", metadata={NEEDED: True})  # its id; empty: only a question
 
     def __post_init__(self) -> None:
         if not 0 < self.duration_s < float("inf"):
@@ -53,28 +93,32 @@ class JobAllocated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobEnded:
-    kind: ClassVar[str] = "job-ended"
-    nodes: tuple[str, ...]
-    job: str
-    failed: bool = False  # maybe by its own fault: its nodes are checked, not suspected
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobStalled:
+class JobStalled(KeptEvent):
     """The job runs and makes no progress. A diagnosis finds the cause and the culprit."""
 
-    kind: ClassVar[str] = "job-stalled"
-    nodes: tuple[str, ...]
+    kind = "job-stalled"
+    token_scope = "report"
+    knows_nodes = True
     job: str
     source: str = "operator"
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class IncidentReported:
-    kind: ClassVar[str] = "incident-reported"
-    nodes: tuple[str, ...]
+class JobEnded(KeptEvent):
+    kind = "job-ended"
+    token_scope = "report"
+    knows_nodes = True
+    job: str
+    failed: bool = False  # maybe by its own fault: its nodes are checked, not suspected
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncidentReported(KeptEvent):
+    kind = "incident-reported"
+    token_scope = "report"
+    presumes = 'incident "{category}" was reported'
+    debt = Debt.INCIDENT
     category: str
 
     def __post_init__(self) -> None:
@@ -83,11 +127,12 @@ class IncidentReported:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuspicionRaised:
+class SuspicionRaised(KeptEvent):
     """A source suspects that nodes are bad. Only a test makes a verdict of it."""
 
-    kind: ClassVar[str] = "suspicion-raised"
-    nodes: tuple[str, ...]
+    kind = "suspicion-raised"
+    token_scope = "report"
+    presumes = 'it is suspected of "{category}"'
     category: str  # of the expected defect; with a mix, the likeliest
     source: str  # of the suspicion
     reason: str = ""
@@ -118,26 +163,25 @@ class SuspicionRaised:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairBegun:
-    kind: ClassVar[str] = "repair-begun"
-    nodes: tuple[str, ...]
+class RepairBegun(KeptEvent):
+    kind = "repair-begun"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairDone:
+class RepairDone(KeptEvent):
     """A repair ended. It counts only after a test has proven it."""
 
-    kind: ClassVar[str] = "repair-done"
-    nodes: tuple[str, ...]
-    action: str = ""  # what was done
+    kind = "repair-done"
+    presumes = "it was repaired"
+    debt = Debt.REPAIR
+    action: str = field(default="", metadata={TOLD_AS: "reason"})  # what was done
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaintenancePlanned:
+class MaintenancePlanned(KeptEvent):
     """People work on these nodes, or will: they are left alone from begin to end."""
 
-    kind: ClassVar[str] = "maintenance"
-    nodes: tuple[str, ...]
+    kind = "maintenance"
     begin: float
     end: float  # infinite: until its owner ends it
     name: str = ""  # a later report of the same name replaces it; empty: a new one
@@ -152,11 +196,10 @@ class MaintenancePlanned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaintenanceEnded:
+class MaintenanceEnded(KeptEvent):
     """A maintenance ended early. Changes made meanwhile are reported by other events."""
 
-    kind: ClassVar[str] = "maintenance-ended"
-    nodes: tuple[str, ...]
+    kind = "maintenance-ended"
     name: str = ""  # of the window; empty: all of these nodes
 
 
@@ -167,8 +210,9 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OperatorSaid:
-    kind: ClassVar[str] = "operator-said"
+class OperatorSaid(KeptEvent):
+    kind = "operator-said"
+    token_scope = "act"
     order: Order
     nodes: tuple[str, ...] = ()
     scope: str = ""  # of the breaker to be closed
@@ -201,14 +245,10 @@ class NodesSuspected:
         return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-DefectPresumed = NodeAdded | FleetUpgraded | IncidentReported | SuspicionRaised | RepairDone
-OfJob = JobAllocated | JobStalled | JobEnded
-OfMaintenance = MaintenancePlanned | MaintenanceEnded
-KeptEvent = DefectPresumed | NodeRemoved | OfJob | RepairBegun | OfMaintenance | OperatorSaid
 FleetEvent = (  # events that ask for a decision
     NodeAdded | FleetUpgraded | JobAllocated | IncidentReported | NodesSuspected | Tick
 )
-KEPT: dict[str, type[KeptEvent]] = {event.kind: event for event in get_args(KeptEvent)}
+KEPT: dict[str, type[KeptEvent]] = {event.kind: event for event in KeptEvent.__subclasses__()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,7 +261,7 @@ class EventRecord:
 
     @property
     def presumes_defect(self) -> bool:
-        return isinstance(self.event, DefectPresumed)
+        return bool(self.event.presumes)
 
 
 def reports(event_records: Iterable[EventRecord]) -> tuple[EventRecord, ...]:

@@ -28,11 +28,6 @@ import numpy as np
 from anubis.core.arrays import Flags
 from anubis.core.history.events import (
     EventRecord,
-    FleetUpgraded,
-    IncidentReported,
-    KeptEvent,
-    RepairDone,
-    SuspicionRaised,
 )
 from anubis.core.history.status import Incident, Repair, Times, Validation
 from anubis.core.history.strength import Strength
@@ -261,23 +256,9 @@ def _presumptions(
 ) -> Iterator[tuple[float, str, str]]:
     """Time, node and sentence of each event that presumes a defect."""
     for event_record in event_records:
-        if event_record.presumes_defect:
-            sentence = _event_sentence(event_record.event)
+        if sentence := event_record.event.presumption:
             for node in event_record.event.nodes:
                 yield min(event_record.at, now), node, sentence
-
-
-def _event_sentence(event: KeptEvent) -> str:
-    match event:
-        case IncidentReported(category=category):
-            return f'incident "{category}" was reported'
-        case SuspicionRaised(category=category):
-            return f'it is suspected of "{category}"'
-        case FleetUpgraded():
-            return "it was upgraded"
-        case RepairDone():
-            return "it was repaired"
-    return "it was added"
 
 
 @dataclass(frozen=True, kw_only=True)

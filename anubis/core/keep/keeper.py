@@ -21,9 +21,8 @@ from typing import Any, Concatenate, ParamSpec
 
 from anubis.core.amounts import DAY_S
 from anubis.core.history.events import (
+    Debt,
     EventRecord,
-    FleetUpgraded,
-    IncidentReported,
     JobAllocated,
     JobEnded,
     NodeAdded,
@@ -60,7 +59,7 @@ from anubis.core.keep.keeper_events import (
     Waited,
 )
 from anubis.core.keep.keeping_policy import KeepingPolicy, allowed_count
-from anubis.core.keep.life import AFTER_JOBS, Debt, DefectFound, Life, OpenTest, Owed, Proof
+from anubis.core.keep.life import AFTER_JOBS, DefectFound, Life, OpenTest, Owed, Proof
 from anubis.core.keep.lives import Lives
 from anubis.core.keep.reasons import SPARE, UNPROVEN
 from anubis.core.keep.reserve import next_in_line, reserve_of
@@ -170,8 +169,8 @@ class Keeper:
             yield node, []
 
     def _note(self, life: Life, event_record: EventRecord) -> Learnt:
-        at, life = event_record.at, life.confirm_at(self.seen_at)
-        match event_record.event:
+        event, at, life = event_record.event, event_record.at, life.confirm_at(self.seen_at)
+        match event:
             case NodeAdded():  # a late one: the orchestrator may have shown it absent since
                 life = _mark_arrived(life, at) if life.present or at > self.seen_at else life
             case NodeRemoved():
@@ -182,19 +181,16 @@ class Keeper:
                 life = life.end_job(job, at)
                 if self._policy.checks_after_jobs:
                     life = life.add_debt(Debt.FAILURE if failed else Debt.WORK, at)
-            case FleetUpgraded():
-                life = life.add_debt(Debt.UPGRADE, at)
-            case IncidentReported(category=category):
-                life = life.add_debt(Debt.INCIDENT, at, category)
             case SuspicionRaised() as suspicion:
                 return _suspect(life, event_record.id, at, suspicion)
             case RepairBegun():
                 life = replace(life, repair_begun_at=max(at, life.repair_begun_at))
             case RepairDone():
                 life = replace(life, repair_done_at=max(at, life.repair_done_at), tried=0)
-                life = life.add_debt(Debt.REPAIR, at)
             case OperatorSaid(order=order):
                 return _obey_order(life, order, at)
+        if event.debt:
+            life = life.add_debt(event.debt, at, getattr(event, "category", ""))
         return life, []
 
     def _show(self, event: FleetSeen) -> list[str]:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from operator import attrgetter, itemgetter
 from typing import Self
 
+from anubis.core.history.events import Debt
 from anubis.core.history.maintenance import Window
 from anubis.core.keep.reasons import INCIDENT, NO_DEFECT, REPAIR, code_of
 
@@ -27,21 +28,6 @@ class State(StrEnum):
     MAINTENANCE = "maintenance"  # left alone, in any state
     LOST = "lost"
     RETIRED = "retired"
-
-
-class Debt(StrEnum):
-    """A reason why a node has something to prove."""
-
-    NEW = "new"
-    UPGRADE = "upgrade"
-    DOUBT = "doubt"  # it serves, and has no pass that counts
-    INCIDENT = "incident"  # it stays out until it passes a test that finds such defects
-    ANSWER = "answer"  # a test ended without an answer
-    SUSPICION = "suspicion"
-    REPAIR = "repair"
-    RESERVE = "reserve"  # a node must be proven before it is a spare
-    WORK = "work"  # a job ended; the node serves until it is idle
-    FAILURE = "failure"  # a job failed, maybe by its own fault; the node serves until it is idle
 
 
 AFTER_JOBS = (Debt.WORK, Debt.FAILURE)  # these are no sign of a defect

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anubis.core.history.events import NodesSuspected, SuspicionRaised
+from anubis.core.history.events import Debt, NodesSuspected, SuspicionRaised
 from anubis.core.keep.commands import EndSuspicion, Outcome, Prove
-from anubis.core.keep.life import Debt, Owed
+from anubis.core.keep.life import Owed
 
 UNHEARD = 0.5  # confidence of an unknown source that gives none itself
 PRIOR = 2.0  # a source's own confidence counts like so many suspicions
