@@ -31,10 +31,9 @@ from anubis.operations.clusters import resolve, time_in
 from anubis.operations.job_surroundings import surroundings
 from anubis.operations.keeping_policy import kept_policy
 from anubis.operations.notify import message_of_diagnosis
-from anubis.operations.owners import orchestrator_of
+from anubis.operations.owners import nodes_of, orchestrator_of
 from anubis.operations.precedents import last_settings
 from anubis.operations.requests import DiagnosisRequest, LookRequest
-from anubis.operations.running_jobs import nodes_of
 from anubis.operations.strangers import drop_strangers
 from anubis.operations.tell import note
 from anubis.operations.watch import take_looks

@@ -18,7 +18,7 @@ from anubis.core.errors import ConfigError, OutputError, UsageError
 from anubis.core.records import CriteriaSet, Criterion, MetricAlpha, Policy
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.judge import CriteriaComparison, compare_sets
-from anubis.operations.policy_text import add_alphas, line_of
+from anubis.operations.yaml_edits import add_alphas, line_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from anubis.core.records import Campaign, CriterionKey, ParameterValue, Suite
 from anubis.operations.caller import NOBODY, Caller
 from anubis.operations.history import finished_campaign
 from anubis.operations.requests import TuneRequest
-from anubis.operations.suite_text import retune, snippet
+from anubis.operations.yaml_edits import retune, snippet
 
 STEPS = ("steps", "samples")  # names of the parameter in programs; the first declared one is used
 WARMUP = "warmup"

@@ -19,7 +19,6 @@ from anubis.core.errors import AnubisError
 from anubis.operations.tokens import TokenScope, find_token
 from anubis.service.audit import AuditTrail
 from anubis.service.problems import A_BUG, MEDIA_TYPE, Refused, problem, status_of
-from anubis.service.rate_limits import Rates
 from anubis.service.requester import LOG, OpenHistory, Requester
 from anubis.service.service_settings import ServiceSettings
 from anubis.store.tokens import AuditEntry, Token
@@ -52,6 +51,33 @@ ALWAYS = {
     "cache-control": "no-store",
     "cross-origin-resource-policy": "same-origin",
 }
+
+
+MOST_BUCKETS = 10_000  # of addresses; beyond that all start full again
+
+
+@dataclass
+class Bucket:
+    left: float
+    at: float
+
+
+class Rates:
+    def __init__(self, per_s: float, at_once: float) -> None:
+        self._per_s = per_s
+        self._at_once = at_once
+        self._buckets: dict[str, Bucket] = {}
+
+    def allows(self, name: str, now: float) -> bool:
+        if len(self._buckets) > MOST_BUCKETS:
+            self._buckets.clear()
+        bucket = self._buckets.setdefault(name, Bucket(left=self._at_once, at=now))
+        filled = bucket.left + (now - bucket.at) * self._per_s
+        bucket.left, bucket.at = min(self._at_once, filled), now
+        if bucket.left < 1:
+            return False
+        bucket.left -= 1
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)

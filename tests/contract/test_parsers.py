@@ -14,7 +14,7 @@ from kit.parsers import dcgm, nccl_out_of_bounds, perftest, ucx_perftest
 from kit.parsers import nccl_tests as parse_nccl
 from kit.parsers import nvbandwidth as parse_nvbandwidth
 
-from anubis.readers.superbench.aliases import alias
+from anubis.readers.superbench.summary import alias
 
 
 @pytest.fixture(scope="session")

@@ -21,8 +21,8 @@ from anubis.core.watch.candidates import (
 )
 from anubis.core.watch.departures import departure
 from anubis.core.watch.distances import bounds, mean_distances
-from anubis.core.watch.presence import presence
 from anubis.core.watch.scaling import Span, span_of
+from anubis.core.watch.silences import presence
 from anubis.core.watch.watch_settings import WatchSettings
 
 KINDS = {"l2": ("euclidean", math.sqrt(8)), "l1": ("cityblock", 8), "chebyshev": ("chebyshev", 1)}

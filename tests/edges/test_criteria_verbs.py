@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from anubis.config import catalog
 from anubis.core.records import Judgement, MetricAlpha, Verdict
-from anubis.operations.policy_text import add_alphas, line_of
+from anubis.operations.yaml_edits import add_alphas, line_of
 from anubis.store.campaigns import CAMPAIGNS
 from anubis.store.history import History
 from tests.edges.desk import NO_VERDICT, ROOT, Desk, Done

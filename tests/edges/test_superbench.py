@@ -37,11 +37,10 @@ from anubis.core.records import (
 )
 from anubis.operations.validator import judge
 from anubis.readers.superbench.adoption import adopt
-from anubis.readers.superbench.aliases import alias
 from anubis.readers.superbench.metric_names import direction, place
 from anubis.readers.superbench.results import NodeResults, describe_value, parse_results
 from anubis.readers.superbench.rules import apply_rules, parse_rules
-from anubis.readers.superbench.summary import summarize
+from anubis.readers.superbench.summary import alias, summarize
 from tests.edges.desk import NO_VERDICT
 
 SLOWER = 1.25  # 20 % less of what should be more

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from anubis.core.errors import TelemetryError, UsageError
 from anubis.core.keep.keeper_events import FleetSeen, SeenJob
 from anubis.core.watch.telemetry import Telemetry
-from anubis.operations.running_jobs import nodes_of, running_jobs
+from anubis.operations.owners import nodes_of, running_jobs
 from anubis.readers.telemetry.agents import Agents
 from anubis.readers.telemetry.config import AgentSettings, shipped_settings
 from anubis.readers.telemetry.pulled import PulledTelemetry

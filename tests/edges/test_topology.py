@@ -22,8 +22,7 @@ from anubis.lab.simulation.simulated_fabric import FatTree
 from anubis.readers.topology import fabric_sources, ibnetdiscover
 from anubis.readers.topology.draft import Draft
 from anubis.readers.topology.fabric_sources import load, parse
-from anubis.readers.topology.tool import ask
-from anubis.readers.topology.tool_text import decode
+from anubis.readers.topology.tool import ask, decode
 from anubis.report.topology import text
 
 ROOT = Path(__file__).parents[2]

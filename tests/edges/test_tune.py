@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from anubis.config import configs
-from anubis.operations.suite_text import retune
+from anubis.operations.yaml_edits import retune
 from tests.edges.desk import Desk
 
 pytestmark = pytest.mark.long

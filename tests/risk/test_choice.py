@@ -17,8 +17,7 @@ from anubis.models.risk.cox import Cox
 from anubis.models.risk.evaluation import Evaluation, evaluate
 from anubis.models.risk.forecast_evidence import EDGES_H, coverage, log_likelihood
 from anubis.models.risk.models import MODELS
-from anubis.models.risk.ranking_check import misplaced_node
-from anubis.models.risk.risk_learning import choose, uptimes_of
+from anubis.models.risk.risk_learning import choose, misplaced_node, uptimes_of
 from anubis.models.risk.risk_model import forecast
 from anubis.models.risk.splits import DECIDING, split
 

@@ -20,8 +20,7 @@ from anubis.core.watch.deviations import Deviations
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Look, Suspicion
 from anubis.core.watch.scaling import Span, span_of
 from anubis.core.watch.search import Run, runs
-from anubis.core.watch.silences import silences
-from anubis.core.watch.stops import cut_at_stop
+from anubis.core.watch.silences import cut_at_stop, silences
 from anubis.core.watch.telemetry import Telemetry
 from anubis.core.watch.watch_settings import WatchSettings
 

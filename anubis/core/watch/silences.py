@@ -5,14 +5,78 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from anubis.core.arrays import Flags, Floats, Floats32, Ints
 from anubis.core.watch.findings import Anomaly, AnomalyKind, Deviation, Sign
-from anubis.core.watch.presence import Presence, presence
+from anubis.core.watch.medians import medians
 from anubis.core.watch.telemetry import Side, Telemetry
 from anubis.core.watch.watch_settings import WatchSettings, windows_in
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presence:
+    """Reports of one metric. Points of time count only while most nodes report."""
+
+    reported: bool  # whether most nodes ever reported at once
+    silent: Ints  # rows that never reported
+    vanished: Ints  # rows whose series ended long enough ago, while most continued
+    last: Ints  # of each row: the last point it reported, -1: none
+    newest: int  # the last point at which most nodes reported
+    holes: tuple[tuple[int, int], ...]  # first and last points at which most nodes were silent
+    gaps: tuple[tuple[int, int, int], ...]  # row silent for a while, first and last point
+
+
+def presence(values: Floats32, *, long: int, least: int) -> Presence:
+    """Presence of a metric's series. `long`: points for which a series must be gone; `least`:
+    points that it must have had before."""
+    there = np.isfinite(values)
+    nodes, points = there.shape
+    going_on = there.sum(axis=0) * 2 > nodes
+    if not going_on.any():
+        none = np.zeros(0, dtype=np.int64)
+        return Presence(
+            reported=False,
+            silent=none,
+            vanished=none,
+            last=np.full(nodes, -1),
+            newest=-1,
+            holes=(),
+            gaps=(),
+        )
+    ever = there.any(axis=1)
+    last = np.where(ever, points - 1 - np.argmax(there[:, ::-1], axis=1), -1)
+    so_far = np.concatenate(([0], np.cumsum(going_on)))
+    missed = so_far[-1] - so_far[last + 1]
+    vanished = ever & (missed >= long) & (there.sum(axis=1) >= least)
+    return Presence(
+        reported=True,
+        silent=np.flatnonzero(~ever),
+        vanished=np.flatnonzero(vanished),
+        last=last,
+        newest=int(np.flatnonzero(going_on)[-1]),
+        holes=tuple(stretches(~going_on)),
+        gaps=tuple(_gaps(there, going_on, last, long)),
+    )
+
+
+def _gaps(there: Flags, going_on: Flags, last: Ints, long: int) -> list[tuple[int, int, int]]:
+    """Long silences that ended: row, first and last point."""
+    rows = np.flatnonzero((going_on & ~there).sum(axis=1) >= long)
+    return [
+        (int(row), first, end)
+        for row in rows
+        for first, end in stretches(~there[row, : last[row] + 1])
+        if going_on[first : end + 1].sum() >= long
+    ]
+
+
+def stretches(flags: Flags) -> list[tuple[int, int]]:
+    """First and last point of each stretch that is true."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+    return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,3 +202,33 @@ def _hole(telemetry: Telemetry, first: int, last: int, names: Sequence[str]) -> 
 
 def _seconds(telemetry: Telemetry, first: int, last: int) -> float:
     return telemetry.step_s * (last - first + 1)
+
+
+# --- when a job stopped ----------------------------------------------------------------------
+
+LIVELY = 75  # percentile of a metric that counts as its level at work
+IDLE = 0.5  # of that level: less in every metric of activity is no work
+ACTIVITY = {"cpu", "gpu", "throughput"}  # families
+
+
+def cut_at_stop(telemetry: Telemetry) -> Telemetry:
+    """Telemetry up to the last point at which the job worked. While other nodes wait for a dead
+    one, their GPUs are busy; so without GPUs waiting and stopping look the same."""
+    activity = [
+        row
+        for row, metric in enumerate(telemetry.metrics)
+        if metric.fault is Side.LOW and metric.family in ACTIVITY
+    ]
+    if not any(telemetry.metrics[row].family == "gpu" for row in activity):
+        return telemetry
+    works = [_lively(medians(telemetry.values[row])) for row in activity]
+    points = np.flatnonzero(np.any(works, axis=0))
+    if not len(points):
+        return telemetry
+    return replace(telemetry, values=telemetry.values[:, :, : points[-1] + 1])
+
+
+def _lively(levels: Floats) -> Flags:
+    finite = levels[np.isfinite(levels)]
+    usual = float(np.percentile(finite, LIVELY)) if finite.size else 0.0
+    return np.asarray((levels >= IDLE * usual) & (usual > 0))

@@ -23,7 +23,7 @@ from anubis.readers.topology import (
 )
 from anubis.readers.topology.draft import Survey
 from anubis.readers.topology.ibnetdiscover import Owner
-from anubis.readers.topology.tool_text import decode, locate
+from anubis.readers.topology.tool import decode, locate
 from anubis.text.files import json_value, parse_yaml, read_bytes
 
 LIVE = ("ibnetdiscover",)

@@ -24,7 +24,7 @@ from anubis.readers.topology.ethernet_counters import (
     parse_ethtool,
 )
 from anubis.readers.topology.ibnetdiscover import guid_of, switch_name
-from anubis.readers.topology.tool_text import decode, locate
+from anubis.readers.topology.tool import decode, locate
 from anubis.text.files import read_bytes
 
 LIVE = ("ibqueryerrors",)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from signal import Signals
 
 from anubis.core.errors import TopologyError
-from anubis.readers.topology.tool_text import decode
+from anubis.core.fabric import Remark
+from anubis.text import files
 
 LIVE_S = 300.0
 TRIES = 2
@@ -51,3 +52,17 @@ def ask(command: Sequence[str], option: str) -> ToolOutput:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TopologyError(f'"{command[0]}" did not answer: {error}') from None
     return ToolOutput(code=process.returncode, out=process.stdout, err=decode(process.stderr)[0])
+
+
+def decode(data: bytes) -> tuple[str, list[Remark]]:
+    text = files.decode(data)
+    findings = []
+    if "\ufffd" in text:
+        line = text[: text.index("\ufffd")].count("\n") + 1
+        sentence = f"not all of it is {files.encoding_of(data)} text"
+        findings.append(Remark(kind="encoding", sentence=sentence, line=line))
+    return text, findings
+
+
+def locate(remarks: Iterable[Remark], where: str) -> list[Remark]:
+    return [replace(remark, sentence=f"in {where}: {remark.sentence}") for remark in remarks]
