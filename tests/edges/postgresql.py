@@ -82,9 +82,11 @@ def running() -> Iterator[Server]:
             pytest.skip('root, and there is no user "postgres" to run PostgreSQL as')
         user = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
     server = Server(binaries, user)
-    yield server
-    server.stop()
-    shutil.rmtree(server.folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder)
 
 
 def engine_for(url: str) -> sa.Engine:
