@@ -467,6 +467,17 @@ class Head:
         pass
 
 
+@pytest.mark.parametrize(
+    ("load", "cores", "times"), [(0.0, 2, 1.0), (2.0, 2, 1.0), (6.0, 2, 3.0), (90.0, 2, 10.0)]
+)
+def test_a_head_has_longer_where_more_processes_wait_for_the_cores(
+    monkeypatch: pytest.MonkeyPatch, load: float, cores: int, times: float
+) -> None:
+    monkeypatch.setattr(ray_start.os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(ray_start.os, "cpu_count", lambda: cores)
+    assert ray_start.crowding() == times
+
+
 def test_a_port_that_another_took_meanwhile_costs_a_try_and_is_no_head_of_ours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

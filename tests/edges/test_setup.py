@@ -66,6 +66,21 @@ def set_up(checkout: Path, refused: str, *options: str, **environment: str) -> t
     return next(line for line in log.read_text().splitlines() if "--dry-run" not in line), printed
 
 
+def test_a_python_that_an_interrupted_run_left_without_pip_gets_it(checkout):
+    log = checkout / "python.log"
+    program(
+        checkout / ".venv/bin/python",
+        f"""echo "$*" >>{log}
+        case "$*" in
+        "-m pip install "*) printf '#!/bin/bash\n' >.venv/bin/uv && chmod +x .venv/bin/uv ;;
+        "-m pip "*) exit 1 ;;
+        esac""",
+    )
+    run(checkout, "./scripts/setup", "--control")
+    first = [line.split()[:3] for line in log.read_text().splitlines()][:3]
+    assert first == [["-m", "pip", "--version"], ["-m", "ensurepip"], ["-m", "pip", "install"]]
+
+
 def test_torch_comes_from_the_index_of_cpu_builds(checkout):
     command, printed = set_up(checkout, "nothing")
     assert f"{TORCH} --torch-backend cpu" in command

@@ -8,6 +8,7 @@ words, and the others go on.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import resource
 import secrets
@@ -30,7 +31,8 @@ from anubis.reach.executors.remote_commands import PipedCommand, RemoteCommand, 
 from anubis.reach.executors.start_settings import RayStart
 
 HEAD_TRIES = 3  # another may take the port that was free a moment ago
-HEAD_DEADLINE_S = 60.0
+HEAD_DEADLINE_S = 60.0  # on a machine whose cores are free
+MOST_CROWDED = 10.0
 ADDRESS_FILE = "ray_current_cluster"  # Ray's
 JOIN_DEADLINE_S = 120.0  # Slurm may take a minute to find the node free, a cold disk another
 STARTING_AT_ONCE = 64
@@ -38,6 +40,12 @@ CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
 DRIVER = "(driver)"  # no node's name
 FOR_EVER_S = 1e8
 FILES_BESIDE = 200
+
+
+def crowding() -> float:
+    """Return how many times longer a process takes here because others wait for the same cores."""
+    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return min(max(waiting, 1.0), MOST_CROWDED)
 
 
 class StartedRay:
@@ -112,11 +120,12 @@ class StartedRay:
         """Return true once Ray has written that it has started: at its port another may answer by
         now."""
         started = scratch / ray_node.OWN_FOLDER / ADDRESS_FILE
+        limit_s = HEAD_DEADLINE_S * crowding()
         while not head.has_ended:
             with suppress(OSError):
                 if started.read_text().strip() == self.address:
                     return True
-            if time.monotonic() - head.sent_at > HEAD_DEADLINE_S:
+            if time.monotonic() - head.sent_at > limit_s:
                 return False
             time.sleep(0.1)
         return False
