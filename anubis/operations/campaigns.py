@@ -23,7 +23,13 @@ from anubis.core.judge.equality import NodeSettings
 from anubis.core.judge.judgement import mark_unfinished
 from anubis.core.judge.software import differences, versions
 from anubis.core.network.coverage import Coverage, Why, coverage, untested_by_reason
-from anubis.core.network.reproduction import MOST_ACROSS, divide, most_rounds, most_rounds_together
+from anubis.core.network.group_search import REPEATS
+from anubis.core.network.reproduction import (
+    divide,
+    most_rounds,
+    most_rounds_together,
+    rounds_of_two_parts,
+)
 from anubis.core.records import (
     Campaign,
     CampaignKind,
@@ -140,22 +146,24 @@ def _search_sentence(plan: Plan) -> str:
         f"{quantity(len(groups), kind)} of up to {max(map(len, groups)):,} nodes"
         for kind, groups in everybody.levels().items()
     )
-    together = most_rounds_together(everybody)
+    meet = rounds_of_two_parts(everybody)
     across = [entry for entry in entries if entry.workload in plan.across]
-    pairs = sum(entry.duration_s for entry in across) * MOST_ACROSS
+    pair_s = sum(entry.duration_s for entry in across)
+    turns = planning.turns_across(plan, [part.nodes for part in everybody.parts]) if across else 0
+    well = [f"every two parts, {quantity(meet, 'round')}"] * bool(meet)
+    well += [f"pairs across the parts, {time_span(turns * pair_s)}"] * bool(turns)
+    well += ["all nodes together, 1 round"]
+    well_s = (meet + 1) * round_s + turns * pair_s
+    together = most_rounds_together(everybody)
     return (
         f"divided into {parts or 'halves, as no topology was given'}; for one bad node at most "
-        f"{quantity(rounds, 'round')}, {time_span(rounds * round_s)}; where every part is well: "
-        f"all nodes together, {time_span(round_s)}"
+        f"{quantity(rounds, 'round')}, {time_span(rounds * round_s)}, and up to "
+        f"{REPEATS} times as many if it fails at times; if every part is well: "
+        f"{', '.join(well)}, {time_span(well_s)} in all"
         + (
-            f", then pairs across the parts, {time_span(pairs)}, and more to confirm a cause"
-            if parts and across
-            else ""
-        )
-        + (
-            f", then every two parts, and halves of two that fail together: at most"
-            f" {quantity(together, 'round')}, {time_span(together * round_s)}"
-            if together and across
+            f"; for two nodes that fail only together at most {quantity(together, 'round')}, "
+            f"{time_span(together * round_s)}"
+            if together
             else ""
         )
     )

@@ -5,7 +5,7 @@ They depend only on the plan and the verdicts so far, so a resumed campaign gets
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 
 from anubis.core.campaign.planning import IN_GROUPS, follow_ups
@@ -13,18 +13,13 @@ from anubis.core.fabric import natural_key
 from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import add_hints
+from anubis.core.network.job_search import are_named, results_of_groups, search_progress
 from anubis.core.network.pairing import PairTest, batches, pair_test_at
 from anubis.core.network.rails import Rails
 from anubis.core.network.repetition import Repetition, is_repeated
 from anubis.core.network.reproduction import (
-    MOST_FAILING,
-    Asked,
-    Division,
-    ask,
-    divide,
     pair_tests_across,
     pair_tests_inside,
-    pairs_of_parts,
 )
 from anubis.core.network.traffic import (
     NO_PAIR_TURNS,
@@ -42,13 +37,11 @@ from anubis.core.records import (
     Plan,
     PlannedEntry,
     Step,
-    Verdict,
     Workload,
 )
 
 SECOND_TRIES = 1  # turns: what fails in two tries on one node fails there
 CONFIRMING_TURNS = 3  # rounds, each with other partners; after them only groups are halved
-ACROSS_IN = 4  # turns before those in which pairs across parts are confirmed
 SMALLEST_GROUP = 4  # nodes, so that its halves are groups
 
 
@@ -223,41 +216,17 @@ def _unexplained_pairs(assessment: Assessment, rails: Rails) -> Iterator[PairTes
 def nodes_handed_back(plan: Plan, phase: int, assessment: Assessment) -> frozenset[str]:
     """The nodes that a search for the part of a job that fails no longer needs, because they are
     well."""
-    models = _models(plan, phase)
-    if not models:
+    if not _models(plan, phase):
         return frozenset()
-    everybody, answers = _answers(plan, phase, models, assessment)
-    return ask(everybody, answers).handed_back if answers else frozenset()
-
-
-def fails_everywhere(plan: Plan, phase: int, assessment: Assessment) -> bool:
-    models = _models(plan, phase)
-    everybody, answers = _answers(plan, phase, models, assessment)
-    return bool(models) and ask(everybody, answers).fails_everywhere
+    return search_progress(
+        plan, assessment.verdicts(), assessment.parts, assessment.lost
+    ).handed_back
 
 
 def _models(plan: Plan, phase: int) -> list[int]:
     """The positions of the entries that reproduce a job."""
     entries = plan.phases[phase].entries
     return [position for position, entry in enumerate(entries) if entry.groups == PARTS]
-
-
-def _answers(
-    plan: Plan, phase: int, models: Sequence[int], assessment: Assessment
-) -> tuple[Division, dict[Group, bool | None]]:
-    """The division of the nodes, and for each group if it failed or fell short by any of the
-    models. If any group failed, groups that ran to their end count as good, even if they cannot be
-    compared with others."""
-    answers: dict[Group, bool | None] = {}
-    for position in models:
-        workload = plan.phases[phase].entries[position].workload
-        for group, short in _results(assessment, workload, fails=_gave_no_answer).items():
-            answers[group] = answers.get(group) or short
-    if any(map(_gave_no_answer, assessment.verdicts())):
-        answers = {group: bool(short) for group, short in answers.items()}
-    met = {node for group in answers for node in group} - assessment.lost.keys()
-    nodes = [node.name for node in plan.nodes if node.name in met]
-    return divide(nodes, plan.fabric), answers
 
 
 def _reproducing_steps(
@@ -267,55 +236,42 @@ def _reproducing_steps(
     assessment: Assessment,
     turns: PairTurns,
 ) -> Iterator[Step]:
-    models = _models(plan, phase)
-    entries = plan.phases[phase].entries
-    everybody, answers = _answers(plan, phase, models, assessment)
-    further = ask(everybody, answers) if answers else Asked()
-    minutes = sum(entries[position].duration_s for position in models) / 60
-    halves = [
-        test
-        for group in further.halved
-        for test in _next_tests(group, further.partners, answers, minutes)
-    ]
-    tests = dict.fromkeys([*further.groups, *halves])
-    for position in models:
-        yield from follow_ups(plan, phase, position, turn + 1, tests)
-    if tests or not further.across or not plan.fabric:
+    """Yield the next groups of a search for the part of a job that fails, or pairs across parts."""
+    pairs: dict[Sequence[Group], tuple[Step, ...]] = {}
+
+    def named_between(parts: Sequence[Group]) -> bool | None:
+        steps = tuple(_steps_across(plan, phase, turn, assessment, turns, parts))
+        pairs[parts] = steps
+        return None if steps else are_named(plan, assessment.parts)
+
+    verdicts = assessment.verdicts()
+    further = search_progress(plan, verdicts, assessment.parts, assessment.lost, named_between)
+    for position in _models(plan, phase):
+        yield from follow_ups(plan, phase, position, turn + 1, further.groups)
+    steps = chain.from_iterable(pairs[parts] for parts in further.across)
+    yield from {step.id: step for step in steps}.values()
+
+
+def _steps_across(
+    plan: Plan,
+    phase: int,
+    turn: int,
+    assessment: Assessment,
+    turns: PairTurns,
+    parts: Sequence[Group],
+) -> Iterator[Step]:
+    """Yield pairs across parts and a few inside them, or those that confirm what they show."""
+    across = dict.fromkeys(pair_tests_across(parts))
+    if not plan.fabric or not across:
         return
-    if any(plan.crosses(verdict) for verdict in assessment.verdicts()):
-        further_pairs = list(
-            _confirming_steps(plan, phase, turn, assessment, turns, begun=ACROSS_IN)
-        )
-        yield from further_pairs
-        if not further_pairs and not any(verdict.parts for verdict in assessment.parts):
-            tests = dict.fromkeys(_tests_of_two_parts(further.across, answers, minutes))
-            for position in models:
-                yield from follow_ups(plan, phase, position, turn + 1, tests)
+    began = min((turns[pair_test][0] for pair_test in across if pair_test in turns), default=None)
+    if began is not None:
+        yield from _confirming_steps(plan, phase, turn, assessment, turns, begun=began)
         return
-    pair_tests: dict[PairTest, None] = {}
-    for parts in further.across:
-        across = dict.fromkeys(pair_tests_across(parts))
-        pair_tests |= across | dict.fromkeys(pair_tests_inside(parts, across))
-    for position, entry in enumerate(entries):
+    pair_tests = across | dict.fromkeys(pair_tests_inside(parts, across))
+    for position, entry in enumerate(plan.phases[phase].entries):
         if entry.groups == "across":
             yield from follow_ups(plan, phase, position, turn + 1, pair_tests)
-
-
-def _tests_of_two_parts(
-    across: Sequence[Sequence[Group]], answers: Mapping[Group, bool | None], minutes: float
-) -> Iterator[Group]:
-    """Yield groups of two parts, then halves of those that fail. This is for pairs across parts
-    that found nothing: two nodes may be slow only together, in a pair that was not measured."""
-    for parts in across:
-        unions = pairs_of_parts(parts)
-        if missing := [union for union in unions if union not in answers]:
-            yield from missing
-            continue
-        failing = [union for union in unions if answers[union]]
-        for union in failing if len(failing) <= MOST_FAILING else ():
-            own = set(union)
-            good = [node for part in parts for node in part if node not in own]
-            yield from _next_tests(union, good, answers, minutes)
 
 
 def _bisecting_steps(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
@@ -324,7 +280,8 @@ def _bisecting_steps(plan: Plan, phase: int, turn: int, assessment: Assessment) 
     lost = assessment.lost
     for position, entry in enumerate(plan.phases[phase].entries):
         if entry.scope == "group" and entry.groups in IN_GROUPS:
-            results = _results(assessment, entry.workload)
+            measured_by = {(entry.workload.benchmark, entry.workload.parameters)}
+            results = results_of_groups(assessment.verdicts(), measured_by)
             planned = _planned_groups(plan, entry, results)
             present = {group: [node for node in group if node not in lost] for group in planned}
             good = [node for group in planned if results[group] is False for node in present[group]]
@@ -347,30 +304,6 @@ def _planned_groups(plan: Plan, entry: PlannedEntry, tried: Collection[Group]) -
         return [group for group in side_by_side if group in tried]
     ordered = [group for group in tried if group == tuple(n for n in nodes if n in group)]
     return [max(ordered, key=len)] if ordered else []
-
-
-def _results(
-    assessment: Assessment, workload: Workload, fails: Callable[[Verdict], bool] = lambda _: False
-) -> dict[Group, bool | None]:
-    """The groups that were tested, each with True if any metric fell short; None if that is
-    unknown."""
-    fell_short: dict[Group, bool | None] = {}
-    for verdict in assessment.verdicts():
-        group, measured_by = verdict.participants, (verdict.benchmark, verdict.parameters)
-        if len(group) > 1 and measured_by == (workload.benchmark, workload.parameters):
-            if verdict.judgement is Judgement.DEFECTIVE or fails(verdict):
-                fell_short[group] = True
-            elif verdict.judgement is Judgement.HEALTHY:
-                fell_short[group] = fell_short.get(group) or False
-            else:
-                fell_short.setdefault(group, None)
-    return fell_short
-
-
-def _gave_no_answer(verdict: Verdict) -> bool:
-    """True if a group gave no answer."""
-    applies = verdict.judgement is not Judgement.NOT_APPLICABLE
-    return applies and len(verdict.participants) > 1 and not verdict.metric
 
 
 def _next_tests(

@@ -30,7 +30,12 @@ from anubis.core.network.pairing import (
     replace_unfit,
     round_robin,
 )
-from anubis.core.network.reproduction import divide, first_groups
+from anubis.core.network.reproduction import (
+    divide,
+    first_groups,
+    pair_tests_across,
+    pair_tests_inside,
+)
 from anubis.core.network.sharing import (
     Bottleneck,
     CableUse,
@@ -561,6 +566,15 @@ def _cost(plan: Plan, entry: PlannedEntry, scheduled: Schedule, use: CableUse | 
         node_hours=taking_part * duration_s / HOUR_S,
         bottleneck=bottleneck,
     )
+
+
+def turns_across(plan: Plan, parts: Sequence[tuple[str, ...]]) -> int:
+    """The turns of pairs across parts of a job that are well, but not all together."""
+    if plan.fabric is None:
+        return 0
+    across = dict.fromkeys(pair_tests_across(parts))
+    pair_tests = dict.fromkeys(chain(across, pair_tests_inside(parts, across)))
+    return sum(1 for _ in waves(CableUse(plan.fabric), pair_tests))
 
 
 def _all_pairs(

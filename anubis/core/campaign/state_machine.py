@@ -19,7 +19,7 @@ from types import MappingProxyType
 from anubis.core.campaign.planning import extra_parameters, replacement_steps, steps
 from anubis.core.network.pairing import pair_test_of
 from anubis.core.network.sharing import CableUse, Room, Ways
-from anubis.core.records import Ended, Execution, ParameterValue, Plan, Result, Step
+from anubis.core.records import Ended, Execution, ParameterValue, Plan, Result, Step, Workload
 
 # --- events: from the world ----------------------------------------------------------------
 
@@ -203,6 +203,7 @@ class CampaignMachine:
         self._parallel_nodes = parallel_nodes
         self._silence_s = silence_s  # a step may be silent so long past its limit
         self._settled: set[str] = set()
+        self._begun: set[Workload] = set()
         self._first_attempt: dict[str, int] = {}
         for execution in history:
             if execution.final and execution.ended not in REPEATABLE:
@@ -333,7 +334,8 @@ class CampaignMachine:
         able = [step for step in event.more if step.id in self._settled or self._may_meet(step)]
         if able:  # without this, the same would be asked for again and again
             self.turn += 1
-            self._network = Room(self._use, undisturbed=True) if self._use else None
+            first = self._begun.isdisjoint(step.workload for step in able)
+            self._network = Room(self._use, undisturbed=not first) if self._use else None
             self._take_up(able)
             return self._go_on()
         for node in sorted(event.defective):
@@ -599,6 +601,7 @@ class CampaignMachine:
         steps."""
         resumed = 0
         for step in planned:
+            self._begun.add(step.workload)
             if step.id in self._settled:
                 resumed += 1
             else:

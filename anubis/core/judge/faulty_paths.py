@@ -53,7 +53,7 @@ def unmeasured_paths(
         PartVerdict(
             nodes=tuple(sorted(verdict.participants, key=natural_key)),
             benchmarks=(verdict.benchmark,),
-            subject=f"path between {_list_names(verdict.participants)}",
+            subject=f"path between {list_names(verdict.participants)}",
             judgement=Judgement.UNKNOWN,
             code=verdict.code,
             reason=f"{verdict.benchmark} gave no answer there: {verdict.reason}",
@@ -72,7 +72,7 @@ def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdi
     fault instead of the path."""
     worst, *further = shortcomings
     nodes = tuple(sorted(worst.participants, key=natural_key))
-    names = _list_names(nodes)
+    names = list_names(nodes)
     subject = f"path between {names}" if cleared else f"{names} or the path between them"
     return PartVerdict(
         nodes=nodes,
@@ -85,7 +85,7 @@ def _faulty_path(shortcomings: Sequence[Verdict], *, cleared: bool) -> PartVerdi
     )
 
 
-def _list_names(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     if len(names) > MOST_NAMED:
         return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED:,} more nodes"
     return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -14,7 +14,6 @@ from itertools import chain
 import numpy as np
 
 from anubis.core.arrays import Ints
-from anubis.core.judge.bad_leaves import excuse_whole_leaves, name_bad_leaves
 from anubis.core.judge.criteria import (
     doubtful,
     median_of_siblings,
@@ -29,6 +28,7 @@ from anubis.core.judge.groups import judge_members
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import limit_of, limits_by_metric, positions_outside, sentence
 from anubis.core.judge.roll_up import roll_up
+from anubis.core.judge.searched import Searched
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.twice import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.units import Units, partition
@@ -43,6 +43,7 @@ from anubis.core.judge.verdicts import (
     verdict_on,
 )
 from anubis.core.network.attribution import blamed_nodes
+from anubis.core.network.job_search import searched_workloads
 from anubis.core.records import (
     TOO_FEW_NODES,
     WORST_FIRST,
@@ -106,7 +107,6 @@ def assess(
     alone += judge_silent_rails(executions, plan)
     alone += judge_unusable(executions, plan)
     in_suite = [v for v in (*alone, *_group_verdicts(batch_verdicts)) if not plan.crosses(v)]
-    members = list(excuse_whole_leaves(list(judge_members(in_suite)), plan))
     passed_over: list[Verdict] = []
     unmeasured: tuple[PartVerdict, ...] = ()
     crossed = (
@@ -114,6 +114,11 @@ def assess(
         if plan.fabric
         else None
     )
+    searching = searched_workloads(plan)
+    of_suite = [v for v in in_suite if (v.benchmark, v.parameters) not in searching]
+    causes = crossed.causes if crossed else ()
+    searched = Searched.from_verdicts(plan, in_suite, causes, lost) if searching else None
+    members = [*judge_members(of_suite), *(searched.nodes() if searched else ())]
     if crossed:
         attributed = [*crossed.nodes, *crossed.weigh(members, in_suite)]
     else:
@@ -128,8 +133,18 @@ def assess(
     alone.sort(
         key=lambda verdict: (WORST_FIRST.index(verdict.judgement), verdict.similarity or 0.0)
     )
-    paths = faulty_paths((verdict for verdict in alone if not plan.crosses(verdict)), nodes)
-    paths = tuple(name_bad_leaves(paths, (*alone, *_group_verdicts(batch_verdicts)), plan))
+    paths = (
+        *faulty_paths(
+            (
+                verdict
+                for verdict in alone
+                if not plan.crosses(verdict)
+                and (verdict.benchmark, verdict.parameters) not in searching
+            ),
+            nodes,
+        ),
+        *(searched.parts() if searched else ()),
+    )
     return Assessment(
         alone=tuple(alone),
         batch_verdicts=tuple(batch_verdicts),

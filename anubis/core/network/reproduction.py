@@ -2,24 +2,33 @@
 
 Groups that share a cable spoil each other's answer, so nodes are divided as the fabric divides
 them: the groups of one round cross no common cable. If a group fails and each of its parts is well,
-the fault is between the parts, and pairs across and inside them locate it. `ask` runs nothing and
-keeps no state: its questions follow from the answers so far.
+the fault is between the parts, comes and goes, or takes many nodes. `reproduce` runs nothing and
+keeps no state: what is tested next follows from the results so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, islice
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, combinations, cycle, islice
 from math import ceil, log2
 
 from anubis.core.fabric import Fabric
 from anubis.core.network.bisection import Group
-from anubis.core.network.pairing import PairTest
+from anubis.core.network.group_search import (
+    MOST_DECIDING,
+    NOTHING,
+    REPEATS,
+    SMALLEST,
+    Across,
+    Core,
+    NextTest,
+    Search,
+    Tests,
+    together,
+)
+from anubis.core.network.pairing import Pair, PairTest, round_robin
 
-Answers = Mapping[Group, bool | None]  # did a group fail or fall short? None: unknown
-
-SMALLEST = 2  # the least number of nodes that can meet
 HALVES_AND_QUARTERS = 6  # 2 halves and 4 quarters of a group
 TO_MAKE_SURE = 2  # two rounds: each suspect with other partners, and the rest together
 MOST_ACROSS = 48  # pairs
@@ -27,6 +36,8 @@ MOST_INSIDE = 2  # of a part
 THIRD, MOST_PARTS = 3, 8  # parts, at least and at most; every two of n meet in n - 1 rounds
 MOST_FAILING = 2  # pairs of parts; more failing pairs have a common cause
 PHI = 0.618034  # steps of this share of a circle cover it soon
+Results = Generator[list[NextTest], list[bool], list[bool]]
+Meetings = Generator[list[NextTest], list[bool], "list[tuple[Division, Division]]"]
 LEVELS = ("leaf", "pod")  # from below; higher levels are pods of pods
 
 
@@ -57,14 +68,17 @@ class Division:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The next questions, given the answers so far; if it is empty, the search is over."""
+class SearchProgress:
+    """What is to be tested next, and what was found so far; nothing to test: the search is over."""
 
     groups: tuple[Group, ...] = ()
-    halved: tuple[Group, ...] = ()  # groups to halve next: their nodes are on one switch
-    partners: Group = ()  # good nodes, to fill up halves
     across: tuple[tuple[Group, ...], ...] = ()  # parts that are well, but not all together
     handed_back: frozenset[str] = frozenset()  # nodes that are no longer needed
+    nodes: Group = ()  # at fault
+    links: tuple[Pair, ...] = ()  # nodes that fail only together
+    paths: tuple[Group, ...] = ()  # divisions that fail each time, and no part of them does
+    size: tuple[int, int] | None = None  # groups of so many nodes are well, of so many they fail
+    named_between: bool = False  # pairs across parts named something
     fails_everywhere: bool = False  # no group is well: the cause is not the nodes
 
 
@@ -136,91 +150,219 @@ def first_groups(everybody: Division) -> tuple[Group, ...]:
 # --- what to ask next ------------------------------------------------------------------------
 
 
-def ask(everybody: Division, answers: Answers) -> Asked:
-    """The next groups to test: parts first, then those of the parts that fail. The whole is tested
-    only if all its parts are well."""
-    well = [group for group, failed in answers.items() if failed is False]
-    suspects = [leaf.nodes for leaf in _suspect_leaves(everybody, answers)]
-    if not well and len(suspects) > 2 and all(answers.get(group) for group in suspects):
-        return Asked(fails_everywhere=True)
-    partners = _partners(everybody, answers)
-    further = list(_ask(everybody, answers, is_whole=True))
-    return Asked(
-        groups=tuple(group for piece in further for group in piece.groups),
-        halved=tuple(group for piece in further for group in piece.halved),
-        across=tuple(parts for piece in further for parts in piece.across),
-        partners=partners,
-        handed_back=frozenset(_nodes_handed_back(everybody, answers)) - set(partners),
-    )
+def reproduce(
+    everybody: Division,
+    results: Mapping[Group, bool | None],
+    named_between: Callable[[Sequence[Group]], bool | None],
+    *,
+    by_comparison: bool = False,
+) -> SearchProgress:
+    """Go through the search for the part of a job that fails, as far as results are known: for each
+    group True if it failed, None if that cannot be judged. `named_between`: True if pairs across
+    parts named something, None if they have not ended. `by_comparison`: a group fails only by being
+    slower than others of its size."""
+    leaves = tuple(leaf.nodes for leaf in everybody.leaves()) if everybody.parts else ()
+    search = Search(leaves=leaves, by_comparison=by_comparison)
+    job = _Job(search)
+    rounds = search.carry_out(job.look_into(everybody, is_whole=True))
+    answers: list[bool | None] | None = None
+    while True:
+        try:
+            groups, across = next(rounds) if answers is None else rounds.send(answers)
+        except StopIteration:
+            return job.progress()
+        missing = tuple(group for group in groups if group not in results)
+        if missing:
+            return job.progress(groups=missing)
+        answers = [results[group] for group in groups] or [named_between(p) for p in across]
+        if across and None in answers:
+            return job.progress(across=across)
 
 
-def _ask(division: Division, answers: Answers, *, is_whole: bool = False) -> Iterator[Asked]:
-    """Yield the questions for a division that fails, or for the whole, which is said to fail."""
-    if not division.parts:
-        if division.nodes not in answers:
-            yield Asked(groups=(division.nodes,))
-        elif answers[division.nodes]:
-            yield _ask_within_leaf(division.nodes, answers)
-        return
-    missing = tuple(part.nodes for part in division.parts if part.nodes not in answers)
-    if missing:
-        yield Asked(groups=missing)
-        return
-    failing = [part for part in division.parts if answers[part.nodes]]
-    for part in failing:
-        yield from _ask(part, answers)
-    if not failing:
-        if is_whole and division.nodes not in answers:
-            yield Asked(groups=(division.nodes,))
-        elif answers[division.nodes] is not False:  # the whole may be slow, but cannot be compared
-            yield Asked(across=(tuple(part.nodes for part in division.parts),))
+@dataclass
+class _Job:
+    """The divisions of a job that fails, from the whole down to leaves."""
+
+    search: Search
+    size: tuple[int, int] | None = None
+    paths: list[Group] = field(default_factory=list)
+    fails_everywhere: bool = False
+    named_between: bool = False
+    partners: frozenset[str] = frozenset()
+    tested: dict[Group, bool] = field(default_factory=dict)  # parts, the last time
+
+    def progress(
+        self, groups: tuple[Group, ...] = (), across: tuple[tuple[Group, ...], ...] = ()
+    ) -> SearchProgress:
+        search = self.search
+        return SearchProgress(
+            groups=groups,
+            across=across,
+            handed_back=frozenset(search.released),
+            nodes=tuple(search.named),
+            links=tuple(search.links),
+            paths=tuple(self.paths),
+            size=self.size,
+            named_between=self.named_between,
+            fails_everywhere=self.fails_everywhere,
+        )
+
+    def look_into(self, division: Division, *, is_whole: bool = False) -> Tests:
+        """Test the parts of a division that fails, or of the whole, which is said to fail; then the
+        parts of those that fail. If all are well, the fault is between them, or comes and goes."""
+        if not division.parts:
+            if is_whole:
+                (failed,) = yield [Core(division.nodes)]
+                if not failed:
+                    return NOTHING
+            return (yield from self.search.narrow(division.nodes))
+        parts = division.parts
+        fails = not is_whole  # it failed each time that it was tested
+        for attempt in range(REPEATS):
+            results = yield from self._test_once(parts) if not attempt else self._test(parts)
+            bad = [part for part, is_bad in zip(parts, results, strict=True) if is_bad]
+            if bad:
+                if is_whole and len(bad) == len(parts) and (yield from self._fails_by_size(bad)):
+                    return NOTHING
+                self._release([part for part in parts if part not in bad])
+                findings = yield from together([self.look_into(part) for part in bad])
+                if findings or self.named_between or len(bad) < len(parts):
+                    return findings
+            elif not attempt:
+                findings = yield from self._search_between(division, is_whole=is_whole)
+                if findings or self.named_between or self.size or not self._has_failed():
+                    return findings
+            else:
+                (again,) = yield [Core(division.nodes)]
+                fails = fails and again
+        if fails:
+            self.paths.append(division.nodes)
+        return NOTHING
+
+    def _test(self, parts: Sequence[Division]) -> Results:
+        results = yield [Core(part.nodes) for part in parts]
+        self.tested.update(zip((part.nodes for part in parts), results, strict=True))
+        return results
+
+    def _test_once(self, parts: Sequence[Division]) -> Results:
+        """The results of these parts; what was tested before is not tested again."""
+        if all(part.nodes in self.tested for part in parts):
+            return [self.tested[part.nodes] for part in parts]
+        return (yield from self._test(parts))
+
+    def _has_failed(self) -> bool:
+        return any(trial.failed for trial in self.search.trials)
+
+    def _release(self, good: Sequence[Division]) -> None:
+        """Let the nodes of good parts go, beside one that fails; one leaf stays as partners."""
+        if good and not self.partners:
+            self.partners = frozenset(next(good[0].leaves()).nodes)
+        for part in good:
+            self.search.released.update(set(part.nodes) - self.partners)
+
+    # --- between parts that are well ---------------------------------------------------------
+
+    def _search_between(self, division: Division, *, is_whole: bool) -> Tests:
+        """Look between parts. Of the whole, every two parts meet first, which takes less time than
+        pairs; a part that is known to fail is measured by pairs first."""
+        bad = list[tuple[Division, Division]]()
+        if is_whole:
+            bad = yield from self._meet_two_by_two(division)
+            findings = yield from self._cross(bad, division)
+            if findings:
+                return findings
+        (self.named_between,) = yield [Across(tuple(part.nodes for part in division.parts))]
+        if self.named_between:
+            return NOTHING
+        if not is_whole:
+            bad = yield from self._meet_two_by_two(division)
+            findings = yield from self._cross(bad, division)
+            return findings or (yield from self.search.narrow(division.nodes))
+        if bad:
+            return (yield from self._look_into_common(bad))
+        (failed,) = yield [Core(division.nodes)]
+        if failed:
+            (again,) = yield [Core(division.nodes)]
+            if again:
+                good = [trial.nodes for trial in self.search.trials if not trial.failed]
+                self.size = (max(map(len, good)), len(division.nodes))
+        return NOTHING
+
+    def _meet_two_by_two(self, division: Division) -> Meetings:
+        """Test every two parts together, and return those that fail. They have one size, so that a
+        slow group stands out. If all of a round fail, it is whatever joins the parts."""
+        bad = list[tuple[Division, Division]]()
+        if not THIRD <= len(division.parts) <= MOST_PARTS:
+            return bad
+        for number, met in enumerate(rounds_of_parts(division.parts)):
+            failed = yield [Core((*a.nodes, *b.nodes)) for a, b in met]
+            bad += [two for two, is_bad in zip(met, failed, strict=True) if is_bad]
+            if not number and len(met) > 1 and len(bad) == len(met):
+                break
+        return bad
+
+    def _cross(self, bad: Sequence[tuple[Division, Division]], division: Division) -> Tests:
+        """Look for two nodes that fail only together, if few groups fail and some parts do not."""
+        findings = NOTHING
+        is_common = len(bad) > MOST_FAILING or set(chain.from_iterable(bad)) == {*division.parts}
+        for a, b in () if is_common else bad:
+            size = len(a.nodes) + len(b.nodes)
+            findings += yield from self.search.cross(a.nodes, b.nodes, size)
+        return findings
+
+    def _look_into_common(self, bad: Sequence[tuple[Division, Division]]) -> Tests:
+        """Look again into the part that is in all failing groups: it may fail at times."""
+        common = [part for part in bad[0] if all(part in two for two in bad)]
+        for _ in range(REPEATS):
+            failed = yield [Core(part.nodes) for part in common]
+            for part, is_bad in zip(common, failed, strict=True):
+                if is_bad:
+                    return (yield from self.look_into(part))
+        return NOTHING
+
+    # --- groups that fail by their size ------------------------------------------------------
+
+    def _fails_by_size(
+        self, parts: Sequence[Division]
+    ) -> Generator[list[NextTest], list[bool], bool]:
+        """True if all parts fail, and either none of their parts, or all down to the leaves: then
+        the number of nodes decides, or the programs or settings are wrong."""
+        below = [smaller for part in parts for smaller in part.parts] or list(parts)
+        blocks = [part.nodes for part in below]
+        if below != list(parts):
+            failed = yield from self._test(below)
+            if not any(failed):
+                blocks = [part.nodes for part in parts]
+            elif not all(failed):
+                return False
+        if len(blocks) <= SMALLEST:
+            return False
+        least = min(len(trial.group) for trial in self.search.trials if trial.failed)
+        good = [len(trial.group) for trial in self.search.trials if not trial.failed]
+        lowest = max([size for size in good if size < least], default=1)
+        sizes = list[int]()
+        while least // 2 ** (len(sizes) + 1) > lowest:
+            sizes.append(least // 2 ** (len(sizes) + 1))
+        answers = yield [Core(nodes[:size]) for nodes, size in zip(cycle(blocks), sizes)]
+        bad = [size for size, is_bad in zip(sizes, answers, strict=True) if is_bad] or [least]
+        well = [size for size, is_bad in zip(sizes, answers, strict=True) if not is_bad]
+        well += [lowest] * (lowest >= SMALLEST)
+        if not well:
+            self.fails_everywhere = True
+            return True
+        if max(well) > min(bad):
+            return False
+        again = yield [Core(blocks[-1][: max(well)]), Core(blocks[-2][: min(bad)])]
+        if again == [False, True]:
+            self.size = (max(well), min(bad))
+        return self.size is not None
 
 
-def _ask_within_leaf(group: Group, answers: Answers) -> Asked:
-    """Ask for halves, and halves of these, down to single nodes. If every node fails beside good
-    partners, the cause is something that all have in common."""
-    own = set(group)
-    alone = {met: own & set(met) for met in answers if len(own & set(met)) == 1}
-    if own <= set().union(*alone.values()) and all(answers[met] for met in alone):
-        return Asked()
-    return Asked(halved=(group,))
-
-
-def _suspect_leaves(division: Division, answers: Answers) -> Iterator[Division]:
-    """Yield the leaves that are still suspect."""
-    for part in division.parts:
-        if answers.get(part.nodes) is not False:
-            yield from part.leaves()
-
-
-def _partners(everybody: Division, answers: Answers) -> Group:
-    """The nodes of the first good leaf, or of the first leaf of the first good part."""
-    for division in everybody.parts:
-        if answers.get(division.nodes) is False:
-            return next(division.leaves()).nodes
-    for leaf in everybody.leaves():
-        if answers.get(leaf.nodes) is False:
-            return leaf.nodes
-    return ()
-
-
-def _nodes_handed_back(division: Division, answers: Answers) -> Iterator[str]:
-    """Yield the nodes of parts that are well while a part beside them is not."""
-    failing = [part for part in division.parts if answers.get(part.nodes)]
-    if failing:
-        for part in division.parts:
-            if answers.get(part.nodes) is False:
-                yield from part.nodes
-    for part in failing:
-        yield from _nodes_handed_back(part, answers)
-
-
-def pairs_of_parts(parts: Sequence[Group]) -> tuple[Group, ...]:
-    """Every two parts as one group. The groups have one size, so that a slow one stands out. The
-    two parts that fail together are halved next, with good nodes of a third."""
-    if not THIRD <= len(parts) <= MOST_PARTS:
-        return ()
-    return tuple((*a, *b) for a, b in combinations(parts, 2))
+def rounds_of_parts(parts: Sequence[Division]) -> Iterator[list[tuple[Division, Division]]]:
+    """Every two parts, in rounds in which each part is once."""
+    names = [str(place) for place in range(len(parts))]
+    for pairs in round_robin(names):
+        yield [(parts[int(a)], parts[int(b)]) for a, b in map(sorted, pairs)]
 
 
 def pair_tests_across(parts: Sequence[Group]) -> Iterator[PairTest]:
@@ -259,13 +401,16 @@ def most_rounds(everybody: Division) -> int:
     return deepest + ceil(log2(max(len(division.nodes), SMALLEST))) + TO_MAKE_SURE
 
 
-def most_rounds_together(everybody: Division) -> int:
-    """The largest number of rounds of groups, if every two parts meet and two that fail together
-    are halved."""
-    parts = everybody.parts
-    if not pairs_of_parts([part.nodes for part in parts]):
+def rounds_of_two_parts(everybody: Division) -> int:
+    """The number of rounds in which every two parts meet; 0 if there are too few or too many."""
+    if not THIRD <= len(everybody.parts) <= MOST_PARTS:
         return 0
-    largest = max(len(part.nodes) for part in parts)
-    at_once = len(parts) // 2  # each part is in one group at a time
-    meet = ceil(len(parts) * (len(parts) - 1) / 2 / at_once)
-    return meet + 1 + 2 * ceil(log2(largest)) + TO_MAKE_SURE
+    return sum(1 for _ in rounds_of_parts(everybody.parts))
+
+
+def most_rounds_together(everybody: Division) -> int:
+    """The largest number of rounds of groups, if every two parts meet and two nodes of two parts
+    fail only together."""
+    meet = rounds_of_two_parts(everybody)
+    largest = max((len(part.nodes) for part in everybody.parts), default=1)
+    return meet and meet + 2 * ceil(log2(largest)) + MOST_DECIDING

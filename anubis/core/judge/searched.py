@@ -1,0 +1,203 @@
+"""Verdicts on nodes and parts by a search for the part of a job that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from anubis.core.fabric import Fabric, Part, natural_key
+from anubis.core.judge.faulty_paths import PATH, list_names
+from anubis.core.network.bisection import Group
+from anubis.core.network.group_search import FEWEST
+from anubis.core.network.job_search import search_progress, searched_workloads
+from anubis.core.network.localization import describe
+from anubis.core.network.reproduction import SearchProgress, divide
+from anubis.core.records import WORST_FIRST, Judgement, PartVerdict, Plan, Verdict
+
+SWITCH = "NETWORK.SWITCH"
+SIZE = "GROUP-SIZE"
+CAME_AND_WENT = "CAME-AND-WENT"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The groups of a search, each with its worst verdict, and what the search found."""
+
+    plan: Plan
+    progress: SearchProgress
+    groups: Mapping[Group, Verdict]
+
+    @classmethod
+    def from_verdicts(
+        cls,
+        plan: Plan,
+        verdicts: Sequence[Verdict],
+        causes: Iterable[PartVerdict],
+        lost: Collection[str],
+    ) -> Searched:
+        workloads = searched_workloads(plan)
+        own = [v for v in verdicts if (v.benchmark, v.parameters) in workloads]
+        groups: dict[Group, Verdict] = {}
+        for verdict in sorted(own, key=lambda v: WORST_FIRST.index(v.judgement)):
+            if len(verdict.participants) > 1:
+                groups.setdefault(verdict.participants, verdict)
+        return cls(plan, search_progress(plan, own, causes, lost), groups)
+
+    @cached_property
+    def _failed(self) -> dict[Group, Verdict]:
+        return {
+            group: verdict
+            for group, verdict in self.groups.items()
+            if verdict.judgement is Judgement.DEFECTIVE
+        }
+
+    @cached_property
+    def _well(self) -> frozenset[str]:
+        """The nodes of good groups."""
+        good = (g for g, v in self.groups.items() if v.judgement is Judgement.HEALTHY)
+        return frozenset().union(*good)
+
+    @cached_property
+    def _leaves(self) -> tuple[Group, ...]:
+        """The leaves of which each node is at fault: then it is what they have in common."""
+        fabric = self.plan.fabric
+        if fabric is None:
+            return ()
+        names = [node.name for node in self.plan.nodes if node.name in fabric.nodes]
+        leaves = (leaf.nodes for leaf in divide(names, fabric).leaves())
+        at_fault = set(self.progress.nodes)
+        return tuple(leaf for leaf in leaves if len(leaf) >= FEWEST and at_fault.issuperset(leaf))
+
+    # --- nodes -------------------------------------------------------------------------------
+
+    def nodes(self) -> Iterator[Verdict]:
+        """Yield a verdict on each node that is at fault, or of which no good group is known."""
+        at_fault = set(self.progress.nodes)
+        on_bad_leaves = frozenset[str]().union(*self._leaves)
+        of_node: dict[str, list[Verdict]] = {}
+        for group, verdict in self.groups.items():
+            for node in group:
+                of_node.setdefault(node, []).append(verdict)
+        for node, own in of_node.items():
+            worst = min(own, key=lambda verdict: WORST_FIRST.index(verdict.judgement))
+            worst = replace(worst, participants=(node,))
+            if node in on_bad_leaves:
+                yield _call_unknown(worst, "NO-GOOD-PAIR", "every node of its leaf fails alike")
+            elif node in at_fault:
+                yield replace(worst, reason=self._evidence(node, own))
+            elif node in self._well:
+                continue
+            elif worst.judgement is Judgement.DEFECTIVE:
+                reason = f"in failing groups of {worst.benchmark} only, with others"
+                yield _call_unknown(worst, "CANNOT-TELL-APART", reason)
+            else:
+                yield worst
+
+    def _evidence(self, node: str, own: Sequence[Verdict]) -> str:
+        failed = [verdict for verdict in own if verdict.participants in self._failed]
+        partners = dict.fromkeys(n for v in failed for n in v.participants if n != node)
+        well = sum(partner in self._well for partner in partners)
+        return (
+            f"{len(failed)} of its {len(own)} groups fail, and {well} of its {len(partners)}"
+            f" partners are well elsewhere: {failed[0].reason}"
+        )
+
+    # --- parts -------------------------------------------------------------------------------
+
+    def parts(self) -> Iterator[PartVerdict]:
+        """Yield what is at fault between nodes, and what failed and was well again."""
+        progress, fabric = self.progress, self.plan.fabric
+        for leaf in self._leaves:
+            if fabric:
+                yield self._switch(fabric, leaf)
+        for together in (*progress.links, *progress.paths):
+            yield self._path(together)
+        if progress.size:
+            yield self._size(*progress.size)
+        unexplained = [group for group in self._failed if not self._is_explained(set(group))]
+        explained = progress.size or progress.fails_everywhere or progress.named_between
+        if unexplained and not explained:
+            yield self._came_and_went(unexplained)
+
+    def _is_explained(self, group: set[str]) -> bool:
+        progress = self.progress
+        return not group.isdisjoint(progress.nodes) or any(
+            group.issuperset(together) for together in (*progress.links, *progress.paths)
+        )
+
+    def _switch(self, fabric: Fabric, leaf: Group) -> PartVerdict:
+        switches = dict.fromkeys(
+            nic.switch
+            for node in leaf
+            for rail in fabric.rails
+            if (nic := fabric.nic(node, rail)) is not None
+        )
+        parts = tuple(Part("switch", switch) for switch in switches)
+        listed = " or ".join(describe(fabric, part) for part in parts)
+        subject = f"{listed}, or what its {len(leaf):,} nodes have in common"
+        reason = "they fail together, and each with good nodes"
+        return self._verdict(subject, leaf, SWITCH, reason, parts)
+
+    def _path(self, nodes: Sequence[str]) -> PartVerdict:
+        subject = f"path between {list_names(nodes)}"
+        reason = "they fail each time that they meet, and are well apart"
+        return self._verdict(subject, nodes, PATH, reason)
+
+    def _verdict(
+        self,
+        subject: str,
+        nodes: Sequence[str],
+        code: str,
+        reason: str,
+        parts: tuple[Part, ...] = (),
+    ) -> PartVerdict:
+        own = set(nodes)
+        met = [group for group in self._failed if own <= set(group)] or list(self._failed)
+        worst = self._failed[min(met, key=len)]
+        return PartVerdict(
+            parts=parts,
+            nodes=tuple(sorted(nodes, key=natural_key)),
+            benchmarks=(worst.benchmark,),
+            subject=subject,
+            judgement=Judgement.DEFECTIVE,
+            code=code,
+            reason=f"{subject}: {reason}: {worst.benchmark}: {worst.reason}",
+        )
+
+    def _size(self, well: int, fails: int) -> PartVerdict:
+        subject = f"groups of {fails:,} nodes or more"
+        worst = next(iter(self._failed.values()))
+        return PartVerdict(
+            nodes=tuple(node.name for node in self.plan.nodes),
+            benchmarks=(worst.benchmark,),
+            subject=subject,
+            judgement=Judgement.UNKNOWN,
+            code=SIZE,
+            reason=(
+                f"{subject} fail wherever they are, and groups of {well:,} do not: the size "
+                f"decides, and no node; look at the programs, their settings and limits: "
+                f"{worst.reason}"
+            ),
+        )
+
+    def _came_and_went(self, unexplained: Sequence[Group]) -> PartVerdict:
+        smallest = min(unexplained, key=len)
+        worst = self._failed[smallest]
+        subject = f"groups around {list_names(sorted(smallest, key=natural_key))}"
+        return PartVerdict(
+            nodes=tuple(sorted(smallest, key=natural_key)),
+            benchmarks=(worst.benchmark,),
+            subject=subject,
+            judgement=Judgement.UNKNOWN,
+            code=CAME_AND_WENT,
+            reason=(
+                f"{len(unexplained)} of {len(self.groups)} groups failed, and no part of them "
+                f"fails often enough to be named: {worst.benchmark}: {worst.reason}"
+            ),
+        )
+
+
+def _call_unknown(verdict: Verdict, code: str, doubt: str) -> Verdict:
+    reason = f"{doubt}: {verdict.reason}"
+    return replace(verdict, judgement=Judgement.UNKNOWN, code=code, reason=reason)
