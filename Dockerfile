@@ -33,5 +33,5 @@ USER 10001
 ENV PATH=/opt/anubis/bin:$PATH ANUBIS_HOME=/var/lib/anubis RAY_USAGE_STATS_ENABLED=0 PYTHONUNBUFFERED=1
 VOLUME /var/lib/anubis
 # Whether the service answers, if this container is one; pods have probes of their own (configs/kubernetes/).
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-c", "import re, urllib.request as web; words = open('/proc/1/cmdline').read(); port = re.search('--port[=\\0]([0-9]+)', words); '\\0serve\\0' in words and web.build_opener(web.ProxyHandler({})).open(f'http://127.0.0.1:{port[1] if port else 8750}/healthz', timeout=5)"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-c", "import re, ssl, urllib.request as web; words = open('/proc/1/cmdline').read(); port = re.search('--port[=\\0]([0-9]+)', words); s = 's' * ('\\0--certificate' in words); tls = web.HTTPSHandler(context=ssl._create_unverified_context()); '\\0serve\\0' in words and web.build_opener(web.ProxyHandler({}), tls).open(f'http{s}://127.0.0.1:{port[1] if port else 8750}/healthz', timeout=5)"]
 CMD ["anubis", "--help"]

@@ -170,6 +170,7 @@ def test_the_image_is_healthy_unless_it_serves_and_does_not_answer(tmp_path):
         serving.start()
         assert is_healthy("serve", "--port", port)
         assert is_healthy("serve", f"--port={port}")
+        assert not is_healthy("serve", "--port", port, "--certificate=x")  # HTTPS is asked for
         service.shutdown()
         serving.join()
     assert not is_healthy("serve", "--port", port)
