@@ -14,7 +14,7 @@ from anubis.core.history.status import Statuses
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
 from anubis.models.risk.forecast import HORIZON_H, Forecast
-from anubis.models.risk.scores import Score
+from anubis.models.risk.score_summary import Score
 from anubis.models.risk.splits import SplitKind
 from anubis.report.json import json_line
 from anubis.report.screen_tables import add_row, table

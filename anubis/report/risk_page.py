@@ -16,7 +16,7 @@ from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.evaluation import CALIBRATED_H, Evaluation
 from anubis.models.risk.forecast import HORIZON_H, Forecast
 from anubis.models.risk.models import MODELS
-from anubis.models.risk.scores import Score
+from anubis.models.risk.score_summary import Score
 from anubis.report.chart import Axis, Chart, round_down, round_up, whole_steps
 from anubis.report.page import page
 from anubis.report.risk import (

@@ -27,7 +27,7 @@ from anubis.core.select.decision import Decision
 from anubis.lab.simulation.reckoning import PlantedTrouble
 from anubis.lab.study.trials import Trial
 from anubis.models.risk.choice import ModelChoice
-from anubis.models.risk.scores import Score
+from anubis.models.risk.score_summary import Score
 from anubis.report.coverage import CoverageLine
 from anubis.report.criteria import (
     ChangesLine,

@@ -15,7 +15,7 @@ from anubis.core.history.status import Instants
 from anubis.models.risk.choice import ModelChoice
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.forecast import HOURS, Forecast
-from anubis.models.risk.scores import Accuracy, RiskGroup, Score
+from anubis.models.risk.score_summary import Accuracy, RiskGroup, Score
 from anubis.models.risk.splits import SplitKind
 from anubis.report.chart import Axis
 from anubis.report.risk import show_evaluation

@@ -22,7 +22,7 @@ import numpy as np
 from anubis.models.risk.baselines import Constant, Exponential
 from anubis.models.risk.evaluation import Evaluation
 from anubis.models.risk.models import MODELS
-from anubis.models.risk.scores import Score
+from anubis.models.risk.score_summary import Score
 from anubis.models.risk.splits import DECIDING, DrawnSplit
 
 ODDS = 20.0

@@ -14,7 +14,7 @@ from anubis.models.risk.forecast import HOURS
 from anubis.models.risk.forecast_evidence import log_likelihood
 from anubis.models.risk.models import MODELS
 from anubis.models.risk.risk_model import RiskModel, forecast, learnable
-from anubis.models.risk.scores import Score
+from anubis.models.risk.score_summary import Score
 from anubis.models.risk.splits import KINDS, DrawnSplit, SplitKind, split
 
 SEEDS = (0, 1, 2, 3, 4)

@@ -17,7 +17,7 @@ from anubis.core.history.status import Uptimes
 from anubis.models.risk.choice import ODDS
 from anubis.models.risk.evaluation import score, unscorable_reason
 from anubis.models.risk.risk_model import RiskModel
-from anubis.models.risk.scores import Score
+from anubis.models.risk.score_summary import Score
 from anubis.models.risk.splits import split_at
 
 View = Callable[[tuple[str, ...] | None], Uptimes]  # the uptimes by these covariates; None: all

@@ -22,7 +22,7 @@ from anubis.core.errors import RiskError
 from anubis.core.history.status import Statuses, Uptimes
 from anubis.models.risk.models import model_named
 from anubis.models.risk.risk_model import RiskModel, forecast
-from anubis.models.risk.scores import Score
+from anubis.models.risk.score_summary import Score
 from anubis.text.files import json_value, read_bytes, write_whole
 from anubis.text.reading import read
 

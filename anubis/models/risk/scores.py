@@ -7,55 +7,18 @@ they spread as they should?). Higher is better, except for the Brier score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numba
 import numpy as np
 
 from anubis.core.arrays import Flags, Floats, Ints
 from anubis.core.history.status import Times
 from anubis.models.risk.forecast import HORIZON_H, Forecast
-from anubis.models.risk.splits import SplitKind
+from anubis.models.risk.score_summary import Accuracy, RiskGroup
 from anubis.models.risk.survival import kaplan_meier, life_table, steps
 
 WATCHED = 0.05  # share of the uptimes: with fewer left, scores mean nothing
 GROUPS = 10  # of a calibration plot
 LARGEST_LOG = 50.0  # while solving for a slope: its exponential is still finite
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accuracy:
-    """1 - |p - t| / max(p, t), in whole hours up to the horizon; no further incident is t = H."""
-
-    relative: float
-    over_horizon: float  # 1 - |p - t| / H
-    on_observed: float | None  # relative, on the uptimes that ended in an incident
-
-
-@dataclass(frozen=True, kw_only=True)
-class RiskGroup:
-    """Uptimes of about the same risk: what was predicted, and the share that had an incident."""
-
-    uptimes: int
-    predicted: float
-    found: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """One model, trained on one part of a split and tested on the other."""
-
-    model: str
-    split: SplitKind
-    seed: int
-    uptimes: int
-    incidents: int
-    accuracy: Accuracy
-    concordance: float | None
-    brier: float
-    slope: float | None
-    groups: tuple[RiskGroup, ...]
-    log_likelihood: float = 0.0  # of what happened; 0 in older files without it
 
 
 def accuracy(expected_h: Times, duration_h: Times, observed: Flags) -> Accuracy:
