@@ -136,8 +136,8 @@ def is_brought_up(cluster: configs.Cluster) -> bool:
 
 
 def shown_nodes(work: OthersWork, caller: Caller) -> list[str]:
-    """Usable nodes of the orchestrator, if none were named; the caller is told why the others are
-    left out."""
+    """Usable nodes of the orchestrator, if none were named; remarks say why the others are left
+    out."""
     names = list(work.seen.nodes) if work.seen else []
     away = {name: why for name in names if (why := work.reason_to_skip(name))}
     for why, left_out in _group_by_reason(away).items():
@@ -171,7 +171,7 @@ def refuse_named(work: OthersWork, nodes: Sequence[str]) -> None:
 
 
 def drop_busy(nodes: Sequence[str], work: OthersWork, caller: Caller) -> list[str]:
-    """Nodes on which nobody else works; the caller is told why the others are left out."""
+    """Nodes on which nobody else works; remarks say why the others are left out."""
     busy = work.reasons_to_spare(nodes)
     for why, left_out in _group_by_reason(busy).items():
         caller.remark(f"{shorten(left_out)} left out: {why}")

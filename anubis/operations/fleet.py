@@ -250,8 +250,8 @@ def campaigns_at_a_glance(
     before: Sequence[CampaignGlance] = (),
     caller: Caller = NOBODY,
 ) -> list[CampaignGlance]:
-    """The latest campaigns, the newest first; of one cluster, or of all. `before`: earlier glances,
-    of which those of finished campaigns are used again."""
+    """The latest campaigns, the newest first; of one cluster, or of all. `before`: earlier glances;
+    those of finished campaigns are used again."""
     with caller.history() as history:
         rows = history.campaigns.newest(limit=MOST_CAMPAIGNS if cluster else last)
         if cluster is not None:

@@ -114,10 +114,10 @@ class Keeping:
     orchestrator: Orchestrator | None = None
     service: str = ""  # which starts the turns; once another one acts, no turn is taken
     acting: str = ""  # another process, which acts by this policy
-    notifier: NotifierSettings | None = None  # who is told
+    notifier: NotifierSettings | None = None  # of people; None: nobody gets messages
 
     def post(self, turn: Turn, event_records: Iterable[EventRecord] = ()) -> None:
-        """Keep messages about what the turn changed and learned, if somebody is told."""
+        """Keep messages about what the turn changed and learned, if people get messages."""
         if self.notifier:
             turn.post(list(messages_of(turn.changed, event_records)))
 

@@ -22,7 +22,7 @@ from anubis.text.wording import moment, quantity
 
 
 def notifier_of(policy: KeepingPolicy) -> NotifierSettings | None:
-    """Read who is told; None if nobody is."""
+    """Read the notifier that the policy names; None if it names none."""
     return configs.notifier(policy.notify) if policy.notify else None
 
 
@@ -61,7 +61,7 @@ def message_of_diagnosis(advice: PastDiagnosis) -> KeeperMessage:
 
 
 def message_of_stop(cluster: str, at: float, why: str) -> KeeperMessage:
-    """KeeperMessage that the keeper does not work. The same reason is told once a day."""
+    """KeeperMessage that the keeper does not work. The same reason is reported once a day."""
     return KeeperMessage(
         key=f"keeper {at // DAY_S:.0f} {why}"[:400],
         at=at,
