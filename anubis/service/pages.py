@@ -7,18 +7,21 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from functools import partial
+from itertools import chain
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from anubis.core.errors import AnubisError
+from anubis.core.history.fleet_days import health_by_day, incident_categories, times_before
 from anubis.operations.fleet import campaign_at_a_glance, steps_planned
 from anubis.operations.history import recall
 from anubis.report import diagnoses as told_diagnoses
 from anubis.report import diagnosis_page, html, keep, watch_rounds
 from anubis.report import service_pages as written
 from anubis.report.fleet import NodeGlance, campaign_line
+from anubis.report.health_page import DAYS, ClusterOverTime, health_page
 from anubis.report.node_list import NodeQuery
 from anubis.report.service_pages import ClusterOnPage
 from anubis.service.api import actions_of, find_diagnosis, find_look, find_node, requester_of
@@ -54,6 +57,14 @@ def router(house: House) -> APIRouter:
         if "fleet" not in snapshot.pages:
             snapshot.pages["fleet"] = written.fleet(clusters_on_page(snapshot), snapshot.at)
         return _page(snapshot.pages["fleet"])
+
+    @pages.get("/over-time")
+    def health() -> Response:
+        snapshot = house.board.read()
+        if "over-time" not in snapshot.pages:
+            clusters = health_of_clusters(snapshot)
+            snapshot.pages["over-time"] = health_page(clusters, snapshot.at)
+        return _page(snapshot.pages["over-time"])
 
     @pages.get("/nodes/{cluster}/{node:path}")
     async def node(cluster: str, node: str) -> Response:
@@ -149,6 +160,19 @@ def router(house: House) -> APIRouter:
 
 def _page(text: str) -> Response:
     return Response(text, media_type=HTML)
+
+
+def health_of_clusters(snapshot: Snapshot) -> list[ClusterOverTime]:
+    """Clusters with their verdicts by day and their incidents, as the snapshot has them."""
+    return [
+        ClusterOverTime(
+            name=name,
+            days=health_by_day(part.happened.validations, part.at, DAYS),
+            categories=incident_categories(chain(*part.of_node.incidents.values()), part.at),
+            before=times_before(part.of_node.incidents, part.happened.watches),
+        )
+        for name, part in snapshot.clusters.items()
+    ]
 
 
 def clusters_on_page(snapshot: Snapshot) -> list[ClusterOnPage]:

@@ -1,0 +1,141 @@
+"""A fleet over time: verdicts by day, incidents by category, and the time before each incident."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from statistics import fmean
+
+import pytest
+
+from anubis.core.amounts import DAY_S, HOUR_S
+from anubis.core.history.fleet_days import (
+    FleetDay,
+    IncidentCategory,
+    TimeBefore,
+    health_by_day,
+    incident_categories,
+    times_before,
+)
+from anubis.core.history.status import Incident, Validation, Watch
+from anubis.core.records import Judgement
+from anubis.report.health_page import ClusterOverTime, health_page
+
+NOW = 100.5 * DAY_S
+
+
+def naive(validations: list[Validation]) -> Judgement:
+    """A defect, or a missing answer, counts unless its program passed at a later time."""
+
+    def is_open(program: str, since: float) -> bool:
+        later = (v for v in validations if v.at > since and v.judgement is Judgement.HEALTHY)
+        return not any(program in v.benchmarks for v in later)
+
+    for v in validations:
+        program = v.code.lower().partition(".")[0]
+        if v.judgement is Judgement.DEFECTIVE and is_open(program, v.at):
+            return Judgement.DEFECTIVE
+    for v in validations:
+        if v.judgement is Judgement.UNKNOWN and any(is_open(program, v.at) for program in v.owes):
+            return Judgement.UNKNOWN
+    passes = [v for v in validations if v.judgement is Judgement.HEALTHY]
+    return Judgement.HEALTHY if passes else Judgement.UNKNOWN
+
+
+def test_each_day_counts_what_tests_had_shown_as_a_naive_loop_does():
+    draw = random.Random(4)
+    kinds = [Judgement.HEALTHY, Judgement.HEALTHY, Judgement.DEFECTIVE, Judgement.UNKNOWN]
+    validations = []
+    for kind in draw.choices(kinds, k=200):
+        run = tuple(draw.sample(("gemm", "disk", "ring"), draw.randint(1, 3)))
+        code = f"{run[0].upper()}.RATE" if kind is Judgement.DEFECTIVE else ""
+        owes = run[:1] if kind is Judgement.UNKNOWN else ()
+        about = {"node": f"n{draw.randrange(12)}", "at": draw.uniform(60, 100.4) * DAY_S}
+        validations.append(
+            Validation(**about, judgement=kind, code=code, benchmarks=run, owes=owes)
+        )
+    for day in health_by_day(validations, NOW, 30):
+        own = defaultdict(list)
+        for each in sorted(validations, key=lambda each: each.at):
+            if each.at < day.begin + DAY_S:
+                own[each.node].append(each)
+        judged = [naive(of_node) for of_node in own.values()]
+        counts = [judged.count(kind) for kind in kinds[1:]]
+        assert [day.healthy, day.defective, day.unknown] == counts
+
+
+def test_the_last_day_is_today_and_without_a_verdict_nobody_is_counted():
+    days = health_by_day([], NOW, 3)
+    assert [day.begin / DAY_S for day in days] == [98, 99, 100]
+    assert days[-1] == FleetDay(begin=100 * DAY_S, healthy=0, defective=0, unknown=0)
+
+
+def incident(node: str, start_h: float, end_h: float | None, category: str = "gpu") -> Incident:
+    end = None if end_h is None else end_h * HOUR_S
+    return Incident(node=node, category=category, start=start_h * HOUR_S, end=end)
+
+
+def test_categories_are_ordered_by_the_node_hours_that_they_cost():
+    told = [
+        incident("n1", 0, 2),
+        incident("n1", 10, 14),
+        incident("n2", 10, 19),
+        incident("n3", 20, None, "psu"),
+        incident("n4", 20, 21, "psu"),
+    ]
+    assert incident_categories(told, 50 * HOUR_S) == [
+        IncidentCategory(category="psu", incidents=2, nodes=2, middle_h=1.0, lost_h=31.0),
+        IncidentCategory(category="gpu", incidents=3, nodes=2, middle_h=4.0, lost_h=15.0),
+    ]
+    (still,) = incident_categories([incident("n1", 0, None)], HOUR_S)
+    assert still.middle_h is None
+
+
+@pytest.mark.parametrize(
+    ("told", "watched", "gaps"),
+    [
+        ([(10, 12), (20, 21), (51, 52)], 0, [10, 8, 30]),
+        ([(10, 12), (20, 21)], None, [None, 8]),  # since when it is watched is not known
+        ([(10, 30), (12, 15), (20, 40), (45, 46)], 0, [10, 5]),  # overlaps are one incident
+        ([(10, None), (20, 21)], 0, [10]),  # after an open one nothing is known
+        ([(10, 12), (20, 21)], 15, [None, 8]),  # before it was watched
+    ],
+)
+def test_the_time_before_an_incident_is_that_without_one(told, watched, gaps):
+    own = {"n1": [incident("n1", *stretch) for stretch in told]}
+    watches = [] if watched is None else [Watch(node="n1", since=watched * HOUR_S)]
+    assert times_before(own, watches) == [
+        TimeBefore(number=number, nodes=1, mean_h=gap)
+        for number, gap in enumerate(gaps, start=1)
+        if gap is not None
+    ]
+
+
+def test_the_mean_is_over_the_nodes_that_had_so_many():
+    draw = random.Random(1)
+    own, expected = {}, defaultdict(list)
+    for node in map(str, range(20)):
+        at, own[node] = 0.0, []
+        for number in range(1, draw.randint(2, 6)):
+            gap = draw.uniform(1, 100)
+            expected[number].append(gap)
+            own[node].append(incident(node, at + gap, at + gap + 2))
+            at += gap + 2
+    for row in times_before(own, [Watch(node=node, since=0.0) for node in own]):
+        assert row.nodes == len(expected[row.number])
+        assert row.mean_h == pytest.approx(fmean(expected[row.number]))
+
+
+def test_the_page_says_what_is_known_and_what_is_not():
+    quiet = ClusterOverTime(name="<b>", days=health_by_day([], NOW, 3), categories=(), before=())
+    page = health_page([quiet], NOW)
+    assert "No incident is known." in page
+    assert "<b>" not in page
+    assert "begin with <code>anubis accept</code>" in health_page([], NOW)
+    row = IncidentCategory(category="gpu", incidents=3, nodes=2, middle_h=60.0, lost_h=1234.4)
+    times = [TimeBefore(number=1, nodes=2, mean_h=7.25)]
+    told = ClusterOverTime(name="prod", days=quiet.days, categories=[row], before=times)
+    page = health_page([told], NOW)
+    assert "2.5 days</td>" in page
+    assert "1,234</td>" in page
+    assert "7.2 h</td>" in page
