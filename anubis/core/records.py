@@ -998,10 +998,10 @@ class SelectionPolicy:
     silence_d: float = 30.0
     """For how many days after the last incident that was told silence is a sign of health. Longer
     silence lowers no risk."""
-    search: Literal["greedy", "optimum"] = "greedy"
-    """`greedy` first takes what lowers the risk most per second; `optimum` finds the cheapest
-    sufficient choice. It may need a minute for hundreds of nodes, and then takes the better one of
-    what it has found and the greedy choice."""
+    search: Literal["greedy", "optimum"] = "optimum"
+    """`optimum` finds the cheapest sufficient choice within two seconds, and takes the better one
+    of what it has found by then and the greedy choice. `greedy`, as the ANUBIS paper does, first
+    takes what lowers the risk most per second."""
 
     def __post_init__(self) -> None:
         if isinstance(self.p0, str) and self.p0 != "job":

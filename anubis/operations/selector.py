@@ -34,6 +34,7 @@ from anubis.core.keep.objections import Objections
 from anubis.core.records import Demand, Plan, PlannedEntry, SelectionPolicy, Workload
 from anubis.core.select.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.select.selection import NEVER, Budget, learn_detection
+from anubis.operations.quiet import silence_libraries
 from anubis.store.history import ClusterHistory
 from anubis.text import hostlist
 
@@ -404,7 +405,8 @@ class Selector:
             partners=partners,
             assumed=(*outlook.assumed, *unmet),
         )
-        made = decide(up, outlook, self.policy, at=at, together=together, budget=budget)
+        with silence_libraries():
+            made = decide(up, outlook, self.policy, at=at, together=together, budget=budget)
         return replace(made, down=tuple(down))
 
     def _outlook(self, event: FleetEvent, offered: Sequence[Offer], at: float) -> Outlook:

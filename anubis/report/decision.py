@@ -204,6 +204,12 @@ def _tests(decision: Decision) -> Iterator[str]:
             "If a test needs several nodes, each is measured with two that are proven, of"
             f" {names(decision.partners, NAMED)}, and these are measured with each other."
         )
+    if decision.greedy_node_seconds is not None:
+        greedy = decision.greedy_node_seconds / HOUR_S
+        yield (
+            "This is the cheapest choice that was found; the most useful test per second first"
+            f" would take {greedy:.2g} node-hours."
+        )
     yield (
         f"That takes at most {time_span(decision.longest_s)} on a node,"
         f" {decision.node_seconds / HOUR_S:.2g} node-hours in all, and leaves a risk of"

@@ -26,7 +26,7 @@ from anubis.report.decision import test_rows as rows_of_tests
 HOUR_S = 3600
 BENCHMARKS = ("disk", "gemm", "ring")
 SECONDS = (100.0, 10.0, 20.0)
-EXACT = SelectionPolicy(prior=1e-12, category_prior=1e-12)
+EXACT = SelectionPolicy(search="greedy", prior=1e-12, category_prior=1e-12)
 
 
 def defects(category, found_by, count):
@@ -164,6 +164,11 @@ def test_a_policy_may_ask_for_the_cheapest_tests_that_suffice(search, wanted):
     decision = decide(job(1), outlook([0.5], history=history), policy, at=0)
     assert [test.benchmark for test in decision.tests] == wanted
     assert decision.remaining == pytest.approx(0, abs=1e-9)
+    both = sum(SECONDS[BENCHMARKS.index(name)] for name in ("ring", "disk"))
+    cheapest = search == "optimum"
+    assert decision.greedy_node_seconds == (both if cheapest else None)
+    said = f"first would take {both / HOUR_S:.2g} node-hours"
+    assert (said in paragraph(decision)) == cheapest
 
 
 @pytest.mark.parametrize("search", ["greedy", "optimum"])

@@ -219,7 +219,6 @@ def test_an_early_repair_takes_nothing_from_other_causes():
         ({"nodes": 0}, '"nodes" is 0, expected at least 1'),
         ({"catch": 1.5}, "catch is 1.5, expected a share from 0 to 1"),
         ({"days": 0}, '"days" is 0, expected more than 0'),
-        ({"selection": SelectionPolicy(search="optimum")}, 'search is "optimum", expected greedy'),
         ({"benchmarks": SCENARIO.benchmarks[1:]}, 'found by "gemm", which is not'),
         ({"policies": ("ideal", "ideal")}, '"policies" names "ideal" 2 times'),
     ],

@@ -107,6 +107,7 @@ class Decision:
     gaps: tuple[Gap, ...]  # the largest first
     longest_s: float  # the longest time of tests on any one node
     node_seconds: float
+    greedy_node_seconds: float | None = None  # of the greedy choice, if the cheapest was looked for
     assumed: tuple[str, ...]  # assumptions for lack of knowledge
 
     def __post_init__(self) -> None:
@@ -155,7 +156,19 @@ def choose_tests(
     budget: Budget | None = None,
     incident_costs_s: float | None = None,
 ) -> Choice:
-    """Choose the tests to run, without explanation; the study makes thousands of such choices.
+    """Choose the tests to run, without explanation; the study makes thousands of such choices."""
+    return _choices(event, outlook, policy, together, budget, incident_costs_s)[0]
+
+
+def _choices(
+    event: FleetEvent,
+    outlook: Outlook,
+    policy: SelectionPolicy,
+    together: bool,
+    budget: Budget | None,
+    incident_costs_s: float | None = None,
+) -> tuple[Choice, Choice]:
+    """The choice by the policy, and the greedy one.
 
     `together`: one subset for all nodes of the event; otherwise each gets its own.
     `incident_costs_s`: in node-seconds; by default the cost that the event implies.
@@ -176,11 +189,12 @@ def choose_tests(
         worth = _worth(event, menu.exposure, policy)
     else:
         worth = 1 / incident_costs_s
+    greedy = choose(menu, p0=p0, worth=worth)
     if policy.search == "greedy":
-        return choose(menu, p0=p0, worth=worth)
+        return greedy, greedy
     from anubis.core.select.optimum import optimum  # loads scipy's solver only if needed
 
-    return optimum(menu, p0=p0, worth=worth)
+    return optimum(menu, p0=p0, worth=worth, greedy=greedy), greedy
 
 
 def decide(
@@ -193,7 +207,7 @@ def decide(
     budget: Budget | None = None,
 ) -> Decision:
     """Choose tests, and give every reason for the choice."""
-    choice = choose_tests(event, outlook, policy, together=together, budget=budget)
+    choice, greedy = _choices(event, outlook, policy, together, budget)
     p0, because = _bearable_risk(event, outlook, policy)
     tests = tuple(_tests(choice, event.nodes))
     action = Action.VALIDATE if tests else Action.SKIP
@@ -221,6 +235,7 @@ def decide(
         gaps=_gaps(choice, outlook.detection),
         longest_s=choice.longest_s,
         node_seconds=choice.node_seconds,
+        greedy_node_seconds=None if policy.search == "greedy" else greedy.node_seconds,
         assumed=(*outlook.assumed, *_thin_history_remarks(event, outlook.detection, policy)),
     )
 

@@ -15,16 +15,17 @@ from anubis.core.select.selection import Choice, Menu, choose
 
 SLACK = 1e-9  # for shares that add up to at most 1
 PLACES = 6  # decimals of a risk: the solver keeps its rules to a millionth
-LONGEST_S = 20.0  # time limit of one search; the best choice by then is taken
+LONGEST_S = 2.0  # time limit of one search; the best choice by then is taken
 
 
-def optimum(menu: Menu, *, p0: float, worth: float = 0.0) -> Choice:
+def optimum(menu: Menu, *, p0: float, worth: float = 0.0, greedy: Choice | None = None) -> Choice:
     """The cheapest choice that reaches p0 or, if none does, the cheapest that covers the most.
 
-    Tests of it whose drop per node-second is below `worth` are left out. The greedy choice is taken
-    if the time limit ends the search before it finds a better one.
+    `greedy` is the greedy choice, if it was made already. Tests whose drop per node-second is below
+    `worth` are left out. The greedy choice is taken if the time limit ends the search before it
+    finds a better one.
     """
-    p, greedy = menu.exposure.p, choose(menu, p0=p0, worth=worth)
+    p, greedy = menu.exposure.p, greedy or choose(menu, p0=p0, worth=worth)
     if not p > p0 or not menu.open.any():
         return greedy
     programme = _Programme(menu)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -104,7 +104,8 @@ class GreedySelection:
         )
         job = JobAllocated(nodes=tuple(map(str, nodes)), duration_s=hours * HOUR_S)
         cost_s = None if self.incident_costs_h is None else self.incident_costs_h * HOUR_S
-        choice = choose_tests(job, outlook, self.policy, incident_costs_s=cost_s)
+        often = replace(self.policy, search="greedy")
+        choice = choose_tests(job, outlook, often, incident_costs_s=cost_s)
         chosen = [0] * len(nodes)
         bit = {name: 1 << place for place, name in enumerate(self.detection.benchmarks)}
         for pick in choice.picks:

@@ -1,0 +1,15 @@
+"""What a library prints below Python is no part of an answer."""
+
+from __future__ import annotations
+
+import os
+
+from anubis.operations.quiet import silence_libraries
+
+
+def test_what_a_library_writes_to_stdout_is_discarded_and_what_comes_after_is_not(capfd):
+    os.write(1, b"before ")
+    with silence_libraries():
+        os.write(1, b"debug")
+    os.write(1, b"after")
+    assert capfd.readouterr().out == "before after"
