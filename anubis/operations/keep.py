@@ -86,6 +86,7 @@ from anubis.text.hostlist import shorten
 from anubis.text.wording import moment
 
 LONG_S = HOUR_S  # without a turn; turns are minutes apart
+FAILING_S = 600.0  # without a turn that succeeds; one slow answer of an orchestrator is no outage
 MOST_TURNS = 4  # enough to see the effect of what was done, and never an endless loop
 
 
@@ -155,8 +156,8 @@ def keep(
 def _telling_people(
     keeping: Keeping, part: ClusterHistory, now: float, caller: Caller
 ) -> Iterator[None]:
-    """Tell people that no turn was taken for long, or that this one failed, and what it did. A turn
-    that was left to another process did not fail."""
+    """Tell people that no turn was taken for long, or that turns go on failing, and what this one
+    did. A turn that was left to another process did not fail."""
     notifier, last = keeping.notifier, part.keeping.last_turn()
     if notifier is None:
         yield
@@ -169,11 +170,12 @@ def _telling_people(
     except Stopped:
         raise
     except AnubisError as error:
-        why = f"a turn failed: {error}"
         at = caller.clock()  # wall clock: it concludes nothing
-        with suppress(StoreError):
-            part.messages.post([message_of_stop(part.cluster, at, why)])
-            deliver(part, notifier, caller)
+        if last is None or at - last.at > FAILING_S:
+            why = f"a turn failed: {error}"
+            with suppress(StoreError):
+                part.messages.post([message_of_stop(part.cluster, at, why)])
+                deliver(part, notifier, caller)
         raise
     deliver(part, notifier, caller)
 

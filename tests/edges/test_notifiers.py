@@ -316,7 +316,13 @@ def test_what_is_only_proposed_is_told_on_request(site):
     assert json.loads(receiver.requests[0][1])["text"].startswith("keep n2 from jobs")
 
 
-def test_a_turn_that_fails_and_a_keeper_that_was_away_are_told(site, monkeypatch):
+def fail(site, notifier):
+    for _ in range(3):
+        with pytest.raises(OrchestratorError):
+            turn(site, notifier)
+
+
+def test_turns_that_go_on_failing_and_a_keeper_that_was_away_are_told(site, monkeypatch):
     receiver = Receiver()
     with receiver.listening():
         notifier = webhook(receiver.url, topics=(Topic.STOPPED,))
@@ -327,9 +333,10 @@ def test_a_turn_that_fails_and_a_keeper_that_was_away_are_told(site, monkeypatch
 
         with monkeypatch.context() as patch:
             patch.setattr(site.owner, "observe", deaf)
-            for _ in range(3):
-                with pytest.raises(OrchestratorError):
-                    turn(site, notifier)
+            fail(site, notifier)
+            assert receiver.requests == [], "one slow answer is no outage"
+            site.later(700)
+            fail(site, notifier)
         site.later(2 * 3600)
         turn(site, notifier)
     texts = [json.loads(body)["text"] for _, body in receiver.requests]
