@@ -35,7 +35,8 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {  # of a verb, by its name at that t
 
 def renew(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words of a command line in today's spelling, and a remark for each that is old."""
-    renewed, remarks = list(words), []
+    renewed: list[str | None] = [*words]
+    remarks: list[str] = []
     options = _first_match(words, OPTIONS)
     for place, word in enumerate(words):
         if word == "--":
@@ -44,12 +45,12 @@ def renew(words: Sequence[str]) -> tuple[list[str], list[str]]:
         now = OPTIONS.get(options, {}).get(name)
         if now is None:
             continue
-        renewed[place] = f"{now}={value}".removeprefix("=") if joined else now
+        renewed[place] = f"{now}={value}".removeprefix("=") if joined else now or None
         remarks.append(f"{name} of anubis {options} is now {now or 'an argument: NODES'}")
     if verb := _first_match(words, VERBS):
         renewed[: len(verb.split())] = VERBS[verb].split()
         remarks.append(f"anubis {verb} is now anubis {VERBS[verb]}")
-    return [word for word in renewed if word], remarks
+    return [word for word in renewed if word is not None], remarks
 
 
 def _first_match(words: Sequence[str], names: Mapping[str, object]) -> str:

@@ -69,7 +69,8 @@ def evidence(runs: Runs, number: int = 0, **changes: object) -> CampaignEvidence
         id=f"c{number}", kind=CampaignKind.ACCEPT, plan=replace(plan, **changes), policy=Policy(),
         executor="", created_at=100.0 + number,
     )  # fmt: skip
-    executions = [executed(run, i) for i, run in enumerate(runs)]
+    repeats = [[earlier[:2] for earlier in runs[:i]].count(run[:2]) for i, run in enumerate(runs)]
+    executions = [executed(run, repeat) for run, repeat in zip(runs, repeats, strict=True)]
     lost = {node: "gone" for node, _, outcome in runs if outcome is Ended.LOST}
     return CampaignEvidence(campaign=campaign, executions=executions, lost=lost)
 

@@ -15,7 +15,7 @@ from statsmodels.tsa.seasonal import seasonal_decompose
 
 from anubis.core.errors import CriteriaError
 from anubis.core.judge import tuning
-from anubis.core.judge.criteria import learn, shortfalls, similarities
+from anubis.core.judge.criteria import doubtful, learn, shortfalls, similarities
 from anubis.core.judge.ecdf import distance
 from anubis.core.records import CriterionKey, MetricSpec, Policy, Workload
 
@@ -327,7 +327,8 @@ def test_healthy_repeats_pass_and_planted_faults_are_found(systems, tuned, fault
 @pytest.mark.parametrize("fault", ["all", "tenth"])
 def test_a_faulty_repeat_is_found_among_those_it_is_learned_with(systems, fault):
     """Where the repeats differ by less than 2 %, else a slow one may be as the others. One with
-    some slow steps is a suspect, which a second measurement may clear."""
+    some slow steps is a suspect, which a second measurement may clear. Five repeats do not tell
+    8 % from chance, so the slow one is unknown, and no other is."""
     tried = 0
     for system, runs in systems.items():
         means = [run.mean() for run in runs]
@@ -340,6 +341,8 @@ def test_a_faulty_repeat_is_found_among_those_it_is_learned_with(systems, fault)
         learned = learn(cut(mixed, found), key=KEY, metric=RATE, nodes=len(runs), policy=Policy())
         assert not learned.refusal
         suspicion = shortfalls(cut(mixed, found), learned).suspicion(learned)
-        assert (suspicion >= 1).tolist() == [True] + [False] * 4, system
+        strict, similarity = doubtful(cut(mixed, found), learned, None)
+        stands_out = (suspicion >= 1) | (similarity <= strict.alpha)
+        assert stands_out.tolist() == [True] + [False] * 4, system
         tried += 1
     assert tried == (12 if len(systems) == 23 else 2)

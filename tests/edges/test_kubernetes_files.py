@@ -332,7 +332,7 @@ def test_a_job_begins_where_the_gate_says_go(gate):
     [(token, body)] = gate.requests
     assert token == "Bearer the-token"
     request = read_request(json.dumps(body).encode(), "application/json", GateBody)
-    assert request == GateBody(nodes=("node007",), duration_s=86400.0, cluster="prod")
+    assert request == GateBody(nodes=["node007"], duration_s=86400.0, cluster="prod")
 
 
 @needs_curl

@@ -150,10 +150,10 @@ def test_a_job_on_a_node_in_an_incident_is_put_back_and_begins_once_that_is_over
 
 def test_a_test_by_anubis_needs_no_gate_and_its_end_is_no_event(site):
     """Else no node could be tested that a gate would refuse, and every check would ask for one."""
-    asked = site.folder / "asked"
+    asked, queue = site.folder / "asked", ("squeue", "-h", "-o", "%A")
+    assert eventually(lambda: not site.slurm.run(*queue).stdout)  # the ends of earlier jobs
     asked.unlink(missing_ok=True)
     site.settle(f"#!/bin/sh\necho \"$@\" >> {asked}\necho 'no-go: node1'\nexit 1\n")
-    queue = ("squeue", "-h", "-o", "%A")
     test = site.slurm.submit("--job-name=anubis-test", script="true")
     assert eventually(lambda: test not in site.slurm.run(*queue).stdout)
     assert not asked.exists()

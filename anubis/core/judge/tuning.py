@@ -37,6 +37,7 @@ from typing import TypeVar
 import numpy as np
 
 from anubis.core.errors import CriteriaError
+from anubis.core.judge.calibration import FEWEST
 from anubis.core.judge.criteria import learn, refuse_unusable
 from anubis.core.judge.ecdf import distance
 from anubis.core.records import Criterion, CriterionKey, MetricSpec, Policy, Samples
@@ -99,12 +100,13 @@ class Task:
 
     def cut(self, series: Sequence[Samples], warmup: int, steps: int) -> Cut:
         kept = [steps_of[warmup : warmup + steps] for steps_of in series]
+        few = len(kept) < FEWEST  # how far the next may be off is no question here
         learned = learn(
             kept,
             key=self.key,
             metric=self.metric,
             nodes=len(kept),
-            policy=self.policy,
+            policy=replace(self.policy, calibrated=False) if few else self.policy,
             count_slow=False,
         )
         return Cut(warmup, steps, learned)

@@ -26,7 +26,7 @@ def optimum(menu: Menu, *, p0: float, worth: float = 0.0, greedy: Choice | None 
     finds a better one.
     """
     p, greedy = menu.exposure.p, greedy or choose(menu, p0=p0, worth=worth)
-    if not p > p0 or not menu.open.any():
+    if not p > p0 or p * menu.open.sum() <= 10**-PLACES:  # the solver cannot tell so little
         return greedy
     programme = _Programme(menu)
     run = programme.cheapest_runs(p0 / p)
