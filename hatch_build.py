@@ -1,4 +1,4 @@
-"""Says at release time where the project lives: the links and the README of a package's page.
+"""Add the links of the project, and a README that renders elsewhere, to what a build packages.
 
 ANUBIS_REPOSITORY is the address of the repository at its forge, as the workflow of a release knows
 it. Without it a build names no address, and README keeps its links to files.
@@ -26,7 +26,7 @@ def absolute_links(text: str, repository: str, version: str) -> str:
     return LINK.sub(lead, text)
 
 
-class Where(MetadataHookInterface):
+class ProjectLinks(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
         if repository := os.environ.get("ANUBIS_REPOSITORY", "").rstrip("/"):

@@ -90,11 +90,13 @@ is lost whole until its own time-out ends it: {timeout:.0f} minutes by PyTorch's
 
 ## How often that was so
 
-Three runs on 24 November 2026, beside other work on the same two cores (load 14 to 32), are no
+Four runs on 24 November 2026, beside other work on the same two cores (load 11 to 33), are no
 rate. One, this, was wholly as expected. In one, two sound hosts were drained as well: `gemm`
 found a fourth of their steps half as fast, twice, because other programs had the processor. In
 one, whose policy was laxer for that reason (`calibrated: false`, since taken back), the host with
-half of its peers' processor was suspected five times, passed its test each time, and stayed.
+half of its peers' processor was suspected five times, passed its test each time, and stayed. In
+the last, two sound hosts were drained for the same reason as above, so the breaker opened and a
+slow host got no replacement; an idle host was suspected by what it showed before its job began.
 Three runs in a row with nothing changed between them are still to come, on a machine that does
 nothing else.
 
