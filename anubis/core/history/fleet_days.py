@@ -18,7 +18,7 @@ MOST_INCIDENTS = 10  # of a node, that are told apart
 
 @dataclass(frozen=True, kw_only=True)
 class FleetDay:
-    """Nodes by what tests had shown at the end of a day; those that nobody tested do not count."""
+    """Nodes by what tests had shown at the end of a day; untested nodes do not count."""
 
     begin: float
     healthy: int

@@ -265,8 +265,8 @@ def _moments(losses: Samples, prior: Prior | None) -> tuple[float, float, float]
 
 
 def _limit_of_nested(losses: Samples, owners: Ints, strictness: Strictness) -> tuple[float, Ints]:
-    """The same for units of which nodes have several. Those of one node are beyond the limit
-    together the more often, the more of the scatter is the nodes'."""
+    """The same if nodes have several units. The larger the share of the nodes in the scatter, the
+    more often all units of a node are beyond the limit together."""
     nodes = int(owners.max()) + 1
     on_each, limits = losses.size / nodes, list[tuple[float, Ints]]()
     for prior, of_a_unit in strictness.each_prior(nodes):
@@ -280,8 +280,8 @@ def _limit_of_nested(losses: Samples, owners: Ints, strictness: Strictness) -> t
 def _nested_scatter(
     losses: Samples, owners: Ints, rate: float, prior: Prior | None = None
 ) -> tuple[Scatter, float]:
-    """The scatter of units of which nodes have several, and the share of the variance that is the
-    nodes'.
+    """The scatter of units if nodes have several, and the share of its variance that is between
+    nodes.
 
     It has two parts: that of the medians of nodes, of which the prior is, and that of units around
     the median of their node. Satterthwaite (1946) gives the degrees of freedom of the sum of their

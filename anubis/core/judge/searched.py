@@ -60,7 +60,7 @@ class Searched:
 
     @cached_property
     def _leaves(self) -> tuple[Group, ...]:
-        """The leaves of which each node is at fault: then it is what they have in common."""
+        """Leaves whose nodes are all at fault: what they have in common is."""
         fabric = self.plan.fabric
         if fabric is None:
             return ()
@@ -72,7 +72,7 @@ class Searched:
     # --- nodes -------------------------------------------------------------------------------
 
     def nodes(self) -> Iterator[Verdict]:
-        """Yield a verdict on each node that is at fault, or of which no good group is known."""
+        """Yield a verdict on each node that is at fault or was in no good group."""
         at_fault = set(self.progress.nodes)
         on_bad_leaves = frozenset[str]().union(*self._leaves)
         of_node: dict[str, list[Verdict]] = {}
@@ -144,6 +144,24 @@ class Searched:
         reason = "they fail each time that they meet, and are well apart"
         return self._verdict(subject, nodes, PATH, reason)
 
+    def _size(self, well: int, fails: int) -> PartVerdict:
+        subject = f"groups of {fails:,} nodes or more"
+        reason = (
+            f"they fail wherever they are, and groups of {well:,} do not: the size decides, and no"
+            " node; look at the programs, their settings and limits"
+        )
+        everybody = [node.name for node in self.plan.nodes]
+        return self._verdict(subject, everybody, SIZE, reason, judgement=Judgement.UNKNOWN)
+
+    def _came_and_went(self, unexplained: Sequence[Group]) -> PartVerdict:
+        smallest = min(unexplained, key=len)
+        subject = f"groups around {list_names(sorted(smallest, key=natural_key))}"
+        reason = (
+            f"{len(unexplained)} of {len(self.groups)} groups failed, and no part of them fails"
+            " often enough to be named"
+        )
+        return self._verdict(subject, smallest, CAME_AND_WENT, reason, judgement=Judgement.UNKNOWN)
+
     def _verdict(
         self,
         subject: str,
@@ -151,7 +169,10 @@ class Searched:
         code: str,
         reason: str,
         parts: tuple[Part, ...] = (),
+        *,
+        judgement: Judgement = Judgement.DEFECTIVE,
     ) -> PartVerdict:
+        """A verdict on a part, with the smallest failed group that has all of these nodes."""
         own = set(nodes)
         met = [group for group in self._failed if own <= set(group)] or list(self._failed)
         worst = self._failed[min(met, key=len)]
@@ -160,41 +181,9 @@ class Searched:
             nodes=tuple(sorted(nodes, key=natural_key)),
             benchmarks=(worst.benchmark,),
             subject=subject,
-            judgement=Judgement.DEFECTIVE,
+            judgement=judgement,
             code=code,
             reason=f"{subject}: {reason}: {worst.benchmark}: {worst.reason}",
-        )
-
-    def _size(self, well: int, fails: int) -> PartVerdict:
-        subject = f"groups of {fails:,} nodes or more"
-        worst = next(iter(self._failed.values()))
-        return PartVerdict(
-            nodes=tuple(node.name for node in self.plan.nodes),
-            benchmarks=(worst.benchmark,),
-            subject=subject,
-            judgement=Judgement.UNKNOWN,
-            code=SIZE,
-            reason=(
-                f"{subject} fail wherever they are, and groups of {well:,} do not: the size "
-                f"decides, and no node; look at the programs, their settings and limits: "
-                f"{worst.reason}"
-            ),
-        )
-
-    def _came_and_went(self, unexplained: Sequence[Group]) -> PartVerdict:
-        smallest = min(unexplained, key=len)
-        worst = self._failed[smallest]
-        subject = f"groups around {list_names(sorted(smallest, key=natural_key))}"
-        return PartVerdict(
-            nodes=tuple(sorted(smallest, key=natural_key)),
-            benchmarks=(worst.benchmark,),
-            subject=subject,
-            judgement=Judgement.UNKNOWN,
-            code=CAME_AND_WENT,
-            reason=(
-                f"{len(unexplained)} of {len(self.groups)} groups failed, and no part of them "
-                f"fails often enough to be named: {worst.benchmark}: {worst.reason}"
-            ),
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from anubis.core.arrays import Ints
 from anubis.core.records import Samples
 
-FEWEST = 3  # units of a node; of two that differ nobody can tell which is odd
+FEWEST = 3  # units of a node; two that differ do not show which one is odd
 
 
 def number_nodes(participants: Sequence[tuple[str, ...]]) -> Ints | None:
@@ -50,7 +50,7 @@ def lags(losses: Samples, owners: Ints) -> Samples:
 
 
 def have_siblings(owners: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """A flag for each unit: has its node enough of them to compare them with each other?"""
+    """Flags of the units whose node has enough of them to compare with each other."""
     return np.bincount(owners)[owners] >= FEWEST
 
 
