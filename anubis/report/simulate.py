@@ -108,7 +108,7 @@ def knowledge(study: Study) -> str:
     if study.risk != "truth":
         risk = f"asks {study.risk}, a model that learned from the past, for the risk of every node"
     defects = quantity(scenario.known_defects, "past defect")
-    return f"The Selector {risk}. Which benchmark finds what it has learned from {defects}."
+    return f"The Selector {risk}. It has learned from {defects} what each benchmark finds."
 
 
 def findings(study: Study) -> Iterator[str]:
