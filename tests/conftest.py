@@ -24,7 +24,7 @@ settings.load_profile("anubis")
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data"
 HOSTS = "hosts"
-LONGEST = (HOSTS, "tests/test_studies.py")  # groups that would be alone at the end
+LONGEST = (HOSTS, "tests/studies/test_studies.py")  # groups that would be alone at the end
 STARTS_PROCESSES = {"desk", "run", "forked", "site", "home", "checkout"}  # fixtures
 
 

@@ -17,7 +17,7 @@ from anubis.cli import examples
 from anubis.cli.main import app
 from anubis.config import configs
 from anubis.report.schemas import LINES
-from tests.test_studies import STUDIES
+from tests.studies.test_studies import STUDIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted(

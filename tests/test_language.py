@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,10 @@ TO_RENAME = {"of"}
 CALLBACKS = {"on_response_complete"}  # another library looks for this name
 
 
+# A question (which nodes, where it lies) describes a field clearly; a mere link does not.
+QUESTIONS = {"how", "if", "not", "one", "what", "when", "where", "whether", "which", "why"}
+
+
 def functions(source: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -37,6 +42,19 @@ def badly_begun(source: str) -> list[str]:
         function.name
         for function in functions(source)
         if (text := ast.get_docstring(function)) and text.split()[0].lower().strip(",.:;") in LINKS
+    ]
+
+
+def badly_described(source: str) -> list[str]:
+    """Names of fields of records whose description begins with a preposition or the like."""
+    bodies = (node.body for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    pairs = (pair for body in bodies for pair in itertools.pairwise(body))
+    return [
+        ast.unparse(field.target)
+        for field, text in pairs
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+        if isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        if text.value.value.split()[0].lower().strip(",.:;") in LINKS - QUESTIONS
     ]
 
 
@@ -56,6 +74,11 @@ def test_a_docstring_begins_with_a_verb_or_with_what_is_returned():
     assert not {file: names for file, names in begun.items() if names}
 
 
+def test_a_field_is_described_by_what_it_is():
+    begun = {str(file.relative_to(ROOT)): badly_described(file.read_text()) for file in FILES}
+    assert not {file: names for file, names in begun.items() if names}
+
+
 def test_a_function_is_called_by_a_verb_or_by_what_it_returns():
     named = {file: badly_named(file.read_text()) for file in FILES}
     found = set().union(*named.values())
@@ -66,6 +89,11 @@ def test_a_function_is_called_by_a_verb_or_by_what_it_returns():
 @pytest.mark.parametrize("docstring", ["What it is.", "of a node", "Whether n1 runs", "By name."])
 def test_a_docstring_without_verb_and_noun_is_seen(docstring):
     assert badly_begun(f'def f():\n    """{docstring}"""') == ["f"]
+
+
+@pytest.mark.parametrize("text", ["Of a job.", "That it has.", "Whose they are.", "By host: it."])
+def test_a_field_described_by_a_mere_link_is_seen(text):
+    assert badly_described(f'class A:\n    x: int = 0\n    """{text}"""\n    y: int') == ["x"]
 
 
 @pytest.mark.parametrize("name", ["of", "_by_name", "within", "who_may_go", "as_", "not_placed"])

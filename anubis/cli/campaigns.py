@@ -50,7 +50,7 @@ class CampaignAnswerer(Answerer):
         self.set_exit_code(showing.exit_code(view, self._forms))
 
     def cut_short(self, so_far: Callable[[], CampaignView]) -> None:
-        """Write a page if one was asked for: judging takes a while, and nobody waits for it."""
+        """Write a page if one was asked for; judging for it takes a while."""
         if self._forms.html is None:
             return
         try:

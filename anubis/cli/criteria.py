@@ -14,7 +14,7 @@ from anubis.cli.remarks import say
 
 app = typer.Typer(
     name="criteria",
-    help="What is normal: learn it, judge by it, show it, compare it.",
+    help="Learn what is normal, judge by it, show it, compare it.",
     no_args_is_help=True,
 )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="history",
-    help="What happened, was decided and was done; imports, and taking them back.",
+    help="Show what happened, was decided and was done; import records, and undo imports.",
     no_args_is_help=True,
 )
 
@@ -264,7 +264,7 @@ def forget(
     )
     print(f"import {import_} is forgotten, and with it: {', '.join(filter(None, parts)) or '-'}")
     if gone.reopened:
-        whose = quantity(gone.reopened, "incident")
-        print(f"{whose} of other imports whose end it told: no end is known again")
+        incidents = quantity(gone.reopened, "incident")
+        print(f"{incidents} of other imports open again: the end came from this import")
     if gone.campaign:
         say("criteria that were learned from it stay: learn them again without it")

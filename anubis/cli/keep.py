@@ -127,7 +127,9 @@ def keep(
     ] = False,
     diagnose: Annotated[
         bool,
-        typer.Option("--diagnose", help="Only diagnose the jobs that ended lately or stand still."),
+        typer.Option(
+            "--diagnose", help="Only diagnose the jobs that ended lately or make no progress."
+        ),
         ListedBefore("service"),
     ] = False,
     json: options.Json = False,
@@ -135,7 +137,7 @@ def keep(
     """Take a turn of the keeper: propose, or do, what its policy says.
 
     It reads what is new, acts, and does the periodic work that is due. If the policy says so, it
-    looks at running jobs, and diagnoses those that ended or stand still.
+    looks at running jobs, and diagnoses those that ended or make no progress.
 
     Exit code 1: a node is out or to be taken out, or a breaker is open.
     """

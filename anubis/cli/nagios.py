@@ -23,7 +23,7 @@ def tell(
     *,
     warns: bool = False,
 ) -> int:
-    """Write the line and return the exit code. `warns`: healthy, but somebody should look."""
+    """Write the line and return the exit code. `warns`: healthy, but worth a look."""
     code = CODES.get(judgement, UNKNOWN)
     return _tell(service, code or int(warns), text, figures)
 

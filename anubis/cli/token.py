@@ -16,7 +16,7 @@ from anubis.text.files import read_text
 
 app = typer.Typer(
     name="token",
-    help="Who may ask the service: tokens made, listed and taken back; and what it was asked.",
+    help="Make, list and revoke the service's tokens; show what the service was asked.",
     no_args_is_help=True,
 )
 

@@ -55,7 +55,7 @@ def learn_watching(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the training's random draws.")] = 0,
 ) -> None:
-    """Learn a watch model from recorded telemetry of jobs in which nothing was wrong."""
+    """Learn a watch model from recorded telemetry of healthy jobs."""
     from anubis.report import watch_model
 
     kept = anubis.train_watch_model(

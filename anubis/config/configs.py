@@ -69,11 +69,11 @@ class _Nodes:
     """Whether to measure although other processes are on a node's GPUs. Without it such a node is
     left alone, and is unknown."""
     orchestrator: OrchestratorSettings | None = None
-    """Who owns the nodes, so that nobody's work is disturbed: a name under configs/orchestrators/,
-    or what such a file says, as a table. Default: nobody but Anubis."""
+    """The owner of the nodes, whose work is left alone: a name under configs/orchestrators/, or
+    what such a file says, as a table. Default: only Anubis."""
     keeping: str = ""
-    """By which policy the keeper keeps this cluster: a name under configs/keeping/, or a file
-    beside this one. Default: the one by which it was kept last, at first `default`."""
+    """The policy of the keeper of this cluster: a name under configs/keeping/, or a file beside
+    this one. Default: the policy of its last turn, at first `default`."""
     topology: str = ""
     """How its nodes are cabled, for `scan` and `locate` without --topology: a name under
     configs/topologies/, or a file beside this one. Default: read from the fabric itself."""
@@ -97,7 +97,7 @@ class LocalCluster(_Nodes):
     """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
     are never taken for those of another. Default: the name of this machine."""
     site: str = ""
-    """Where it stands, for the cover of reports."""
+    """The place of the cluster, for the cover of reports."""
     sku: str = ""
     """A name for the kind of hardware: only nodes of the same kind are compared. Default: the name
     of the GPU, or else of the processor."""
@@ -116,21 +116,21 @@ class RayCluster(_Nodes):
     """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
     are never taken for those of another. Default: the name of this file."""
     site: str = ""
-    """Where it stands, for the cover of reports."""
+    """The place of the cluster, for the cover of reports."""
     address: str = ""
     """`host:port` of the head, or `local`: Ray is started on this machine alone. Default:
     `$RAY_ADDRESS`."""
     start: Literal["ssh", "slurm", "kubernetes"] | None = None
-    """Where no Ray runs: `ssh`, `slurm` or `kubernetes` brings one up on just the nodes under test,
-    and takes it down again. It replaces `address` and `token`. Default: Ray runs already."""
+    """`ssh`, `slurm` or `kubernetes`: start Ray on just the nodes under test, and stop it
+    afterwards. It replaces `address` and `token`. Default: Ray runs already."""
     start_options: tuple[str, ...] = ()
     """More words for ssh (`[-F, /etc/anubis/ssh_config]`) or for srun (`[--partition=gpu,
     --gres=gpu:8]`)."""
     start_pod: PodSettings | None = None
-    """With `start: kubernetes`: the pod that runs on each node under test, as `{image: NAME}`."""
+    """The pod that runs on each node under test with `start: kubernetes`, as `{image: NAME}`."""
     drained_by: tuple[str, ...] = ()
-    """With `start: slurm`, which starts no job on a drained node: what reaches those that have no
-    job any more, as `[ssh]` or `[ssh, -F, /etc/anubis/ssh_config]`. Default: they are absent."""
+    """The way to drained nodes without a job, if `start: slurm` cannot start one there: `[ssh]` or
+    `[ssh, -F, /etc/anubis/ssh_config]`. Default: these nodes are absent."""
     ray_python: str = ""
     """The Python that has Ray on the nodes. Default: the path of the one that runs Anubis here; in
     a pod `python3`."""
@@ -143,8 +143,8 @@ class RayCluster(_Nodes):
     """The file with the token of a closed Ray, readable by its owner only. Default: the token that
     Ray itself finds, in `$RAY_AUTH_TOKEN`, `$RAY_AUTH_TOKEN_PATH` or `~/.ray/auth_token`."""
     nodes: str = ""
-    """Which nodes to use: a node list, or @file, beside this file. Default: all that Ray has; with
-    `start:`, all that the orchestrator shows and nobody keeps."""
+    """The nodes to use: a node list, or @file, beside this file. Default: all nodes of Ray; with
+    `start:`, all nodes of the orchestrator that are not kept from jobs."""
     sku: str = ""
     """The kind of hardware, if all nodes are alike and their own names do not say enough."""
     skus: Mapping[str, str] = field(default_factory=dict)
@@ -227,14 +227,14 @@ class SimulatedCluster:
     """What the history calls this cluster: letters, digits, dots and dashes. Nodes of one cluster
     are never taken for those of another. Default: the name of this file."""
     site: str = ""
-    """Where it stands, for the cover of reports."""
+    """The place of the cluster, for the cover of reports."""
     fleet: SimulatedFleet = field(default_factory=SimulatedFleet)
     """How large, how even and how troubled it is."""
     parallel_nodes: int | None = None
     """How many nodes may work at once. Without it, all of them."""
     keeping: str = ""
-    """By which policy the keeper keeps this cluster: a name under configs/keeping/, or a file
-    beside this one. Default: the one by which it was kept last, at first `default`."""
+    """The policy of the keeper of this cluster: a name under configs/keeping/, or a file beside
+    this one. Default: the policy of its last turn, at first `default`."""
     topology: str = ""
     """How its nodes are cabled, for `scan` and `locate` without --topology: a name under
     configs/topologies/, or a file beside this one. Default: all are on one switch."""

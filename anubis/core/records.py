@@ -241,15 +241,16 @@ class SuiteEntry:
     """Variables that the program finds in its environment, such as NCCL_ALGO. What is measured with
     others is not compared with it."""
     timeout_s: float | None = None
-    """After how long it is killed. Default: six times `duration_s`, and at least a minute. With
-    `gpus: in_turn` it is of one GPU, as `duration_s` is, and counts as often as a node has GPUs."""
+    """The time after which it is killed. Default: six times `duration_s`, and at least a minute.
+    With `gpus: in_turn` it is of one GPU, as `duration_s` is, and counts as often as a node has
+    GPUs."""
     duration_s: float | None = None
     """How long it usually takes, for planning. Default: what the program says."""
     groups: Arrangement = "all"
-    """Who meets: everybody at once (all), everybody in pairs (pairs), groups of `size` nodes side
-    by side, which load the network together (batches), a pair for each hop distance (quick), or
-    pairs until every link is crossed (covering). In `anubis locate`: those that share no cable with
-    others, then ever fewer (parts), and pairs between such groups (across)."""
+    """The groups in which nodes are tested: all at once (all), every pair (pairs), groups of `size`
+    nodes side by side, which load the network together (batches), a pair for each hop distance
+    (quick), or pairs until every link is crossed (covering). In `anubis locate`: those that share
+    no cable with others, then ever fewer (parts), and pairs between such groups (across)."""
     size: int | None = None
     """How many nodes a group of batches has."""
     rounds: int | None = None
@@ -905,7 +906,7 @@ class Limit:
     equals: float | None = None
     """The only good sample. It excludes the other two bounds."""
     source: str
-    """Where the number comes from."""
+    """The place that the number comes from."""
     action: str = ""
     """What to do about a part outside the limit."""
     table: str = ""  # the file it stands in and its version; "" for one of the policy's own
@@ -954,9 +955,9 @@ class Expectation:
     setting: str
     """Its name, as the program tells it; `*` and `?` stand for any letters."""
     device: str = "*"
-    """Of which devices, likewise; `node` for what belongs to none."""
+    """The devices that have it, likewise; `node` for what belongs to none."""
     sku: str = "*"
-    """Of which nodes, by their sku, likewise."""
+    """The sku of the nodes that have it, likewise."""
     equals: tuple[str, ...] = ()
     """The texts that are right, likewise. None: it may differ, and is told but not judged."""
     source: str
@@ -984,7 +985,7 @@ class SelectionPolicy:
     horizon_h: float = 24.0
     """How far ahead to look if no job says so, in hours."""
     half_life_h: float = 168.0
-    """After this many hours a passed test covers half of what it covers when it has just run."""
+    """The hours after which a passed test covers half of what it covers when it has just run."""
     prior: float = 0.05
     """What a benchmark may yet find: this much of one defect if it was tried in vain on all known
     ones, this share of all defects if it was never tried."""
@@ -996,7 +997,7 @@ class SelectionPolicy:
     not; no node passes if even these leave too much. `go`: the job may start, and the answer says
     at which risk."""
     silence_d: float = 30.0
-    """For how many days after the last incident that was told silence is a sign of health. Longer
+    """Number of days after the last reported incident for which silence is a sign of health. Longer
     silence lowers no risk."""
     search: Literal["greedy", "optimum"] = "optimum"
     """`optimum` finds the cheapest sufficient choice within two seconds, and takes the better one
@@ -1059,9 +1060,9 @@ class Policy:
     alphas: tuple[MetricAlpha, ...] = ()
     """Metrics with an alpha of their own. Of several that fit a metric the last counts."""
     tail: float = 0.05
-    """In runs whose slow steps are not counted (single values, fewer than 8 steps, `calibrated:
-    false`), a slow tail lighter than this share of the samples counts in proportion, a heavier one
-    in full. 0 is the formula of the ANUBIS paper."""
+    """The lightest slow tail that counts in full, as a share of the samples; a lighter one counts
+    in proportion. It applies to runs whose slow steps are not counted (single values, fewer than 8
+    steps, `calibrated: false`). 0 is the formula of the ANUBIS paper."""
     calibrated: bool = True
     """Whether a run is judged by its mean, its typical step and the number of its slow steps, each
     with a limit as strict as the metric can carry. Without it, as the paper does: by alpha."""
@@ -1075,7 +1076,8 @@ class Policy:
     there once more, beside a node that is well, before it is called a defect. So is a pair of nodes
     that do well with others, if no topology is known."""
     min_units: int = 3
-    """With fewer comparable units (devices, groups, repeats of one machine) nothing is learned."""
+    """The smallest number of comparable units (devices, groups, repeats of one machine) from which
+    anything is learned."""
     retries: int = 1
     """How often a step is retried when the infrastructure failed; never after a bad result."""
     stop_early: bool = False

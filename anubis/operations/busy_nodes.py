@@ -39,7 +39,7 @@ class OthersWork:
     maintained: Mapping[str, str] = field(default_factory=dict)  # by node: until when, and why
 
     def reason_to_spare(self, node: str) -> str:
-        """Reason to leave a node alone; empty if nobody works there."""
+        """Reason to leave a node alone; empty if no work is there."""
         maintenance = self.maintained.get(node) or self.maintained.get(node.partition(".")[0], "")
         if self.seen is None:
             foreign_jobs = (job for job in self.told_jobs.get(node, ()) if job.id != self.own_job)
@@ -55,7 +55,7 @@ class OthersWork:
         return f"it is {maintenance}" if maintenance and not is_ours else ""
 
     def reason_to_skip(self, node: str) -> str:
-        """Reason not to take a node that was not named, although nobody works there; empty to take
+        """Reason not to take a node that was not named, although no work is there; empty to take
         it."""
         shown = self.seen.nodes.get(node) if self.seen else None
         if shown is None:

@@ -155,7 +155,7 @@ def look_up(history: History, name: str | None) -> ClusterHistory:
 def find_for_import(
     history: History, name: str | None, caller: Caller
 ) -> tuple[ClusterHistory, ClusterIdentity | None]:
-    """Find a cluster for reports on nodes that nobody contacts. Without a name, and with nothing
+    """Find a cluster for reports that contact no node. Without a name, and with nothing
     known, they wait without a cluster for the first one that they belong to."""
     if name is None or name in history.clusters.names():
         return history.only() if name is None else history.cluster(name), None

@@ -131,7 +131,7 @@ def _history() -> Iterator[Check]:
 
 
 def _notifier(name: str) -> Check:
-    """Check that the people whom a keeping policy names could be told from here."""
+    """Check that messages to the people whom a keeping policy names can be sent from here."""
     try:
         settings = configs.notifier(name)
         settings.check()

@@ -127,7 +127,7 @@ def _tests(
 def _busy_nodes(
     nodes: Sequence[str], part: ClusterHistory, terms: Terms, at: float
 ) -> dict[str, str]:
-    """Nodes on which another job runs, as it was told, and which one. An orchestrator gives its
+    """Nodes with another job, as it was reported, and its id. An orchestrator gives its
     nodes to jobs itself and knows of more than was told: it is asked when a test has to run."""
     cluster = cluster_file(part, terms.cluster)
     if cluster and owner_name(cluster):

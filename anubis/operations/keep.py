@@ -105,7 +105,7 @@ class KeptFleet:
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """Which cluster is kept, by what policy, and who owns its nodes."""
+    """The cluster to keep, the policy, and the owner of the nodes."""
 
     policy: KeepingPolicy
     name: str = "without a name"  # of the policy

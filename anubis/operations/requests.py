@@ -110,7 +110,7 @@ RiseTime = Annotated[
         flags=("--over",),
         metavar="SECONDS",
         least=1.0,
-        help="The time in which the counters rose, so that they can be judged: between both "
+        help="The time over which the counters rose, which judging needs: between both "
         "files, from their clearing to the only file, or between two readings of the fabric.",
     ),
 ]
@@ -184,7 +184,7 @@ class Unasked:
 
 @dataclass(frozen=True)
 class CampaignRequest(Unasked):
-    """What is measured, where, and by which criteria it is judged."""
+    """What is measured, on which nodes, and the criteria for judging it."""
 
     verb: ClassVar[str]
 
@@ -520,8 +520,8 @@ class LookRequest:
         str | None,
         Option(
             flags=("--cluster", "-c"),
-            help="Whose jobs: a name under configs/clusters/, or a file. Its orchestrator says "
-            "which nodes a job has.",
+            help="The cluster of the jobs: a name under configs/clusters/, or a file. Its "
+            "orchestrator says which nodes a job has.",
         ),
     ] = None
     nodes: Annotated[
@@ -726,7 +726,7 @@ class TellRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class KeepRequest:
-    """Which cluster is kept, and by which policy."""
+    """The cluster to keep, and the policy."""
 
     cluster: ClusterAsked = None
     keeping: KeepingName = None
@@ -839,8 +839,8 @@ class DiagnosisRequest:
         str | None,
         Option(
             flags=("--cluster", "-c"),
-            help="Whose job: a name under configs/clusters/, or a file. Its orchestrator says "
-            "which nodes a running job has.",
+            help="The cluster of the job: a name under configs/clusters/, or a file. Its "
+            "orchestrator says which nodes a running job has.",
         ),
     ] = None
     nodes: Annotated[

@@ -229,7 +229,7 @@ def _event_record(telling: Telling, time: Time) -> EventRecord:
     if time.doubt:
         happened_at = min(happened_at, now)
     if happened_at > now:
-        raise UsageError("the time of the event lies in the future")
+        raise UsageError("the time of the event is in the future")
     if isinstance(telling.event, MaintenancePlanned):
         _refuse_endless(telling.event, now)
     name = telling.id or new_name(telling.event.kind, now)

@@ -32,7 +32,7 @@ def make_token(
     lasts_s: float | None = None,
     secret: str = "",
 ) -> str:
-    """Make a token and return its secret, which nobody can read again: 256 random bits, unless one
+    """Make a token and return its secret, which cannot be read again: 256 random bits, unless one
     is given; then a valid token of that name, secret and scopes is left as it is. `lasts_s`: how
     long it is valid; None: until it is revoked."""
     if not NAME.fullmatch(name):

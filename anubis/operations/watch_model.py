@@ -38,9 +38,7 @@ def train_watch_model(
     """Train a model of `metrics`, by default the shipped list. For numbers of nodes that no
     recorded job has, the shipped model is used. `together`: one set of weights for all metrics."""
     if bool(recordings) == synthetic:
-        raise UsageError(
-            "expected recordings of jobs in which nothing was wrong, or --synthetic, not both"
-        )
+        raise UsageError("expected recordings of healthy jobs, or --synthetic, not both")
     path = watch_model_files.own(name) if watch_model_files.is_name(name) else Path(name)
     training_jobs: TrainingJobs = (
         SimulatedJobs()

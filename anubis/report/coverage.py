@@ -56,7 +56,7 @@ class TierCrossed:
 @dataclass(frozen=True, kw_only=True)
 class CoverageLine:
     pairs: Mapping[Purpose, int]
-    """By what they are for."""
+    """Number of pairs for each purpose."""
     rounds: Mapping[Purpose, int]
     nics: int
     switches: int
@@ -68,7 +68,7 @@ class CoverageLine:
     across_rails_only: Sequence[str]
     """Links that only pairs across rails could cross: `--cover`."""
     out_of_reach: Sequence[str]
-    """Links that no way between these nodes leads over."""
+    """Links that no path between these nodes uses."""
     seldom_crossed_links: Sequence[str]
     missing_uplinks: Sequence[str]
 

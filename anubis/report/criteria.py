@@ -155,16 +155,16 @@ class CriterionLine:
     unit: str
     direction: Literal["higher", "lower", "either"]
     median: float
-    """Of the reference."""
+    """The median of the reference."""
     repeatability: float | None
     alpha: float
     proposed_alpha: float | None
     """The metric's own."""
     alpha_applied: Literal["own", "policy"]
     shows: float | None
-    """From which loss of all samples on it shows on nine nodes of ten."""
+    """The smallest loss of all samples that shows on nine nodes of ten."""
     stalls: float | None
-    """From which share of samples half as good on it shows."""
+    """The smallest share of samples half as good that shows on nine nodes of ten."""
     repeats_to_alpha: int | None
     """How many times as much would have to be measured for `alpha` to carry; 0: in vain."""
     tail: float | None
@@ -365,7 +365,7 @@ class VerdictChangeLine:
 class ChangesLine:
     criteria_moved: int
     campaign: str | None
-    """Whose verdicts were compared."""
+    """The campaign whose verdicts were compared."""
     nodes_changed: int
     verdicts_changed: int
 

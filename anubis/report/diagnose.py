@@ -67,7 +67,7 @@ def headline(view: DiagnosisView) -> str:
 
 
 def _unknown(diagnosis: Diagnosis, evidence: JobEvidence) -> str:
-    """Return the reason why nobody can say whether the job is well."""
+    """Return the reason why the state of the job is unknown."""
     if diagnosis.progress:
         return "it moves, and has moved on since the trouble that was found"
     if evidence.alive is False:
@@ -264,7 +264,7 @@ class WhomFields:
     device: str | None
     """A GPU or NIC of that node."""
     part: str | None
-    """Of the fabric."""
+    """A part of the fabric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +276,7 @@ class FactLine:
     peer: WhomFields | None
     """The other end, where one reports the other."""
     code: str
-    """Of the line or the rule that says so: `xid-79`."""
+    """The code of the line or rule that says so: `xid-79`."""
     evidence: str
     confidence: float
     at: float | None
@@ -289,9 +289,9 @@ class ProgressFields:
     """A count that rose between two looks apart in time."""
 
     what: str
-    """That is counted: collectives, steps."""
+    """The thing counted: collectives, steps."""
     ranks: Sequence[int]
-    """Whose they are; empty: of all."""
+    """The ranks that were counted; empty: all."""
     before: int
     after: int
     since: float
@@ -310,7 +310,7 @@ class DiagnosisLine:
     trouble: JobTrouble
     culprits: Sequence[WhomFields]
     nodes: Sequence[str]
-    """Of the culprits."""
+    """The nodes of the culprits."""
     is_the_job_itself: bool
     """Its code, its data or its settings: no node is to blame."""
     cause: FactKind | None
@@ -318,11 +318,11 @@ class DiagnosisLine:
     why: str
     confidence: float
     level: int | None
-    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: nobody can say how the job
-    is."""
+    """The level of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: unknown, as the
+    state of the job is."""
     cure: str
     replaced: Sequence[str]
-    """Nodes."""
+    """Nodes to replace."""
     tested: Sequence[str]
     """Nodes that a test should prove or clear."""
     next: Sequence[str]
@@ -330,9 +330,9 @@ class DiagnosisLine:
     progress: Sequence[ProgressFields]
     """What shows that the job moves. Nothing is wrong only if there is some."""
     collectors: Sequence[str]
-    """That were asked, and answered."""
+    """Collectors that were asked, and answered."""
     gaps: Mapping[str, str]
-    """Collectors that were not, and why."""
+    """Collectors that were not asked or did not answer, and why."""
     unmet: Mapping[str, Sequence[str]]
     """Rules that could not be asked, and what they lacked."""
 

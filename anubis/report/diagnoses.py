@@ -114,12 +114,12 @@ class DiagnosedLine:
     """When the job ended, or since when it stands still."""
     headline: str
     code: str
-    """Of the cause; empty: nothing is wrong, or nothing is known."""
+    """The code of the cause; empty: nothing is wrong, or the cause is unknown."""
     level: int | None
-    """Of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: nobody can say how the job
-    is."""
+    """The level of the cure: 0 leave, 1 retry, 2 restart, 3 replace, 4 fail. Null: unknown, as the
+    state of the job is."""
     nodes: Sequence[str]
-    """That are suspected."""
+    """Nodes that are suspected."""
     outcomes: Mapping[str, str]
     """What tests of these came to: confirmed, refuted, given-up; open where none has told yet."""
 

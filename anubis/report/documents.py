@@ -78,10 +78,10 @@ class SeriesFields(TypedDict):
 
 class ResultDocument(TypedDict):
     benchmark: str
-    """As `--describe` names it."""
+    """The name, as `--describe` has it."""
     version: str
     parameters: NotRequired[Mapping[str, ParameterValue]]
-    """As they were ordered; the others as `--describe` has them."""
+    """Values as they were ordered; the others as `--describe` has them."""
     environment: NotRequired[Mapping[str, object]]
     """What explains the numbers; `failed_devices` and `silent_devices` name what gave none."""
     started_at: NotRequired[float]

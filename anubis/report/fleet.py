@@ -56,7 +56,7 @@ class StandingLine:
     node: str
     cluster: str
     judgement: Judgement
-    """As a gate has it that runs nothing."""
+    """The answer of a gate that runs no tests."""
     why: str
     """It is out of service, owes an answer, or its passes do not count while a clock is in doubt;
     empty: none of these."""
@@ -87,7 +87,7 @@ class CampaignStatusLine:
     finished_at: float | None
     """null: it is not over."""
     judgement: Judgement | None
-    """Of the whole; null: it is not over."""
+    """The judgement of the whole; null: it is not over."""
     executions: Mapping[str, int]
     """How many ended how: measured, failed, timed-out, ..."""
 

@@ -117,9 +117,9 @@ class GateLine:
     owing: Mapping[str, str]
     """Nodes that owe an answer: to which benchmarks, and since when."""
     busy: Mapping[str, str]
-    """Nodes on which another job runs, as it was told, and which one."""
+    """Nodes with another job, as it was reported, and its id."""
     needs: Sequence[str]
-    """Tests that would have to run first, where nothing may run."""
+    """Tests that would have to run first, if nothing may run."""
     budget_short: bool
     """Whether the budget left too much untested."""
     remaining: float

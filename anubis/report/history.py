@@ -47,33 +47,34 @@ class EventLine:
     event: str
     nodes: Sequence[str]
     category: str = may_be_absent()
-    """Of an incident."""
+    """The category of an incident."""
     criteria: str = may_be_absent()
-    """After an upgrade: learned again, or refused."""
+    """What became of the criteria after an upgrade: learned again, or refused."""
     job: str = may_be_absent()
     duration_s: float = may_be_absent()
-    """That the job was planned for."""
+    """The planned duration of the job."""
     source: str = may_be_absent()
-    """Who suspects the nodes."""
+    """The source of a suspicion."""
     mix: Mapping[str, float] = may_be_absent()
     """How likely each category of defects is; none: that of the suspicion alone."""
     confidence: float | None = may_be_absent()
-    """How likely it is right, by how often its source was so far; null: kept before that was."""
+    """The chance that it is right, by how often its source was so far; null: kept before that
+    was."""
     reason: str = may_be_absent()
     action: str = may_be_absent()
     """What a repair did."""
     order: str = may_be_absent()
     """What a person said: retire, return or close-breaker."""
     scope: str = may_be_absent()
-    """Of the breaker that was closed."""
+    """The scope of the breaker that was closed."""
     failed: bool = may_be_absent()
     """Whether the job that ended had failed."""
     begin: float = may_be_absent()
-    """Of a maintenance."""
+    """The beginning of a maintenance."""
     end: float | None = may_be_absent()
-    """Of a maintenance; null: its owner ends it."""
+    """The end of a maintenance; null: its owner ends it."""
     name: str = may_be_absent()
-    """Of a maintenance, by which its owner changes or ends it."""
+    """The name by which the owner of a maintenance changes or ends it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +110,11 @@ class ImportNumber:
 class ImportLine:
     at: float
     file: str
-    """Empty: nobody knows any more."""
+    """Empty: not known any more."""
     cluster: str
     what: str
     campaign: str
-    """That the measurements became."""
+    """The campaign that the measurements became."""
 
 
 @dataclass(frozen=True, kw_only=True)

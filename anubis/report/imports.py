@@ -27,20 +27,21 @@ class IntakeFields:
 class IncidentsLine:
     incidents: int
     nodes: int
-    """That had one."""
+    """Nodes that had an incident."""
     watched: int
     since: float
     until: float
     categories: Mapping[str, int]
     ignored: Sequence[str]
-    """Nodes that the cluster does not have: nothing that a monitor tells of them is kept."""
+    """Nodes that the cluster does not have: incidents that a monitor reports of them are not
+    kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodesLine:
     nodes: int
     told: Mapping[str, int]
-    """Of how many nodes each attribute was told."""
+    """Number of nodes for which the file has each attribute."""
     untold: Sequence[str]
     """Known to the history and not in the file."""
 

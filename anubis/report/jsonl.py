@@ -28,12 +28,12 @@ class VerdictLine:
     code: str
     """Stable: act on it, not on the reason."""
     similarity: float | None
-    """By the limit that the node is furthest beyond or nearest to; at or below `alpha` it falls
-    short."""
+    """The similarity by the limit that the node is furthest beyond or nearest to; at or below
+    `alpha` the node falls short."""
     alpha: float | None
     reason: str
     action: str | None
-    """What to do, where the policy says it."""
+    """What to do, if the policy says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class PartName:
 @dataclass(frozen=True, kw_only=True)
 class PartLine:
     parts: Sequence[PartName]
-    """Of several, one is at fault, and it is not known which."""
+    """If there are several, one of them is at fault, and it is not known which."""
     subject: str
     verdict: Judgement
     code: str
@@ -55,15 +55,15 @@ class PartLine:
     reason: str
     evidence: Sequence[str]
     action: str | None
-    """What to do, where the policy says it."""
+    """What to do, if the policy says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossedLine:
     nics: int
-    """That took part."""
+    """Number of NICs that took part."""
     tiers: Sequence[TierCrossed]
-    """Of the links between two tiers, how many were crossed surely."""
+    """How many links between two tiers were crossed surely."""
     uncrossed: Mapping[str, int]
     """How many links were not, by reason: seldom, left out, across rails, out of reach."""
 

@@ -149,18 +149,18 @@ class LifeLine:
     """new, in-service, suspect, draining, testing, out, repairing, spare, lost or retired."""
     sku: str
     jobs: Sequence[str]
-    """That run there, by id."""
+    """Ids of the jobs that run there."""
     cordon: str
     """The reason that its orchestrator shows while no job may begin there."""
     why: str
-    """Why it stands there."""
+    """The reason for its state."""
     ticket: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActionLine:
     cluster: str = may_be_absent()
-    """In the history of a node."""
+    """Present in the history of a node."""
     id: int
     at: float
     """When it was asked for, in seconds since the epoch."""
@@ -172,12 +172,13 @@ class ActionLine:
     """proposed, kept, sent, done, failed or withdrawn."""
     changed_at: float
     campaign: str
-    """That carries a test out."""
+    """The campaign that carries a test out."""
     sentence: str
     note: str
     """What went wrong, or what came of it."""
     ordered_by: str
-    """Who had it done: a person, or the policy in somebody's turn; empty: nobody so far."""
+    """The person, or the policy with the process whose turn it was, that ordered it; empty: not
+    ordered so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +186,12 @@ class KeepingLine:
     cluster: str
     nodes: int
     states: Mapping[str, int]
-    """How many nodes stand where."""
+    """Number of nodes in each state."""
     open_breakers: Sequence[str]
     """Scopes in which no more nodes are taken out until a person closes them."""
     accepted: Mapping[str, int]
-    """By scope: how many nodes a person accepted to be out when the breaker was closed."""
+    """Number of nodes for each scope that a person accepted to be out when the breaker was
+    closed."""
     doubt: str
     """Why nothing is concluded from age: the wall clock cannot be right; empty: it can."""
 

@@ -40,7 +40,7 @@ class TogetherMeasured:
 
     benchmark: str
     nodes: int
-    """On which it ran with others."""
+    """Number of nodes on which it ran together with others."""
     newest: float | None
     """null: never."""
 
@@ -77,9 +77,10 @@ class BetweenNodes:
 class RecencyFields:
     every: int
     measured: int
-    """By the newest campaigns across the fabric: links as good as surely."""
+    """Number that the newest campaigns across the fabric measured; links only if crossed almost
+    surely."""
     below_normal: int
-    """Of pairs, when they were measured last; 0 of links."""
+    """Number of pairs that were below normal when last measured; 0 for links."""
     oldest: float | None
     """null: none of it was measured."""
     newest: float | None
@@ -88,7 +89,7 @@ class RecencyFields:
 @dataclass(frozen=True, kw_only=True)
 class LinksMeasured(RecencyFields):
     tiers: Sequence[int]
-    """That they join; 0 are the nodes."""
+    """The two tiers that they join; 0 are the nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ class BetweenLine:
     campaign: str
     """The newest that crossed the fabric; empty: none did."""
     measured_at: float | None
-    """null: nobody measured it, and so it is unknown."""
+    """null: not measured, and so unknown."""
     links: Sequence[LinksMeasured]
     pairs: Sequence[PairsMeasured]
     """Ordered pairs of NICs."""

@@ -27,7 +27,7 @@ LONGEST = 1_000  # letters of a search
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRow:
-    """A node in the list. `state`: where it stands for its keeper; empty: nobody keeps it."""
+    """A node in the list. `state`: its state for the keeper; empty: no keeper has it."""
 
     glance: NodeGlance
     state: str = ""

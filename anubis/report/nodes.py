@@ -96,7 +96,7 @@ def show(views: Sequence[NodeView], now: float, console: Console) -> None:
 class JobShown:
     id: str
     owner: str
-    """Empty: its orchestrator does not show whose it is, or the job was told."""
+    """Empty: its orchestrator does not show the owner, or the job was reported."""
     since: float | None
 
 
@@ -108,7 +108,8 @@ class NodeLine:
     """What the first line of the terminal counts it as."""
     sku: str
     state: str | None
-    """In the orchestrator's own words. null: it has none, or its orchestrator lacks it."""
+    """The state in the orchestrator's own words. null: it has none, or the orchestrator does not
+    know the node."""
     is_up: bool | None
     jobs: Sequence[JobShown]
     reason: str
@@ -118,7 +119,7 @@ class NodeLine:
     by_anubis: bool
     """Whether Anubis keeps it from jobs."""
     held_by: str
-    """Which campaign measures there now."""
+    """The campaign that measures there now."""
     held_since: float | None
     verdict: Judgement | None
     """The last one. null: there is none."""
@@ -126,15 +127,16 @@ class NodeLine:
     verdict_at: float | None
     campaign: str
     judgement: Judgement
-    """As a gate has it that runs nothing."""
+    """The answer of a gate that runs no tests."""
     unfit: str
     """Why the history has it out of service; empty: it has not."""
     maintenance: str
-    """Until when it is under maintenance, and why; empty: it is not."""
+    """The end and the reason of its maintenance; empty: it is under none."""
     owes: str
-    """Which benchmarks it left unanswered, and since when; empty: none."""
+    """The benchmarks that it left unanswered, and since when; empty: none."""
     unproven: str
-    """What was told of it (an incident, an upgrade) since it passed anything; empty: nothing."""
+    """What was reported of it (an incident, an upgrade) since it last passed anything; empty:
+    nothing."""
     doubt: str
     """Why its passes do not count while a clock is in doubt; empty: they do, or it has none."""
 

@@ -50,7 +50,7 @@ class PeriodicTaskLine:
     """unchanged: nothing was worth doing; proposed: a person decides."""
     sentence: str
     campaign: str
-    """That a sweep is."""
+    """The campaign of a sweep."""
     proposal: str
     """The folder of criteria or the file of a model that was proposed."""
     last_success: float | None

@@ -71,7 +71,7 @@ class NodeRiskLine:
     """The chance of an incident within so many hours."""
     model: str
     trained_at: float | None
-    """Up to when the data goes that it was trained on; null: no model, or one that does not say."""
+    """The end of the data that it was trained on; null: no model, or one that does not say."""
     carried_by: Sequence[CarrierFields]
     """What carries the chance, most first; none where the model gives all nodes the same."""
 

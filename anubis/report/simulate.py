@@ -100,7 +100,7 @@ def text(name: str, study: Study) -> Iterator[str]:
 
 
 def knowledge(study: Study) -> str:
-    """State what the Selector knows: without it nobody can tell what its figures are worth."""
+    """State what the Selector knows, which decides what its figures are worth."""
     scenario = study.scenario
     if "selector" not in scenario.policies:
         return ""
@@ -162,7 +162,7 @@ class PolicyLine:
     catch: float
     p0: float | Literal["job"]
     figures: Mapping[str, Sequence[float | None]]
-    """Of each, the mean over seeds and its margin."""
+    """The mean of each figure over seeds, and its margin."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -128,20 +128,20 @@ class TicketLine:
     cluster: str
     node: str
     ticket: str
-    """Empty: nobody opened one."""
+    """Empty: not opened yet."""
     state: str
-    """Of the node now, as the keeper sees it."""
+    """The state of the node now, as the keeper sees it."""
     code: str
     reason: str
     campaign: str
-    """That found it."""
+    """The campaign that found it."""
     devices: Sequence[str]
-    """That fell short by themselves."""
+    """Devices that fell short by themselves."""
     opened_at: float | None
     proposed: bool
     """Whether a person still has to have it opened."""
     action: str | None
-    """What to do, where the policy says it."""
+    """What to do, if the policy says so."""
     awaits: str | None
     """What has to come first: jobs (to end), repair, end-of-repair, proof, end-of-incident, test
     (that it passes since its incident), verdict (of a test that runs) or answer (of the node).
@@ -168,7 +168,7 @@ class SparesLine:
     ready: Sequence[SpareFields]
     unproven: Sequence[SpareFields]
     next: Sequence[str]
-    """Which nodes come next, the least at risk first."""
+    """The nodes that come next, the least at risk first."""
     free: int
     """How many nodes could become spares."""
     note: str

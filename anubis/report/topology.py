@@ -44,7 +44,7 @@ class CounterLine:
     link: Sequence[str] | None
     nic: str | None
     over_s: float | None
-    """In how many seconds it rose."""
+    """Number of seconds in which it rose."""
     fatal: bool
 
 
@@ -59,11 +59,11 @@ class TopologyLine:
     nodes: int
     rails: Sequence[str]
     source: str
-    """Where it was read."""
+    """The source that it was read from."""
     as_of: float | None
     """When it was so, in seconds since 1970."""
     routes: str
-    """Which forwarding tables count; empty: none."""
+    """The forwarding tables that count; empty: none."""
     ordered_pairs: Mapping[str, int]
     """Pairs of nodes by their distance in hops."""
     unplaced: Sequence[str]

@@ -50,9 +50,9 @@ def show(records: Sequence[TrackRecord], console: Console) -> None:
 class TrackRecordLine:
     benchmark: str
     nodes: Sequence[str]
-    """On which it found a defect."""
+    """Nodes with a defect that it found."""
     alone: Sequence[str]
-    """On which only it found one."""
+    """Nodes with a defect that only it found."""
     defects: int
     tried: int
     """Defects on whose node it was measured at that time."""

@@ -121,7 +121,7 @@ class CampaignView:
 
     @property
     def sentence(self) -> str:
-        """State the answer for somebody who reads no table."""
+        """State the answer for a reader who skips the table."""
         nodes = self.campaign.plan.nodes
         healthy, defective, unknown = (
             len(self.assessment.named(judgement))

@@ -286,7 +286,7 @@ def _wrap(sentence: str, indent: str = "") -> list[str]:
 @dataclass(frozen=True, kw_only=True)
 class DeviationFields:
     sign: Sign
-    """By which rule the node was seen to be unlike its peers."""
+    """The rule that showed that the node is unlike its peers."""
     metric: str
     unit: str
     family: str
@@ -301,7 +301,7 @@ class DeviationFields:
     """How far apart they are, as a share of the metric's range."""
     score: float
     threshold: float
-    """That `score` had to exceed; 0 where no score named the node."""
+    """The threshold that `score` had to exceed; 0 if no score named the node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,11 +312,12 @@ class SuspicionLine:
     since: float
     """When it left its peers, in seconds since 1970."""
     confidence: float
-    """How often this source was right at this site; 0.5 where nothing is known of it."""
+    """The share of earlier suspicions of this source that were right at this site; 0.5 if there
+    were none."""
     hits: int
     """Earlier suspicions that a test confirmed."""
     misses: int
-    """And that a test refuted."""
+    """Earlier suspicions that a test refuted."""
     mix: Mapping[str, float]
     """How likely each category of faults is, by a published table."""
     deviations: Sequence[DeviationFields]
@@ -355,7 +356,7 @@ class LookLine:
     unjudged: Mapping[str, str]
     """Metrics, and why not."""
     remarks: Sequence[str]
-    """On the telemetry."""
+    """Remarks on the telemetry."""
 
 
 def lines(view: LookView) -> Iterator[str]:

@@ -54,7 +54,7 @@ class WatchModelLine:
     seed: int
     versions: Mapping[str, str]
     order: Sequence[str]
-    """Of the metrics that are asked, the first one first."""
+    """The order in which metrics are asked."""
     order_from: str
 
 
@@ -63,11 +63,11 @@ class ModelledMetricLine:
     metric: str
     is_asked: bool
     windows: int | None
-    """That were learned from; null where several metrics are compared as one."""
+    """Number of windows that were learned from; null if several metrics are compared as one."""
     error: float | None
     """Mean square of what is not given back of windows that were not learned from."""
     variance: float | None
-    """Of the same windows: the error of a model that always says the same."""
+    """Variance of the same windows: the error of a model that always says the same."""
     thresholds: Sequence[ThresholdLine]
     """The score that a node must exceed, by how many nodes are compared."""
 

@@ -41,7 +41,7 @@ class WatchLine:
     anomalies: int
     """What was worth a remark, and is no suspicion."""
     job_ended: bool
-    """So it is not looked at again."""
+    """True if the job ended: it is not looked at again."""
     trouble: str
     """Why nothing could be seen; empty: it could."""
 

@@ -291,7 +291,7 @@ def _failed_actions(snapshot: Snapshot) -> GaugeMetricFamily:
 def _breakers(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     opened = GaugeMetricFamily(
         "anubis_breakers_open",
-        "Scopes in which no more nodes are taken out until a person says so",
+        "Scopes whose breaker is open: no more nodes are taken out until a person closes it",
         labels=BY,
     )
     accepted = GaugeMetricFamily(
@@ -380,7 +380,7 @@ def _looks(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     """Families of the looks at running jobs."""
     jobs = GaugeMetricFamily("anubis_watched_jobs", "Running jobs that were looked at", labels=BY)
     failed = GaugeMetricFamily(
-        "anubis_watch_failures", "Of these, those whose last look saw nothing", labels=BY
+        "anubis_watch_failures", "Watched jobs whose last look could see nothing", labels=BY
     )
     suspects = GaugeMetricFamily(
         "anubis_watch_suspects", "Nodes that the last looks made suspect", labels=BY

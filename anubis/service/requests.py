@@ -27,7 +27,7 @@ LONGEST_ID = 200
 @dataclass(frozen=True, kw_only=True)
 class GateBody(JobQuestion):
     cluster: str | None = None
-    """As the history calls it; null: the only one that there is."""
+    """The name in the history; null: the only one that there is."""
     start_tests: bool = False
     """Start the tests that are missing, in a process of their own. Needs the scope act."""
     job: str = ""
@@ -53,7 +53,7 @@ class GateBody(JobQuestion):
 
 @dataclass(frozen=True, kw_only=True)
 class EventEnvelope:
-    """What an event is told with, beside its own fields."""
+    """What a report of an event has beside the event's own fields."""
 
     event: str
     """Its kind: node-added, job-ended and so on."""
@@ -62,7 +62,7 @@ class EventEnvelope:
     at: float | None = None
     """When it happened, in seconds since 1970; null: now."""
     cluster: str | None = None
-    """As the history calls it; null: the only one that there is."""
+    """The name in the history; null: the only one that there is."""
 
     def __post_init__(self) -> None:
         check_name(self.cluster)

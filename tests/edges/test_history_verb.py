@@ -137,7 +137,7 @@ def test_an_end_that_only_a_forgotten_import_told_is_not_known_again(near):
     import_file(near, "day.csv", DAY)
     import_file(near, "next.csv", "host,cause,from,to\nn9,gpu,2026-03-02,2026-03-03\n")
     done = near.run("history", "forget", "--import", "2")
-    assert "1 incident of other imports whose end it told: no end is known again\n" in done.out
+    assert "1 incident of other imports open again: the end came from this import\n" in done.out
 
 
 def test_a_decision_is_broken_between_words_on_a_terminal_only(monkeypatch, capsys):

@@ -25,7 +25,7 @@ class ErrorClass:
     code: str
     """Its name, as facts and policies have it."""
     log: Literal["kernel", "training"] = "kernel"
-    """In which log it stands."""
+    """The log that has such lines."""
     xid: int | None = None
     """The number of an XID of NVIDIA's driver; then `mark` is not needed."""
     mark: str = ""
@@ -37,9 +37,9 @@ class ErrorClass:
     hardware, a repeat tells. Mismatch: ranks called different collectives, nobody is blamed.
     Memory: too little of it. Loss: not a number. Note: no cause."""
     means: str
-    """In a few words."""
+    """The meaning in a few words."""
     source: str
-    """Who says so."""
+    """The document or person that says so."""
     level: int | None = None
     """The lightest cure that helps: 1 try again, 2 restart the process, 3 replace the node, 4 fail
     the job. Without it, that of its kind of fact."""

@@ -99,9 +99,9 @@ class CurePolicy:
     repeat_s: float = DAY_S
     """The same code on the same node within so long asks for one level more."""
     retries: int = 2
-    """How often a job is tried again (level 1)."""
+    """Number of times that a job is tried again (level 1)."""
     restarts: int = 3
-    """How often its processes are restarted (level 2)."""
+    """Number of times that its processes are restarted (level 2)."""
     most_of_job: float = 0.05
     """The largest share of a job's nodes that may be replaced at once; two always may be."""
 

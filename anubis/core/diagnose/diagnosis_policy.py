@@ -16,8 +16,8 @@ class DiagnosisPolicy(CurePolicy):
     summary: str = ""
     """What it is for, in one line."""
     places: Mapping[str, str] = field(default_factory=dict)
-    """Where jobs leave their traces: for the name of an option of `anubis diagnose`, such as logs
-    or dumps, a path in which {job} stands for the job's id. The command line goes before it."""
+    """Paths of the traces of a job: for the name of an option of `anubis diagnose`, such as logs or
+    dumps, a path in which {job} is the job's id. The command line goes before it."""
     classes: str = "default"
     """What lines of logs mean: a table under configs/classes/."""
     categories: Mapping[str, str] = field(default_factory=dict)
@@ -29,8 +29,8 @@ class DiagnosisPolicy(CurePolicy):
     """A running job whose logs (of {job}) say nothing for so long stands still, and is diagnosed;
     of one that wrote on after all, twice as long. 0: silence says nothing."""
     zone: str = "UTC"
-    """Of times in logs that name none, such as Europe/Berlin. A zone that a line names is believed.
-    """
+    """The time zone of log lines that name none, such as Europe/Berlin. A zone that a line names is
+    believed."""
     ranks_per_node: int = 8
     """How many processes of a job run on each node."""
 

@@ -36,7 +36,7 @@ class CriteriaTask(Rhythm):
     those in use are never changed without a person."""
 
     look_back: str = "30d"
-    """From how far back measurements count."""
+    """The age up to which measurements count."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,8 +82,8 @@ class KeepingPolicy:
     tested_at_once: float = 0.10
     """The largest share of the fleet under test at once; one node always may be."""
     suite: str = "delivery"
-    """From which tests are chosen for nodes that have something to prove. New ones and those that
-    come from a repair or an upgrade pass all of it."""
+    """The suite from which tests are chosen for nodes that have something to prove. New nodes, and
+    those that come from a repair or an upgrade, pass all of it."""
     selection: str = "default"
     """The policy by which they are chosen and judged."""
     check: str = "light"
@@ -94,23 +94,24 @@ class KeepingPolicy:
     away_s: float = 300.0
     """A node that does not answer its orchestrator for longer has to prove itself again."""
     tries: int = 3
-    """After so many tests in a row without an answer a person is told."""
+    """Number of tests in a row without an answer after which a person hears of it."""
     pause_s: float = 600.0
-    """From one such test to the next; it doubles every time, to a day at most."""
+    """The pause between two such tests; it doubles every time, to a day at most."""
     resent_s: float = 60.0
-    """After so long a command that shows no effect is sent again."""
+    """The time after which a command that shows no effect is sent again."""
     unsettled_s: float = 7 * DAY_S
-    """After so long a suspicion that nobody could test is given up."""
+    """The time after which a suspicion that no test could settle is given up."""
     answered_s: float = DAY_S
-    """After so long a test that says nothing is given up."""
+    """The time after which a test that says nothing is given up."""
     watch: str = ""
-    """By which file under configs/watching/ running jobs are watched. Without it, they are not."""
+    """The file under configs/watching/ by which running jobs are watched. Without it, they are
+    not."""
     diagnose: str = ""
-    """By which file under configs/diagnosis/ jobs are diagnosed when they ended or stand still.
+    """The file under configs/diagnosis/ by which jobs that ended or make no progress are diagnosed.
     Without it, they are not."""
     notify: str = ""
-    """By which file under configs/notifiers/ people are told what the keeper did. Without it,
-    nobody is."""
+    """The file under configs/notifiers/ that says how people hear what the keeper did. Without it,
+    they do not."""
     sweep: SweepTask | None = None
     """When idle nodes are swept. Without it, never."""
     criteria: CriteriaTask | None = None

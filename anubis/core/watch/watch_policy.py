@@ -22,11 +22,13 @@ class WatchPolicy:
     pull_s: float = WatchSettings.pull_s
     """How far back each look goes."""
     interval_s: float = WatchSettings.interval_s
-    """From one look at a job to the next."""
+    """The time between two looks at a job."""
     continuity_s: float = WatchSettings.continuity_s
-    """For so long a node must be unlike its peers. A pull has to hold an interval and this."""
+    """The time for which a node must be unlike its peers. A pull has to hold an interval and
+    this."""
     stalled_s: float = WatchSettings.stalled_s
-    """For so long no node of a job works: it stands still. Less than 20 minutes; 0: nobody says."""
+    """The time without work on any of its nodes after which a job counts as making no progress.
+    Less than 20 minutes; 0: never."""
     min_effect: float = WatchSettings.min_effect
     """The least distance from its peers, as a share of a metric's range."""
     distance: Distance = WatchSettings.distance

@@ -166,8 +166,8 @@ class Scenario:
     categories: tuple[Category, ...]
     """The kinds of incidents."""
     incidents: IncidentSource = "rates"
-    """Where incidents come from: the rates of the categories, a trained risk model, or the
-    history, which then happens again."""
+    """The source of incidents: the rates of the categories, a trained risk model, or the history,
+    which then happens again."""
     risk: str = "truth"
     """What the Selector knows: the truth, or what a model learned from the past, named (cox-time,
     exponential …) or the best of them."""
@@ -183,7 +183,7 @@ class Scenario:
     checkpoint_h: float = 0.0
     """An incident loses the work since the last checkpoint. 0: it loses none."""
     policies: tuple[PolicyName, ...] = POLICIES
-    """Which validation policies are compared."""
+    """The validation policies to compare."""
     cron_every_h: float = 168.0
     """How often the policy `cron` validates a node."""
     selection: SelectionPolicy = SelectionPolicy(p0=0.01, half_life_h=1.0)
@@ -193,7 +193,7 @@ class Scenario:
     """What an incident costs, in node-hours: a benchmark that saves less is not run. Without it,
     half of the job on all its nodes."""
     known_defects: int = 500
-    """From how many past defects the Selector learns which benchmark finds what."""
+    """Number of past defects from which the Selector learns which benchmark finds what."""
     sweep: Variations = field(default_factory=Variations)
     """Other values to try, besides these settings."""
 

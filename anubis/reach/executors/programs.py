@@ -1,7 +1,7 @@
 """Orders for guardians, from benchmarks, and events from the outcomes of guardians.
 
 Pure: it starts nothing and reads no file. The catalog decides what a document means; this module
-only how an execution ended, in one sentence for the person who reads the report.
+only how an execution ended, in one sentence for the report.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class WebhookSettings(NotifierSettings):
 
     notifier: Literal["webhook"]
     url: str
-    """Where to: https, or http to this machine."""
+    """The address: https, or http to this machine."""
     body: Mapping[str, Any]
     """What is sent. In its texts {sentence}, {topic}, {subject}, {cluster}, {step}, {time}, {key}
     and {thread} are replaced, and the names under `words` and `credentials`. {key} is the same

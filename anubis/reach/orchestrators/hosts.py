@@ -37,7 +37,7 @@ class HostsSettings(OrchestratorSettings):
 
     kind: Literal["hosts"]
     nodes: str
-    """Which nodes there are: a node list, or @file, beside this file."""
+    """The nodes of the fleet: a node list, or @file, beside this file."""
     jobs: tuple[str, ...]
     """Prints the jobs of a node, one a line: its id, and then, if known, whose it is."""
     job_ids: Literal["host", "fleet"] = "host"

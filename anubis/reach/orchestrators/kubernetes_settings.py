@@ -17,10 +17,10 @@ class KubernetesSettings(OrchestratorSettings):
     """The file that says where the cluster is and who asks. Default: in a pod its service account,
     elsewhere `$KUBECONFIG` or `~/.kube/config`."""
     context: str = ""
-    """Which cluster of that file. Default: its current one."""
+    """The cluster of that file. Default: its current one."""
     nodes: str = ""
-    """Which nodes belong to the fleet, as a selector of labels: `nvidia.com/gpu.present=true`.
-    Default: all of them."""
+    """The nodes of the fleet, as a selector of labels: `nvidia.com/gpu.present=true`. Default: all
+    of them."""
     sku_label: str = ""
     """The label that holds a node's kind of hardware. Default: GPU and count, as the labels of the
     GPU's maker tell them."""
@@ -31,7 +31,7 @@ class KubernetesSettings(OrchestratorSettings):
     `example.com/maintenance`. Its value may be a time, until which that is so; a label takes it as
     `20261124T0800Z`. Default: none says so."""
     namespace: str = "anubis"
-    """Where Anubis itself runs: pods there are no work."""
+    """The namespace of Anubis itself: pods there are not work."""
     taint: bool = False
     """Whether a node that is taken out also gets the taint `anubis-fleet/out=CODE:NoSchedule`."""
     label: bool = False

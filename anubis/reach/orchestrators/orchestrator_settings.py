@@ -20,7 +20,7 @@ class OrchestratorSettings:
     """A file under configs/orchestrators/, or the table in a cluster's file."""
 
     kind: str
-    """Which kind of owner."""
+    """The kind of owner."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,7 +67,7 @@ class PodGate:
     """The gate of pods with GPUs, in namespaces with the label `anubis-fleet/gate=enabled`."""
 
     service: str
-    """Where pods reach the service: `https://anubis.anubis.svc:8750`."""
+    """The service's address, as pods reach it: `https://anubis.anubis.svc:8750`."""
     cluster: str
     """What the history calls this cluster."""
     image: str = "curlimages/curl:8.10.1"
@@ -89,7 +89,7 @@ class PodGate:
     gpus: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/*")
     """Pods that ask for one of these resources, or for any by a resource claim, get the gate."""
     namespace: str = "anubis"
-    """Where Anubis itself runs: pods there get none."""
+    """The namespace of Anubis itself: pods there get no gate."""
 
     def __post_init__(self) -> None:
         for name, text in (("service", self.service), ("cluster", self.cluster)):

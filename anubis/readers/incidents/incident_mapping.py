@@ -33,9 +33,9 @@ class _Columns:
     origin: str = "1970-01-01"
     """When numbers of seconds or days begin."""
     since: str = ""
-    """From when a node was watched. Without it, from the first time in the file."""
+    """The time since which a node was watched. Default: the first time in the file."""
     until: str = ""
-    """Until when a node was watched. Without it, to the last time in the file."""
+    """The time until which a node was watched. Default: the last time in the file."""
     size: str | int = ""
     """How many nodes there are: a number, or a column. Nodes without a record were well all the
     time."""

@@ -22,8 +22,8 @@ KEYS = ("node", *TEXTS, "installed")
 @dataclass(frozen=True, kw_only=True)
 class NodeMapping:
     columns: Mapping[str, str] = field(default_factory=dict)
-    """By key, a heading, or a text with headings in braces. A key that is not mapped is the column
-    of its own name, if there is one."""
+    """The column of each key: a heading, or a text with headings in braces. A key that is not
+    mapped is the column of its own name, if there is one."""
     clock: Clock = Clock(formats=("iso",), zone="UTC", origin="1970-01-01")
 
     def __post_init__(self) -> None:

@@ -31,8 +31,8 @@ class TableMapping:
     one has a column for each metric."""
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    """By key, a heading, or a text with headings in braces. A key that is not mapped is the column
-    of its own name, if there is one."""
+    """The column of each key: a heading, or a text with headings in braces. A key that is not
+    mapped is the column of its own name, if there is one."""
     metrics: tuple[MetricSpec, ...] = ()
     """Those to take, of all that the table has; without any, the table says what they are."""
     sku: str = ""

@@ -36,25 +36,24 @@ class MetricSettings:
     about: str = ""
     """What it is, in one line."""
     unit: str
-    """Of its values."""
+    """The unit of its values."""
     low: float | None = None
     """What it cannot fall below. Without it, the least that any node of the job shows."""
     high: float | None = None
     """What it cannot exceed. Without it, the most that any node of the job shows."""
     fault: Literal["low", "high", "either"]
-    """On which side of its peers a faulty node is to be expected."""
+    """The side of its peers on which a faulty node is expected."""
     family: str = ""
     """What it speaks of: cpu, gpu, pfc, throughput, disk or memory."""
     floor: float = 0.0
     """A difference below this is nothing."""
     query: str
-    """In PromQL, a series for each node; `$nodes`, `$by`, `$of`, `$recent` and `$rate` are filled
-    in."""
+    """A query in PromQL with a series for each node; `$nodes`, `$by`, `$of`, `$recent` and `$rate`
+    are filled in."""
     node_label: str = ""
-    """Which label names the node. Without it, the one of the whole file."""
+    """The label that names the node. Default: that of the whole file."""
     worst: Literal["", "min", "max"] = ""
-    """Which of several devices is the worst. Without it, `max` where a fault shows high, else
-    `min`."""
+    """The worst of several devices. Default: `max` if a fault shows as a high value, else `min`."""
     needs: str = ""
     """What has to run on the nodes, told where nobody reports the metric."""
 
@@ -122,7 +121,7 @@ class AgentSettings:
     """The addresses of the agents of nodes without exporters."""
 
     port: int = 9841
-    """At which each of them answers."""
+    """The port of each agent."""
     deadline_s: float = 5.0
     """How long one may take. Seconds."""
     token_file: str = ""
@@ -136,11 +135,11 @@ class TelemetrySettings:
     based_on: str = ""
     """The file that this one changes. Without it, this file says everything."""
     node_label: str = "instance"
-    """Which label names the node; a port behind the name is cut off."""
+    """The label that names the node; a port behind the name is cut off."""
     prometheus: PrometheusSettings | None = None
-    """Where a Prometheus is reached."""
+    """The address of a Prometheus."""
     agents: AgentSettings | None = None
-    """Where the agents of nodes without exporters are reached."""
+    """The agents of nodes without exporters."""
     metrics: tuple[MetricSettings, ...]
     """What is watched. With `based_on`, entries need only what differs."""
 

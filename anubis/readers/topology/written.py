@@ -26,7 +26,7 @@ class Rack:
     leaves: str
     """The switches they are connected to: one for each rail, in order, or one for all."""
     name: str = ""
-    """For people only."""
+    """A name for people only."""
 
     def __post_init__(self) -> None:
         expand(self.nodes)
@@ -44,7 +44,7 @@ class Links:
     gbit_s: float | None = None
     """The speed of a cable, if it differs from that of the file."""
     name: str = ""
-    """For people only."""
+    """A name for people only."""
 
     def __post_init__(self) -> None:
         pairs = len(expand(self.below)) * len(expand(self.above))
@@ -60,7 +60,7 @@ class Links:
 @dataclass(frozen=True, kw_only=True)
 class Written:
     racks: tuple[Rack, ...]
-    """Which nodes are on which leaves."""
+    """The nodes of each leaf."""
     links: tuple[Links, ...] = ()
     """What is above the leaves."""
     rails: tuple[str, ...] = ("",)
