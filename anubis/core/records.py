@@ -693,6 +693,8 @@ class Verdict:
     judgement: Judgement
     code: str
     reason: str
+    # what is wrong without name, place and amount, for groups; empty: the reason has none of these
+    cause: str = ""
     similarity: float | None = None
     alpha: float | None = None
 
@@ -745,6 +747,7 @@ class NodeVerdict:
     judgement: Judgement
     code: str
     reason: str
+    cause: str = ""  # as in its worst verdict; empty: the reason
     # benchmarks that it did not answer; None: not recorded which
     owes: tuple[str, ...] | None = None
 

@@ -32,6 +32,9 @@ class VerdictLine:
     `alpha` the node falls short."""
     alpha: float | None
     reason: str
+    cause: str
+    """What is wrong, without name, place and amount: nodes with the same fault have it in common.
+    Empty: the reason is of that kind."""
     action: str | None
     """What to do, if the policy says so."""
 
@@ -166,6 +169,7 @@ def _verdict_fields(verdict: Verdict, action: str | None) -> VerdictLine:
         similarity=verdict.similarity,
         alpha=verdict.alpha,
         reason=verdict.reason,
+        cause=verdict.cause,
         action=action,
     )
 

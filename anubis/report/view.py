@@ -14,7 +14,6 @@ from pathlib import Path
 from anubis.core.fabric import Fabric, Nic, Part, RailNic, RailNics
 from anubis.core.judge.kinds import kinds_of
 from anubis.core.judge.remedies import remedy_of
-from anubis.core.judge.sentences import cause_of
 from anubis.core.network.coverage import Coverage, coverage_of, untested_by_reason
 from anubis.core.network.inspection import Inspection
 from anubis.core.network.localization import NOTHING
@@ -169,7 +168,7 @@ class CampaignView:
         groups: dict[tuple[Judgement, str, str], list[str]] = {}
         for node in self.nodes_worst_first():
             if node.judgement is not Judgement.HEALTHY:
-                cause = cause_of(node.node, node.code, node.reason)
+                cause = node.cause or node.reason
                 groups.setdefault((node.judgement, node.code, cause), []).append(node.node)
         ordered = sorted(groups, key=lambda key: (WORST_FIRST.index(key[0]), -len(groups[key])))
         return [

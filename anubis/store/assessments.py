@@ -20,6 +20,7 @@ from anubis.core.records import (
     Verdict,
     canonical,
 )
+from anubis.core.text import make_storable
 from anubis.store import codec
 from anubis.store.campaigns import (
     CAMPAIGNS,
@@ -42,6 +43,7 @@ from anubis.store.measured import (
 )
 from anubis.store.row_mapping import (
     UNPACKABLE,
+    Form,
     Prose,
     R,
     RecordTable,
@@ -52,6 +54,16 @@ from anubis.store.row_mapping import (
 from anubis.store.shared_values import PARTICIPANTS, ROSTERS, reference, sharing
 
 PATHS = "paths"  # how many verdicts are on one
+
+
+def _cause() -> Form:
+    """Return the form of a cause; NULL if there is none, as in rows written before causes were
+    kept. It is a long cell, because a NULL there leaves the checksum of such a row as it was."""
+    return converted_form(
+        sa.Column("cause", sa.Text, nullable=True),
+        lambda cause: make_storable(cause) if cause else None,
+        lambda cell: cell or "",
+    )
 
 
 def _place() -> tuple[sa.Column[Any], sa.Column[Any]]:
@@ -67,8 +79,10 @@ VERDICTS = RecordTable(
     *_place(),
     sa.Index("verdicts_by_participants", "participants"),
     checked=True,
+    long=("cause",),
     participants=reference("participants", PARTICIPANTS),
     reason=Prose,
+    cause=_cause(),
 )
 
 # One verdict on many units of one metric, and the similarity of each.
@@ -89,8 +103,9 @@ NODE_VERDICTS = RecordTable(
     *_place(),
     sa.Index("node_verdicts_by_node", "node"),
     checked=True,
-    long=("owes",),
+    long=("owes", "cause"),
     reason=Prose,
+    cause=_cause(),
     owes=converted_form(
         sa.Column("owes", sa.Text),
         lambda names: None if names is None else codec.dump(names),

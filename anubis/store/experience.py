@@ -442,8 +442,8 @@ def _node_verdicts(
         some = keys[start : start + PER_QUESTION]
         cells_asked = (*checksum.short, *checksum.long, checksum.column)
         query = select(*cells_asked).where(node_verdicts.c.campaign.in_(some))
-        for *cells, owes, kept in connection.execute(query):
-            if not checksum.fits(kept, cells, [owes]):
+        for *cells, owes, cause, kept in connection.execute(query):
+            if not checksum.fits(kept, cells, [owes, cause]):
                 raise Damage("a verdict on a node is damaged")
             yield *cells_of(cells), owes
 

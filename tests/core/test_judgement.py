@@ -106,6 +106,7 @@ def test_a_node_says_how_many_of_its_gpus_fall_short_and_names_the_worst(slow, s
 
     node = judged(plan, list(executions(plan, rate, devices=4))).nodes[3]
     assert node.reason.startswith(f"compute: rate 20% slower than normal on {says}: ")
+    assert node.cause == "compute: rate slower than normal"
     assert "more" not in node.reason
 
 
@@ -187,6 +188,7 @@ def test_a_criterion_that_learning_refused_calls_nobody_healthy_or_defective():
     assert set(by_node(assessment).values()) == {U}
     assert {v.code for v in assessment.verdicts()} == {"CRITERION-REFUSED"}
     assert "no trusted criterion: only 8 of 16 units are alike" in assessment.nodes[0].reason
+    assert assessment.nodes[0].cause in assessment.nodes[0].reason  # the same for all of a batch
 
 
 def test_a_node_that_is_slow_in_every_pair_is_blamed_and_its_partners_are_not():
@@ -287,6 +289,7 @@ def test_a_program_that_fails_twice_on_a_node_and_runs_on_its_peers_is_a_defect(
     (node,) = (node for node in assessment.nodes if node.node == "n2")
     assert node.code == f"COMPUTE.{code}"
     assert node.reason == "compute: failed 2 times here, it runs on 6 of 8 nodes: SIGSEGV"
+    assert node.cause == {"CRASH": "compute crashes", "HANG": "compute hangs"}[code]
 
 
 def test_a_gpu_that_failed_hides_no_other_gpu_of_its_node():

@@ -85,7 +85,13 @@ def fleet_view(
     for name in names:
         worst = min(of_node[name,], key=_badness)
         nodes.append(
-            NodeVerdict(node=name, judgement=worst.judgement, code=worst.code, reason=worst.reason)
+            NodeVerdict(
+                node=name,
+                judgement=worst.judgement,
+                code=worst.code,
+                reason=worst.reason,
+                cause=worst.cause,
+            )
         )
     specs = tuple(_spec(workload, metric) for workload, metric, _, _ in METRICS)
     plan = Plan(
@@ -193,6 +199,7 @@ def _verdict(workload, metric, name, defective, lost):
             judgement=Judgement.UNKNOWN,
             code="NODE-LOST",
             reason=f"lost while {workload} ran: no answer for 12 s",
+            cause="lost during the campaign",
         )
     about |= {"metric": metric, "device": "cuda:0", "alpha": 0.95}
     if name in defective and workload is GEMM:
@@ -202,6 +209,7 @@ def _verdict(workload, metric, name, defective, lost):
             code="GEMM.TFLOPS.BF16",
             similarity=0.801,
             reason=f"{workload} {metric} on cuda:0: similarity 0.801 is not above alpha 0.950",
+            cause=f"{metric} slower than normal",
         )
     return Verdict(
         **about,
@@ -228,8 +236,8 @@ def test_nodes_with_the_same_fault_are_one_group_worst_and_largest_first():
         ("NODE-LOST", len(range(11, 3000, 450))),
     ]
     text = shown(large_view())
-    assert "30      ✗ gemm@1 tflops:bf16" in text
-    assert "7       ? lost while gemm@1 ran" in text
+    assert "30      ✗ tflops:bf16 slower than normal" in text
+    assert "7       ? lost during the campaign" in text
     assert "what is wrong with them" not in shown(small_view())
 
 
@@ -255,6 +263,7 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
         "similarity": 0.801,
         "alpha": 0.95,
         "reason": "gemm@1 tflops:bf16 on cuda:0: similarity 0.801 is not above alpha 0.950",
+        "cause": "tflops:bf16 slower than normal",
         "action": None,
     }
     assert summary == {
@@ -274,13 +283,13 @@ def test_every_verdict_is_one_json_object_and_the_last_line_sums_them_up():
             {
                 "judgement": "defective",
                 "code": "GEMM.TFLOPS.BF16",
-                "cause": "gemm@1 tflops:bf16",
+                "cause": "tflops:bf16 slower than normal",
                 "nodes": ["n03"],
             },
             {
                 "judgement": "unknown",
                 "code": "NODE-LOST",
-                "cause": "lost while gemm@1 ran",
+                "cause": "lost during the campaign",
                 "nodes": ["n02"],
             },
         ],

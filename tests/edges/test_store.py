@@ -423,7 +423,7 @@ def test_later_verdicts_replace_the_earlier_ones(history: History) -> None:
         alone=(slow(Judgement.DEFECTIVE, "n1"), slow(Judgement.HEALTHY, "n1", "n2")),
         nodes=(NodeVerdict(node="n1", judgement=Judgement.DEFECTIVE, code="c", reason="r"),),
     )
-    after = Assessment(alone=(slow(Judgement.HEALTHY, "n1"),), nodes=())
+    after = Assessment(alone=(replace(slow(Judgement.HEALTHY, "n1"), cause="slow"),), nodes=())
     history.assessments.conclude("c1", before, (), 5.0)
     history.assessments.conclude("c1", after, (), 6.0)
     assert history.assessments.find("c1") == after
@@ -1324,6 +1324,25 @@ def test_the_migrations_lead_to_the_tables_that_the_code_uses(history: History, 
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, row_mapping.metadata) == []
         assert context.get_current_revision() == HEAD
+
+
+def test_verdicts_of_before_causes_were_kept_are_sound_and_have_none(url: str) -> None:
+    verdict = NodeVerdict(node="n1", judgement=Judgement.DEFECTIVE, code="c", reason="r", owes=())
+    before = Assessment(alone=(slow(Judgement.DEFECTIVE, "n1"),), nodes=(verdict,))
+    with History.open(url) as history:
+        history.campaigns.begin(campaign())
+        history.assessments.conclude("c1", before, (), 5.0)
+    # as the code of revision 0035 wrote these two rows
+    assert ask(url, "SELECT checksum FROM verdicts") == 5700872845471514624
+    assert ask(url, "SELECT checksum FROM node_verdicts") == 5969046403178871593
+    for change in (
+        "ALTER TABLE verdicts DROP COLUMN cause",
+        "ALTER TABLE node_verdicts DROP COLUMN cause",
+        "UPDATE alembic_version SET version_num = '0035'",
+    ):
+        ask(url, change)
+    with History.open(url) as history:
+        assert history.assessments.find("c1") == before
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
+from anubis.core.judge.sentences import Finding
 from anubis.core.judge.verdicts import spelled_code
 from anubis.core.records import (
     BatchVerdict,
@@ -177,7 +178,9 @@ def judge_settings(
                 alike[vote.workload, key.setting, answer].append((vote.node, key.device))
             else:
                 claim = f"{key.named} of {vote.node} is {_quote(text)}"
-                alone.append(_verdict(vote, key, replace(answer, reason=claim + answer.reason)))
+                cause = f"{key.setting} is {_quote(text)}"
+                finding = Finding(reason=claim + answer.reason, cause=cause)
+                alone.append(_verdict(vote, key, answer, finding))
         alone += _judge_unread(vote, expectations, usual)
     return [_batch_verdict(*kind, units) for kind, units in alike.items()], alone
 
@@ -189,7 +192,10 @@ class _Answer:
 
     judgement: Judgement
     code: str
-    reason: str
+    reason: str = ""
+
+
+UNREAD = _Answer(Judgement.UNKNOWN, "UNREAD")
 
 
 def _answer(
@@ -229,7 +235,8 @@ def _judge_unread(
         if (norm or rule) and not (rule and rule.may_differ):
             reason = f"{key.named} of {vote.node} could not be read: {why}"
             reason += f"; it is {norm}" if norm else ""
-            yield _verdict(vote, key, _Answer(Judgement.UNKNOWN, "UNREAD", reason))
+            finding = Finding(reason=reason, cause=f"{key.setting} could not be read")
+            yield _verdict(vote, key, UNREAD, finding)
 
 
 def expectation_of(expectations: Sequence[Expectation], key: SettingKey) -> Expectation | None:
@@ -244,7 +251,7 @@ def _quote(text: str) -> str:
     return f'"{text}"' if len(text) <= SHOWN else f'"{text[:SHOWN]}…"'
 
 
-def _verdict(vote: NodeSettings, key: SettingKey, answer: _Answer) -> Verdict:
+def _verdict(vote: NodeSettings, key: SettingKey, answer: _Answer, finding: Finding) -> Verdict:
     return Verdict(
         participants=(vote.node,),
         benchmark=key.benchmark,
@@ -253,7 +260,8 @@ def _verdict(vote: NodeSettings, key: SettingKey, answer: _Answer) -> Verdict:
         device=key.device,
         judgement=answer.judgement,
         code=answer.code,
-        reason=answer.reason,
+        reason=finding.reason,
+        cause=finding.cause,
     )
 
 

@@ -99,6 +99,7 @@ def judge_members(verdicts: Iterable[Verdict]) -> Iterable[Verdict]:
                     judgement=Judgement.UNKNOWN,
                     code="CANNOT-TELL-APART",
                     reason=f"in a slow group of {benchmark} with others that no good group clears",
+                    cause=f"in a slow group of {benchmark} that cannot be told apart",
                 )
             else:
                 yield replace(own[0], participants=(name,))

@@ -26,7 +26,7 @@ from anubis.core.judge.equality import NodeSettings, judge_settings, settings_of
 from anubis.core.judge.faulty_paths import faulty_paths, unmeasured_paths
 from anubis.core.judge.groups import judge_members
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
-from anubis.core.judge.limits import limit_of, limits_by_metric, positions_outside, sentence
+from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
 from anubis.core.judge.roll_up import roll_up
 from anubis.core.judge.searched import Searched
 from anubis.core.judge.siblings import number_nodes
@@ -226,12 +226,13 @@ def _apply_limit(alike: Units, limit: Limit) -> tuple[Units, list[Verdict]]:
     if not excess.size:
         return alike, []
     within = np.delete(np.arange(len(alike)), excess)
+    benchmark, measure = alike.key.workload.benchmark, alike.metric.unit
     return alike.subset(within), [
         verdict_on(
             unit,
             Judgement.DEFECTIVE,
             code_of(unit.key),
-            sentence(unit.series, unit.metric.unit, limit),
+            find_excess(benchmark, unit.series, measure, limit),
         )
         for unit in (alike[int(i)] for i in excess)
     ]

@@ -12,6 +12,7 @@ from itertools import product
 import numpy as np
 
 from anubis.core.arrays import Ints
+from anubis.core.judge.sentences import Finding
 from anubis.core.judge.units import Units
 from anubis.core.records import BenchmarkSpec, Limit, Result, Series
 
@@ -38,13 +39,14 @@ def positions_outside(alike: Units, limit: Limit) -> Ints:
     return np.flatnonzero(worst > 0)
 
 
-def sentence(series: Series, unit: str, limit: Limit) -> str:
-    """The sentence for the operator: the value, the limit, and its source."""
+def find_excess(benchmark: str, series: Series, unit: str, limit: Limit) -> Finding:
+    """The finding for the operator: the value, the limit, and its source."""
     value = float(series.samples[np.argmax(limit.excess(series.samples))])
-    measure = "" if unit == "1" else f" {unit}"
-    return (
-        f"{series.metric} on {series.device} is {value:.4g}{measure}, limit {limit} "
-        f"({limit.source})"
+    measured = f"{value:.4g}" if unit == "1" else f"{value:.4g} {unit}"
+    subject = f"{series.metric} on {series.device}"
+    return Finding(
+        reason=f"{subject} is {measured}, limit {limit} ({limit.source})",
+        cause=f"{benchmark}: {series.metric} outside its limit ({limit})",
     )
 
 
@@ -57,4 +59,4 @@ def sentences_outside(
     for series in result.series:
         metric, limit = spec.metric(series.metric), limit_of(spec.name, series.metric, bounds)
         if metric and limit and (limit.excess(series.samples) > 0).any():
-            yield sentence(series, metric.unit, limit)
+            yield find_excess(spec.name, series, metric.unit, limit).reason

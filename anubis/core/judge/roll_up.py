@@ -84,19 +84,24 @@ def _node_verdict(
         judgement=first.judgement,
         code=first.code,
         reason=_sentence(first, worst, measured[node, first.benchmark]),
+        cause=first.cause or f"{_program(first)}{first.reason}",
     )
 
 
 def _sentence(first: Verdict, worst: Sequence[Verdict], measured: Collection[str]) -> str:
-    """The sentence about a node; it names the program unless it has words for what was measured."""
-    has_words = first.metric and metric_words(first.benchmark, first.metric)
-    prefix = f"{first.benchmark}: " if first.benchmark and not has_words else ""
+    program = _program(first)
     if first.judgement is not Judgement.DEFECTIVE or not first.metric:
         more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
-        return f"{prefix}{first.reason}{more}"
+        return f"{program}{first.reason}{more}"
     short = {v.device for v in worst if v.metric and v.benchmark == first.benchmark}
     further = len({(v.benchmark, v.parameters, v.metric) for v in worst}) - 1
-    return prefix + node_sentence(first.reason, first.device, short, measured, further)
+    return program + node_sentence(first.reason, first.device, short, measured, further)
+
+
+def _program(verdict: Verdict) -> str:
+    """The program, to begin a sentence with; empty if there are words for what it measured."""
+    has_words = verdict.metric and metric_words(verdict.benchmark, verdict.metric)
+    return f"{verdict.benchmark}: " if verdict.benchmark and not has_words else ""
 
 
 def _devices_measured(

@@ -189,4 +189,4 @@ class Searched:
 
 def _call_unknown(verdict: Verdict, code: str, doubt: str) -> Verdict:
     reason = f"{doubt}: {verdict.reason}"
-    return replace(verdict, judgement=Judgement.UNKNOWN, code=code, reason=reason)
+    return replace(verdict, judgement=Judgement.UNKNOWN, code=code, reason=reason, cause=doubt)

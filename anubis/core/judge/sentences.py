@@ -1,12 +1,12 @@
 """One sentence on what falls short: what, by how much, on which of how many devices, against what.
 
 A sentence names its device once, as ` on DEVICE`, so that the sentence about a node can name all of
-them instead, and so that nodes with the same cause can be grouped.
+them instead. Its cause says the same without name, place and amount, so that nodes with the same
+fault can be grouped.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -58,20 +58,28 @@ WORDS: Mapping[str, str] = {
     "node_health port_gbps": "link rate of an RDMA port",
     "node_health memory_gb": "main memory",
 }
-COUNTED: Mapping[str, str] = {  # of what is counted on a node, and how it is there
-    "gpus": "GPUs are there",
-    "nvlinks": "NVLinks are up",
-    "ports_active": "RDMA ports are up",
-    "port_up": "RDMA ports are up",
-    "cpus": "processors are online",
+COUNTED: Mapping[str, tuple[str, str]] = {  # on a node: how it is there, and how it is not
+    "gpus": ("GPUs are there", "GPUs are missing"),
+    "nvlinks": ("NVLinks are up", "NVLinks are down"),
+    "ports_active": ("RDMA ports are up", "RDMA ports are down"),
+    "port_up": ("RDMA ports are up", "RDMA ports are down"),
+    "cpus": ("processors are online", "processors are offline"),
 }
-FAILURES: Mapping[str, str] = {"hang": "hangs", "crash": "crashes"}  # by the end of a code
 NOUNS: Mapping[str, str] = {"cuda": "GPUs", "gpu": "GPUs"}
 TOLERATED = 0.005  # a smaller change of the median is called none
 TIMES = ("s", "ms", "us", "ns")
-AMOUNT = re.compile(r" [\d,.]+% (?=slower|longer|below|above)")
-COUNT = re.compile(r"^[\d.e+]+ of [\d.e+]+ ")
-PLACE = re.compile(r" on (?:all \d|\d+ of \d|\S+ \(|\S+$).*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What is wrong: the sentence for one unit, and the cause, which is the same wherever the same
+    is wrong."""
+
+    reason: str
+    cause: str
+
+    def cast_doubt(self, doubt: str) -> Finding:
+        return Finding(reason=f"{doubt}: {self.reason}", cause=f"{self.cause}, in doubt")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,34 +97,67 @@ class Shortfall:
     alpha: float
     than: str = "normal"  # with which it is compared
 
+    @property
+    def words(self) -> str:
+        return metric_words(self.benchmark, self.metric) or self.metric
 
-def shortfall_sentence(short: Shortfall) -> str:
-    """The sentence about a level: how far the median is from normal, in the metric's own unit."""
-    words = metric_words(short.benchmark, short.metric) or short.metric
+    @property
+    def subject(self) -> str:
+        """The same where no program is named beside it."""
+        has_words = metric_words(self.benchmark, self.metric)
+        return has_words or f"{self.benchmark}: {self.metric}"
+
+    @property
+    def is_count(self) -> bool:
+        """True if some of what is counted is not there."""
+        is_whole = self.measured.is_integer() and self.normal.is_integer()
+        return self.unit == "1" and self.measured < self.normal and is_whole
+
+    @property
+    def change(self) -> float:
+        return abs(self.measured / self.normal - 1) if self.normal else 1.0
+
+    @property
+    def is_uneven(self) -> bool:
+        """True if the median is as it should be, and the whole is not."""
+        is_small = self.change < max(TOLERATED, 1 - self.alpha)
+        return is_small and self.similarity < self.alpha and self.than == "normal"
+
+
+def find_shortfall(short: Shortfall) -> Finding:
+    """The finding about a level: how far the median is from normal, in the metric's own unit."""
+    if short.is_count:
+        return _find_missing(short)
     place = place_clause(short.device)
-    measured, normal = short.measured, short.normal
-    if short.unit == "1" and measured < normal and measured.is_integer() and normal.is_integer():
-        counted = COUNTED.get(short.metric, short.metric)
-        return f"{measured:g} of {normal:g} {counted}{place}"
-    change = abs(measured / normal - 1) if normal else 1.0
-    against = f"{_figures(measured, normal)}{_unit(short.unit)}"
-    is_uneven = change < max(TOLERATED, 1 - short.alpha) and short.similarity < short.alpha
-    if is_uneven and short.than == "normal":
-        return (
-            f"{words} uneven{place}: {1 - short.similarity:.0%} from normal as a whole, limit "
-            f"{1 - short.alpha:.0%}; median {against}"
+    against = f"{_figures(short.measured, short.normal)}{_unit(short.unit)}"
+    if short.is_uneven:
+        spread = f"{1 - short.similarity:.0%} from normal as a whole, limit {1 - short.alpha:.0%}"
+        return Finding(
+            reason=f"{short.words} uneven{place}: {spread}; median {against}",
+            cause=f"{short.subject} uneven",
         )
-    return f"{words} {_amount(short, change)}{place}: {against}"
+    verb, way = _comparison(short)
+    return Finding(
+        reason=f"{short.words} {verb}{short.change:.0%} {way}{place}: {against}",
+        cause=f"{short.subject} {verb}{way}",
+    )
 
 
-def slow_samples_sentence(
+def _find_missing(short: Shortfall) -> Finding:
+    there, missing = COUNTED.get(short.metric, (short.metric, f"fewer {short.metric} than normal"))
+    counts = f"{short.measured:g} of {short.normal:g}"
+    return Finding(reason=f"{counts} {there}{place_clause(short.device)}", cause=missing)
+
+
+def find_slow_samples(
     short: Shortfall, *, number: int, samples: int, measured: float, usual: float, share: float
-) -> str:
-    """The sentence about a device that is slow in some of its samples only."""
-    words = metric_words(short.benchmark, short.metric) or short.metric
-    return (
-        f"{words} slow at times{place_clause(short.device)}: {number} of {samples} samples at "
-        f"{_figures(measured, usual)}{_unit(short.unit)}; healthy: {share:.1%}"
+) -> Finding:
+    """The finding about a device that is slow in some of its samples only."""
+    figures = f"{_figures(measured, usual)}{_unit(short.unit)}"
+    some = f"{number} of {samples} samples at {figures}; healthy: {share:.1%}"
+    return Finding(
+        reason=f"{short.words} slow at times{place_clause(short.device)}: {some}",
+        cause=f"{short.subject} slow at times",
     )
 
 
@@ -140,25 +181,12 @@ def node_sentence(
     return reason + (f"; {further} more metric{'s' * (further > 1)} as well" if further else "")
 
 
-def cause_of(node: str, code: str, reason: str) -> str:
-    """Cause that nodes with the same fault have in common: their sentence without name, place and
-    amount."""
-    program, _, failure = code.lower().partition(".")
-    if failure in FAILURES:
-        return f"{program} {FAILURES[failure]}"
-    prefix = f"{program}: " if reason.startswith(f"{program}: ") else ""
-    cause = reason.removeprefix(prefix).replace(f" of {node} is ", " is ")
-    cause = re.split(r": |; |, ", cause, maxsplit=1)[0]
-    cause = COUNT.sub("not all ", PLACE.sub("", cause))
-    return prefix + AMOUNT.sub(" ", cause)
-
-
 @cache
 def metric_words(benchmark: str, metric: str) -> str:
     """Words for a metric, with its qualifier: `matrix products (fp32)`; empty if there are none."""
     family, _, qualifier = metric.partition(":")
     if benchmark == "node_health" and family in COUNTED:
-        return COUNTED[family]
+        return COUNTED[family][0]
     for pattern, words in WORDS.items():
         if fnmatchcase(f"{benchmark} {family}", pattern):
             return f"{words} ({qualifier})" if qualifier else words
@@ -169,13 +197,14 @@ def place_clause(device: str) -> str:
     return "" if device in ("", "node") else f" on {device}"
 
 
-def _amount(short: Shortfall, change: float) -> str:
+def _comparison(short: Shortfall) -> tuple[str, str]:
+    """The words before and after the amount."""
     is_less = short.measured < short.normal
     if short.unit.endswith("/s") and short.direction == "higher" and is_less:
-        return f"{change:.0%} slower than {short.than}"
+        return "", f"slower than {short.than}"
     if short.unit in TIMES and short.direction == "lower" and not is_less:
-        return f"takes {change:.0%} longer than {short.than}"
-    return f"{change:.0%} {'below' if is_less else 'above'} {short.than}"
+        return "takes ", f"longer than {short.than}"
+    return "", f"{'below' if is_less else 'above'} {short.than}"
 
 
 def _figures(measured: float, normal: float) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from anubis.core.fabric import Fabric, rail_of
+from anubis.core.judge.sentences import Finding
 from anubis.core.judge.units import SAMPLED, are_usable
 from anubis.core.network.pairing import joined_nics, pair_test_of
 from anubis.core.network.rails import Rails, device_across
@@ -35,6 +36,13 @@ CODES = {
     Ended.NOT_APPLICABLE: "NOT-APPLICABLE",
 }
 DEFECTS = {Ended.FAILED: "CRASH", Ended.TIMED_OUT: "HANG"}  # after the name of the benchmark
+ENDS = {Ended.FAILED: "crashes", Ended.TIMED_OUT: "hangs"}  # the same in words
+IN_VAIN = {  # the same of a program for which no node is blamed
+    Ended.FAILED: "failed",
+    Ended.NOT_RUN: "could not be run",
+    Ended.TIMED_OUT: "ran out of time",
+    Ended.NOT_APPLICABLE: "does not apply",
+}
 TRIED = {Ended.MEASURED, *DEFECTS}  # the program itself ran, which shows what the node can do
 LOST = "NODE-LOST"
 ENOUGH = 2  # failures of one program on one node
@@ -64,8 +72,7 @@ def judge_unmeasured(
         if execution.final and ended in TRIED and len(step.participants) == 1:
             runs[step.workload, step.participants[0]].append(execution)
         elif execution.final and ended in DEFECTS and step.workload in reproduced:
-            code = f"{step.workload.benchmark.upper()}.{DEFECTS[ended]}"
-            yield _verdict(execution, Judgement.DEFECTIVE, code, execution.reason)
+            yield _defect(execution, execution.reason)
         elif execution.final and ended in CODES:
             yield _end_verdict(execution)
     yield from _compare(runs, plan)
@@ -76,6 +83,7 @@ def judge_unmeasured(
             judgement=Judgement.UNKNOWN,
             code=LOST,
             reason=reasons[name],
+            cause="lost during the campaign",
         )
 
 
@@ -100,8 +108,11 @@ def judge_silent_rails(executions: Iterable[Execution], plan: Plan) -> Iterator[
         for a, b in joined_nics(fabric, pair_test) if measured else ():
             if a.rail in chosen and (a.rail_nic, b.rail_nic) not in measured:
                 device = f"{a.device}-{b.device}"
-                reason = f"brought no result on {device}, while it did on {len(measured)} others"
-                yield _verdict(run, Judgement.UNKNOWN, "NOT-MEASURED", reason, device)
+                finding = Finding(
+                    reason=f"brought no result on {device}, while it did on {len(measured)} others",
+                    cause=f"{run.step.workload.benchmark} brought no result on a rail",
+                )
+                yield _verdict(run, Judgement.UNKNOWN, "NOT-MEASURED", finding, device)
 
 
 def judge_unusable(executions: Iterable[Execution], plan: Plan) -> Iterator[Verdict]:
@@ -116,11 +127,12 @@ def judge_unusable(executions: Iterable[Execution], plan: Plan) -> Iterator[Verd
             odd = series.samples[~are_usable(series.samples, may_be_0=may_be_0)]
             if odd.size:
                 expected = "0 or a positive" if may_be_0 else "a positive"
-                reason = (
-                    f'measured {series.metric} on {series.device} as "{odd[0]:g}": expected'
-                    f" {expected} finite number"
+                measured = f'measured {series.metric} on {series.device} as "{odd[0]:g}"'
+                finding = Finding(
+                    reason=f"{measured}: expected {expected} finite number",
+                    cause=f"{run.step.workload.benchmark}: {series.metric} is no measurement",
                 )
-                verdict = _verdict(run, Judgement.UNKNOWN, "NOT-MEASURED", reason, series.device)
+                verdict = _verdict(run, Judgement.UNKNOWN, "NOT-MEASURED", finding, series.device)
                 yield replace(verdict, metric=series.metric)
 
 
@@ -154,23 +166,32 @@ def _judge_unlike_peers(
 ) -> Verdict:
     last = failed[-1]
     if len(failed) >= ENOUGH:
-        code = f"{last.step.workload.benchmark.upper()}.{DEFECTS[last.ended]}"
-        reason = f"failed {len(failed)} times here, {peers}: {last.reason}"
-        return _verdict(last, Judgement.DEFECTIVE, code, reason)
+        return _defect(last, f"failed {len(failed)} times here, {peers}: {last.reason}")
+    cause = f"{last.step.workload.benchmark} failed once"
     if any(run.step.turn for run in tries):
         reason = f"failed once, and ran when it was tried again: {last.reason}"
-        return _verdict(last, Judgement.UNKNOWN, "UNSTABLE", reason)
-    return _verdict(last, Judgement.UNKNOWN, FAILED_ONCE, last.reason)
+        finding = Finding(reason=reason, cause=f"{cause}, and ran when it was tried again")
+        return _verdict(last, Judgement.UNKNOWN, "UNSTABLE", finding)
+    return _verdict(last, Judgement.UNKNOWN, FAILED_ONCE, Finding(reason=last.reason, cause=cause))
+
+
+def _defect(execution: Execution, reason: str) -> Verdict:
+    benchmark, ended = execution.step.workload.benchmark, execution.ended
+    code = f"{benchmark.upper()}.{DEFECTS[ended]}"
+    finding = Finding(reason=reason, cause=f"{benchmark} {ENDS[ended]}")
+    return _verdict(execution, Judgement.DEFECTIVE, code, finding)
 
 
 def _end_verdict(execution: Execution) -> Verdict:
-    absent = execution.ended is Ended.NOT_APPLICABLE
+    ended, benchmark = execution.ended, execution.step.workload.benchmark
+    absent = ended is Ended.NOT_APPLICABLE
     judgement = Judgement.NOT_APPLICABLE if absent else Judgement.UNKNOWN
-    return _verdict(execution, judgement, CODES[execution.ended], execution.reason)
+    finding = Finding(reason=execution.reason, cause=f"{benchmark} {IN_VAIN[ended]}")
+    return _verdict(execution, judgement, CODES[ended], finding)
 
 
 def _verdict(
-    execution: Execution, judgement: Judgement, code: str, reason: str, device: str = ""
+    execution: Execution, judgement: Judgement, code: str, finding: Finding, device: str = ""
 ) -> Verdict:
     step = execution.step
     return Verdict(
@@ -180,5 +201,6 @@ def _verdict(
         parameters=step.workload.parameters,
         judgement=judgement,
         code=code,
-        reason=reason,
+        reason=finding.reason,
+        cause=finding.cause,
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from anubis.core.arrays import Ints
 from anubis.core.judge.criteria import worst_slow_samples
-from anubis.core.judge.sentences import Shortfall, shortfall_sentence, slow_samples_sentence
+from anubis.core.judge.sentences import Finding, Shortfall, find_shortfall, find_slow_samples
 from anubis.core.judge.units import Unit, Units
 from anubis.core.records import (
     BatchVerdict,
@@ -41,19 +41,19 @@ def judge_shortfall(
 ) -> Verdict:
     """The verdict on a unit that falls short; `of_siblings` is what is normal among its siblings,
     if it falls short of them and not of the fleet."""
-    reason = _shortcoming(unit, criterion, similarity, of_siblings)
+    finding = _shortcoming(unit, criterion, similarity, of_siblings)
     judgement, code = Judgement.DEFECTIVE, code_of(unit.key)
     if doubt:
         judgement, code = Judgement.UNKNOWN, code_of_doubt
-        reason = f"{doubt}: {reason}"
-    return verdict_on(unit, judgement, code, reason, similarity, criterion.alpha)
+        finding = finding.cast_doubt(doubt)
+    return verdict_on(unit, judgement, code, finding, similarity, criterion.alpha)
 
 
 def verdict_on(
     unit: Unit,
     judgement: Judgement,
     code: str,
-    reason: str,
+    finding: Finding,
     similarity: float | None = None,
     alpha: float | None = None,
 ) -> Verdict:
@@ -65,7 +65,8 @@ def verdict_on(
         device=unit.device,
         judgement=judgement,
         code=code,
-        reason=reason,
+        reason=finding.reason,
+        cause=finding.cause,
         similarity=similarity,
         alpha=alpha,
     )
@@ -110,7 +111,7 @@ def spelled_code(benchmark: str, metric: str) -> str:
 
 def _shortcoming(
     unit: Unit, criterion: Criterion, similarity: float, of_siblings: float | None
-) -> str:
+) -> Finding:
     short = Shortfall(
         benchmark=unit.key.workload.benchmark,
         metric=unit.key.metric,
@@ -123,10 +124,10 @@ def _shortcoming(
         alpha=criterion.alpha,
     )
     if of_siblings is not None:
-        return shortfall_sentence(replace(short, normal=of_siblings, than="its siblings"))
+        return find_shortfall(replace(short, normal=of_siblings, than="its siblings"))
     slow = worst_slow_samples(unit.samples, criterion)
     if slow and slow.number:
-        return slow_samples_sentence(
+        return find_slow_samples(
             short,
             number=slow.number,
             samples=slow.samples,
@@ -134,7 +135,7 @@ def _shortcoming(
             usual=slow.usual,
             share=slow.share,
         )
-    return shortfall_sentence(short)
+    return find_shortfall(short)
 
 
 def missing_criterion_reason(key: CriterionKey, keys: Iterable[CriterionKey]) -> str:

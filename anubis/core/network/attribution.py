@@ -39,6 +39,15 @@ SURE = 0.9  # the least confidence in a cause that is called defective
 MOST_OR = 2  # alternative switches of a path that are named
 SHOWN = 4  # flows that are shown as evidence of a cause
 MOST_RANKED = 8  # parts of a class
+CAUSES = {  # what is wrong with a node, by the code of the part that is blamed
+    "NETWORK.NODE": "slow with every other node",
+    "NETWORK.NIC": "a NIC or its cable is at fault",
+    "WIRING.EXCHANGED": "NICs are exchanged",
+    "WIRING.WRONG-LEAF": "cabled to another leaf than the nodes beside it",
+    "WIRING.MISSING": "a NIC is missing",
+    "WIRING.SLOW": "a link runs slower than those like it",
+}
+MAYBE = "a NIC or its cable may be at fault"
 ROUTES_ASIDE = (
     "the forwarding tables were left aside: paths taken by chance explain these flows better "
     "(adaptive routing, or tables older than the cables)"
@@ -226,10 +235,12 @@ def node_verdicts(
             continue
         elif node in met - met_well:
             reason = _no_good_pair_reason(fabric, node, parts)
-            yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            cause = "every pair with this node is below normal"
+            yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason, cause)
         elif part := unproven.get(node):
             reason = f"no pair was good over {describe(fabric, part)}"
-            yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason)
+            cause = "no pair was good over one of its NICs"
+            yield _node_verdict(node, Judgement.UNKNOWN, "NO-GOOD-PAIR", reason, cause)
         elif device := unmapped.get(node):
             reason = (
                 f"no pair with this node was good on {device}, which the topology does not show"
@@ -285,12 +296,20 @@ def blamed_nodes(parts: Sequence[PartVerdict]) -> Iterator[Verdict]:
     cables."""
     for blame in parts:
         for node in dict.fromkeys(p.name for p in blame.parts if p.kind in ("node", "nic")):
-            yield _node_verdict(node, blame.judgement, blame.code, blame.reason)
+            cause = CAUSES.get(blame.code, MAYBE)
+            yield _node_verdict(node, blame.judgement, blame.code, blame.reason, cause)
 
 
-def _node_verdict(node: str, judgement: Judgement, code: str, reason: str) -> Verdict:
+def _node_verdict(
+    node: str, judgement: Judgement, code: str, reason: str, cause: str = ""
+) -> Verdict:
     return Verdict(
-        participants=(node,), benchmark="", judgement=judgement, code=code, reason=reason
+        participants=(node,),
+        benchmark="",
+        judgement=judgement,
+        code=code,
+        reason=reason,
+        cause=cause,
     )
 
 

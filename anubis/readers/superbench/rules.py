@@ -210,6 +210,7 @@ def _verdict(
         judgement=judgement,
         code=code,
         reason=f"{rule.name} ({rule.category}): {reason}",
+        cause=f"{rule.name} ({rule.category})",
     )
 
 
@@ -225,7 +226,10 @@ def _roll_up(verdicts: Iterable[Verdict], rows: Iterable[NodeResults]) -> tuple[
         more = f" (and {alike - 1} more)" if alike > 1 else ""
         healthy = judgement is Judgement.HEALTHY
         reason = f"keeps all {alike} rules" if healthy else f"{worst.reason}{more}"
+        cause = "" if healthy else worst.cause
         nodes.append(
-            NodeVerdict(node=row.node, judgement=judgement, code=worst.code, reason=reason)
+            NodeVerdict(
+                node=row.node, judgement=judgement, code=worst.code, reason=reason, cause=cause
+            )
         )
     return tuple(nodes)
