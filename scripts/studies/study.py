@@ -2,8 +2,8 @@
 
 A study prints figures, or attacks what should hold: `.venv/bin/python scripts/studies/NAME`. With
 `--smoke` it does so on a tiny input within seconds, which shows that all of it still runs and
-nothing else; tests/studies/test_studies.py does that with each. Importing this module lets a study import
-what the tests have.
+nothing else; tests/studies/test_studies.py does that with each. Importing this module lets a study
+import what the tests have.
 """
 
 from __future__ import annotations
