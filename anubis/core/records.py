@@ -33,6 +33,7 @@ Scope = Literal["node", "pair", "group"]
 Arrangement = Literal["all", "pairs", "batches", "quick", "covering", "parts", "across"]
 Launcher = Literal["plain", "torchrun"]
 PARTS: Arrangement = "parts"
+IN_GROUPS: tuple[Arrangement, ...] = ("all", "batches")
 MOST_RUNS = 100_000  # the largest number of runs of a suite's entry
 UNNAMED = "unnamed"  # the cluster of records from before clusters had names
 
@@ -375,6 +376,16 @@ class Plan:
         from bad ones."""
         entries = (entry for phase in self.phases for entry in phase.entries)
         return frozenset(entry.workload for entry in entries if entry.groups == PARTS)
+
+    @cached_property
+    def in_groups(self) -> frozenset[Workload]:
+        """The workloads of groups, whose slow ones are searched for the nodes that make them so."""
+        entries = (entry for phase in self.phases for entry in phase.entries)
+        return frozenset(
+            entry.workload
+            for entry in entries
+            if entry.scope == "group" and entry.groups in IN_GROUPS
+        )
 
     def crosses(self, verdict: Verdict | BatchVerdict) -> bool:
         """True if the verdict is about the fabric."""

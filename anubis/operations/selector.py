@@ -18,7 +18,7 @@ import numpy as np
 
 from anubis.core.amounts import DAY_S, HOUR_S
 from anubis.core.arrays import Flags
-from anubis.core.campaign.planning import IN_GROUPS, MET, all_meet
+from anubis.core.campaign.planning import MET, all_meet
 from anubis.core.history.changes import index_after, index_from
 from anubis.core.history.defects import Defect, defects
 from anubis.core.history.events import EventRecord, FleetEvent, reported_incidents, reports
@@ -31,7 +31,14 @@ from anubis.core.history.status import Instants, Statuses, Times
 from anubis.core.history.strength import Strength
 from anubis.core.history.tracks import IncidentColumns
 from anubis.core.keep.objections import Objections
-from anubis.core.records import Demand, Plan, PlannedEntry, SelectionPolicy, Workload
+from anubis.core.records import (
+    IN_GROUPS,
+    Demand,
+    Plan,
+    PlannedEntry,
+    SelectionPolicy,
+    Workload,
+)
 from anubis.core.select.decision import Decision, Outlook, decide, horizon_s, mix_of
 from anubis.core.select.selection import NEVER, Budget, learn_detection
 from anubis.operations.quiet import silence_libraries

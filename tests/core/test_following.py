@@ -33,10 +33,11 @@ NODES = tuple(f"n{i}" for i in range(1, 17))
 class Fleet(SimulatedExecutor):
     """A group is slow if it has a slow node, or all of some that are slow together only."""
 
-    def __init__(self, slow=(), together=(), dies=""):
-        """`dies`: it is lost as soon as anything was measured."""
+    def __init__(self, slow=(), together=(), dies="", slow_once=False):
+        """`dies`: it is lost as soon as anything was measured. `slow_once`: the first group is."""
         super().__init__(SimulatedFleet(nodes="n[1-16]", slow_share=0), {"together": TOGETHER})
         self.slow, self.together, self.dies = set(slow), set(together), dies
+        self.slow_once = slow_once
 
     def wait(self, until):
         events = super().wait(until)
@@ -48,6 +49,7 @@ class Fleet(SimulatedExecutor):
     def _measure(self, step, spec):
         met = set(step.participants)
         bad = self.slow & met or (self.together and self.together <= met)
+        bad = bad or (self.slow_once and not step.turn and "n1" in met)
         rate = np.full(8, 50.0 if bad else 100.0)
         return Readings.pack([Series(metric="rate", device="cpu", samples=rate)])
 
@@ -98,8 +100,23 @@ def test_a_search_whose_halves_lack_a_node_that_was_lost_comes_to_an_end(criteri
 def test_two_that_are_slow_together_only_are_named_as_a_pair_and_neither_is_blamed(criteria):
     found = outcome(criteria, together=["n3", "n14"])
     assert not found.assessment.named(Judgement.DEFECTIVE)
-    slow = [v.participants for v in found.assessment.alone if v.judgement is Judgement.DEFECTIVE]
-    assert min(slow, key=len) == ("n14", "n3")
+    assert [part.nodes for part in found.assessment.parts] == [("n3", "n14")]
+    assert found.assessment.parts[0].judgement is Judgement.DEFECTIVE
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_a_group_that_is_slow_once_and_then_well_blames_nobody(criteria, size):
+    found = outcome(criteria, size=size, slow_once=True)
+    assert not found.assessment.named(Judgement.DEFECTIVE)
+    shown = {(part.judgement, part.code) for part in found.assessment.parts}
+    assert shown == {(Judgement.UNKNOWN, "CAME-AND-WENT")}
+
+
+def test_a_group_of_all_that_is_slow_each_time_while_its_halves_are_well_is_a_bad_path(criteria):
+    found = outcome(criteria, together=NODES)
+    assert not found.assessment.named(Judgement.DEFECTIVE)
+    (part,) = found.assessment.parts
+    assert (part.judgement, part.code, len(part.nodes)) == (Judgement.DEFECTIVE, "NETWORK.PATH", 16)
 
 
 def test_a_group_that_is_well_is_left_at_that(criteria):

@@ -22,6 +22,7 @@ from anubis.core.network.group_search import (
     Search,
     posterior,
 )
+from anubis.core.network.slow_groups import look_into_groups
 
 PARTNERS = 32
 
@@ -156,3 +157,37 @@ def test_a_leaf_is_found_as_a_whole_only_if_all_of_its_nodes_fail(sick, by_compa
 def test_without_a_good_node_two_cannot_be_told_apart_and_with_one_they_can():
     assert not searched(("a", "b"), meets({"b"}), partners=0)[0]
     assert searched(("a", "b"), meets({"b"}), partners=2)[0].nodes == ("b",)
+
+
+# --- groups of a benchmark, side by side -----------------------------------------------------
+
+
+def looked_into(planned, is_slow):
+    """The progress of a search to its end, with groups that answer at once."""
+    known = {group: is_slow(frozenset(group)) for group in planned}
+    results = dict(known)
+    progress = look_into_groups(known, results)
+    while progress.groups:
+        busy = [node for group in progress.groups for node in group]
+        assert len(busy) == len(set(busy))
+        assert results.keys().isdisjoint(progress.groups)
+        results |= {group: is_slow(frozenset(group)) for group in progress.groups}
+        progress = look_into_groups(known, results)
+    return progress
+
+
+@given(st.integers(3, 8), st.randoms(use_true_random=False))
+def test_of_groups_side_by_side_exactly_the_slow_nodes_are_found(size, random):
+    """Two groups share nodes, as they do if the number of nodes is no multiple of the size."""
+    nodes = fleet(4 * size)
+    planned = [nodes[i : i + size] for i in range(0, 4 * size, size)]
+    planned.append((*nodes[:2], *(f"m{i}" for i in range(size - 2))))
+    sick = random.sample(nodes, random.randint(0, size // 2))
+    progress = looked_into(planned, meets(*({node} for node in sick)))
+    assert (set(progress.nodes), progress.links, progress.paths) == (set(sick), (), ())
+
+
+def test_a_group_that_is_slow_each_time_and_no_part_of_it_is_a_path_and_blames_no_node():
+    nodes = fleet(8)
+    progress = looked_into([nodes, tuple(f"m{i}" for i in range(8))], meets(set(nodes)))
+    assert (progress.nodes, progress.paths) == ((), (nodes,))

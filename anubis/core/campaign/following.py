@@ -5,16 +5,15 @@ They depend only on the plan and the verdicts so far, so a resumed campaign gets
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from anubis.core.campaign.planning import IN_GROUPS, follow_ups
+from anubis.core.campaign.planning import follow_ups
 from anubis.core.fabric import natural_key
-from anubis.core.network.bisection import Group, SearchBudget, bisect
 from anubis.core.network.confirmation import confirmation
 from anubis.core.network.hints import add_hints
-from anubis.core.network.job_search import are_named, results_of_groups, search_progress
-from anubis.core.network.pairing import PairTest, batches, pair_test_at
+from anubis.core.network.job_search import are_named, search_progress, slow_group_progress
+from anubis.core.network.pairing import Group, PairTest, pair_test_at
 from anubis.core.network.rails import Rails
 from anubis.core.network.repetition import Repetition, is_repeated
 from anubis.core.network.reproduction import (
@@ -31,18 +30,17 @@ from anubis.core.network.traffic import (
 from anubis.core.network.unexplained import UNEXPLAINED
 from anubis.core.records import (
     FAILED_ONCE,
+    IN_GROUPS,
     PARTS,
     Assessment,
     Judgement,
     Plan,
-    PlannedEntry,
     Step,
     Workload,
 )
 
 SECOND_TRIES = 1  # turns: what fails in two tries on one node fails there
-CONFIRMING_TURNS = 3  # rounds, each with other partners; after them only groups are halved
-SMALLEST_GROUP = 4  # nodes, so that its halves are groups
+CONFIRMING_TURNS = 3  # rounds, each with other partners; after them only groups are searched
 
 
 def following_steps(
@@ -56,8 +54,8 @@ def following_steps(
 ) -> tuple[Step, ...]:
     """The next steps of a phase: second tries of programs that failed on single nodes, second
     measurements of nodes and pairs that fell short, pairs that separate suspects from good nodes,
-    and halves of groups that fell short. As groups load the network, they wait until no pair is in
-    doubt. A search for the part of a job that fails has an order of its own."""
+    and smaller groups of those that fell short. As groups load the network, they wait until no pair
+    is in doubt. A search for the part of a job that fails has an order of its own."""
     tries = _second_tries(plan, phase, turn, assessment)
     if _models(plan, phase):
         return (*tries, *_reproducing_steps(plan, phase, turn, assessment, turns))
@@ -66,7 +64,7 @@ def following_steps(
         again += _measurements_again(plan, phase, turn, assessment)
         again += _pairs_again(plan, phase, turn, assessment)
     between = tuple(_confirming_steps(plan, phase, turn, assessment, turns))
-    steps = (*tries, *again, *(between or _bisecting_steps(plan, phase, turn, assessment)))
+    steps = (*tries, *again, *(between or _slow_group_steps(plan, phase, turn, assessment)))
     # what failed once and fell short as well is asked for by several
     return tuple({step.id: step for step in steps}.values())
 
@@ -274,53 +272,10 @@ def _steps_across(
             yield from follow_ups(plan, phase, position, turn + 1, pair_tests)
 
 
-def _bisecting_steps(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
-    """Yield the next tests of every search for the cause of a slow group, until all are over. Lost
-    nodes no longer take part."""
-    lost = assessment.lost
+def _slow_group_steps(plan: Plan, phase: int, turn: int, assessment: Assessment) -> Iterator[Step]:
+    """Yield the next tests of every search for the cause of a slow group, until all are over."""
+    verdicts = assessment.verdicts()
     for position, entry in enumerate(plan.phases[phase].entries):
-        if entry.scope == "group" and entry.groups in IN_GROUPS:
-            measured_by = {(entry.workload.benchmark, entry.workload.parameters)}
-            results = results_of_groups(assessment.verdicts(), measured_by)
-            planned = _planned_groups(plan, entry, results)
-            present = {group: [node for node in group if node not in lost] for group in planned}
-            good = [node for group in planned if results[group] is False for node in present[group]]
-            minutes = entry.duration_s / 60
-            tests = [
-                test
-                for group in planned
-                if results[group] and len(present[group]) >= SMALLEST_GROUP
-                for test in _next_tests(present[group], good, results, minutes)
-            ]
-            yield from follow_ups(plan, phase, position, turn + 1, dict.fromkeys(tests))
-
-
-def _planned_groups(plan: Plan, entry: PlannedEntry, tried: Collection[Group]) -> list[Group]:
-    """The groups that were not part of a search: their nodes are in the order of the plan."""
-    met = {node for group in tried for node in group}
-    nodes = [node.name for node in plan.nodes if node.name in met]
-    if entry.size:
-        side_by_side = chain.from_iterable(batches(nodes, entry.size))
-        return [group for group in side_by_side if group in tried]
-    ordered = [group for group in tried if group == tuple(n for n in nodes if n in group)]
-    return [max(ordered, key=len)] if ordered else []
-
-
-def _next_tests(
-    group: Sequence[str], good: Sequence[str], results: Mapping[Group, bool | None], minutes: float
-) -> tuple[Group, ...]:
-    """The tests that the search asks for and that have no result yet; none if it is over.
-
-    A test with an inconclusive result ends the search.
-    """
-    search = bisect(group, good, budget=SearchBudget(minutes_per_test=minutes))
-    try:
-        tests = next(search)
-        while all(test in results for test in tests):
-            answers = [results[test] for test in tests]
-            if None in answers:
-                return ()
-            tests = search.send([bool(answer) for answer in answers])
-    except StopIteration:
-        return ()
-    return tuple(test for test in tests if test not in results)
+        if entry.workload in plan.in_groups:
+            progress = slow_group_progress(plan, entry, verdicts, assessment.lost)
+            yield from follow_ups(plan, phase, position, turn + 1, progress.groups)

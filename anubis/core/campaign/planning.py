@@ -77,7 +77,6 @@ SHORTEST_LIMIT_S = 60.0  # a minute, because a busy node can take that long to i
 
 Party = tuple[str, ...] | PairTest  # the participants of a step
 BY_DISTANCE = ("quick", "covering")
-IN_GROUPS = ("all", "batches")
 NARROWING = (PARTS, "across")  # the groups follow from results; only the first are planned
 SAMPLED_ROUNDS = 3  # rounds of all pairs, to estimate the turns of a round
 MET = 2  # partners of a tested node

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from anubis.core.network.bisection import Group
+from anubis.core.network.pairing import Group
 from anubis.core.records import WORST_FIRST, Judgement, Verdict
 
 

@@ -28,7 +28,7 @@ from anubis.core.judge.groups import judge_members
 from anubis.core.judge.kinds import assign_by_likeness, kinds_of, split_by_kind
 from anubis.core.judge.limits import find_excess, limit_of, limits_by_metric, positions_outside
 from anubis.core.judge.roll_up import roll_up
-from anubis.core.judge.searched import Searched
+from anubis.core.judge.searched import searches
 from anubis.core.judge.siblings import number_nodes
 from anubis.core.judge.twice import SharedCables, find_suspects, judge_by_both_times
 from anubis.core.judge.units import Units, partition
@@ -43,7 +43,6 @@ from anubis.core.judge.verdicts import (
     verdict_on,
 )
 from anubis.core.network.attribution import blamed_nodes
-from anubis.core.network.job_search import searched_workloads
 from anubis.core.records import (
     TOO_FEW_NODES,
     WORST_FIRST,
@@ -114,11 +113,10 @@ def assess(
         if plan.fabric
         else None
     )
-    searching = searched_workloads(plan)
-    of_suite = [v for v in in_suite if (v.benchmark, v.parameters) not in searching]
-    causes = crossed.causes if crossed else ()
-    searched = Searched.from_verdicts(plan, in_suite, causes, lost) if searching else None
-    members = [*judge_members(of_suite), *(searched.nodes() if searched else ())]
+    searched = tuple(searches(plan, in_suite, crossed.causes if crossed else (), lost))
+    searching = {(w.benchmark, w.parameters) for w in plan.reproducing | plan.in_groups}
+    of_pairs = [v for v in in_suite if (v.benchmark, v.parameters) not in searching]
+    members = [*judge_members(of_pairs), *chain.from_iterable(s.nodes() for s in searched)]
     if crossed:
         attributed = [*crossed.nodes, *crossed.weigh(members, in_suite)]
     else:
@@ -138,12 +136,11 @@ def assess(
             (
                 verdict
                 for verdict in alone
-                if not plan.crosses(verdict)
-                and (verdict.benchmark, verdict.parameters) not in searching
+                if not plan.crosses(verdict) and not any(s.settles(verdict) for s in searched)
             ),
             nodes,
         ),
-        *(searched.parts() if searched else ()),
+        *chain.from_iterable(search.parts() for search in searched),
     )
     return Assessment(
         alone=tuple(alone),

@@ -1,18 +1,25 @@
-"""Verdicts on nodes and parts by a search for the part of a job that fails."""
+"""Verdicts on nodes and parts by a search for the part of a job that fails, or for the nodes that
+make groups of a benchmark slow."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 from anubis.core.fabric import Fabric, Part, natural_key
 from anubis.core.judge.faulty_paths import PATH, list_names
-from anubis.core.network.bisection import Group
 from anubis.core.network.group_search import FEWEST
-from anubis.core.network.job_search import search_progress, searched_workloads
+from anubis.core.network.job_search import (
+    search_progress,
+    searched_workloads,
+    slow_group_progress,
+)
 from anubis.core.network.localization import describe
-from anubis.core.network.reproduction import SearchProgress, divide
+from anubis.core.network.pairing import Group
+from anubis.core.network.reproduction import divide
+from anubis.core.network.search_progress import SearchProgress
 from anubis.core.records import WORST_FIRST, Judgement, PartVerdict, Plan, Verdict
 
 SWITCH = "NETWORK.SWITCH"
@@ -20,29 +27,50 @@ SIZE = "GROUP-SIZE"
 CAME_AND_WENT = "CAME-AND-WENT"
 
 
+def searches(
+    plan: Plan,
+    verdicts: Sequence[Verdict],
+    causes: Iterable[PartVerdict],
+    lost: Collection[str],
+) -> Iterator[Searched]:
+    """Yield the search for the part of a job that fails, and that of each benchmark in groups."""
+    if plan.reproducing:
+        own = _measured_by(verdicts, searched_workloads(plan))
+        progress = search_progress(plan, own, causes, lost)
+        yield Searched(plan, progress, own, settles_all=True)
+    for entry in chain.from_iterable(phase.entries for phase in plan.phases):
+        if entry.workload in plan.in_groups:
+            measured_by = entry.workload.benchmark, entry.workload.parameters
+            own = _measured_by(verdicts, {measured_by})
+            yield Searched(plan, slow_group_progress(plan, entry, own, lost), own)
+
+
+def _measured_by(
+    verdicts: Iterable[Verdict], workloads: Collection[tuple[str, str]]
+) -> Sequence[Verdict]:
+    return [
+        verdict
+        for verdict in verdicts
+        if len(verdict.participants) > 1 and (verdict.benchmark, verdict.parameters) in workloads
+    ]
+
+
 @dataclass(frozen=True)
 class Searched:
-    """The groups of a search, each with its worst verdict, and what the search found."""
+    """The verdicts on the groups of a search, and what the search found."""
 
     plan: Plan
     progress: SearchProgress
-    groups: Mapping[Group, Verdict]
+    verdicts: Sequence[Verdict]
+    settles_all: bool = False  # what it does not name is not at fault
 
-    @classmethod
-    def from_verdicts(
-        cls,
-        plan: Plan,
-        verdicts: Sequence[Verdict],
-        causes: Iterable[PartVerdict],
-        lost: Collection[str],
-    ) -> Searched:
-        workloads = searched_workloads(plan)
-        own = [v for v in verdicts if (v.benchmark, v.parameters) in workloads]
-        groups: dict[Group, Verdict] = {}
-        for verdict in sorted(own, key=lambda v: WORST_FIRST.index(v.judgement)):
-            if len(verdict.participants) > 1:
-                groups.setdefault(verdict.participants, verdict)
-        return cls(plan, search_progress(plan, own, causes, lost), groups)
+    @cached_property
+    def groups(self) -> Mapping[Group, Verdict]:
+        """The groups, each with its worst verdict."""
+        worst: dict[Group, Verdict] = {}
+        for verdict in sorted(self.verdicts, key=lambda v: WORST_FIRST.index(v.judgement)):
+            worst.setdefault(verdict.participants, verdict)
+        return worst
 
     @cached_property
     def _failed(self) -> dict[Group, Verdict]:
@@ -54,9 +82,9 @@ class Searched:
 
     @cached_property
     def _well(self) -> frozenset[str]:
-        """The nodes of good groups."""
-        good = (g for g, v in self.groups.items() if v.judgement is Judgement.HEALTHY)
-        return frozenset().union(*good)
+        """The nodes of groups that are good in some metric, and bad in none."""
+        good = (v.participants for v in self.verdicts if v.judgement is Judgement.HEALTHY)
+        return frozenset().union(*(group for group in good if group not in self._failed))
 
     @cached_property
     def _leaves(self) -> tuple[Group, ...]:
@@ -111,14 +139,33 @@ class Searched:
         for leaf in self._leaves:
             if fabric:
                 yield self._switch(fabric, leaf)
-        for together in (*progress.links, *progress.paths):
+        for together in (*progress.links, *(progress.paths if self.settles_all else ())):
             yield self._path(together)
         if progress.size:
             yield self._size(*progress.size)
+        if self._vanished:
+            yield self._came_and_went(self._vanished)
+
+    def settles(self, verdict: Verdict) -> bool:
+        """True if a bad group needs no verdict of its own beside those of the search."""
+        group = verdict.participants
+        return group in self._failed and (
+            self.settles_all
+            or group in self._vanished
+            or any(set(group).issuperset(link) for link in self.progress.links)
+        )
+
+    @cached_property
+    def _vanished(self) -> Sequence[Group]:
+        """The groups that failed, and nothing that the search found explains it. Of a benchmark in
+        groups, all of their nodes are good in others."""
+        progress = self.progress
+        if progress.size or progress.fails_everywhere or progress.named_between:
+            return ()
         unexplained = [group for group in self._failed if not self._is_explained(set(group))]
-        explained = progress.size or progress.fails_everywhere or progress.named_between
-        if unexplained and not explained:
-            yield self._came_and_went(unexplained)
+        if self.settles_all:
+            return unexplained
+        return [g for g in unexplained if progress.is_over and self._well.issuperset(g)]
 
     def _is_explained(self, group: set[str]) -> bool:
         progress = self.progress

@@ -21,8 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from anubis.core.network.bisection import Group
-from anubis.core.network.pairing import Pair
+from anubis.core.network.pairing import Group, Pair
 
 BY_CHANCE = 0.05  # of groups fail, although nothing is wrong with them
 ALWAYS, AT_TIMES = 0.98, 0.5  # the chance that a group fails in which a node of this kind is
@@ -181,6 +180,11 @@ class Search:
     _live: dict[int, frozenset[str]] = field(default_factory=dict)  # suspects, by search
     _orders: set[Group] = field(default_factory=set)
 
+    def add_known(self, group: Group, *, failed: bool) -> None:
+        """Begin with a group that met before the search."""
+        self._orders.add(group)
+        self._add_trial(group, failed)
+
     # --- rounds ------------------------------------------------------------------------------
 
     def carry_out(self, tests: Tests) -> Generator[GroupRound, Sequence[bool | None], Found]:
@@ -275,9 +279,12 @@ class Search:
             size = len(group)
             if is_bad is None or (size not in shown and self._is_new_size(size)):
                 continue
-            self.trials.append(GroupTest(group, frozenset(group), is_bad))
-            if not is_bad:
-                self.good.update(dict.fromkeys(group))
+            self._add_trial(group, is_bad)
+
+    def _add_trial(self, group: Group, failed: bool) -> None:
+        self.trials.append(GroupTest(group, frozenset(group), failed))
+        if not failed:
+            self.good.update(dict.fromkeys(group))
 
     def _evidence(self, suspects: Iterable[str], search: int) -> list[GroupTest]:
         """The trials with any of the suspects. One that failed counts only if nothing else

@@ -1,12 +1,16 @@
-"""The state of a search for the part of a job that fails, from the verdicts of a campaign."""
+"""The progress of searches by groups, from the verdicts of a campaign: for the part of a job that
+fails, and for the nodes that make groups slow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 
-from anubis.core.network.bisection import Group
-from anubis.core.network.reproduction import SearchProgress, divide, reproduce
-from anubis.core.records import Judgement, PartVerdict, Plan, Verdict
+from anubis.core.network.pairing import Group, batches
+from anubis.core.network.reproduction import divide, reproduce
+from anubis.core.network.search_progress import NamedBetween, SearchProgress
+from anubis.core.network.slow_groups import look_into_groups
+from anubis.core.records import Judgement, PartVerdict, Plan, PlannedEntry, Verdict
 
 NOT_BEGUN = SearchProgress()
 
@@ -16,7 +20,7 @@ def search_progress(
     verdicts: Iterable[Verdict],
     causes: Iterable[PartVerdict],
     lost: Collection[str],
-    named_between: Callable[[Sequence[Group]], bool | None] | None = None,
+    named_between: NamedBetween | None = None,
 ) -> SearchProgress:
     """The progress of the search: what was found, and what it needs next. Without
     `named_between`, pairs across parts have ended, and `causes` has what they show."""
@@ -34,6 +38,32 @@ def search_progress(
         named_between or (lambda parts: is_named),
         by_comparison=not silent,
     )
+
+
+def slow_group_progress(
+    plan: Plan, entry: PlannedEntry, verdicts: Iterable[Verdict], lost: Collection[str]
+) -> SearchProgress:
+    """The progress of the search in the slow groups of an entry. Lost nodes no longer take part."""
+    results = results_of_groups(verdicts, {(entry.workload.benchmark, entry.workload.parameters)})
+    left = {
+        tuple(node for node in group if node not in lost): results[group]
+        for group in _planned_groups(plan, entry, results)
+    }
+    return look_into_groups(left, results)
+
+
+def _planned_groups(
+    plan: Plan, entry: PlannedEntry, tried: Mapping[Group, bool | None]
+) -> Iterator[Group]:
+    """Yield the groups that were not part of a search: their nodes are in the order of the plan."""
+    met = {node for group in tried for node in group}
+    nodes = [node.name for node in plan.nodes if node.name in met]
+    if entry.size:
+        side_by_side = chain.from_iterable(batches(nodes, entry.size))
+        yield from (group for group in side_by_side if group in tried)
+    else:
+        ordered = [group for group in tried if group == tuple(n for n in nodes if n in group)]
+        yield from [max(ordered, key=len)] if ordered else ()
 
 
 def are_named(plan: Plan, causes: Iterable[PartVerdict]) -> bool:

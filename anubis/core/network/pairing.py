@@ -22,6 +22,7 @@ NOWHERE = -1  # a node without this rail
 MOST_KINDS = 512  # kinds of nodes, by their leaves on all rails
 
 Pair = tuple[str, str]
+Group = tuple[str, ...]
 Round = tuple[Pair, ...]
 
 

@@ -8,13 +8,12 @@ keeps no state: what is tested next follows from the results so far.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations, cycle, islice
 from math import ceil, log2
 
 from anubis.core.fabric import Fabric
-from anubis.core.network.bisection import Group
 from anubis.core.network.group_search import (
     MOST_DECIDING,
     NOTHING,
@@ -22,12 +21,14 @@ from anubis.core.network.group_search import (
     SMALLEST,
     Across,
     Core,
+    GroupRound,
     NextTest,
     Search,
     Tests,
     together,
 )
-from anubis.core.network.pairing import Pair, PairTest, round_robin
+from anubis.core.network.pairing import Group, PairTest, round_robin
+from anubis.core.network.search_progress import NamedBetween, SearchProgress, unanswered
 
 HALVES_AND_QUARTERS = 6  # 2 halves and 4 quarters of a group
 TO_MAKE_SURE = 2  # two rounds: each suspect with other partners, and the rest together
@@ -65,21 +66,6 @@ class Division:
             yield self
         for part in self.parts:
             yield from part.leaves()
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchProgress:
-    """What is to be tested next, and what was found so far; nothing to test: the search is over."""
-
-    groups: tuple[Group, ...] = ()
-    across: tuple[tuple[Group, ...], ...] = ()  # parts that are well, but not all together
-    handed_back: frozenset[str] = frozenset()  # nodes that are no longer needed
-    nodes: Group = ()  # at fault
-    links: tuple[Pair, ...] = ()  # nodes that fail only together
-    paths: tuple[Group, ...] = ()  # divisions that fail each time, and no part of them does
-    size: tuple[int, int] | None = None  # groups of so many nodes are well, of so many they fail
-    named_between: bool = False  # pairs across parts named something
-    fails_everywhere: bool = False  # no group is well: the cause is not the nodes
 
 
 # --- which nodes meet ------------------------------------------------------------------------
@@ -153,30 +139,17 @@ def first_groups(everybody: Division) -> tuple[Group, ...]:
 def reproduce(
     everybody: Division,
     results: Mapping[Group, bool | None],
-    named_between: Callable[[Sequence[Group]], bool | None],
+    named_between: NamedBetween,
     *,
     by_comparison: bool = False,
 ) -> SearchProgress:
-    """Go through the search for the part of a job that fails, as far as results are known: for each
-    group True if it failed, None if that cannot be judged. `named_between`: True if pairs across
-    parts named something, None if they have not ended. `by_comparison`: a group fails only by being
-    slower than others of its size."""
+    """The progress of a search for the part of a job that fails. `by_comparison`: a group fails
+    only by being slower than others of its size."""
     leaves = tuple(leaf.nodes for leaf in everybody.leaves()) if everybody.parts else ()
     search = Search(leaves=leaves, by_comparison=by_comparison)
     job = _Job(search)
     rounds = search.carry_out(job.look_into(everybody, is_whole=True))
-    answers: list[bool | None] | None = None
-    while True:
-        try:
-            groups, across = next(rounds) if answers is None else rounds.send(answers)
-        except StopIteration:
-            return job.progress()
-        missing = tuple(group for group in groups if group not in results)
-        if missing:
-            return job.progress(groups=missing)
-        answers = [results[group] for group in groups] or [named_between(p) for p in across]
-        if across and None in answers:
-            return job.progress(across=across)
+    return job.progress(unanswered(rounds, results, named_between))
 
 
 @dataclass
@@ -191,13 +164,11 @@ class _Job:
     partners: frozenset[str] = frozenset()
     tested: dict[Group, bool] = field(default_factory=dict)  # parts, the last time
 
-    def progress(
-        self, groups: tuple[Group, ...] = (), across: tuple[tuple[Group, ...], ...] = ()
-    ) -> SearchProgress:
+    def progress(self, further: GroupRound) -> SearchProgress:
         search = self.search
         return SearchProgress(
-            groups=groups,
-            across=across,
+            groups=further.groups,
+            across=further.across,
             handed_back=frozenset(search.released),
             nodes=tuple(search.named),
             links=tuple(search.links),
