@@ -13,7 +13,7 @@ import time
 
 import contract
 from kit.background import begin
-from kit.cards import amd_cards, cards
+from kit.cards import cards
 from kit.findings import ROOT, Findings
 from kit.host_facts import report_host, undriven_gpus
 from kit.log_report import report_log
@@ -43,14 +43,18 @@ BENCHMARK = contract.Benchmark(
         fault("gpus_lost", "GPUs that no driver has, or that it no longer reaches"),
         contract.higher("gpu_memory_gb", "GB", "memory of a GPU"),
         need("ecc_enabled", "1", "1 when the GPU's memory is checked"),
-        fault("ecc_correctable", "single-bit errors: volatile since driver load, aggregate ever"),
-        fault("ecc_uncorrectable", "double-bit errors: volatile since driver load, aggregate ever"),
+        fault("ecc_correctable", "corrected errors: volatile since driver load, aggregate ever"),
+        fault(
+            "ecc_uncorrectable", "errors beyond that: volatile since driver load, aggregate ever"
+        ),
+        fault("ecc_deferred", "AMD: errors in memory that nothing has read yet, since driver load"),
         fault("sram_threshold_exceeded", "1 when the GPU counted too many errors in its SRAM"),
         fault("rows_remapped", "rows of GPU memory replaced by spare ones, by kind of error"),
         fault("row_remap_pending", "1 when a row waits for a reset to be replaced"),
         fault("row_remap_failure", "1 when a row could not be replaced"),
         fault("pages_retired", "pages of GPU memory that are no longer used"),
         fault("page_retirement_pending", "1 when a page waits for a reset to be retired"),
+        fault("bad_pages", "AMD: pages of GPU memory that are bad, by what became of them"),
         contract.higher("pcie_max_generation", "1", "of card and slot; idle GPUs run a lower one"),
         contract.higher("pcie_width", "1", "PCI Express lanes in use"),
         fault("pcie_lanes_missing", "lanes that card and slot have and the link does not use"),
@@ -60,6 +64,9 @@ BENCHMARK = contract.Benchmark(
         fault("nvlinks_inactive", "NVLinks that are down while others are up"),
         fault("nvlink_errors", "how far NVLink's error counters rose during the look"),
         fault("nvlink_symbols", "how far wrong symbols of NVLink 5 rose during the look"),
+        contract.higher("xgmi_links", "1", "AMD: links to other GPUs that are up"),
+        fault("xgmi_links_inactive", "AMD: links to other GPUs that are down"),
+        fault("xgmi_errors", "AMD: how far errors of these links rose during the look"),
         fault("fabric_unready", "1 when the GPU is not registered with the NVSwitch fabric"),
         fault("fabric_unhealthy", "1 when the NVSwitch fabric says so of the GPU, by aspect"),
         fault("recovery_needed", "1 when the driver asks for a reset or a restart"),
@@ -105,15 +112,14 @@ BENCHMARK = contract.Benchmark(
 def measure(
     report: contract.Report, mounts: str, ports: str, log_hours: float, seconds: float
 ) -> None:
-    from kit.gpu_report import addresses, amd_gpus, look, outcome  # it loads pynvml
+    from kit.gpu_report import addresses, look, outcome  # it loads pynvml
 
     over = threading.Event()
     looking = begin(lambda: look(over))
     findings = Findings()
     look_at_ports(findings, contract.split(ports), seconds)
     over.set()
-    amd = len(amd_cards(ROOT))
-    gpus = amd_gpus(amd) if amd else outcome(looking)
+    gpus = outcome(looking)
     places = addresses(gpus.findings)
     report_host(findings, ROOT, contract.split(mounts), places)
     report_log(findings, ROOT, log_hours, places)

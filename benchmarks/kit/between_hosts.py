@@ -176,18 +176,18 @@ def read_fabric(device: torch.device) -> Fabric:
         return nothing
     import torch
 
-    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+    properties = torch.cuda.get_device_properties(device)
     try:
-        return begin(lambda: ask_for_fabric(uuid)).result(PATIENCE_S)
+        return begin(lambda: ask_for_fabric(properties)).result(PATIENCE_S)
     except Exception:  # without NVML the fabric is not known; it disturbs no measurement
         return nothing
 
 
-def ask_for_fabric(uuid: str) -> Fabric:
+def ask_for_fabric(properties: Any) -> Fabric:
     from kit import nvml
 
     nvml.begin()
-    values = nvml.read(nvml.find_gpu(uuid), nvml.FABRIC).values
+    values = nvml.read(nvml.find_gpu(properties), nvml.FABRIC).values
     return Fabric(
         values.get("fabric", ""), values.get("nvlink_bytes"), values.get("nvlink_gbps", 0.0)
     )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from kit.nvml import Handle, Unread, pynvml
+from kit.nvml import pynvml
+from kit.readings import Handle, Unread
 
 MIB = 1 << 20
 PARTS = {  # GPM's number, and its unit in ours

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from kit import nvml
+from kit.drivers import Driver, find_driver
 from kit.findings import Findings
-from kit.gpu_watch import SLOWDOWNS, sample, shares
-from kit.nvml import Reading
+from kit.gpu_watch import sample
+from kit.readings import NoDriver, Reading, Unread
 
 PERIOD_S = 0.25  # between two looks at the throttle reasons
 PATIENCE_S = 30.0  # a driver that has to wake eight GPUs is slow; one that takes longer hangs
-ONCE = nvml.CONDITION | nvml.IDENTITY
 
 
 @dataclass
@@ -27,23 +26,25 @@ class Look:
 
 def look(over: threading.Event) -> Look:
     """Return everything about all GPUs, and what changes until it is over."""
-    nvml.begin()
-    handles, refused = nvml.gpus_by_index()
+    driver = find_driver()
+    driver.begin()
+    handles, refused = driver.gpus_by_index()
     gpus = {f"cuda:{index}": gpu for index, gpu in handles.items()}
-    first = {device: nvml.read(gpu, nvml.COUNTERS | ONCE) for device, gpu in gpus.items()}
+    once = driver.COUNTERS | driver.CONDITION | driver.IDENTITY
+    first = {device: driver.read(gpu, once) for device, gpu in gpus.items()}
     looks: dict[str, list[Reading]] = {}
-    sample(gpus, {"throttled": nvml.reasons}, PERIOD_S, over, looks)
-    last = {device: nvml.read(gpu, nvml.COUNTERS) for device, gpu in gpus.items()}
+    sample(driver, gpus, driver.HELD_BACK, PERIOD_S, over, looks)
+    last = {device: driver.read(gpu, driver.COUNTERS) for device, gpu in gpus.items()}
 
     readings = {device: [first[device], *looks[device], last[device]] for device in gpus}
     findings = Findings(facts={"gpus": {}})
-    driver = nvml.read(None, nvml.DRIVER)
-    findings.facts |= driver.values
+    of_node = driver.read(None, driver.DRIVER)
+    findings.facts |= of_node.values
     findings.unread |= {f"cuda:{index}": reason for index, reason in refused.items()}
-    report_unread(findings, {"the driver": [driver], **readings})
+    report_unread(findings, {"the driver": [of_node], **readings})
     for device in gpus:
-        report_condition(findings, device, first[device])
-        report_throttling(findings, device, looks[device])
+        report_condition(findings, driver, device, first[device])
+        report_throttling(findings, driver, device, looks[device])
         report_rises(findings, device, first[device], last[device])
     lost = [device for device in gpus if any(reading.gone for reading in readings[device])]
     if reached := len(gpus) - len(lost):
@@ -63,18 +64,20 @@ def report_unread(findings: Findings, readings: Mapping[str, Sequence[Reading]])
             findings.miss(name, f"not supported by {device}")
 
 
-def report_condition(findings: Findings, device: str, reading: Reading) -> None:
+def report_condition(findings: Findings, driver: Driver, device: str, reading: Reading) -> None:
     for name, value in reading.values.items():
-        if name in nvml.CONDITION:
+        if name in driver.CONDITION:
             findings.add(name, device, value)
-    identity = {name: value for name, value in reading.values.items() if name in nvml.IDENTITY}
+    identity = {name: value for name, value in reading.values.items() if name in driver.IDENTITY}
     findings.facts["gpus"][device] = identity
 
 
-def report_throttling(findings: Findings, device: str, looks: Sequence[Reading]) -> None:
+def report_throttling(
+    findings: Findings, driver: Driver, device: str, looks: Sequence[Reading]
+) -> None:
     shown = [look.values["throttled"] for look in looks if look.values]
-    for reason in SLOWDOWNS if shown else ():
-        findings.add(f"throttled:{reason}", device, shares(shown).get(reason, 0.0))
+    for reason, share in driver.slowdowns(shown).items():
+        findings.add(f"throttled:{reason}", device, share)
 
 
 def report_rises(findings: Findings, device: str, first: Reading, last: Reading) -> None:
@@ -90,25 +93,16 @@ def addresses(findings: Findings) -> dict[str, str]:
     return {device: facts["address"] for device, facts in gpus.items() if "address" in facts}
 
 
-def amd_gpus(count: int) -> Look:
-    """Report AMD's GPUs: only their number is read; all else is missed, never taken for absent."""
-    findings = Findings()
-    findings.add("gpus", "node", count)
-    for name in (*nvml.CONDITION, *nvml.COUNTERS):
-        findings.miss(name, "of AMD's GPUs only the number is read")
-    return Look(findings)
-
-
 def outcome(looking: Future[Look]) -> Look:
     """Return what was seen. A driver that hangs or refuses leaves everything unknown: no GPU is
     lost by that."""
-    nothing = Look()
+    nothing, called = Look(), find_driver().CALLED
     try:
         return looking.result(PATIENCE_S)
     except TimeoutError:
-        nothing.silent = f"NVML does not answer within {PATIENCE_S:g} s"
-        nothing.findings.miss("NVML", nothing.silent)
-    except nvml.Unread as error:
-        nothing.findings.miss("NVML", error)
-        nothing.failed = "" if isinstance(error, nvml.NoDriver) else str(error)
+        nothing.silent = f"{called} does not answer within {PATIENCE_S:g} s"
+        nothing.findings.miss(called, nothing.silent)
+    except Unread as error:
+        nothing.findings.miss(called, error)
+        nothing.failed = "" if isinstance(error, NoDriver) else str(error)
     return nothing

@@ -14,17 +14,16 @@ from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from kit import nvml
 from kit.background import begin
-from kit.cards import amd_cards, visible_gpus
-from kit.nvml import Handle, Reader, Reading
+from kit.cards import visible_gpus
+from kit.drivers import Driver, find_driver
+from kit.readings import Handle, Reader, Reading, Unread
 
 if TYPE_CHECKING:
     import torch
 
 PATIENCE_S = 5  # with a driver that may hang
-SILENCE = "NVML does not answer"
-SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
+SILENCE = "{} does not answer"
 BUSY_READINGS = 4  # fewer show nothing of a load
 ERRORS, HELD_BACK = "gpu_errors_per_min", "gpu_held_back"  # metrics of whatever loads a node's GPUs
 
@@ -39,10 +38,11 @@ def watch_gpu(
         return
     import torch
 
-    uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", "without a UUID"))
-    with watch(lambda: gpu_of(uuid), period_s) as states:
+    driver, name = find_driver(), str(device)
+    properties = torch.cuda.get_device_properties(device)
+    with watch(driver, lambda: gpu_of(driver, name, properties), period_s) as states:
         yield
-    state = {"readings": 0} | states.pop(uuid, {}) | states
+    state = {"readings": 0} | states.pop(name, {}) | states
     notes.setdefault("gpu_state", {}).setdefault(str(device), {})[metric] = state
 
 
@@ -53,13 +53,9 @@ def node_watched(report: Any, period_s: float = 0.5) -> Iterator[None]:
     Errors that a GPU counts under load, and what held it back then, are facts of their own. The
     report is a contract.Report, whose module needs this one.
     """
-    notes = report.notes
-    if amd_cards():
-        notes.setdefault("gpu_state", {})["node"] = {"unread": "of AMD's GPUs no state is read"}
-        yield
-        return
+    notes, driver = report.notes, find_driver()
     rates: Rates | None = {} if ERRORS in report.metrics else None
-    with watch(all_gpus, period_s, rates) as states:
+    with watch(driver, lambda: all_gpus(driver), period_s, rates) as states:
         yield
     for name, by_counter in (rates or {}).items():
         if risen := {counter: rate for counter, rate in by_counter.items() if rate}:
@@ -74,10 +70,8 @@ def report_load(report: Any, states: Mapping[str, Any], rates: Rates) -> None:
     for name, device in devices_by_name(gpus).items():
         for counter, per_min in rates.get(name, {}).items():
             report.add(f"{ERRORS}:{counter.replace(':', '_')}", device, [per_min])
-        state = states[name]
-        if state.get("busy_readings", 0) >= BUSY_READINGS:
-            for reason in SLOWDOWNS:
-                report.add(f"{HELD_BACK}:{reason}", device, [state["held_back"].get(reason, 0.0)])
+        for reason, share in states[name].get("held_back", {}).items():
+            report.add(f"{HELD_BACK}:{reason}", device, [share])
 
 
 def devices_by_name(names: Sequence[str]) -> dict[str, str]:
@@ -98,21 +92,20 @@ Rates = dict[str, dict[str, float]]  # by GPU and counter of errors, per minute
 Choice = tuple[dict[str, Handle], dict[str, str]]  # by name: GPUs, and why others are not reached
 
 
-def gpu_of(uuid: str) -> Choice:
-    """Return a GPU by its UUID: NVML numbers GPUs in another order than CUDA does."""
-    nvml.begin()
-    return {uuid: nvml.find_gpu(uuid)}, {}
+def gpu_of(driver: Driver, name: str, properties: Any) -> Choice:
+    driver.begin()
+    return {name: driver.find_gpu(properties)}, {}
 
 
-def all_gpus() -> Choice:
-    """Return all GPUs by UUID, as `GPU-…`, in NVML's order; those that do not give theirs by their
-    number."""
-    nvml.begin()
-    handles, refused = nvml.gpus_by_index()
+def all_gpus(driver: Driver) -> Choice:
+    """Return all GPUs by UUID, as `GPU-…`, in the driver's order; those that do not give theirs by
+    their number."""
+    driver.begin()
+    handles, refused = driver.gpus_by_index()
     if not handles and not refused:
-        raise nvml.Unread("NVML knows of no GPU")
+        raise Unread(f"{driver.CALLED} knows of no GPU")
     named = {
-        nvml.read(gpu, nvml.UUID).values.get("uuid", f"gpu {index}"): gpu
+        driver.read(gpu, driver.UUID).values.get("uuid", f"gpu {index}"): gpu
         for index, gpu in handles.items()
     }
     return named, {f"gpu {index}": reason for index, reason in refused.items()}
@@ -120,7 +113,7 @@ def all_gpus() -> Choice:
 
 @contextmanager
 def watch(
-    choose: Callable[[], Choice], period_s: float, rates: Rates | None = None
+    driver: Driver, choose: Callable[[], Choice], period_s: float, rates: Rates | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield what is filled in at the end: a summary for each GPU, and what went wrong.
 
@@ -133,11 +126,11 @@ def watch(
     def look() -> None:
         gpus, refused = choose()
         series.update({name: [Reading(unread={"gpu": why})] for name, why in refused.items()})
-        begun, before = time.monotonic(), {} if rates is None else count_errors(gpus)
-        sample(gpus, nvml.STATE, period_s, over, series)
+        begun, before = time.monotonic(), {} if rates is None else count_errors(driver, gpus)
+        sample(driver, gpus, driver.STATE, period_s, over, series)
         if rates is not None:
             minutes = max(1.0, (time.monotonic() - begun) / 60)
-            after = count_errors(gpus)
+            after = count_errors(driver, gpus)
             for name in gpus:
                 rates[name] = rise_per_min(before[name], after[name], minutes)
 
@@ -149,14 +142,16 @@ def watch(
         try:
             looking.result(PATIENCE_S)
         except TimeoutError:
-            states["unread"] = SILENCE
+            states["unread"] = SILENCE.format(driver.CALLED)
         except Exception as error:
             states["unread"] = str(error) or type(error).__name__
-        states |= {name: summary(list(readings)) for name, readings in tuple(series.items())}
+        states |= {
+            name: summary(driver, list(readings)) for name, readings in tuple(series.items())
+        }
 
 
-def count_errors(gpus: Mapping[str, Handle]) -> dict[str, dict[str, int]]:
-    return {name: nvml.read(gpu, nvml.ERRORS).values for name, gpu in gpus.items()}
+def count_errors(driver: Driver, gpus: Mapping[str, Handle]) -> dict[str, dict[str, int]]:
+    return {name: driver.read(gpu, driver.ERRORS).values for name, gpu in gpus.items()}
 
 
 def rise_per_min(
@@ -171,6 +166,7 @@ def rise_per_min(
 
 
 def sample(
+    driver: Driver,
     gpus: Mapping[str, Handle],
     readers: Mapping[str, Reader],
     period_s: float,
@@ -186,14 +182,14 @@ def sample(
     over.wait(period_s)  # clocks need a moment to rise
     while True:
         for name, gpu in tuple(answering.items()):
-            series[name].append(nvml.read(gpu, readers))
+            series[name].append(driver.read(gpu, readers))
             if not series[name][-1].values:
                 del answering[name]
         if not answering or over.wait(period_s):
             return
 
 
-def summary(readings: Sequence[Reading]) -> dict[str, Any]:
+def summary(driver: Driver, readings: Sequence[Reading]) -> dict[str, Any]:
     """Return extremes and medians of what could be read, and the share of each reason among the
     readings."""
 
@@ -216,20 +212,11 @@ def summary(readings: Sequence[Reading]) -> dict[str, Any]:
     if numbers := values("pcie_width"):
         facts["pcie_width_min"] = min(numbers)
     if reasons := values("reasons"):
-        facts["reasons"] = shares(reasons)
-        busy = [shown for shown in reasons if "gpu_idle" not in shown]
-        if len(busy) >= BUSY_READINGS:
-            facts |= {"busy_readings": len(busy), "held_back": shares(busy)}
+        facts["reasons"] = driver.shares(reasons)
+        if len(busy := driver.busy(reasons)) >= BUSY_READINGS:
+            facts |= {"busy_readings": len(busy), "held_back": driver.slowdowns(busy)}
     if not readings:
-        facts["unread"] = SILENCE
+        facts["unread"] = SILENCE.format(driver.CALLED)
     elif not readings[-1].values:
         facts["unread"] = next(iter(readings[-1].unread.values()), "no sensor is supported")
     return facts
-
-
-def shares(reasons: Sequence[set[str]]) -> dict[str, float]:
-    """Return, for each reason, the share of the readings that showed it."""
-    return {
-        name: sum(name in shown for shown in reasons) / len(reasons)
-        for name in sorted(set().union(*reasons))
-    }

@@ -11,12 +11,13 @@ same.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ctypes import byref
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from kit.readings import Handle, NoDriver, Reader, Reading, Unread
 
 # What travels with the programs to nodes that lack it. Last: an installed one comes first.
 PACKAGES = Path(__file__).parents[1] / "packages"
@@ -26,9 +27,7 @@ try:
 except ImportError:
     pynvml = None
 
-Handle = Any
-Reader = Callable[[Handle], Any]
-
+CALLED = "NVML"
 # from the lowest bit of nvmlClocksEventReason... upwards
 REASONS = (
     "gpu_idle",
@@ -54,23 +53,8 @@ RECOVERY_ACTIONS = {
     6: "reset the bus",
     7: "restart the system",
 }
+SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 FABRIC_STATES = {1: "not started", 2: "in progress", 3: "completed"}
-
-
-class Unread(Exception):
-    """It could not be read, for a reason that one line can tell."""
-
-
-class NoDriver(Unread):
-    """There is no driver to ask."""
-
-
-@dataclass
-class Reading:
-    values: dict[str, Any] = field(default_factory=dict)
-    unsupported: list[str] = field(default_factory=list)
-    unread: dict[str, str] = field(default_factory=dict)  # and why
-    gone: bool = False  # the driver no longer reaches the GPU
 
 
 def read(gpu: Handle, readers: Mapping[str, Reader]) -> Reading:
@@ -165,8 +149,10 @@ def _text(words: str | bytes) -> str:
     return words.decode(errors="replace") if isinstance(words, bytes) else words
 
 
-def find_gpu(uuid: str) -> Handle:
-    """Return a GPU or a slice of one: torch gives the UUID without its kind."""
+def find_gpu(properties: Any) -> Handle:
+    """Return a GPU, or a slice of one, by torch's properties of it: NVML numbers GPUs in another
+    order than CUDA does, and torch gives the UUID without its kind."""
+    uuid = str(getattr(properties, "uuid", "without a UUID"))
     for kind in ("GPU", "MIG"):
         try:
             return pynvml.nvmlDeviceGetHandleByUUID(f"{kind}-{uuid}".encode())
@@ -187,6 +173,24 @@ def reason_names(bits: int) -> set[str]:
     names = {name for place, name in enumerate(REASONS) if bits & 1 << place}
     unknown = bits >> len(REASONS) << len(REASONS)
     return names | ({f"unknown_{unknown:#x}"} if unknown else set())
+
+
+def busy(held_back: Sequence[set[str]]) -> list[set[str]]:
+    return [shown for shown in held_back if "gpu_idle" not in shown]
+
+
+def shares(held_back: Sequence[set[str]]) -> dict[str, float]:
+    """Return, for each reason, the share of the readings that showed it."""
+    return {
+        name: sum(name in shown for shown in held_back) / len(held_back)
+        for name in sorted(set().union(*held_back))
+    }
+
+
+def slowdowns(held_back: Sequence[set[str]]) -> dict[str, float]:
+    """Return the shares of the reasons that are a fault; nothing if nothing was read."""
+    by_reason = shares(held_back)
+    return {name: by_reason.get(name, 0.0) for name in SLOWDOWNS} if held_back else {}
 
 
 def address(gpu: Handle) -> str:
@@ -445,6 +449,8 @@ FABRIC: dict[str, Reader] = {  # NVLink between hosts
 }
 
 UUID: dict[str, Reader] = {"uuid": lambda gpu: pynvml.nvmlDeviceGetUUID(gpu)}
+
+HELD_BACK: dict[str, Reader] = {"throttled": reasons}
 
 STATE: dict[str, Reader] = {  # differs from second to second
     "sm_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),

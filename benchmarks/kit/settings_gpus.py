@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kit import nvml
 from kit.cards import amd_cards, cards
-from kit.nvml import Reading
+from kit.readings import Reading, Unread
 from kit.settings import NOT_SUPPORTED, Settings, file_text
 
 OF_DRIVER = {"nvml": "nvml_version", "cuda_of_driver": "cuda_driver_version"}
@@ -60,7 +60,7 @@ def tell_gpus(settings: Settings, root: Path, asking: Future[Readings], patience
         unanswered = f"NVML does not answer within {patience_s:g} s"
         for name in names:
             settings.miss(name, unanswered)
-    except nvml.Unread as error:
+    except Unread as error:
         for name in names:
             settings.miss(name, error)
     else:

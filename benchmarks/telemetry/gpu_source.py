@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kit import nvml
 from kit.cards import amd_cards
 from kit.gpu_profile import Profile
-from kit.nvml import Handle, Unread
+from kit.readings import Handle, Unread
 
 from telemetry.sources import Line, Place, Rates, Sampled, labels, total
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import kit.gpu_watch
 import kit.nvml
 import pynvml
 import pytest
-from kit.nvml import Reading
+from kit.readings import Reading
 
 from anubis.config.catalog import parse_description
 from anubis.reach.executors.ray_cluster import stage
@@ -166,7 +167,9 @@ def test_without_any_bindings_it_says_so_and_how_to_get_them():
 
 
 def watch(uuid: str, period_s: float = 0.01):
-    return kit.gpu_watch.watch(lambda: kit.gpu_watch.gpu_of(uuid), period_s)
+    properties = types.SimpleNamespace(uuid=uuid)
+    choose = lambda: kit.gpu_watch.gpu_of(kit.nvml, uuid, properties)  # noqa: E731
+    return kit.gpu_watch.watch(kit.nvml, choose, period_s)
 
 
 BUSY = {
@@ -218,7 +221,7 @@ def test_a_measurement_shorter_than_the_period_gets_one_reading(nvml):
 def test_a_reason_is_given_with_the_share_of_readings_that_showed_it():
     shown = [{"sw_power_cap"}, set(), {"sw_power_cap", "hw_slowdown"}, {"gpu_idle"}]
     readings = [Reading(values={"reasons": reasons}) for reasons in shown]
-    assert kit.gpu_watch.summary(readings)["reasons"] == {
+    assert kit.gpu_watch.summary(kit.nvml, readings)["reasons"] == {
         "gpu_idle": 0.25,
         "hw_slowdown": 0.25,
         "sw_power_cap": 0.5,
@@ -367,7 +370,7 @@ def test_only_a_busy_gpu_shows_what_holds_it_back(nvml, monkeypatch):
     shown = {name: share for name, share in facts.items() if name[0].startswith("gpu_held_back")}
     assert shown == {
         (f"gpu_held_back:{reason}", "cuda:1"): reason == "hw_slowdown"
-        for reason in kit.gpu_watch.SLOWDOWNS
+        for reason in kit.nvml.SLOWDOWNS
     }
 
 

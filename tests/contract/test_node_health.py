@@ -230,6 +230,7 @@ def test_a_healthy_node_tells_all_and_is_healthy(spec, good_run):
         *("fabric_unhealthy", "nvlink_symbols", "recovery_needed"),  # newer GPUs have these
         "clock_offset_ms",
         "port_down",  # of ports that are named as expected
+        *("bad_pages", "ecc_deferred", "xgmi_links", "xgmi_links_inactive", "xgmi_errors"),  # AMD's
     }
     assessment = judged(spec, good_run, good_run)
     assert {node.judgement for node in assessment.nodes} == {Judgement.HEALTHY}

@@ -1,22 +1,34 @@
 """GPUs that are not NVIDIA's: AMD's are seen and never measured as processors, Intel's are told.
 
-The kernel's files are as they stand on nodes with MI300X; the tools' JSON is laid out as by amd-smi
-of ROCm 6.1 and 7.2, and by rocm-smi.
+The kernel's files are laid out as on nodes with MI300X (tests/gpus/amd_files.py); the tools' JSON
+is laid out as by amd-smi of ROCm 6.1 and 7.2, and by rocm-smi.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import time
 import types
 
+import contract
+import kit.amdgpu
 import kit.arithmetic
 import kit.cards
 import kit.each_gpu
+import kit.gpu_watch
+import kit.readings
 import pytest
 import torch
 
+from anubis.config.catalog import parse_description
+from anubis.core.records import Judgement, Verdict
 from anubis.reach.executors.machine import describe
+from tests.contract.conftest import Ran
+from tests.contract.test_node_health import PROGRAM, judged, samples
+from tests.gpus.amd_files import metrics
 from tests.gpus.node import KFD_BANK, MI300X, GpuNode, plant_kfd
 
 LIST = """WARNING: User is missing the following required groups: render
@@ -132,18 +144,122 @@ def test_a_program_on_a_node_of_amds_never_measures_the_processor(root, amd, run
         benchmark_file("kernel_launch"), "--smoke", env=os.environ | {"HIP_VISIBLE_DEVICES": ""}
     )
     assert {series["device"] for series in hidden.document["series"]} == {"cpu"}
-    assert "AMD" in hidden.document["environment"]["gpu_state"]["node"]["unread"]
+    state = hidden.document["environment"]["gpu_state"]["node"]
+    assert state["gpu 1"]["memory_temperature_c_max"] == 35
 
 
-def test_of_amds_gpus_the_number_is_read_and_all_else_is_missed_not_absent(
-    root, amd, run, benchmark_file
-):
+# --- the state of AMD's GPUs, by the kernel's files ------------------------------------------
+
+# what the driver is made to say of one GPU, and the metric and value that must tell it
+AMD_FAULTS = {
+    "ras/umc_err_count=ue: 2\nce: 3\nde: 1": ("ecc_uncorrectable:volatile", 2),
+    "ras/features=feature mask: 0x1fe": ("ecc_enabled", 0),
+    "ras/gpu_vram_bad_pages=0x1 : 0x1000 : R\n0x2 : 0x1000 : P": ("bad_pages:pending", 1),
+    "current_link_width=8": ("pcie_lanes_missing", 8),
+    "hwmon/hwmon3/temp3_input=106000": ("thermal_margin_c", 0),
+    "hwmon/hwmon3/power1_cap=550000000": ("power_cap_w", 550),
+    "mem_info_vram_total=100000000000": ("gpu_memory_gb", 100),
+    "pp_dpm_sclk=0: 132Mhz\n1: 1200Mhz *": ("clock_max_mhz:sm", 1200),
+}
+
+
+@pytest.fixture
+def look(root, amd, run, benchmark_file):
+    """node_health on a node with eight GPUs, of which the second has a planted file."""
     amd(8)
-    ran = run(benchmark_file("node_health"), "--smoke")
-    assert (ran.samples("gpus"), ran.samples("gpus_lost")) == ([8], [0])
-    unread = ran.document["environment"]["unread"]
-    for fact in ("ecc_uncorrectable:volatile", "gpu_memory_gb", "nvlinks", "power_cap_w"):
-        assert unread[fact] == "of AMD's GPUs only the number is read"
+
+    def look(fault: str = "", metrics: bytes = b"") -> Ran:
+        place = root / "sys/bus/pci/devices/0000:3b:00.0"
+        if fault:
+            name, _, text = fault.partition("=")
+            (place / name).write_text(f"{text}\n")
+        if metrics:
+            (place / "gpu_metrics").write_bytes(metrics)
+        return run(benchmark_file("node_health"), "--smoke")
+
+    return look
+
+
+def test_each_fault_of_a_gpu_of_amds_shows_in_its_metric_and_is_a_defect(look):
+    good = look()
+    found = samples(good)
+    assert (found["gpus", "node"], found["gpus_lost", "node"]) == (8, 0)
+    assert found["xgmi_links", "cuda:7"] == 7  # of eight, one of which is not wired
+    assert found["bad_pages:retired", "cuda:1"] == 1  # and long ago
+    assert found["ecc_correctable:volatile", "cuda:1"] == 0  # those of XGMI are none
+    assert found["thermal_margin_c", "cuda:1"] == 59
+    for fault in AMD_FAULTS:
+        bad = look(fault, metrics(pcie_width=0xFFFF, xgmi_status=[1, 0] + [1] * 6))
+    found = samples(bad)
+    verdicts = {(v.metric, v.device) for v in judged_alone(good, bad)}
+    for metric, value in AMD_FAULTS.values():
+        assert found[metric, "cuda:1"] == value, metric
+    assert found["ecc_deferred:volatile", "cuda:1"] == 1
+    expected = {(metric, "cuda:1") for metric, _ in AMD_FAULTS.values()}
+    assert verdicts == expected | {("pcie_width", "cuda:1"), ("xgmi_links_inactive", "cuda:1")}
+
+
+def judged_alone(good: Ran, bad: Ran) -> list[Verdict]:
+    described = subprocess.run(
+        [sys.executable, PROGRAM, "--describe"], capture_output=True, text=True, check=True
+    )
+    found = judged(parse_description(described.stdout, PROGRAM), good, bad)
+    return [verdict for verdict in found.alone if verdict.judgement is Judgement.DEFECTIVE]
+
+
+def test_what_amds_driver_does_not_say_is_unread_and_one_whose_files_are_gone_is_lost(root, look):
+    unread = look(
+        "ras/gfx_err_count=Query currently inaccessible", b"\x10\x00\x01\x09" * 99
+    ).document["environment"]["unread"]
+    assert unread["ecc_uncorrectable:volatile"] == (
+        'cuda:1: the driver says "Query currently inaccessible"'
+    )
+    assert unread["throttled"] == "cuda:1: gpu_metrics of format 1.9 is not known here"
+    shutil.rmtree(root / "sys/bus/pci/devices/0000:7b:00.0")
+    found = samples(look())
+    assert (found["gpus", "node"], found["gpus_lost", "node"]) == (7, 1)
+
+
+@pytest.mark.parametrize("revision", [4, 5, 6, 7, 8])
+def test_fields_of_the_firmwares_table_are_where_c_lays_them_out(revision):
+    table = metrics(revision, activity=31, pcie_width=16, replays=5)
+    expected = {"activity": 31, "pcie_link_width": 16, "pcie_replays": 5}
+    if revision >= 6:
+        table = metrics(revision, activity=31, pcie_width=16, replays=5, cycles=9, regulator=3)
+        expected |= {"cycles": 9, "regulator_thermal": 3}
+    assert kit.amdgpu.parse_metrics(table) == expected
+    with pytest.raises(kit.readings.Unread, match="ends too early"):
+        kit.amdgpu.parse_metrics(table[:40])
+
+
+def test_what_held_a_gpu_back_is_a_share_of_the_firmwares_cycles():
+    def at(cycles: int, hot: int, capped: int, *, busy: bool = True) -> kit.amdgpu.Residency:
+        return kit.amdgpu.Residency(cycles, {"socket_thermal": hot, "power_cap": capped}, busy)
+
+    looks = [at(2**32 - 100, 5, 2**32 - 10), at(400, 130, 240), at(900, 130, 240, busy=False)]
+    assert kit.amdgpu.slowdowns(kit.amdgpu.busy(looks)) == {"socket_thermal": 0.25}
+    assert kit.amdgpu.shares(looks[:2]) == {"socket_thermal": 0.25, "power_cap": 0.5}
+    assert kit.amdgpu.shares(looks[:1]) == {}  # of one look nothing is known, not 0
+
+
+def test_errors_of_a_gpu_of_amds_that_rise_under_load_are_facts(root, amd):
+    amd(2)
+    report = contract.Report(
+        frozenset({"tflops", *(m.name for m in contract.UNDER_LOAD)}),
+        frozenset(m.name for m in contract.UNDER_LOAD),
+    )
+    report.add("tflops", "cuda:0", [1.0])
+    with kit.gpu_watch.node_watched(report, 0.01):
+        time.sleep(0.1)
+        gpu = root / "sys/bus/pci/devices/0000:3b:00.0"
+        (gpu / "ras/umc_err_count").write_text("ue: 0\nce: 40\nde: 2\n")
+        (gpu / "gpu_metrics").write_bytes(metrics(cycles=1, activity=99))
+    risen = {(s["metric"], s["device"]): s["samples"] for s in report.series if any(s["samples"])}
+    assert risen == {
+        ("tflops", "cuda:0"): [1.0],
+        ("gpu_errors_per_min:ecc_correctable", "cuda:1"): [40.0],
+        ("gpu_errors_per_min:ecc_deferred", "cuda:1"): [2.0],
+    }
 
 
 def test_a_program_measures_each_gpu_of_amds_beside_its_ceiling(

@@ -18,6 +18,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.gpus.amd_files import plant_gpu
+
 HERE = Path(__file__).parent
 
 
@@ -34,7 +36,10 @@ PERFTEST = dict.fromkeys(("ib_write_bw", "ib_write_lat", "ib_send_lat"), "perfte
 
 # as /sys/class/kfd shows a processor, a GPU of a version, and memory that lies on it
 KFD_CPU = "cpu_cores_count 48\nsimd_count 0\ngfx_target_version 0\nvendor_id 0\n"
-KFD_GPU = "cpu_cores_count 0\nsimd_count 1216\ngfx_target_version {}\nvendor_id 4098\n"
+KFD_GPU = (
+    "cpu_cores_count 0\nsimd_count 1216\ngfx_target_version {}\nvendor_id 4098\n"
+    "location_id {}\ndomain 0\n"
+)
 KFD_BANK = "heap_type {}\nsize_in_bytes {}\nflags 0\nwidth 8192\n"
 MI300X = 90402
 
@@ -87,7 +92,7 @@ class GpuNode:
         """Memory nodes with these CPUs, and which of them each GPU hangs off."""
         for index, numbers in cpus.items():
             folder = self.root / f"sys/devices/system/node/node{index}"
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / "cpulist").write_text(numbers)
             (folder / "meminfo").write_text(f"Node {index} MemTotal: 1048576 kB\n")
             (folder / "distance").write_text(
@@ -95,7 +100,7 @@ class GpuNode:
             )
         for gpu, index in near.items():
             folder = self.root / "sys/bus/pci/devices" / address(gpu)
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             (folder / "numa_node").write_text(str(index))
 
     def plant_hcas(self) -> None:
@@ -155,7 +160,10 @@ def plant_kfd(root: Path, gpus: int, version: int = MI300X, own_bytes: int = 192
     for place in range(gpus + 1):
         node = root / f"sys/class/kfd/kfd/topology/nodes/{place}"
         (node / "mem_banks/0").mkdir(parents=True)
-        (node / "properties").write_text(KFD_GPU.format(version) if place else KFD_CPU)
+        location = (0x1B + 0x20 * (place - 1)) << 8  # bus, device and function
+        (node / "properties").write_text(KFD_GPU.format(version, location) if place else KFD_CPU)
+        if place:
+            plant_gpu(root / "sys/bus/pci/devices" / address(place - 1))
         bank = KFD_BANK.format(1 if place else 0, own_bytes)
         (node / "mem_banks/0/properties").write_text(bank)
 
