@@ -122,10 +122,12 @@ def burn_all(
     report: contract.Report, burns: list[Burn], seconds: float, threads: ThreadPoolExecutor
 ) -> None:
     from kit.gpu_watch import watch_gpu
+    from kit.together import start_together
 
     with ExitStack() as watches:
         for burn in burns:
             watches.enter_context(watch_gpu(report.notes, burn.device, burn.metric, period_s=0.5))
+        start_together()
         series = list(threads.map(lambda burn: burn.run(seconds), burns))
     for burn, samples in zip(burns, series, strict=True):
         device, wrong = str(burn.device), burn.wrong_results()

@@ -87,9 +87,11 @@ def screen(
 ) -> Ledger:
     """Screen round after round, each with other numbers; at least one."""
     from kit.screening import operations_on
+    from kit.together import start_together
 
     ledger = Ledger()
     screened = operations_on(device, operations, n, terms, ledger.left_out)
+    start_together()
     end = perf_counter() + seconds
     for turn in count():
         for operation in screened:

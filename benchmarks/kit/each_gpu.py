@@ -1,9 +1,10 @@
 """All GPUs of a node at once, each measured by a process of its own, as jobs load a node.
 
-The program is started again for each GPU, with only that one in sight and on the CPUs near it. This
-process loads no torch: it waits, and joins what the others report. A GPU that hangs or fails costs
-its own samples and is named; those of the others stay. If the host has no memory for so many
-processes at once, nothing is measured: one after the other would be another measurement.
+The program is started again for each GPU, with only that one in sight and on the CPUs near it. They
+begin each series together. This process loads no torch: it waits, and joins what the others report.
+A GPU that hangs or fails costs its own samples and is named; those of the others stay. If the host
+has no memory for so many processes at once, nothing is measured: one after the other would be
+another measurement.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import contract
@@ -22,6 +24,8 @@ import contract
 from kit import host_memory
 from kit.background import begin
 from kit.cards import amd_cards, cards, choosing_variable, visible_gpus
+from kit.readings import Unread
+from kit.together import MEETING, STARTS, hold_meeting
 from kit.tools import Output, Silent, run
 
 DAY_S = 86400.0
@@ -56,6 +60,10 @@ def each_gpu(
             stay_near_gpu(0)
             measure(report, **parameters)
             report.note(host_peak_bytes={"cuda:0": host_memory.peak_bytes()})
+            if late_s := STARTS.late_s:
+                report.note(
+                    began_together={"cuda:0": {"series": len(late_s), "late_s": max(late_s)}}
+                )
             return
         if not measured_apart(report, way == "at_once", host_bytes(**parameters)):
             measure(report, **parameters)
@@ -76,8 +84,13 @@ def measured_apart(report: contract.Report, at_once: bool, host_bytes: int = 0) 
     in_turn = "free some, or measure with gpus=in_turn"
     if reason := host_memory.shortage(together, process_bytes, in_turn):
         raise contract.Unmeasured(reason)
-    with ThreadPoolExecutor(together) as threads:
-        outputs = list(threads.map(lambda gpu: measure_gpu(gpu, deadline), to_measure))
+    names = [gpu.name for gpu in to_measure] if at_once else []
+    with hold_meeting(names) as (address, meeting), ThreadPoolExecutor(together) as threads:
+        meeting_at = {MEETING: address} if at_once else {}
+        ask = partial(measure_gpu, deadline=deadline, more=meeting_at)
+        outputs = list(threads.map(ask, to_measure))
+    if meeting.left:
+        report.note(left_the_others=meeting.left)
     join(report, dict(zip(to_measure, outputs, strict=True)), refused)
     return True
 
@@ -114,7 +127,7 @@ def list_gpus() -> tuple[list[str], dict[int, str]]:
 
     try:
         return begin(ask).result(PATIENCE_S)
-    except (nvml.Unread, TimeoutError):
+    except (Unread, TimeoutError):
         return by_number, {}
 
 
@@ -124,13 +137,16 @@ def limit_s() -> float:
     return seconds - min(5.0, seconds / 10)
 
 
-def measure_gpu(gpu: Gpu, deadline: float) -> Output | Silent:
+def measure_gpu(
+    gpu: Gpu, deadline: float, more: Mapping[str, str] | None = None
+) -> Output | Silent:
     """Run the program with this GPU alone in sight and return its output."""
     python = os.environ.get("PYTHON_EXEC", sys.executable)  # as torchrun starts its ranks
     environment = {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         choosing_variable(): gpu.visible,
         contract.ONE_GPU: gpu.name,
+        **(more or {}),
     }
     seconds = max(0.1, deadline - time.monotonic())
     try:

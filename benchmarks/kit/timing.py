@@ -16,6 +16,7 @@ import contract
 import torch
 
 from kit import cards
+from kit.together import start_together
 
 WARM_UP_SAMPLES = 3
 
@@ -73,7 +74,9 @@ def calls_for(call: Callable[[], object], device: torch.device, sample_s: float)
 def time_calls(
     call: Callable[[], object], device: torch.device, samples: int, calls: int
 ) -> list[float]:
-    """Time calls; the first few samples are warm-up (clocks, caches, allocator) and are dropped."""
+    """Time calls, together with the other GPUs of the node if they are measured at once; the first
+    few samples are warm-up (clocks, caches, allocator) and are dropped."""
+    start_together()
     return _batches(call, device, WARM_UP_SAMPLES + samples, calls)[WARM_UP_SAMPLES:]
 
 
