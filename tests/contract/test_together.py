@@ -7,6 +7,8 @@ import threading
 import pytest
 from kit.together import Meeting, Starts, hold_meeting
 
+from tests.patience import LIMIT_S
+
 
 def test_all_begin_when_the_last_is_ready_and_not_before():
     meeting = Meeting({"a", "b", "c"}, began=0.0)
@@ -59,7 +61,7 @@ def test_processes_at_real_sockets_begin_at_one_moment_though_one_never_comes():
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(10)
+            thread.join(LIMIT_S)
     assert len(moments["a"]) == 3
     assert moments["a"] == moments["b"] == sorted(moments["a"])
     assert moments["ends"] == moments["a"][:1]
