@@ -190,6 +190,7 @@ def rules() -> tuple[InferenceRule, ...]:
         root_cause,
         slow,
         stacks,
+        transfers,
         wires,
     )
 
@@ -202,6 +203,7 @@ def rules() -> tuple[InferenceRule, ...]:
         mismatch,
         wires,
         slow,
+        transfers,
         root_cause,
         odd_settings,
     )

@@ -21,11 +21,13 @@ def inspector_files(
     slow: Mapping[int, float] | None = None,
     calls: int = 40,
     groups: Mapping[str, Iterable[int]] | None = None,
+    wires: Mapping[str, float] | None = None,
     seed: int = 1,
     lost: float = 0.0,
 ) -> dict[str, str]:
     """By file name. All ranks work, meet in one AllReduce of everybody, and go on; `groups` meet in
-    an AllGather in the middle of it. `lost`: the share of lines that were never written."""
+    an AllGather in the middle of it, which takes `wires` times as long to exchange. `lost`: the
+    share of lines that were never written."""
     dice = random.Random(seed)
     lines: dict[int, list[str]] = {rank: [] for rank in range(ranks)}
     now = 0.0
@@ -37,7 +39,7 @@ def inspector_files(
         arrived = {rank: now + 0.4 * work[rank] for rank in work}
         for name, members in (groups or {}).items():
             group = list(members)
-            end = max(arrived[rank] for rank in group) + 0.002
+            end = max(arrived[rank] for rank in group) + 0.01 * (wires or {}).get(name, 1.0)
             for place, rank in enumerate(group):
                 took = end - arrived[rank]
                 header = name, place, len(group)

@@ -19,7 +19,6 @@ from anubis.core.diagnose.evidence import (
     ProcessState,
     Pulse,
     RankMap,
-    StepTime,
 )
 from anubis.core.diagnose.facts import FactKind
 from anubis.core.errors import EvidenceError
@@ -140,30 +139,6 @@ def test_a_trace_without_spans_of_work_names_nobody_and_says_so():
     made = parse_step_table("\n".join(row for row in rows if "compute" not in row), "made")
     assert named(made) == []
     assert "no spans of computation" in made.gaps[Collector.STEPS]
-
-
-def on_the_wire(*seconds: float) -> JobEvidence:
-    steps = tuple(
-        StepTime(rank=rank, step=step, duration_s=2.0, own_s=1.0, network_s=network_s)
-        for rank, network_s in enumerate(seconds)
-        for step in range(3)
-    )
-    return JobEvidence(job="", at=0.0, collectors=frozenset({Collector.STEPS}), steps=steps)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "ranks"),
-    [
-        ((0.1, 0.1, 0.1, 0.3), [3]),
-        ((0.1, 0.1, 0.1, 0.14), []),
-        ((0.1, 0.1, 0.3, 0.3), []),  # half of them: the cause is elsewhere
-        ((0.1, 0.1, 0.1, 0.1), []),
-    ],
-)
-def test_who_is_half_as_long_again_on_the_wire_is_named(
-    seconds: tuple[float, ...], ranks: list[int]
-):
-    assert named(on_the_wire(*seconds), FactKind.SLOW_NETWORK) == ranks
 
 
 def kept_waiting(*shares: float | None, stages: dict[int, int] | None = None) -> JobEvidence:

@@ -1,7 +1,8 @@
 """Connections between hosts: what the kernel tells of them, and who is cut off or on a slow link.
 
 The tables of samples are recorded: a gloo job of four ranks on hosts with real networks, while the
-link of the third was cut, and while it had 20 Mbit/s.
+link of the third was cut, while it had 20 Mbit/s, and while all links had 300 Mbit/s but that of
+the second, which had 100.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,6 +23,7 @@ from anubis.core.diagnose.chain import reason
 from anubis.core.diagnose.evidence import Collector, Connection, JobEvidence, RankMap
 from anubis.core.diagnose.facts import FactKind, Whom
 from anubis.readers.jobs.sockets import SocketWatch, address_of, parse_wires
+from anubis.readers.jobs.tcp_counters import parse_answers, read_sendings
 
 STORE = None  # the launcher of the first host, which is no rank
 CUT = """
@@ -87,6 +90,34 @@ STARVED = """
 3 2 40 4 0
 3 0 40 0 0
 """
+# rank, peer, seconds of the kernel's counts, bytes, seconds in which bytes were on their way
+A_THIRD = """
+0 3 8.460 80207688 2.420
+0 2 8.460 0 0.0
+0 1 8.460 14736 4.248
+1 3 8.112 0 0.0
+1 0 8.112 79697056 7.184
+1 2 8.112 14688 3.468
+2 3 8.259 14160 1.328
+2 0 8.259 0 0.0
+2 1 8.259 77324264 6.964
+3 0 8.268 14496 2.208
+3 1 8.268 0 0.0
+3 2 8.268 79088448 2.580
+"""
+
+
+def counted(table: str) -> list[Connection]:
+    rows = (line.split() for line in table.split("\n") if line)
+    return [
+        replace(
+            between(int(rank), int(peer), sending=16),
+            seen_s=float(seen_s),
+            moved_bytes=int(moved),
+            busy_s=float(busy_s),
+        )
+        for rank, peer, seen_s, moved, busy_s in rows
+    ]
 
 
 def recorded(table: str) -> list[Connection]:
@@ -152,6 +183,27 @@ def test_in_a_ring_of_sound_hosts_bytes_wait_one_way_and_at_a_slow_link_both_way
     """Recorded of eight hosts: between two sound ones bytes wait for up to 22 of 40 samples."""
     (slow,), _ = facts(recorded(RING_OF_EIGHT), {rank: f"node{rank + 1}" for rank in range(8)})
     assert slow.whom == Whom(node="node4")
+
+
+def test_a_host_whose_link_has_a_third_of_the_others_rate_is_named_by_the_kernel_s_counts():
+    (slow,), analysis = facts(counted(A_THIRD))
+    assert (slow.kind, slow.whom) == (FactKind.SLOW_NETWORK, Whom(node="node2"))
+    assert "at 11.1 MB/s at most" in slow.evidence  # of 12.5
+    assert "beside it at 30.7 MB/s and more" in slow.evidence  # of 37.5
+    assert analysis.nodes == ("node2",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"busy_s": 2.5}, id="all links alike"),
+        pytest.param({"seen_s": 900.0}, id="it costs the job nothing"),
+        pytest.param({"moved_bytes": 900_000}, id="too little to say how fast"),
+    ],
+)
+def test_no_host_is_named_by_rates_that_do_not_matter(change):
+    large = [wire for wire in counted(A_THIRD) if wire.moved_bytes > 1_000_000]
+    assert facts([replace(wire, **change) for wire in large])[0] == ()
 
 
 def test_a_host_without_a_processor_has_no_slow_link():
@@ -253,6 +305,29 @@ def test_addresses_are_those_of_the_kernel_s_own_byte_order():
     assert address_of("0000000000000000FFFF00000100007F:0016") == "127.0.0.1"
     assert address_of("00000000000000000000000001000000:0016") == "::1"
     assert address_of("B80D01200000000067452301EFCDAB89:0016") == "2001:db8::123:4567:89ab:cdef"
+
+
+def test_the_kernel_counts_the_bytes_that_the_other_end_has():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as ours,
+        server.accept()[0] as theirs,
+    ):
+        inode = os.fstat(ours.fileno()).st_ino
+        before = read_sendings()
+        if inode not in before:
+            pytest.skip("this kernel does not say how long connections were busy")
+        ours.sendall(b"x" * 30_000)
+        received = len(theirs.recv(30_000, socket.MSG_WAITALL))
+        after = read_sendings()
+    assert received == 30_000
+    assert after[inode].acknowledged_bytes - before[inode].acknowledged_bytes == received
+
+
+@pytest.mark.parametrize("size", [0, 7, 16, 40, 100, 200])
+def test_an_answer_of_the_kernel_that_is_cut_short_is_no_count(size):
+    whole = struct.pack("=IHHII", 300, 20, 2, 1, 0) + bytes(72) + struct.pack("=HH", 212, 2)
+    assert list(parse_answers([(whole + bytes(208))[:size]])) == []
 
 
 def test_bytes_that_a_peer_s_program_leaves_unread_are_not_on_the_wire():

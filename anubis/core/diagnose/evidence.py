@@ -34,6 +34,7 @@ class Collector(StrEnum):
     CALLS = "calls", "records of collectives"
     STACKS = "stacks", "stacks"
     STEPS = "steps", "traces of steps"
+    TRANSFERS = "transfers", "times of transfers"
     TIMERS = "timers", "timers of kernels"
     TELEMETRY = "telemetry", "telemetry"
     SETTINGS = "settings", "settings of its nodes"
@@ -114,6 +115,8 @@ class Call:
     dtypes: tuple[str, ...] = ()
     launched: float | None = None
     finished: float | None = None
+    took_s: float | None = None  # by its device, from when this rank had come to it
+    members: tuple[int, ...] = ()  # of the communicator
     line: str = ""  # of the user's code
 
 
@@ -163,6 +166,14 @@ class Connection:
     samples: int  # recent ones
     sending: int  # samples in which bytes were under way although the peer's program was not slow
     resent: int = 0  # how often the same bytes were sent again so far without an answer
+    seen_s: float = 0.0  # time over which the kernel counted the following
+    moved_bytes: int = 0  # that the other end acknowledged
+    busy_s: float = 0.0  # bytes were under way, and the other end had room for them
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes a second while bytes were under way; None if the kernel counted nothing."""
+        return self.moved_bytes / self.busy_s if self.busy_s > 0 and self.moved_bytes > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,10 +192,19 @@ class StepTime:
     step: int
     duration_s: float
     own_s: float | None  # time that it worked; None: not recorded
-    network_s: float | None = None  # part of it that was spent on the wire
     communicator: str = ""  # that `collective_s` and `group_s` are about
     collective_s: float | None = None  # its time in them
     group_s: float | None = None  # mean of its group's times in them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """Data that ranks exchanged, in a collective or in a message."""
+
+    ranks: frozenset[int]
+    what: str  # operation and size: transfers with the same are alike
+    took_s: float  # from when the last of the ranks had come
+    at: float  # its begin or its end, the same of all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,6 +309,7 @@ class JobEvidence:
     stacks: tuple[Stack, ...] = ()
     processes: tuple[ProcessState, ...] = ()
     steps: tuple[StepTime, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
     connections: tuple[Connection, ...] = ()
     timers: tuple[KernelTimer, ...] = ()
     look: Look | None = None  # at its telemetry

@@ -1,5 +1,5 @@
-"""Finds ranks of a slow job that compute or communicate slowly, by the times of steps (Aegis' phase
-2), and ranks whose program waits for a processor.
+"""Finds ranks of a slow job that compute slowly, by the times of steps (Aegis' phase 2), ranks
+whose program waits for a processor, and jobs that became slower than they were.
 
 Collectives end on all ranks at once, so the last rank to launch waits least: a rank whose time in
 the collectives of its group stays below `ALPHA` of the group's mean holds the group up. That alone
@@ -23,7 +23,6 @@ from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 from anubis.core.diagnose.hang import rank_subject
 
 ALPHA = 0.8  # as in Aegis: of the group's mean time in collectives
-BETA = 1.5  # as in Aegis: times the peers' time on the wire
 OWN_RATIO = 1.2  # less costs the job too little to name a rank
 MOST = 0.8  # of its steps
 NOISE = 4.0  # chance errors: one of 30,000 sound ranks is beyond them
@@ -35,7 +34,6 @@ WAITS_TIMES = 2.0  # and so many times as long as its peers
 LEAST_EFFECT = 0.05  # of the step: the least excess of a rank's own time over its peers'
 ALPHA_CONFIDENCE = 0.85  # two independent signs agree: it is waited for, and works longer
 WAITS_CONFIDENCE = 0.8  # the processor may be taken by another job, not by a fault here
-BETA_CONFIDENCE = 0.75  # the wire has two ends
 STARVED_RATIO = 2.0  # the same where all programs wait for processors
 MOST_WAITED = 0.9  # share of the time: threads that wait side by side count more than once
 SLOWED_RATIO = 1.5  # of the pace lately over the pace before
@@ -50,7 +48,6 @@ class StepPace:
     duration_s: float
     own_s: float | None
     share: float | None  # its time in collectives over the mean of its group
-    network_s: float | None
     steps: int
     work: Mapping[int, float]
 
@@ -81,14 +78,12 @@ def _share(step: StepTime) -> float | None:
 
 def _pace(rank: int, steps: list[StepTime]) -> StepPace:
     shares = [share for step in steps if (share := _share(step)) is not None]
-    network = [step.network_s for step in steps if step.network_s is not None]
     work = {step.step: step.own_s for step in steps if step.own_s is not None}
     return StepPace(
         rank=rank,
         duration_s=median(step.duration_s for step in steps),
         own_s=median(work.values()) if len(work) >= FEWEST_STEPS else None,
         share=median(shares) if len(shares) >= FEWEST_STEPS else None,
-        network_s=median(network) if len(network) >= FEWEST_STEPS else None,
         steps=len(steps),
         work=work,
     )
@@ -198,35 +193,6 @@ def _kept_waiting(hearing: Hearing) -> Iterator[JobFact]:
             )
 
 
-def _slow_network(hearing: Hearing) -> Iterator[JobFact]:
-    evidence = hearing.evidence
-    measured = paces(evidence.steps)
-    slow = dict(_slow_wires(measured, evidence))
-    if 2 * len(slow) >= max(len(measured), 3):
-        return  # if most ranks are slow, the cause is elsewhere
-    for rank, typical in slow.items():
-        network_s = measured[rank].network_s or 0.0
-        yield JobFact(
-            kind=FactKind.SLOW_NETWORK,
-            whom=rank_subject(evidence, rank),
-            evidence=(
-                f"rank {rank} spends {network_s:.3g} s of a step on the wire, its peers"
-                f" {typical:.3g} s (median of {measured[rank].steps} steps)"
-            ),
-            confidence=BETA_CONFIDENCE,
-            code="beta",
-        )
-
-
-def _slow_wires(
-    measured: Mapping[int, StepPace], evidence: JobEvidence
-) -> Iterator[tuple[int, float]]:
-    for pace in measured.values():
-        times = [peer.network_s for peer in _peers(pace, measured, evidence) if peer.network_s]
-        if pace.network_s and times and pace.network_s > BETA * (typical := median(times)):
-            yield pace.rank, typical
-
-
 def _slower_as_a_whole(hearing: Hearing) -> Iterator[JobFact]:
     """A job that became slower against its own pace, by more than its programs wait for processors:
     that time is taken by other work on its machines."""
@@ -269,11 +235,5 @@ RULES = (
         needs=frozenset({Collector.STEPS}),
         gives=frozenset({FactKind.SLOWED}),
         infer=_slower_as_a_whole,
-    ),
-    InferenceRule(
-        name="who communicates slowly",
-        needs=frozenset({Collector.STEPS}),
-        gives=frozenset({FactKind.SLOW_NETWORK}),
-        infer=_slow_network,
     ),
 )

@@ -1,11 +1,17 @@
-"""Connections between hosts that pass nothing, or on which bytes wait. A host that is an end of all
-of them is cut off, or has a slow link. The kernel shows it before anything times out."""
+"""Connections between hosts that pass nothing, or pass it slowly. A host that is an end of all of
+them is cut off, or has a slow link. The kernel shows it before anything times out.
+
+How slowly is a rate, bytes a second while bytes were on their way: a link of a third of the others'
+rate stands out also if its job works most of the time. If the kernel counts no rates, as of ranks
+in a network of their own, the share of the time in which bytes waited has to do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from statistics import fmean
 
 from anubis.core.diagnose.chain import Hearing, InferenceRule
@@ -15,11 +21,25 @@ from anubis.core.diagnose.facts import FactKind, JobFact, Whom
 RESENT = 4  # tries without an answer: at the shortest intervals they take 3 s
 FEWEST_SAMPLES = 12  # of fewer, a share may be off by a seventh by chance
 SENDING = 0.4  # share of the samples in which bytes wait on a slow wire
-TIMES = 2.0  # and so many times as often as between other hosts
+TIMES = 2.0  # and so many times as often, or as slowly, as between other hosts
+LEAST_COST = 0.05  # of the time: the least that slow rates cost
+LEAST_MOVED = 1 << 20  # bytes of a connection, whose rate says something
 CUT_CONFIDENCE = 0.95  # the kernel's own count, which only a cut or a dead peer raises
 SLOW_CONFIDENCE = 0.8  # bytes also wait for a peer that is starved of its processor
 
 HostPair = frozenset[Whom]
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How slowly a connection moved bytes, and how many."""
+
+    byte_s: float  # seconds a byte, while bytes were on their way
+    bytes_a_second: float  # of all time
+
+    def cost(self, usual_s: float) -> float:
+        """Share of the time that bytes take beyond `usual_s` each."""
+        return (self.byte_s - usual_s) * self.bytes_a_second
 
 
 @dataclass(frozen=True)
@@ -64,6 +84,16 @@ class Wires:
             sender = self._rank_host(connection.rank)
             shares[sender] = max(shares.get(sender, 0.0), _share(connection))
         return shares
+
+    def pace(self, pair: HostPair) -> _Pace | None:
+        """Return how slowly bytes pass between two hosts, by the slowest of their connections that
+        moved much; None if the kernel counted none."""
+        counted = [
+            _Pace(1 / wire.rate, wire.moved_bytes / wire.seen_s)
+            for wire in self.connections[pair]
+            if wire.rate is not None and wire.moved_bytes >= LEAST_MOVED and wire.seen_s > 0
+        ]
+        return max(counted, key=lambda pace: pace.byte_s, default=None)
 
     def select(self, holds: Callable[[Connection], bool]) -> dict[HostPair, tuple[Connection, ...]]:
         kept = {pair: tuple(filter(holds, wires)) for pair, wires in self.connections.items()}
@@ -117,30 +147,56 @@ def _cut_off(hearing: Hearing) -> Iterator[JobFact]:
 
 
 def _slow_link(hearing: Hearing) -> Iterator[JobFact]:
-    """Slow links: hosts that all pairs with waiting bytes have in common; for a single pair either
-    end. A slow wire delays data and acknowledgements, so both ways count; in a ring of sound hosts
-    bytes wait in one direction."""
+    """Slow links: hosts that all slow pairs have in common; for a single pair either end."""
     wires = Wires(hearing.evidence)
     dead = wires.select(lambda connection: connection.resent >= RESENT)  # not slow, but cut
     pairs = wires.connections.keys() - dead.keys()
+    paces = {pair: pace for pair in pairs if (pace := wires.pace(pair)) is not None}
+    slow, sentence = _slow_rates(paces) if len(paces) > 1 else _waiting(wires, pairs)
+    ends = frozenset[Whom].intersection(*slow) if slow else frozenset()
+    for host in sorted(ends, key=_order):
+        yield JobFact(
+            kind=FactKind.SLOW_NETWORK,
+            whom=host,
+            evidence=f"bytes between {_name(host)} and {_counted_hosts(len(slow))} {sentence}",
+            confidence=SLOW_CONFIDENCE / len(ends),
+            code="bytes-wait",
+        )
+
+
+def _slow_rates(paces: Mapping[HostPair, _Pace]) -> tuple[set[HostPair], str]:
+    """Pairs between which bytes pass at less than half the rate of all others, divided where rates
+    differ most, if that costs the job much."""
+    order = sorted(paces, key=lambda pair: paces[pair].byte_s)
+    gaps = [paces[after].byte_s / paces[before].byte_s for before, after in pairwise(order)]
+    place = max(range(len(gaps)), key=gaps.__getitem__)
+    slow, usual = order[place + 1 :], paces[order[place]].byte_s
+    if gaps[place] < TIMES or min(paces[pair].cost(usual) for pair in slow) < LEAST_COST:
+        return set(), ""
+    fastest = 1 / min(paces[pair].byte_s for pair in slow)
+    return set(slow), (
+        f"pass at {_rate(fastest)} at most while they are on their way, between hosts beside it at"
+        f" {_rate(1 / usual)} and more"
+    )
+
+
+def _rate(bytes_a_second: float) -> str:
+    return f"{bytes_a_second / 1e6:.3g} MB/s"
+
+
+def _waiting(wires: Wires, pairs: Collection[HostPair]) -> tuple[set[HostPair], str]:
+    """Pairs between which bytes wait. A slow wire delays data and acknowledgements, so both ways
+    count; in a ring of sound hosts bytes wait in one direction."""
     shares = {pair: fmean(wires.busy_shares(pair).values()) for pair in pairs}
     waiting = {pair: share for pair, share in shares.items() if share >= SENDING}
     least = min(waiting.values(), default=0.0)
     beside = max((share for pair, share in shares.items() if pair not in waiting), default=None)
     if not waiting or beside is None or least < TIMES * beside:
-        return
-    ends = frozenset[Whom].intersection(*waiting)
-    for host in sorted(ends, key=_order):
-        yield JobFact(
-            kind=FactKind.SLOW_NETWORK,
-            whom=host,
-            evidence=(
-                f"bytes between {_name(host)} and {_counted_hosts(len(waiting))} wait on the wire"
-                f" {least:.0%} of the time and more, between hosts beside it at most {beside:.0%}"
-            ),
-            confidence=SLOW_CONFIDENCE / len(ends),
-            code="bytes-wait",
-        )
+        return set(), ""
+    return set(waiting), (
+        f"wait on the wire {least:.0%} of the time and more, between hosts beside it at most"
+        f" {beside:.0%}"
+    )
 
 
 def _counted_hosts(count: int) -> str:

@@ -25,6 +25,7 @@ from anubis.core.diagnose.evidence import (
     RankMap,
 )
 from anubis.core.diagnose.stages import NamedGroup, pipeline_stages
+from anubis.core.diagnose.transfers import recorded_transfers
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.plain_pickle import plain_values
@@ -72,6 +73,7 @@ class RecordedCall:
     dtypes: tuple[str, ...]
     launched: float | None
     finished: float | None
+    took_s: float | None
     line: str
 
 
@@ -186,6 +188,7 @@ def _call(value: object, where: str) -> RecordedCall:
         dtypes=tuple(_text(dtype) for dtype in _list(entry.get("input_dtypes"))[:64]),
         launched=_seconds(entry.get("time_created_ns")),
         finished=_seconds(entry.get("time_discovered_completed_ns")),
+        took_s=_seconds(entry.get("duration_ms"), a_second=1e3),
         line=_line(entry.get("frames")),
     )
 
@@ -235,11 +238,11 @@ def _count(value: object, where: str) -> int:
     )
 
 
-def _seconds(value: object) -> float | None:
-    """Convert nanoseconds; None if nothing was recorded."""
+def _seconds(value: object, *, a_second: float = 1e9) -> float | None:
+    """Convert nanoseconds, or another unit; None if nothing was recorded."""
     if type(value) not in (int, float) or not 0 < value < 1e20:  # type: ignore[operator]
         return None
-    return float(value) / 1e9  # type: ignore[arg-type]
+    return float(value) / a_second  # type: ignore[arg-type]
 
 
 # --- what it means -------------------------------------------------------------------------------
@@ -257,13 +260,17 @@ def evidence_of(
     dump."""
     reading = _Reading(dumps, frozenset((*dumps, *expected)))
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    calls = tuple(reading.calls())
+    transfers = tuple(recorded_transfers(calls))
+    met = {Collector.PROGRESS, Collector.CALLS, *([Collector.TRANSFERS] if transfers else [])}
     return JobEvidence(
         job=job,
         at=at,
-        collectors=frozenset({Collector.PROGRESS, Collector.CALLS}),
+        collectors=frozenset(met),
         gaps={Collector.CALLS: f"{broken[0]}{more}"} if broken else {},
         advances=tuple(reading.advances()),
-        calls=tuple(reading.calls()),
+        calls=calls,
+        transfers=transfers,
         ranks=RankMap(stages=pipeline_stages(_named_groups(dumps))),
     )
 
@@ -366,6 +373,8 @@ class _Reading:
                     dtypes=call.dtypes,
                     launched=call.launched,
                     finished=call.finished,
+                    took_s=call.took_s,
+                    members=self.members[rank, group],
                     line=call.line,
                 )
 
@@ -445,7 +454,12 @@ def _place(call: RecordedCall) -> tuple[str, bool, int]:
 
 def _end_with(call: RecordedCall, with_them: RecordedCall) -> RecordedCall:
     return RecordedCall(
-        **{**call.__dict__, "state": CallState.FINISHED, "finished": with_them.finished}
+        **{
+            **call.__dict__,
+            "state": CallState.FINISHED,
+            "finished": with_them.finished,
+            "took_s": with_them.took_s,
+        }
     )
 
 

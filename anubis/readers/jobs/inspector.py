@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise, StepTime
+from anubis.core.diagnose.evidence import Collector, JobEvidence, Rise, StepTime, Transfer
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.job_ranks import Membership, job_ranks
@@ -47,6 +47,7 @@ class EndedCollective:
     member: Membership
     operation: str
     number: int
+    size_bytes: int
     took_s: float
     at: float
 
@@ -126,6 +127,7 @@ def _collective(document: Any) -> EndedCollective | None:
         ),
         operation=_name(call, "coll"),
         number=_whole(call, "coll_sn", 1 << 62),
+        size_bytes=_whole(call, "coll_msg_size_bytes", 1 << 62),
         took_s=_whole(call, "coll_exec_time_us", 10**12) / 1e6,
         at=_whole(origin, "dump_timestamp_us", 1 << 62) / 1e6,
     )
@@ -163,7 +165,8 @@ def evidence_of(
     at: float = 0.0,
     broken: Sequence[str] = (),
 ) -> JobEvidence:
-    steps = tuple(step_times(ended))
+    shared = sorted(_shared_collectives(_last_run(ended)), key=lambda collective: collective.at)
+    steps = tuple(_step_times(shared))
     if not steps:
         raise EvidenceError(
             f"{where}: {len(ended):,} collectives, and no {PARTS * FEWEST_IN_PART} that all"
@@ -173,9 +176,10 @@ def evidence_of(
     return JobEvidence(
         job=job,
         at=at,
-        collectors=frozenset({Collector.STEPS}),
+        collectors=frozenset({Collector.STEPS, Collector.TRANSFERS}),
         gaps={Collector.STEPS: f"{broken[0]}{more}"} if broken else {},
         steps=steps,
+        transfers=tuple(collective.transfer for collective in shared),
         progress=tuple(_progress(_last_run(ended))),
     )
 
@@ -210,15 +214,24 @@ class _Shared:
     """A collective that all ranks of its communicator recorded."""
 
     communicator: str
+    what: str
     at: float
     took_s: Mapping[int, float]  # of ranks of the job
     stands_for: float  # how many calls: some left no line with somebody
 
+    @property
+    def transfer(self) -> Transfer:
+        return Transfer(
+            ranks=frozenset(self.took_s),
+            what=self.what,
+            took_s=min(self.took_s.values()),
+            at=self.at,
+        )
 
-def step_times(ended: Sequence[EndedCollective]) -> Iterator[StepTime]:
+
+def _step_times(shared: Sequence[_Shared]) -> Iterator[StepTime]:
     """Yield, for equal parts of the time, how long each rank was in the collectives of each of its
     communicators. The rest of its time was its own."""
-    shared = sorted(_shared_collectives(_last_run(ended)), key=lambda collective: collective.at)
     if len(shared) < PARTS * FEWEST_IN_PART:
         return
     begin, length = shared[0].at, (shared[-1].at - shared[0].at) / PARTS
@@ -283,6 +296,7 @@ def _shared_collectives(ended: Sequence[EndedCollective]) -> Iterator[_Shared]:
         of_these = numbers[communicator, operation]
         yield _Shared(
             communicator,
+            f"{operation} of {next(iter(by_rank.values())).size_bytes:,} bytes",
             median(collective.at for collective in by_rank.values()),
             {rank: collective.took_s for rank, collective in by_rank.items()},
             (max(of_these) - min(of_these) + 1) / len(of_these),

@@ -1,14 +1,17 @@
 """The kernel's facts about connections between the ranks of this machine, and to others: bytes that
-the other end has not acknowledged, and how often they were sent again in vain.
+the other end has not acknowledged, how often they were sent again in vain, and how many went how
+fast.
 
-They are read from `/proc/PID/net/tcp` in the network that a rank is in, with no right beyond that
-to look at the process. RDMA does not pass here.
+The first two are read from `/proc/PID/net/tcp` in the network that a rank is in, with no right
+beyond that to look at the process; the last only of ranks in the network of this process. RDMA does
+not pass here.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 from anubis.core.diagnose.evidence import Connection
+from anubis.readers.jobs.tcp_counters import Sending, read_sendings
 
 FILES = ("tcp", "tcp6")
 MOST_BYTES = 8 << 20  # of such a file: 50,000 connections
@@ -72,8 +76,10 @@ def address_of(end: str) -> str:
 
 @dataclass(frozen=True)
 class _Sample:
-    is_sending: bool
-    resent: int
+    at: float = 0.0
+    is_sending: bool = False
+    resent: int = 0
+    sent: Mapping[int, Sending] = field(default_factory=dict)  # by inode
 
 
 _Place = tuple[int, str, str, int | None]  # rank, its address, that of its peer, the peer's rank
@@ -87,7 +93,7 @@ class SocketWatch:
 
     def sample(self, pids: Mapping[int, int]) -> None:
         """Take a sample; `pids`: by rank. A process that may not be read has no connections."""
-        wires = dict(_wires_of_ranks(pids))
+        wires, sendings, at = dict(_wires_of_ranks(pids)), read_sendings(), time.monotonic()
         owners = {(wire.here, wire.there): rank for rank, own in wires.items() for wire in own}
         unread = {(wire.here, wire.there) for own in wires.values() for wire in own if wire.unread}
         now: dict[_Place, _Sample] = {}
@@ -98,10 +104,16 @@ class SocketWatch:
                 if peer_rank == rank:
                     continue
                 key = rank, address_of(wire.here), address_of(wire.there), peer_rank
-                before = now.get(key, _Sample(False, 0))
+                before = now.get(key, _Sample())
                 # what the other end leaves unread waits for its program, not for the wire
                 is_sending = wire.unacknowledged > 0 and back not in unread
-                now[key] = _Sample(before.is_sending or is_sending, max(before.resent, wire.resent))
+                sent = {wire.inode: sendings[wire.inode]} if wire.inode in sendings else {}
+                now[key] = _Sample(
+                    at=at,
+                    is_sending=before.is_sending or is_sending,
+                    resent=max(before.resent, wire.resent),
+                    sent={**before.sent, **sent},
+                )
         for key, sample in now.items():
             self._seen.setdefault(key, deque(maxlen=WINDOW)).append(sample)
         for key in self._seen.keys() - now.keys():
@@ -109,6 +121,7 @@ class SocketWatch:
 
     def connections(self) -> Iterator[Connection]:
         for (rank, own, peer, peer_rank), samples in self._seen.items():
+            moved = list(_sent_between(samples[0], samples[-1]))
             yield Connection(
                 rank=rank,
                 own=own,
@@ -117,7 +130,19 @@ class SocketWatch:
                 samples=len(samples),
                 sending=sum(sample.is_sending for sample in samples),
                 resent=samples[-1].resent,
+                seen_s=samples[-1].at - samples[0].at,
+                moved_bytes=sum(sending.acknowledged_bytes for sending in moved),
+                busy_s=max((sending.busy_s for sending in moved), default=0.0),
             )
+
+
+def _sent_between(first: _Sample, last: _Sample) -> Iterator[Sending]:
+    """Yield what each connection sent between two samples."""
+    for inode in first.sent.keys() & last.sent.keys():
+        before, after = first.sent[inode], last.sent[inode]
+        yield Sending(
+            after.acknowledged_bytes - before.acknowledged_bytes, after.busy_s - before.busy_s
+        )
 
 
 def _wires_of_ranks(pids: Mapping[int, int]) -> Iterator[tuple[int, list[Wire]]]:
