@@ -17,7 +17,7 @@ from anubis.core.campaign.state_machine import CampaignEvent, CampaignMachine, E
 from anubis.core.records import Campaign
 from anubis.text.wording import time_span
 
-LINE_EVERY_S = 15.0
+LINE_EVERY_S = 15.0  # without a terminal: a log stays short
 LONG_GAP_S = 30.0  # shorter gaps are not mentioned: a busy machine has many
 FEW_TROUBLES = 20  # after that many lines of trouble the report has the rest
 

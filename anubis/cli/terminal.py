@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from anubis.operations.validator import Observe
 
 
-LINE_EVERY_S = 30.0
+LINE_EVERY_S = 30.0  # likewise, for work without steps
 STANDS = "the answer above is valid; what followed it failed"
 
 

@@ -206,7 +206,7 @@ OF_CABLES = frozenset(
         "node-twice",
     }
 )
-TOLD = 4
+TOLD = 4  # remarks on the cabling; the report has all
 ON_ONE_SWITCH = "until then all nodes count as being on one switch"
 
 

@@ -32,7 +32,7 @@ from anubis.text.packages import require_package
 from anubis.text.reading import read
 from anubis.text.wording import quantity, time_span
 
-AT_ONCE = 64
+AT_ONCE = 64  # ssh processes, each of a few MB
 LOOK_LIMIT_S = 30.0
 VISIT_DEADLINE_S = 90.0  # Slurm may take a minute to find the node free
 LOOK_EVERY_S = 0.05

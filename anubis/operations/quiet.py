@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-STDOUT = 1
+STDOUT = 1  # the descriptor: a library in C writes there
 _ONE_AT_A_TIME = Lock()  # the descriptor belongs to the whole process
 
 

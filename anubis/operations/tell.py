@@ -35,7 +35,7 @@ from anubis.store.history import ClusterHistory, History
 from anubis.store.tokens import AuditEntry
 from anubis.text.hostlist import compress
 
-LONGEST_MAINTENANCE_S = 366 * DAY_S
+LONGEST_MAINTENANCE_S = 366 * DAY_S  # longer is a slip of the pen
 ENVELOPE = ("event", "nodes", "id", "at", "cluster")  # of a request; the rest is of the event
 
 

@@ -17,7 +17,7 @@ from anubis.store.tokens import AuditEntry, Token
 
 TokenScope = Literal["read", "report", "operate", "act"]
 SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
-LONGEST_S = 3650 * DAY_S
+LONGEST_S = 3650 * DAY_S  # longer is a slip of the pen
 LONGEST_DEED = 200  # characters
 SHORTEST_SECRET, LONGEST_SECRET = 32, 500
 SECRET = re.compile(rf"[!-~]{{{SHORTEST_SECRET},{LONGEST_SECRET}}}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-ENDS_SOON_S = 7 * DAY_S
+ENDS_SOON_S = 7 * DAY_S  # a week's notice
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from anubis.core.errors import AnubisError, StoreUnreachableError
 from anubis.service.requester import LOG
 from anubis.store.tokens import AuditEntry
 
-EVERY_S = 0.5
+EVERY_S = 0.5  # one commit for all requests of that time
 MOST_WAITING = 10_000  # entries: under attack new ones are dropped, so that memory suffices
 
 

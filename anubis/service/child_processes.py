@@ -10,7 +10,7 @@ from anubis.core.errors import UsageError
 from anubis.operations.names import new_name
 from anubis.operations.verb_processes import begin
 
-MOST_AT_ONCE = 8
+MOST_AT_ONCE = 8  # each loads numpy and the history
 
 
 class StartedTests:

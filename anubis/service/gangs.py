@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-REMEMBERED_S = 600.0
+REMEMBERED_S = 600.0  # pods of a gang ask within minutes
 MOST_GANGS, MOST_NODES = 10_000, 10_000
 
 Gang = tuple[str, str]  # the cluster and the name; an empty name is no gang

@@ -39,7 +39,7 @@ from anubis.service.slow_pages import (
 HTML = "text/html; charset=utf-8"
 LOOKS_EVERY_S = 2.0
 STREAMED_S = 600.0  # then the browser asks again
-MOST_STREAMS = 50
+MOST_STREAMS = 50  # open pages that are kept up to date
 LIFE_SHOWN = 500
 
 

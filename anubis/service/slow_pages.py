@@ -22,7 +22,7 @@ from anubis.service.requester import Requester
 from anubis.service.service_settings import ServiceSettings
 
 KEPT_S = 5.0  # and at least nine times as long as it took
-SPARED = 9.0
+SPARED = 9.0  # times as long as it took: a tenth of a processor at most
 PATIENCE_S = 20.0  # then the last one is shown, however old
 
 

@@ -602,6 +602,17 @@ def test_of_a_rank_on_a_machine_that_nobody_asked_nothing_is_known():
     assert "2 of 4 ranks are on the machines that were asked" in evidence.gaps[Collector.PROGRESS]
 
 
+def test_half_of_a_large_job_is_not_taken_for_the_whole():
+    """It was for jobs of more than 4,096 ranks: the other half then counted as asked."""
+    ranks = [
+        LiveRank(rank=rank, pid=1, socket="", host=f"n{rank // 8}", world=8192, here=8)
+        for rank in range(4096)
+    ]
+    answers = tuple(LiveAnswer(rank=rank, pulse=Pulse.ANSWERS, trace=trace(0, 0)) for rank in ranks)
+    evidence = evidence_of_looks([LiveLook(at=100.0, answers=answers, quiet_s=8.0)])
+    assert "4096 of 8192 ranks are on the machines" in evidence.gaps[Collector.PROGRESS]
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"at": 1}', b'{"at": "x", "answers": []}', b"\x1f"])
 def test_a_look_that_is_none_is_refused_in_a_sentence(text: bytes, tmp_path: Path):
     (tmp_path / "n0.look").write_bytes(text)

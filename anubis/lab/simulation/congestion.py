@@ -14,7 +14,7 @@ import numpy as np
 from anubis.core.fabric import Shares
 
 Thing = TypeVar("Thing", bound=Hashable)
-NEARLY = 1 + 1e-9
+NEARLY = 1 + 1e-9  # so that rounding never leaves a full link open
 
 
 def max_min_rates(

@@ -19,7 +19,7 @@ from anubis.text.files import decode, read_bytes
 from anubis.text.tables import Table, parse_number, parse_table
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
-SWF_FIELDS = 18
+SWF_FIELDS = 18  # of the Standard Workload Format 2.2
 PIECES = {2, 3, 4}  # status of a line that is only a piece of a job with its own line
 LONGEST_S = 100 * 365 * DAY_S
 MOST_LINES = 2_000_000

@@ -19,7 +19,7 @@ from anubis.models.risk.splits import KINDS, DrawnSplit, SplitKind, split
 
 SEEDS = (0, 1, 2, 3, 4)
 ENDS = 256  # columns for the concordance
-CALIBRATED_H = 720.0
+CALIBRATED_H = 720.0  # 30 days
 
 
 Tell = Callable[[str], None]  # reports progress: training a network takes a while

@@ -71,7 +71,7 @@ def choose(
 COUNT, SINCE = "incidents", "since_incident_h"
 # --- whether an order of the nodes can be right ----------------------------------------------
 
-ASKED_H = 720.0
+ASKED_H = 720.0  # 30 days
 FENCE = 3.0  # quartile distances above the upper quartile: "far out", after Tukey
 BY_CHANCE = 1e-3  # chance that any node of a uniform fleet has so many
 SILENT = 3.0  # so many of its own mean times between incidents: by chance once in twenty

@@ -36,8 +36,8 @@ from anubis.reach.executors.programs import (
 from anubis.reach.executors.start_settings import Program, Rendezvous, StartSettings
 
 LOOPBACK = "127.0.0.1"  # a group of one node meets no other node
-LOOK_EVERY_S = 1.0
-CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
+LOOK_EVERY_S = 1.0  # the caller may want to stop
+CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2  # the guardian kills first
 
 
 def this_machine(sku: str = "") -> Node:

@@ -30,7 +30,7 @@ from anubis.reach.executors.machine import Machine, describe, free_port
 from anubis.reach.executors.own_folder import make_held_folder, remove_unheld
 
 KILL_PATIENCE_S = 15.0  # the guardian's own is shorter
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 1.0  # for orders to stop
 FOLDERS = "anubis-agent"  # their names begin so
 
 

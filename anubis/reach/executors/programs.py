@@ -33,10 +33,10 @@ ProgramOutcome = Mapping[str, Any]
 Parse = Callable[[str, BenchmarkSpec, Mapping[str, ParameterValue]], Result]
 
 STDOUT_LIMIT_BYTES = 16 << 20
-STDERR_LIMIT_BYTES = 16 << 10
+STDERR_LIMIT_BYTES = 16 << 10  # the last words are the cause
 GRACE_S = 2.0  # between SIGTERM and SIGKILL
 LAST_WORDS = 160  # characters, so that a reason stays one line
-NOT_APPLICABLE = 3
+NOT_APPLICABLE = 3  # an exit code of the benchmark contract
 
 
 def order(

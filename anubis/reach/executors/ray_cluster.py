@@ -56,10 +56,10 @@ GPU_PATIENCE_S = 30.0  # those of a campaign that just ended are free by then
 LEAST_TAKEN = 1e-3  # Ray hands out ten-thousandths
 GATHER_EVERY_S = 0.3
 PING_EVERY_S = 3.0
-SILENCE_S = 12.0
+SILENCE_S = 12.0  # four pings
 GROUP_GRACE_S = 5.0  # after the first participant failed, for the others to say why they did
-CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2
-GOODBYE_S = 2.0
+CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 2  # the guardians kill first
+GOODBYE_S = 2.0  # the next agent clears away what is left
 UNKNOWN_SKU = "unknown"
 DRIVER_RESOURCE = "anubis_driver"  # marks a Ray node where only the operator sits
 

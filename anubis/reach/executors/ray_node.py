@@ -35,7 +35,7 @@ SERVICES = (
 WORKERS = 9  # an agent, the driver, and some that Ray starts in advance
 PORTS_NEEDED = len(SERVICES) + WORKERS
 OBJECTS_BYTES = 256 << 20  # programs travel through Ray's store, and little else
-FILES = 65536
+FILES = 65536  # open files that Ray asks for
 PAIR_TEST_PATIENCE_S = 5.0
 
 RayRequest = dict[str, Any]

@@ -38,8 +38,8 @@ JOIN_DEADLINE_S = 120.0  # Slurm may take a minute to find the node free, a cold
 STARTING_AT_ONCE = 64
 CLOSE_PATIENCE_S = guardian.KILL_PATIENCE_S + 5
 DRIVER = "(driver)"  # no node's name
-FOR_EVER_S = 1e8
-FILES_BESIDE = 200
+FOR_EVER_S = 1e8  # three years: Ray runs as long as the campaign
+FILES_BESIDE = 200  # open files, besides one for each node
 
 
 def crowding() -> float:

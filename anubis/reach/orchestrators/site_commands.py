@@ -14,7 +14,7 @@ from anubis.core.text import escape_line
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 MOST_BYTES = 64 * 1024 * 1024  # squeue of 100,000 jobs says a tenth of it
-KILLED_WITHIN_S = 5.0
+KILLED_WITHIN_S = 5.0  # after SIGKILL; then it is left behind
 MOST_NAMED = 60  # characters of a command, in a sentence
 MOST_CHARACTERS = 200  # of what it said
 

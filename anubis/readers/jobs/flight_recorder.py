@@ -29,14 +29,13 @@ from anubis.core.diagnose.transfers import recorded_transfers
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.plain_pickle import plain_values
-from anubis.readers.jobs.trace_reader import TraceReader
+from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value, read_bytes
 
 MOST_BYTES = 64 << 20  # of one dump
 MOST_FILES = 20_000
 MOST_CALLS = 100_000  # of one dump
-MOST_RANKS = 1_000_000
-LONGEST_NAME = 120
+LONGEST_NAME = 120  # a name is shown in a sentence
 KNOWN_VERSIONS = ("1.", "2.")
 DEFAULT = "default_pg"
 COALESCED = "coalesced"

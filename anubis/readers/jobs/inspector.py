@@ -25,7 +25,7 @@ from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.job_ranks import Membership, job_ranks
 from anubis.readers.jobs.log_lines import read_lines
-from anubis.readers.jobs.trace_reader import TraceReader
+from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value
 
 MOST_FILES = 20_000
@@ -34,7 +34,6 @@ MOST_LINES = 4_000  # of a file, from its end
 FEWEST_LINES = 100
 MOST_COLLECTIVES = 500_000  # of all files
 LONGEST = 64 << 10  # letters of a line: a verbose one names every channel
-MOST_RANKS = 1_000_000
 PARTS = 6  # into which the time is divided, each counted as one step
 FEWEST_IN_PART = 2  # collectives
 FRESH_S, LONGEST_FRESH_S = 10.0, 60.0

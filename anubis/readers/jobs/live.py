@@ -45,15 +45,15 @@ from anubis.core.text import escape_line
 from anubis.readers.jobs.flight_recorder import FlightDump, evidence_of, parse_dump
 from anubis.readers.jobs.scheduling import ProcessorWatch, kernel_function
 from anubis.readers.jobs.sockets import SocketWatch
+from anubis.readers.jobs.trace_reader import MOST_RANKS
 from anubis.text.files import json_value, read_text
 
 HOOK = Path(__file__).parent / "hook"
 FOLDER_VARIABLE = "ANUBIS_LIVE_DIR"
 UNHOOKED = "it was started without the hook (--hook)"
 DEADLINE_S = 3.0
-MOST_BYTES = 64 << 20
-MOST_RANKS = 4096  # of one machine
-LARGEST_RANK = 1_000_000
+MOST_BYTES = 64 << 20  # a rank that lies cannot fill the memory
+MOST_HERE = 4096  # ranks of one machine
 LARGEST_PID = 1 << 22  # of Linux
 AT_ONCE = 64
 PULSE_EVERY_S = 0.05
@@ -63,7 +63,7 @@ LONGEST_NOTE = 200
 MOST_THREADS = 64
 BOOTSTRAP = ("threading.py", "concurrent/futures/thread.py")  # files in which every thread begins
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<name>\S+)')
-FRAMES = 40
+FRAMES = 40  # of a stack, from the top
 
 
 Number = TypeVar("Number", int, float)
@@ -99,7 +99,7 @@ def add_hook(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def find_ranks(folder: Path) -> list[LiveRank]:
     try:
-        files = sorted(folder.glob("*.json"))[:MOST_RANKS]
+        files = sorted(folder.glob("*.json"))[:MOST_HERE]
         if files and folder.stat().st_mode & 0o022:
             raise EvidenceError(
                 f'others may write to "{folder}": files there may not be from the ranks'
@@ -130,7 +130,7 @@ def _read_rank(file: Path) -> LiveRank:
         )
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise EvidenceError(f'"{file}" is no announcement of a rank') from None
-    if not (0 <= rank.rank < LARGEST_RANK and 0 < rank.pid < LARGEST_PID):
+    if not (0 <= rank.rank < MOST_RANKS and 0 < rank.pid < LARGEST_PID):
         raise EvidenceError(f'"{file}" announces no rank and no process that can be')
     with suppress(OSError):  # it has ended
         if (user := Path(f"/proc/{rank.pid}").stat().st_uid) != owner:
@@ -180,7 +180,7 @@ def refusals(folder: Path) -> str:
     anything."""
     present = {rank.rank for rank in find_ranks(folder)}
     why: dict[int, str] = {}
-    for file in sorted(folder.glob("*.refused"))[:MOST_RANKS]:
+    for file in sorted(folder.glob("*.refused"))[:MOST_HERE]:
         is_note = file.stem.isdigit() and stat.S_ISREG(file.lstat().st_mode)
         if is_note and int(file.stem[:7]) not in present:
             note = read_text(file, EvidenceError, limit=1 << 12)

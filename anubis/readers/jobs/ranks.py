@@ -7,10 +7,10 @@ from pathlib import Path
 
 from anubis.core.diagnose.evidence import RankMap
 from anubis.core.errors import EvidenceError
+from anubis.readers.jobs.trace_reader import MOST_RANKS
 from anubis.text.tables import Table, open_table, parse_table
 
 COLUMNS = ("rank", "node", "stage", "address")
-MOST_RANKS = 1_000_000
 
 
 def number_ranks(nodes: Sequence[str], per_node: int) -> RankMap:

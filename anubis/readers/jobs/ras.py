@@ -24,12 +24,11 @@ from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.job_ranks import JobProcess, Membership, job_ranks
 from anubis.readers.jobs.log_lines import time_of
-from anubis.readers.jobs.trace_reader import TraceReader
+from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 from anubis.text.files import json_value, read_text
 
 MOST_BYTES = 64 << 20  # of a file
 MOST_FILES = 200
-MOST_RANKS = 1_000_000
 MOST_LINES = 2_000_000
 FRESH_S = 30.0  # a report is not older when it is asked what it shows
 MOST_TOLD = 2_000_000  # ranks of all communicators in a text

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 WINDOW = 20  # samples
-SHORTEST_S = 8.0
+SHORTEST_S = 8.0  # shares of a shorter time say little
 MOST_THREADS = 4096
 MOST_CHILDREN = 64
 RESTING = 0.005  # share of the time that a resting program may run: it may look at a clock

@@ -16,6 +16,8 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence, RankMap
 from anubis.core.watch.findings import Look
 from anubis.readers import jobs
 
+MOST_RANKS = 1_000_000  # ten times the largest jobs; a trace that claims more lies
+
 
 @dataclass(frozen=True, kw_only=True)
 class TraceContext:

@@ -19,9 +19,8 @@ from anubis.core.diagnose.evidence import Collector, JobEvidence, KernelTimer
 from anubis.core.errors import EvidenceError
 from anubis.core.text import escape_line
 from anubis.readers.jobs.log_lines import log_files, read_lines
-from anubis.readers.jobs.trace_reader import TraceReader
+from anubis.readers.jobs.trace_reader import MOST_RANKS, TraceReader
 
-MOST_RANKS = 1_000_000
 MOST_LINES = 5_000_000
 HANG = "XPU_TIMER_COMMON_HANG"
 RANK = re.compile(r'[{,] *rank="(\d{1,7})"')

@@ -12,7 +12,7 @@ from anubis.core.arrays import Floats
 from anubis.core.errors import TelemetryError
 from anubis.text.files import json_value
 
-FORM = 1
+FORM = 1  # raised when lines of older agents can no longer be read
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -42,7 +42,7 @@ from anubis.text import files
 MOST_POINTS = 11_000  # that Prometheus gives of one series
 MOST_SAMPLES = 250_000  # in one answer: 8 MB, and 0.1 s to read
 NODES_LOOKED_AT = 20  # to find out how often they are scraped
-PROBE_S = 120.0
+PROBE_S = 120.0  # eight scrapes at the usual step
 USUAL_STEP_S = 15.0
 CLOCKS_APART_S = 15.0
 PATIENT_TIMEOUTS = 2  # after which nothing more is asked

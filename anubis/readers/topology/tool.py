@@ -12,7 +12,7 @@ from anubis.core.fabric import Remark
 from anubis.text import files
 
 LIVE_S = 300.0
-TRIES = 2
+TRIES = 2  # a crash while the fabric changes need not repeat
 
 
 @dataclass(frozen=True, kw_only=True)
