@@ -134,6 +134,7 @@ def node(
         node=glance,
         facts=facts,
         line=life_line(life, as_of),
+        drift=f"/drift/{quote(glance.cluster, safe='')}/{quote(glance.node, safe='')}",
         life=life,
         decisions=list(made),
         diagnosed=diagnosed,

@@ -15,10 +15,11 @@ from fastapi.responses import StreamingResponse
 
 from anubis.core.errors import AnubisError
 from anubis.core.history.fleet_days import health_by_day, incident_categories, times_before
+from anubis.operations.drift import drift_of_node
 from anubis.operations.fleet import campaign_at_a_glance, steps_planned
 from anubis.operations.history import recall
 from anubis.report import diagnoses as told_diagnoses
-from anubis.report import diagnosis_page, html, keep, watch_rounds
+from anubis.report import diagnosis_page, drift, html, keep, watch_rounds
 from anubis.report import service_pages as written
 from anubis.report.fleet import NodeGlance, campaign_line
 from anubis.report.health_page import DAYS, ClusterOverTime, health_page
@@ -30,6 +31,7 @@ from anubis.service.requester import Requester
 from anubis.service.shared import House
 from anubis.service.slow_pages import (
     diagnoses_overview,
+    drift_overview,
     fabric_overview,
     looks_overview,
     risk_overview,
@@ -65,6 +67,17 @@ def router(house: House) -> APIRouter:
             clusters = health_of_clusters(snapshot)
             snapshot.pages["over-time"] = health_page(clusters, snapshot.at)
         return _page(snapshot.pages["over-time"])
+
+    @pages.get("/drift")
+    async def all_drift() -> Response:
+        return _page((await house.overviews.read(drift_overview)).page)
+
+    @pages.get("/drift/{cluster}/{node:path}")
+    def own_drift(cluster: str, node: str, request: Request) -> Response:
+        find_node(house.board.read(), cluster, node)
+        requester = requester_of(request)
+        own = drift_of_node(cluster, node, requester)
+        return _page(drift.drift_page([own], requester.clock()))
 
     @pages.get("/nodes/{cluster}/{node:path}")
     async def node(cluster: str, node: str) -> Response:

@@ -11,11 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from anubis.operations.diagnose_due import last_diagnoses
+from anubis.operations.drift import drift_at_a_glance
 from anubis.operations.links import links_at_a_glance
 from anubis.operations.risk_ranking import risk_at_a_glance
 from anubis.operations.tickets import out_of_work
 from anubis.operations.watch_rounds import last_looks
-from anubis.report import diagnoses, links, risk_ranking, tickets, watch_looks, watch_rounds
+from anubis.report import diagnoses, drift, links, risk_ranking, tickets, watch_looks, watch_rounds
 from anubis.service.gate import make_executor, open_history
 from anubis.service.problems import Refused
 from anubis.service.requester import Requester
@@ -92,6 +93,12 @@ def fabric_overview(question: Question) -> Overview:
         page=links.fabric_page(clusters, at),
         documents={"fabric": [(c.cluster, links.network_line(c)) for c in clusters]},
     )
+
+
+def drift_overview(question: Question) -> Overview:
+    requester = question.requester
+    at = requester.clock()
+    return Overview(at=at, page=drift.drift_page(drift_at_a_glance(requester), at), documents={})
 
 
 def looks_overview(question: Question) -> Overview:

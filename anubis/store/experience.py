@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
+from anubis.core.history.drift import LimitShares
 from anubis.core.history.events import EventRecord
 from anubis.core.history.logbook import Logbook
 from anubis.core.history.past import Happened
@@ -61,6 +62,7 @@ from anubis.store.measured import (
     refuse_other,
     sum_of_failed,
 )
+from anubis.store.nearness import limit_shares
 from anubis.store.row_counts import RowCount, refuse_changed, row_counts_of
 from anubis.store.row_mapping import RecordTable
 
@@ -280,6 +282,12 @@ class Experience:
         with self._one_reader, self._database.reading() as connection:
             results = self._read_validations(connection, since)
         return [result for result in results if result.at >= since]
+
+    def limit_shares(self, since: float, node: str = "") -> list[LimitShares]:
+        """List what shares of their limits units used in campaigns that ended since then; those of
+        one node if it is named."""
+        with self._database.reading() as connection:
+            return list(limit_shares(connection, self._cluster, since, node))
 
     def failed_tests(self) -> dict[tuple[str, str], set[str]]:
         """Map campaign and node to the benchmarks in which the single node was defective; a bad

@@ -173,6 +173,28 @@ def test_a_ticket_names_the_devices_that_fell_short(near):
 # --- risk -------------------------------------------------------------------------------------
 
 
+def test_how_near_metrics_came_to_their_limits_is_read_without_their_samples(near):
+    suite, cluster = near.suite(near.flow()), near.fleet(nodes="n[1-8]", slow_share=0.125)
+    near.ask("accept", "--cluster", cluster, "--suite", suite)
+    house = house_of(str(near.history))
+    history = house.history.only()
+    campaign = house.history.campaigns.latest()
+    kept = house.history.assessments.find(campaign)
+    compared = [v for v in kept.verdicts() if v.alpha is not None and v.similarity is not None]
+    for node in ("", "n1", "n5"):
+        shares = history.experience.limit_shares(0.0, node)
+        own = [v for v in compared if not node or v.participants == (node,)]
+        expected = [(1 - v.similarity) / (1 - v.alpha) for v in own]
+        assert expected
+        assert sorted(s for test in shares for s in test.shares) == pytest.approx(sorted(expected))
+    assert history.experience.limit_shares(NOW * 2) == []
+    visitor = Visitor(house)
+    assert "furthest twentieth" in page(visitor, "/drift")
+    assert "middle device of n5" in page(visitor, f"/drift/{history.cluster}/n5")
+    problem(visitor.ask(f"/drift/{history.cluster}/n99"), 404)
+    house.history.close_at_last()
+
+
 def test_without_a_model_the_page_says_that_nobody_can_tell_who_is_next(visitor):
     assert items(visitor.ask("/v1/risk")) == []
     text = text_of(page(visitor, "/risk"))
