@@ -4,30 +4,36 @@ The same kernel on the same numbers gives the same bits, so that a product which
 first is silent data corruption; the first is checked against fp64. The rate, comparison included,
 is one sample per second, so that throttling shows as the GPUs grow hot. Each product goes to the
 next place in the GPU's memory, so that soon all of it is written and read, and again and again.
+
+A load that swings is harder on power supplies than one without a pause: products for half of a
+period and rest for the other half, on all GPUs in step. Its rate is that of the times of work.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 import contract
 from kit.arithmetic import FORMATS, IN_BLOCKS, Product, choose, flop, kernel, state_ceiling
 from kit.each_gpu import GPUS, each_gpu
+from kit.swing import Swing
 
 if TYPE_CHECKING:
     import torch
 
 AUTO = {"cuda": "bf16", "cpu": "fp32"}
 SIZE = {"cuda": 8192, "cpu": 512}
+WORK_SHARE = 0.45  # of a period: nearly half, so that a late start does not cost the next one
 PLACES_ON_A_CPU = 4  # main memory is not filled: others live in it
 
 BENCHMARK = contract.Benchmark(
     name="gpu_burn",
     version="2",
-    summary="A sustained load on all GPUs at once, every result checked.",
+    summary="A load on all GPUs at once, without a pause or swinging, every result checked.",
     stresses="power delivery and cooling of the whole node, matrix units, all of the GPUs' memory",
     reveals="silent data corruption, bad memory, thermal throttling, a power cap, a GPU that falls "
     "off the bus",
@@ -36,7 +42,8 @@ BENCHMARK = contract.Benchmark(
         contract.higher(
             "tflops",
             "TFLOP/s",
-            "per number format, one sample per second, checking included",
+            "per number format, and period if it swings; one sample per second of load, checking "
+            "included",
             ceiling="the vendor's dense rate of the format, less about a tenth for checking",
         ),
         contract.AGREEMENT,
@@ -65,7 +72,15 @@ BENCHMARK = contract.Benchmark(
             at_least=0,
             more_is_stronger=True,
         ),
-        contract.Parameter("seconds", 60, "per format", smoke=1, at_least=1, more_is_stronger=True),
+        contract.Parameter(
+            "swing_ms",
+            "0",
+            'any of 0 (without a pause) and periods of products and rest, such as "0,20,50,200"',
+            more_is_stronger=True,
+        ),
+        contract.Parameter(
+            "seconds", 60, "per format and period", smoke=1, at_least=1, more_is_stronger=True
+        ),
         contract.Parameter(
             "cool_down",
             30,
@@ -82,6 +97,7 @@ def measure(
     dtypes: str,
     size: int,
     memory_share: float,
+    swing_ms: str,
     seconds: int,
     cool_down: int,
 ) -> None:
@@ -98,15 +114,14 @@ def measure(
     names = choose(report, dtypes, AUTO[kind], FORMATS, gpus[0])
     if n % 16 and IN_BLOCKS & set(names):
         raise contract.BadParameter(f'size cannot be "{n}": fp8 and int8 need a multiple of 16')
+    periods_ms = contract.sizes("swing_ms", swing_ms, at_least=0)
     report.note(size=n)
     with ThreadPoolExecutor(len(gpus)) as threads:
         for name in names:
-            burn_all(
-                report,
-                list(threads.map(lambda gpu, name=name: Burn(name, n, gpu, memory_share), gpus)),
-                seconds,
-                threads,
-            )
+            burns = list(threads.map(lambda gpu, name=name: Burn(name, n, gpu, memory_share), gpus))
+            for period_ms in periods_ms:
+                burn_all(report, burns, period_ms, seconds, threads)
+            del burns
             free_memory()
     sleep(cool_down)
 
@@ -119,23 +134,35 @@ def free_memory() -> None:
 
 
 def burn_all(
-    report: contract.Report, burns: list[Burn], seconds: float, threads: ThreadPoolExecutor
+    report: contract.Report,
+    burns: list[Burn],
+    period_ms: int,
+    seconds: float,
+    threads: ThreadPoolExecutor,
 ) -> None:
     from kit.gpu_watch import watch_gpu
     from kit.together import start_together
 
+    load = f"{burns[0].name}/{period_ms}ms" if period_ms else burns[0].name
     with ExitStack() as watches:
         for burn in burns:
-            watches.enter_context(watch_gpu(report.notes, burn.device, burn.metric, period_s=0.5))
-        start_together()
-        series = list(threads.map(lambda burn: burn.run(seconds), burns))
+            watches.enter_context(
+                watch_gpu(report.notes, burn.device, f"tflops:{load}", period_s=0.5)
+            )
+        swing = partial(Swing, period_ms / 1e3, start_together()) if period_ms else None
+        series = list(threads.map(lambda burn: burn.run(seconds, swing and swing()), burns))
     for burn, samples in zip(burns, series, strict=True):
-        device, wrong = str(burn.device), burn.wrong_results()
-        report.add(burn.metric, device, samples)
-        report.add(f"agreement:{burn.name}", device, contract.agreement(wrong))
-        report.notes.setdefault("filled_bytes", {}).setdefault(device, {})[burn.name] = burn.bytes
-        report.notes.setdefault("wrong_results", {}).setdefault(device, {})[burn.name] = wrong
-        state_ceiling(report, burn.metric, burn.name, burn.device)
+        show(report, load, burn, samples)
+
+
+def show(report: contract.Report, load: str, burn: Burn, samples: list[float]) -> None:
+    device, wrong = str(burn.device), burn.wrong_results()
+    report.add(f"tflops:{load}", device, samples)
+    report.add(f"agreement:{load}", device, contract.agreement(wrong))
+    facts = {"filled_bytes": burn.bytes, "wrong_results": wrong}
+    for name, fact in (facts | ({"swings": burn.swings} if burn.swings else {})).items():
+        report.notes.setdefault(name, {}).setdefault(device, {})[load] = fact
+    state_ceiling(report, f"tflops:{load}", burn.name, burn.device)
 
 
 class Burn:
@@ -158,26 +185,40 @@ class Burn:
             (kernel(name, product.left, product.right, place), bits(place)) for place in places
         ]
         self.turn, self.now = 0, bits(product.out)
+        self.swings: dict[str, float] = {}
 
     def multiply(self) -> None:
         self.turn = (self.turn + 1) % len(self.products)
         product, self.now = self.products[self.turn]
         product()
 
-    def run(self, seconds: float) -> list[float]:
+    def run(self, seconds: float, swing: Swing | None = None) -> list[float]:
         """Return TFLOP/s, second by second: a device that slows down gets fewer products into
-        each."""
+        each. Of a load that swings the times of work count."""
         from kit.timing import calls_for
 
-        calls = calls_for(self.step, self.device, sample_s=1.0)
+        work_s = WORK_SHARE * swing.period_s if swing else 1.0
+        calls = calls_for(self.step, self.device, sample_s=work_s)
         self.time(calls // 4)  # clocks rise
         samples: list[float] = []
         end = perf_counter() + seconds
         while perf_counter() < end:
-            elapsed = self.time(calls)
-            samples.append(calls * self.flop / elapsed / 1e12)
-            calls = max(1, round(calls / elapsed))
+            elapsed, count = self.load(calls, swing)
+            samples.append(count * self.flop / elapsed / 1e12)
+            calls = max(1, round(count / elapsed * work_s))
+        self.swings = swing.facts() if swing else {}
         return samples
+
+    def load(self, calls: int, swing: Swing | None) -> tuple[float, int]:
+        """Return the seconds of work and the products of about a second of load."""
+        if not swing:
+            return self.time(calls), calls
+        worked_s, count, end = 0.0, 0, perf_counter() + 1.0
+        while perf_counter() < end:
+            swing.wait()
+            worked_s += self.time(calls)
+            count += calls
+        return worked_s, count
 
     def time(self, calls: int) -> float:
         import torch
@@ -202,7 +243,10 @@ class Burn:
         self.different.add_(self.differs.any())
 
     def wrong_results(self) -> int:
-        return int(self.different) + self.first_is_wrong
+        """Return the wrong results since this was last asked; a wrong first one always counts."""
+        different = int(self.different)
+        self.different.zero_()
+        return different + self.first_is_wrong
 
 
 def more_places(out: torch.Tensor, memory_share: float) -> list[torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import time
 import types
 from pathlib import Path
@@ -13,6 +14,7 @@ import gemm
 import gpu_burn
 import kernel_launch
 import kit.ceilings
+import kit.swing
 import kit.timing
 import numpy as np
 import pytest
@@ -465,18 +467,43 @@ contract.run(gpu_burn.BENCHMARK, gpu_burn.each_gpu(gpu_burn.measure))
 def test_silent_corruption_on_one_of_two_devices_falls_on_that_one(run, tmp_path):
     program = tmp_path / "gpu_burn.py"
     program.write_text(PLANTED.format(benchmarks=str(Path(gpu_burn.__file__).parent)))
-    ran = run(program, "--smoke", "--size=64")
+    ran = run(program, "--smoke", "--size=64", "--swing_ms=20,0")
     assert ran.exit_code == 0, ran.stderr
     agreement = {
-        series["device"]: series["samples"]
+        (series["metric"].partition(":")[2], series["device"]): series["samples"]
         for series in ran.document["series"]
-        if series["metric"] == "agreement:fp32"
+        if series["metric"].startswith("agreement")
     }
-    assert agreement == {"cpu": [1.0], "cpu:0": [0.5]}
-    assert ran.document["environment"]["wrong_results"] == {
-        "cpu": {"fp32": 0},
-        "cpu:0": {"fp32": 1},
+    wrong = {"fp32/20ms": [0.5], "fp32": [1.0]}
+    assert agreement == {
+        (load, device): wrong[load] if device == "cpu:0" else [1.0]
+        for load in wrong
+        for device in ("cpu", "cpu:0")
     }
+    environment = ran.document["environment"]
+    assert environment["wrong_results"]["cpu:0"] == {"fp32/20ms": 1, "fp32": 0}
+    assert environment["swings"]["cpu"].keys() == {"fp32/20ms"}
+
+
+def test_loads_that_swing_begin_at_the_same_moments_however_long_each_works():
+    """Against the naive count: one begins at each beginning of a period that does not find it at
+    work."""
+    rng = random.Random(7)
+    works = [[rng.uniform(0.001, 0.13) for _ in range(50)] for _ in range(3)]
+    for work in works:
+        now, swing, starts = [3.0], kit.swing.Swing(0.05, origin=3.0), []
+        for seconds in work:
+            swing.wait(lambda now=now: now[0], lambda s, now=now: now.__setitem__(0, now[0] + s))
+            starts.append(now[0])
+            now[0] += seconds
+        free_at, naive = 3.0, []
+        for seconds in work:
+            while 3.0 + 0.05 * len(naive) < free_at - 1e-9:
+                naive.append(None)  # missed
+            naive.append(3.0 + 0.05 * len(naive))
+            free_at = naive[-1] + seconds
+        assert starts == pytest.approx([start for start in naive if start])
+        assert swing.facts()["missed"] == naive.count(None)
 
 
 def test_a_burn_rests_at_its_end_so_that_what_follows_begins_cool(monkeypatch):
@@ -485,5 +512,5 @@ def test_a_burn_rests_at_its_end_so_that_what_follows_begins_cool(monkeypatch):
     rested: list[float] = []
     monkeypatch.setattr(gpu_burn, "sleep", rested.append)
     monkeypatch.setattr(gpu_burn, "burn_all", lambda *_: None)
-    gpu_burn.measure(contract.Report(frozenset()), "fp32", 64, 0.0, 1, 120)
+    gpu_burn.measure(contract.Report(frozenset()), "fp32", 64, 0.0, "0", 1, 120)
     assert rested == [120]
